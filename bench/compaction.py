@@ -45,8 +45,8 @@ from ledgermq.protocol.records import SCHEMA as RECORD_SCHEMA
 from ledgermq.protocol.records import encode_batch
 from ledgermq.sources import Sources
 from stateless_broker.metrics.store_metrics import DELETES, NOT_SENT, S3_PRICES, WRITES
-from tests.ledgers import append_and_wait
-from tests.roots import Root
+from tests.worlds.ledgers import append_and_wait
+from tests.worlds.roots import Root
 
 TARGET_BYTES = 128 * 1024 * 1024
 

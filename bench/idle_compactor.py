@@ -19,8 +19,8 @@ from ledger.object_store.metered import CountingMeter, MeteredStore
 from ledger.parquet.engine import LocalEngine
 from ledger.rounds.service import CompactionService, ServiceEvents
 from stateless_broker.metrics.store_metrics import S3_PRICES
-from tests.roots import Root
 from tests.virtual_time import run_virtual, virtual_sources
+from tests.worlds.roots import Root
 
 SETTLE_H, COUNTED_H, MONTH_H = 3, 6, 720
 

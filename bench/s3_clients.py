@@ -27,7 +27,7 @@ from ledger.object_store.s3_client import S3Client
 from ledger.object_store.s3_location import CLIENTS, parse_s3_url
 from ledger.object_store.s3_signed import SignedWire
 from ledgermq.sources import Sources
-from tests.stores import create_bucket
+from tests.stores.backends import create_bucket
 
 MIB = 1 << 20
 SMALL, LARGE = [bytes(1000)], [os.urandom(MIB) for _ in range(4)]

@@ -42,9 +42,8 @@ from ledgermq.client.groups.lag import Lag
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.groups.offset_store import GivenPartition, OffsetEntry, OffsetStore, StoredOffset
 from ledgermq.client.groups.resets import Like, PlannedReset, Shift
-from ledgermq.client.producing.delivery import BatchResult, Deliveries, Delivery, SendResult
+from ledgermq.client.producing.delivery import BatchDelivery, BatchResult, Deliveries, Delivery, SendResult
 from ledgermq.client.producing.producer import Producer
-from ledgermq.client.producing.unrouted import BatchDelivery
 from ledgermq.client.record import Record
 from ledgermq.client.tables.rows import Change
 from ledgermq.client.tables.table import Table

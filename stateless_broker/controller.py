@@ -105,7 +105,7 @@ class Controller:
         return await self._change(lambda catalog: deleted(catalog, name))
 
     def ownership_changed(self) -> None:
-        opened = self._ownership.terms.opened.get(keys.METADATA_BUNDLE)
+        opened = self._ownership.opened.get(keys.METADATA_BUNDLE)
         if opened is not self._opened:
             self._opened = opened
             self._changed.set()
@@ -118,7 +118,7 @@ class Controller:
         while True:
             self._changed.clear()
             freed = False
-            if keys.METADATA_BUNDLE in self._ownership.terms.opened:
+            if keys.METADATA_BUNDLE in self._ownership.opened:
                 try:
                     async with self._lock:
                         await self._ready()

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 
 from ledger import keys
+from ledger.keys import PartitionId
 from ledger.log.ledger_ref import LedgerRef
 from ledger.log.shared_run import SharedRun
 from ledger.topics.catalog import METADATA, Catalog, read_catalog
@@ -48,14 +49,15 @@ class Metadata:
         ledger: LedgerRef,
         source: Callable[[], Source | None],
         connect: Callable[[str], Connection],
+        on_change: Callable[[], None],
     ) -> None:
         self.catalog = Catalog()
-        self.on_change: Callable[[], None] = lambda: None
-        self._told_offset = 0
+        self._notified_offset = 0
         self._ledger = ledger
         self._sources = ledger.sources
         self._source = source
         self._connect = connect
+        self._on_change = on_change
         self._followed: Source | None = None
         self._following: asyncio.Task[None] | None = None
         self._moved = asyncio.Event()
@@ -67,7 +69,7 @@ class Metadata:
         found = await read_catalog(self._ledger)
         if found.offset > self.catalog.offset:
             self.catalog = found
-        self._tell()
+        self._notify()
 
     def ownership_changed(self) -> None:
         """Follow another source if there is another one now."""
@@ -123,7 +125,7 @@ class Metadata:
                 continue
             for batch in found.batches:
                 self._apply(batch.base_offset, batch.crc, batch.data)
-            self._tell()
+            self._notify()
             if self.catalog.offset >= found.high_watermark:
                 return
 
@@ -169,7 +171,7 @@ class Metadata:
         elif isinstance(source, BundleOwner):
             while source.lost is None:
                 await self.pull(source)
-                await source.wait_for_data({(METADATA.id, 0): self.catalog.offset})
+                await source.wait_for_data({PartitionId(METADATA.id, 0): self.catalog.offset})
         else:
             await self._follow_controller(source)
 
@@ -190,13 +192,13 @@ class Metadata:
             for batch in partition.batches:
                 self._apply(batch.base_offset, batch.crc, payload[at : at + batch.length])
                 at += batch.length
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._advanced.set()
-        if self.catalog.offset != self._told_offset:
-            self._told_offset = self.catalog.offset
-            self.on_change()
+        if self.catalog.offset != self._notified_offset:
+            self._notified_offset = self.catalog.offset
+            self._on_change()
 
     def _apply(self, base_offset: int, crc: int, data: Buffer) -> None:
         check_crc(data, crc)

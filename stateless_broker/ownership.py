@@ -65,7 +65,10 @@ class Ownership:
         on_change: Callable[[], None],
     ) -> None:
         self.pulse = Pulse(self._goes_on)
+        self.opened: dict[int, BundleOwner] = {}
+        """The bundles that are served here; `terms` opens and drops them."""
         self.terms = Terms(
+            self.opened,
             context,
             directory.claims,
             lambda: self.times.damaged_retry_s,
@@ -108,7 +111,7 @@ class Ownership:
 
     def address_of(self, bundle: int) -> str:
         """Where to ask for a bundle: its owner, else whoever should be; "" when nobody is known."""
-        opened, owner = self.terms.opened.get(bundle), self._directory.owners.get(bundle)
+        opened, owner = self.opened.get(bundle), self._directory.owners.get(bundle)
         if opened is not None and opened.lost is None:
             return self._membership.me.address
         if owner is not None and owner.broker != self.me:
@@ -125,7 +128,7 @@ class Ownership:
         deadline = loop.time() + self.times.request_wait_s
         looks_needed = self._looks_begun + 1
         while True:
-            found = self.terms.opened.get(bundle)
+            found = self.opened.get(bundle)
             if found is not None and found.lost is None:
                 return found
             if bundle in self.terms.troubles:
@@ -236,7 +239,7 @@ class Ownership:
         if now - self._beaten_at > SILENT_INTERVALS * self.times.interval_s:  # others may have given this broker up
             self.terms.suspect()
         self._beat_at = now
-        bundles = {bundle: owner.epoch for bundle, owner in self.terms.opened.items()}
+        bundles = {bundle: owner.epoch for bundle, owner in self.opened.items()}
         try:
             async with asyncio.timeout(STORE_PATIENCE_INTERVALS * self.times.interval_s):
                 await self._membership.beat(bundles, self._troubles(), self.terms.releasing, leaving=self.leaving)
@@ -321,7 +324,7 @@ class Ownership:
                 continue
             if bundle in self._directory.owners or self.wanted.get(bundle, self.me) != self.me:
                 self.terms.forgive(bundle)
-            if bundle in self.terms.opened:
+            if bundle in self.opened:
                 self._decide_opened(bundle, now)
             elif may_open and self._may_open(bundle):
                 wait_s = self._directory.claims[bundle].wait_s(now, self._sources.random)
@@ -333,7 +336,7 @@ class Ownership:
         present = self._membership.present()
         present[self.me] = replace(
             self._membership.me,
-            bundles={bundle: owner.epoch for bundle, owner in self.terms.opened.items()},
+            bundles={bundle: owner.epoch for bundle, owner in self.opened.items()},
             troubles=self._troubles(),
             releasing=tuple(self.terms.releasing),
         )
@@ -342,7 +345,7 @@ class Ownership:
     def _troubles(self) -> dict[int, str]:
         """By bundle: why it is not served here, or that it is served to readers only."""
         gate = self.terms.context.write_gate
-        refused = {bundle: refusal for bundle in self.terms.opened if (refusal := gate.refusal_of(bundle)) is not None}
+        refused = {bundle: refusal for bundle in self.opened if (refusal := gate.refusal_of(bundle)) is not None}
         troubles = {bundle: f"takes no records: {refusal.message}" for bundle, refusal in refused.items()}
         return troubles | {bundle: str(trouble.error) for bundle, trouble in self.terms.troubles.items()}
 
@@ -365,7 +368,7 @@ class Ownership:
     def _decide_opened(self, bundle: int, now: float) -> None:
         claims = self._directory.claims[bundle]
         owner = self._directory.owners.get(bundle)
-        if claims.epoch > self.terms.opened[bundle].epoch:
+        if claims.epoch > self.opened[bundle].epoch:
             self.terms.drop(bundle, f"epoch {claims.epoch} was claimed" + (f" by {owner.broker}" if owner else ""))
             return
         wanted = self.wanted.get(bundle, self.me)
@@ -384,7 +387,7 @@ class Ownership:
         The first term of a bundle need not be held: a young cluster spreads quickly.
         """
         held_s = now - self.terms.opened_at[bundle]
-        return self.write_refusal is None and (self.terms.opened[bundle].epoch == 1 or held_s >= self.times.holding_s)
+        return self.write_refusal is None and (self.opened[bundle].epoch == 1 or held_s >= self.times.holding_s)
 
     def _successor_address(self, bundle: int) -> str:
         heartbeat = self._membership.live().get(self.wanted.get(bundle, ""))

@@ -24,9 +24,8 @@ from ledger.garbage import commit_age, fences, versions
 from ledger.garbage.found import Kind, Removable
 from ledger.garbage.listing import RootListing
 from ledger.garbage.retention import is_replaced
-from ledger.keys import KeyedPlace
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import Move, newest_checkpoint, partition_of
-from ledger.log.fold import PartitionKey
 from ledger.log.ledger_ref import LedgerRef
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectMissing, ObjectStore
@@ -104,7 +103,7 @@ class _Expiry:
     def __init__(
         self, store: ObjectStore, checkpoint: fmt.Checkpoint, old_enough: int, catalog: Catalog, archives: Archives
     ) -> None:
-        self.starts: dict[PartitionKey, int] = {}
+        self.starts: dict[PartitionId, int] = {}
         self.deleted = 0
         self.young = 0
         self.failed: LedgerMQError | None = None
@@ -118,7 +117,7 @@ class _Expiry:
         """In ascending order, each archived before it goes where the topic wants that, and gone
         before the next.
         """
-        key = (part.topic_id, part.partition)
+        key = PartitionId(part.topic_id, part.partition)
         async for topic, file, archives in find_expired(self._store, self._checkpoint, self._catalog, [part]):
             if file.plan > self._old_enough:
                 self.young = max(self.young, file.plan)
@@ -143,11 +142,11 @@ class _Expiry:
         return may_remove(self._checkpoint, topic)
 
 
-def _expired_move(starts: dict[PartitionKey, int]) -> Move:
+def _expired_move(starts: dict[PartitionId, int]) -> Move:
     def move(draft: fmt.Checkpoint) -> bool:
         moved = False
         for part in draft.partitions:
-            start = starts.get((part.topic_id, part.partition), 0)
+            start = starts.get(PartitionId(part.topic_id, part.partition), 0)
             if start > part.log_start:
                 raise AssertionError(
                     f"{part.topic_id}/{part.partition}: Parquet would begin at {start}, the log at {part.log_start}"
@@ -174,7 +173,7 @@ async def let_cleaned_age(ledger: LedgerRef, catalog: Catalog) -> None:
         await commit_age.note_finished(ledger, waits_for)
 
 
-async def remove_cleaned(ledger: LedgerRef, topic: Topic, place: KeyedPlace) -> list[str]:
+async def remove_cleaned(ledger: LedgerRef, topic: Topic, place: PartitionId) -> list[str]:
     """The log below what has been in a version for `parquet_min_age`, whole files."""
     store, bundle = ledger.store, ledger.bundle
     end = await versions.aged_end(store, ledger.cluster, place)
@@ -203,7 +202,7 @@ async def remove_cleaned(ledger: LedgerRef, topic: Topic, place: KeyedPlace) -> 
     return await _delete_below(store, topic, place, after.parquet_start, old_enough)
 
 
-async def _delete_below(store: ObjectStore, topic: Topic, place: KeyedPlace, start: int, old_enough: int) -> list[str]:
+async def _delete_below(store: ObjectStore, topic: Topic, place: PartitionId, start: int, old_enough: int) -> list[str]:
     """Every file of the log that ends below `start`, in ascending order, each before the next, up
     to one that is too young.
     """
@@ -233,7 +232,7 @@ def cleaned_move(topic: Topic, partition: int, start: int) -> Move:
             if (part.topic_id, part.partition) == (topic.id, partition) and part.parquet_start < start:
                 if start > part.parquet_end:
                     raise AssertionError(
-                        f"{topic.name}-{partition}: the log would begin at {start}, Parquet ends at {part.parquet_end}"
+                        f"{topic.name}/{partition}: the log would begin at {start}, Parquet ends at {part.parquet_end}"
                     )
                 part.parquet_start = start
                 return True

@@ -18,9 +18,8 @@ from collections.abc import Mapping, Sequence
 
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keyed.version import Published, newest_version
-from ledger.keys import KeyedPlace
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import Move, newest_checkpoint, partition_of, partitions_by_key, replace_partitions
-from ledger.log.fold import PartitionKey
 from ledger.log.ledger_ref import LedgerRef
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectMissing, ObjectStore
@@ -61,13 +60,13 @@ def log_start_by_retention(
 
 async def new_log_starts(
     pages: PageReader, checkpoint: fmt.Checkpoint, catalog: Catalog, now_ms: int
-) -> tuple[dict[PartitionKey, int], StoreError | ObjectMissing | None]:
+) -> tuple[dict[PartitionId, int], StoreError | ObjectMissing | None]:
     """Partitions whose log start should move; and the first error, where file lists cannot be read:
     the others go on.
 
     Topics without retention settings cost no request. Raises what else the store answers.
     """
-    starts: dict[PartitionKey, int] = {}
+    starts: dict[PartitionId, int] = {}
     failed = None
     for part in checkpoint.partitions:
         topic = catalog.topics_by_id.get(part.topic_id)
@@ -93,7 +92,7 @@ async def new_log_starts(
                 continue
             start = log_start_by_retention(files, topic.settings, now_ms, max(topic.created_ms, topic.altered_ms))
             if start > part.log_start:
-                starts[part.topic_id, part.partition] = start
+                starts[PartitionId(part.topic_id, part.partition)] = start
     return starts, failed
 
 
@@ -115,7 +114,7 @@ async def apply(ledger: LedgerRef, catalog: Catalog) -> None:
     pages = PageReader(store, ledger.bundle)
     failed: StoreError | ObjectMissing | None = None
 
-    async def starts_by(now_ms: int) -> dict[PartitionKey, int]:
+    async def starts_by(now_ms: int) -> dict[PartitionId, int]:
         nonlocal failed
         found, failed = await new_log_starts(pages, checkpoint, catalog, now_ms)
         return found
@@ -147,7 +146,7 @@ async def apply_to_stale_versions(ledger: LedgerRef, catalog: Catalog, topic: To
     """
     if not has_retention(topic.settings) or topic.settings.delete_action == "archive":
         return
-    store, bundle, place = ledger.store, ledger.bundle, KeyedPlace(topic.id, partition)
+    store, bundle, place = ledger.store, ledger.bundle, PartitionId(topic.id, partition)
     checkpoint = await newest_checkpoint(store, bundle)
     part = partition_of(checkpoint, topic.id, partition)
     published = await newest_version(store, place)
@@ -164,7 +163,7 @@ async def apply_to_stale_versions(ledger: LedgerRef, catalog: Catalog, topic: To
 
     start = await TwoClocks(store, ledger.sources).due(start_by)
     if start:
-        move = log_start_move({(topic.id, partition): start}, catalog)
+        move = log_start_move({PartitionId(topic.id, partition): start}, catalog)
         await advance_checkpoint(ledger, move)
 
 
@@ -189,7 +188,7 @@ def _files_below(part: fmt.PartitionCheckpoint, published: Published, altered_ms
     ]
 
 
-def log_start_move(starts: dict[PartitionKey, int], catalog: Catalog | None = None) -> Move:
+def log_start_move(starts: dict[PartitionId, int], catalog: Catalog | None = None) -> Move:
     """Raise the log start of partitions of living topics that are not held; declines where none
     would move.
 
@@ -199,19 +198,19 @@ def log_start_move(starts: dict[PartitionKey, int], catalog: Catalog | None = No
 
     def move(draft: fmt.Checkpoint) -> bool:
         parts = partitions_by_key(draft)
-        ends = {(end.topic_id, end.partition): end.end for end in draft.state.ends}
+        ends = {PartitionId(end.topic_id, end.partition): end.end for end in draft.state.ends}
         moved = False
         removed = {topic.topic_id for topic in draft.removed_topics}
         for key, start in starts.items():
-            if key[0] in removed or is_held(draft, key[0]):
+            if key.topic_id in removed or is_held(draft, key.topic_id):
                 continue
-            if catalog is not None and not may_remove(draft, catalog.topics_by_id[key[0]]):
+            if catalog is not None and not may_remove(draft, catalog.topics_by_id[key.topic_id]):
                 continue
             if start > ends.get(key, 0):
                 raise AssertionError(
                     f"bundle {draft.bundle}: the log of {key} would start at {start}, it ends at {ends.get(key, 0)}"
                 )
-            part = parts.setdefault(key, fmt.PartitionCheckpoint(topic_id=key[0], partition=key[1]))
+            part = parts.setdefault(key, fmt.PartitionCheckpoint(topic_id=key.topic_id, partition=key.partition))
             if start > part.log_start:
                 part.log_start = start
                 moved = True
@@ -227,7 +226,9 @@ def deletion_move(topic: Topic, befores: Mapping[int, int]) -> Move:
 
     Raises LegalHold, UnknownTopic (it was removed meanwhile) when it is applied.
     """
-    raise_log_starts = log_start_move({(topic.id, partition): before for partition, before in befores.items()})
+    raise_log_starts = log_start_move(
+        {PartitionId(topic.id, partition): before for partition, before in befores.items()}
+    )
 
     def move(draft: fmt.Checkpoint) -> bool:
         refuse_held(draft, topic)

@@ -36,7 +36,7 @@ from ledger.garbage import (
 )
 from ledger.garbage.found import Found, Kind, Removable, Waiting
 from ledger.garbage.listing import Listing, RootListing
-from ledger.keys import KeyedPlace
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint
 from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import FENCES, ObjectMissing, ObjectStore
@@ -99,7 +99,7 @@ async def tidy_checkpoints(store: ObjectStore, bundle: int) -> None:
 
 async def tidy_keyed(ledger: LedgerRef, topic: Topic, partition: int) -> list[str]:
     """What cleaning has replaced in a partition that is keyed, or was; the keys."""
-    place = KeyedPlace(topic.id, partition)
+    place = PartitionId(topic.id, partition)
     if not may_remove(await newest_checkpoint(ledger.store, ledger.bundle), topic):
         return []
     deleted = await versions.remove(ledger, topic, await versions.find(ledger, place))

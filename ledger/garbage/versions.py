@@ -24,7 +24,7 @@ from ledger import keys
 from ledger.cluster import ClusterSettings
 from ledger.garbage.found import Kind, Removable
 from ledger.keyed.version import newest_version, read_version
-from ledger.keys import KeyedPlace
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint
 from ledger.log.ledger_ref import LedgerRef
 from ledger.log.numbered import list_numbered
@@ -34,7 +34,7 @@ from ledger.topics.catalog import Catalog, Topic
 from ledger.topics.facts import may_remove
 
 
-async def find(ledger: LedgerRef, place: KeyedPlace) -> list[list[Removable]]:
+async def find(ledger: LedgerRef, place: PartitionId) -> list[list[Removable]]:
     """Groups that go one after the other: each version by itself, ascending, then the files.
 
     Files are listed first: what is not there yet is not taken for garbage.
@@ -42,10 +42,10 @@ async def find(ledger: LedgerRef, place: KeyedPlace) -> list[list[Removable]]:
     store = ledger.store
     files = [
         (info, name.number)
-        async for info in store.list(place.files)
+        async for info in store.list(keys.keyed_files(place))
         if (name := keys.parse_keyed(info.key)) is not None
     ]
-    listed = [found async for found in list_numbered(store, place.versions)]
+    listed = [found async for found in list_numbered(store, keys.keyed_versions(place))]
     if not listed:
         return []
     limit_ms = await store.store_time_ms() - ledger.cluster.parquet_min_age_ms
@@ -72,14 +72,14 @@ async def remove(ledger: LedgerRef, topic: Topic, groups: list[list[Removable]])
     return deleted
 
 
-async def _files_of(store: ObjectStore, place: KeyedPlace, number: int) -> set[str]:
+async def _files_of(store: ObjectStore, place: PartitionId, number: int) -> set[str]:
     try:
         return {file.key for file in (await read_version(store, place, number)).files}
     except ObjectMissing:
         return set()  # another process has just deleted it, for it was replaced long ago
 
 
-async def aged_end(store: ObjectStore, cluster: ClusterSettings, place: KeyedPlace) -> int:
+async def aged_end(store: ObjectStore, cluster: ClusterSettings, place: PartitionId) -> int:
     """The end of the newest version of which plain readers have had `parquet_min_age` to hear;
     never above the newest version's.
     """
@@ -107,7 +107,7 @@ async def stale_partitions(compaction: Compaction, catalog: Catalog, bundle: int
         for partition, its_bundle in enumerate(topic.bundles):
             if its_bundle != bundle or (topic, partition) in compaction.no_stale_versions:
                 continue
-            if await _has_stale_versions(compaction.store, KeyedPlace(topic.id, partition)):
+            if await _has_stale_versions(compaction.store, PartitionId(topic.id, partition)):
                 found.append((topic, partition))
             elif (
                 compaction.sources.now_ms() - topic.altered_ms >= compaction.cluster.parquet_min_age_ms
@@ -116,10 +116,10 @@ async def stale_partitions(compaction: Compaction, catalog: Catalog, bundle: int
     return found
 
 
-async def _has_stale_versions(store: ObjectStore, place: KeyedPlace) -> bool:
+async def _has_stale_versions(store: ObjectStore, place: PartitionId) -> bool:
     """A file, or a second version. One LIST, however many there are."""
     versions = 0
-    async for info in store.list(place.folder):
+    async for info in store.list(keys.keyed_folder(place)):
         name = keys.parse_keyed(info.key)
         if name is None:
             continue

@@ -208,13 +208,13 @@ class ObjectStore(ABC):
     async def list_fences(self) -> Sequence[str]:
         """Fences that still hold something in the store (S3: none ever)."""
 
+    @abstractmethod
     async def share(self, key: str, life_ms: int) -> str | None:
-        """A URL (file:, http: or https:) by which others may read `key` for so long, or longer;
-        None where there is none.
+        """Return a URL (file:, http: or https:) by which others may read `key` for so long, or
+        longer; None where there is none.
 
-        Says nothing of whether the object is there.
+        The object need not be there.
         """
-        return None
 
     async def close(self) -> None:
         """Give back connections and threads."""

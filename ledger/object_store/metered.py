@@ -71,7 +71,7 @@ class MeteredStore(StoreWrapper):
         super().__init__(inner)
         self._meter = meter
 
-    async def run(self, operation: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
+    async def run(self, operation: str, what: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
         begun = asyncio.get_running_loop().time()
         outcome, received = FAILED, 0
         try:

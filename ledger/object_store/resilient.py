@@ -52,7 +52,7 @@ class ResilientStore(StoreWrapper):
         self._puts = Admission(in_flight_max, bytes_in_flight_max, waiting_max)
         self._others = Admission(in_flight_max, bytes_in_flight_max, waiting_max)
 
-    async def run(self, operation: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
+    async def run(self, operation: str, what: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
         if operation in PUTS:
             async with self._puts.admit(bytes_known):
                 return await step()

@@ -14,8 +14,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint, partitions_by_key
-from ledger.log.fold import PartitionKey
 from ledger.log.history import History, read_history
 from ledger.log.ledger_ref import LedgerRef
 from ledger.log.segment import SegmentEnd, read_end
@@ -33,7 +33,7 @@ FAR_BATCHES_MAX = 500_000
 follows on what was wanted.
 """
 
-Wanted = Callable[[PartitionKey], bool]
+Wanted = Callable[[PartitionId], bool]
 
 
 def _now_s() -> float:
@@ -65,11 +65,11 @@ class FollowedLedger:
         self._wanted = wanted
         self._batches_max = index_batches_max
         self._turn = asyncio.Lock()
-        self._counters: dict[PartitionKey, fmt.PartitionCheckpoint] = {}
+        self._counters: dict[PartitionId, fmt.PartitionCheckpoint] = {}
         self._index = FetchIndex(index_batches_max, 1)
-        self._far: dict[PartitionKey, PartitionIndex] = {}
+        self._far: dict[PartitionId, PartitionIndex] = {}
         """Of what the index has no room for. Who was looked up last comes last."""
-        self._missed: dict[PartitionKey, Span] = {}
+        self._missed: dict[PartitionId, Span] = {}
         """What callers that wait for their turn have not found."""
         self._follower: Follower | None = None
         self._ahead = 1
@@ -82,15 +82,15 @@ class FollowedLedger:
         async with self._turn:
             self._begin(await self._history())
 
-    def partitions(self) -> list[PartitionKey]:
+    def partitions(self) -> list[PartitionId]:
         """Those that have records, or had, as far as is known."""
         return sorted(key for key in self._known.state.ends if self._wanted(key))
 
-    def counters(self, key: PartitionKey) -> fmt.PartitionCheckpoint | None:
+    def counters(self, key: PartitionId) -> fmt.PartitionCheckpoint | None:
         """Of the newest checkpoint that was seen."""
         return self._counters.get(key)
 
-    def end(self, key: PartitionKey) -> int:
+    def end(self, key: PartitionId) -> int:
         """The next offset that is not known to be durable."""
         counters = self.counters(key)
         seen = (
@@ -98,18 +98,18 @@ class FollowedLedger:
         )  # by others, further than was followed here
         return max(self._known.state.end(*key), *seen, 0)
 
-    def log_start(self, key: PartitionKey) -> int:
+    def log_start(self, key: PartitionId) -> int:
         counters = self.counters(key)
         return counters.log_start if counters else 0
 
-    def parquet_end(self, key: PartitionKey) -> int:
+    def parquet_end(self, key: PartitionId) -> int:
         """Everything from `parquet_start` up to here is in Parquet, as far as is known; the rest is
         in segments.
         """
         counters = self.counters(key)
         return counters.parquet_end if counters else 0
 
-    def parquet_start(self, key: PartitionKey) -> int:
+    def parquet_start(self, key: PartitionId) -> int:
         """What is below, down to the log start, was cleaned: of a keyed topic only the latest
         record of each key can be read.
         """
@@ -128,7 +128,7 @@ class FollowedLedger:
             )  # as many as came this time, and one to see that there are no more
             return found > 0
 
-    async def place(self, key: PartitionKey, offset: int) -> tuple[PartitionIndex, int] | None:
+    async def place(self, key: PartitionId, offset: int) -> tuple[PartitionIndex, int] | None:
         """Where a batch is that is in a segment; None: it has moved to Parquet meanwhile. Raises
         DataDamaged where it is nowhere.
         """
@@ -142,11 +142,11 @@ class FollowedLedger:
             found = self._find(key, offset)
         if found is None and offset >= self.parquet_end(key):
             raise DataDamaged(
-                f"bundle {self.bundle}: offset {offset} of topic id {key[0]} partition {key[1]} is in no segment"
+                f"bundle {self.bundle}: offset {offset} of topic id {key.topic_id} partition {key.partition} is in no segment"
             )
         return found
 
-    async def bring(self, spans: Mapping[PartitionKey, Span]) -> None:
+    async def bring(self, spans: Mapping[PartitionId, Span]) -> None:
         """What the index has no room for of these, by one look at the ledger for all, so that
         `place` finds it. `let_go` of it then.
 
@@ -165,15 +165,15 @@ class FollowedLedger:
                     }
                 )
 
-    def let_go(self, key: PartitionKey, end: int) -> None:
+    def let_go(self, key: PartitionId, end: int) -> None:
         """Keep only what follows."""
         if (far := self._far.get(key)) is not None and len(far) and far.begin < end:
             self._far[key] = far.between(end, far.end)
 
-    def _are_at_hand(self, spans: Mapping[PartitionKey, Span]) -> bool:
+    def _are_at_hand(self, spans: Mapping[PartitionId, Span]) -> bool:
         return all(self._is_at_hand(key, *span) for key, span in spans.items())
 
-    def _is_at_hand(self, key: PartitionKey, first: int, end: int) -> bool:
+    def _is_at_hand(self, key: PartitionId, first: int, end: int) -> bool:
         while first < end:
             found = self._find(key, first)
             if found is None:
@@ -181,14 +181,14 @@ class FollowedLedger:
             first = found[0].end
         return True
 
-    def _find(self, key: PartitionKey, offset: int) -> tuple[PartitionIndex, int] | None:
+    def _find(self, key: PartitionId, offset: int) -> tuple[PartitionIndex, int] | None:
         if found := self._index.find(key, offset):
             return found
         far = self._far.get(key)
         place = None if far is None else far.at(offset)
         return None if far is None or place is None else (far, place)
 
-    async def _load_far(self, spans: Mapping[PartitionKey, Span]) -> None:
+    async def _load_far(self, spans: Mapping[PartitionId, Span]) -> None:
         """Of these partitions, from the begins of their spans on."""
         history = await self._history()
         if history.checkpoint.number > self.checkpoint.number and not self._known.look(
@@ -241,13 +241,13 @@ class FollowedLedger:
         self._see(history.checkpoint)
 
     @staticmethod
-    def _assert_forward(before: Mapping[PartitionKey, int], now: Mapping[PartitionKey, int]) -> None:
+    def _assert_forward(before: Mapping[PartitionId, int], now: Mapping[PartitionId, int]) -> None:
         """A partition whose topic was removed is known no more."""
         back = {key: (end, now[key]) for key, end in before.items() if key in now and now[key] < end}
         assert not back, f"ends went back: {back}"
 
     def _part_of(self, index: fmt.SegmentIndex) -> fmt.SegmentIndex:
-        batches = [entry for entry in index.batches if self._wanted((entry.topic_id, entry.partition))]
+        batches = [entry for entry in index.batches if self._wanted(PartitionId(entry.topic_id, entry.partition))]
         if len(batches) == len(index.batches):
             return index
         return fmt.SegmentIndex(slot=index.slot, created_ms=index.created_ms, batches=batches)

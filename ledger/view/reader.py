@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from ledger.blocking import RunBlocking
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keyed.reader import KeyedReader
-from ledger.keys import KeyedPlace
-from ledger.log.fold import PartitionKey
+from ledger.keys import PartitionId
 from ledger.log.ledger_ref import LedgerRef
 from ledger.log.stored_batch import StoredBatch
 from ledger.log.time_search import Candidate, offset_at
@@ -64,7 +63,7 @@ class LedgerReader(FollowedLedger):
         self._keyed = KeyedReader(ledger.store, run_blocking)
         self._cold = ColdReader(ledger.store, ledger.bundle, asyncio.Semaphore(COLD_READS), self.recent_bytes.batches)
 
-    async def read(self, key: PartitionKey, offset: int, bytes_max: int = READ_BYTES) -> list[StoredBatch]:
+    async def read(self, key: PartitionId, offset: int, bytes_max: int = READ_BYTES) -> list[StoredBatch]:
         """Batches from the one that holds `offset` on, at least one, about `bytes_max` bytes; none
         where `offset` is the end.
 
@@ -78,7 +77,7 @@ class LedgerReader(FollowedLedger):
             start, end = self.log_start(key), self.end(key)
             if not start <= offset <= end:
                 raise OffsetOutOfRange(
-                    f"topic id {key[0]} partition {key[1]}: offset {offset} is not within log start {start} and end {end}"
+                    f"topic id {key.topic_id} partition {key.partition}: offset {offset} is not within log start {start} and end {end}"
                 )
             if offset == end:
                 return []
@@ -93,14 +92,14 @@ class LedgerReader(FollowedLedger):
                 return found
         raise Unavailable(f"bundle {self.bundle}: its records move faster than they can be read", retry_after_ms=100)
 
-    async def batches(self, spans: Mapping[PartitionKey, Span]) -> dict[PartitionKey, PartitionIndex]:
+    async def batches(self, spans: Mapping[PartitionId, Span]) -> dict[PartitionId, PartitionIndex]:
         """Where the batches of these offsets are, copies; fewer where they have moved to Parquet
         (look at `parquet_end` again).
 
         Raises DataDamaged, Unavailable, the store's errors.
         """
         await self.bring(spans)
-        found: dict[PartitionKey, PartitionIndex] = {}
+        found: dict[PartitionId, PartitionIndex] = {}
         for key, (offset, end) in spans.items():
             found[key] = PartitionIndex()
             while offset < end and (place := await self.place(key, offset)) is not None:
@@ -113,7 +112,7 @@ class LedgerReader(FollowedLedger):
         """What is at hand of these; not checked."""
         return self.recent_bytes.find(batches)
 
-    async def parquet_files(self, key: PartitionKey, offset: int) -> list[fmt.ParquetFile]:
+    async def parquet_files(self, key: PartitionId, offset: int) -> list[fmt.ParquetFile]:
         """Those that hold records at or above `offset`, ascending.
 
         Raises DataDamaged, Unavailable, the store's errors.
@@ -129,14 +128,14 @@ class LedgerReader(FollowedLedger):
             f"bundle {self.bundle}: its file lists change faster than they can be read", retry_after_ms=100
         )
 
-    async def offset_at(self, key: PartitionKey, timestamp_us: int) -> int | None:
+    async def offset_at(self, key: PartitionId, timestamp_us: int) -> int | None:
         """The first record of this time or a later one, among those that are known to be durable.
 
         Raises as `read` does.
         """
         return await offset_at(_Searched(self, key), timestamp_us, self._run_blocking)
 
-    async def candidate(self, key: PartitionKey, offset: int, timestamp_us: int) -> Candidate | None:
+    async def candidate(self, key: PartitionId, offset: int, timestamp_us: int) -> Candidate | None:
         """As `ledger.log.time_search` asks. Raises as `read` does."""
         for _ in range(ATTEMPTS_MAX):
             known = self.checkpoint.number
@@ -148,9 +147,9 @@ class LedgerReader(FollowedLedger):
             f"bundle {self.bundle}: its records move faster than they can be searched", retry_after_ms=100
         )
 
-    async def _candidate(self, key: PartitionKey, offset: int, timestamp_us: int) -> Candidate | None:
+    async def _candidate(self, key: PartitionId, offset: int, timestamp_us: int) -> Candidate | None:
         if offset < (border := self.parquet_start(key)):
-            cleaned = await self._keyed.candidate(KeyedPlace(*key), offset, border, timestamp_us)
+            cleaned = await self._keyed.candidate(key, offset, border, timestamp_us)
             if cleaned is not None:
                 return cleaned
             offset = border
@@ -171,8 +170,8 @@ class LedgerReader(FollowedLedger):
         return (index.end, index.end) if later is None else (max(offset, index[later].base_offset), index[later].end)
 
     async def follow(
-        self, positions: Mapping[PartitionKey, int], *, bytes_max: int = READ_BYTES, poll_s: float = POLL_S
-    ) -> AsyncIterator[tuple[PartitionKey, list[StoredBatch]]]:
+        self, positions: Mapping[PartitionId, int], *, bytes_max: int = READ_BYTES, poll_s: float = POLL_S
+    ) -> AsyncIterator[tuple[PartitionId, list[StoredBatch]]]:
         """Everything from these offsets on, for ever: a partition, and batches of it, in turn.
 
         Raises as `read` does.
@@ -189,10 +188,10 @@ class LedgerReader(FollowedLedger):
 
     # The records.
 
-    async def _read(self, key: PartitionKey, offset: int, bytes_max: int) -> list[StoredBatch]:
+    async def _read(self, key: PartitionId, offset: int, bytes_max: int) -> list[StoredBatch]:
         """Nothing: it moved to Parquet while it was looked for."""
         if offset < (border := self.parquet_start(key)):
-            cleaned = await self._keyed.read(KeyedPlace(*key), offset, border, bytes_max)
+            cleaned = await self._keyed.read(key, offset, border, bytes_max)
             if cleaned:
                 return cleaned
             offset = border
@@ -209,7 +208,7 @@ class _Searched:
     """One partition of a reader, for a search by time."""
 
     reader: LedgerReader
-    key: PartitionKey
+    key: PartitionId
 
     def log_start(self) -> int:
         return self.reader.log_start(self.key)

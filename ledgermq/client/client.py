@@ -34,9 +34,8 @@ from ledgermq.client.groups.start_rule import GivenRule, check_rule
 from ledgermq.client.groups.subscription import Topics, topics_of
 from ledgermq.client.grpc_connection import GrpcConnector, refuse_after_fork
 from ledgermq.client.offsets import At, Offsets
-from ledgermq.client.producing.given_sessions import GivenSessions, open_sessions
-from ledgermq.client.producing.partition_queue import Session
 from ledgermq.client.producing.producer import Producer
+from ledgermq.client.producing.sessions import Session, open_sessions
 from ledgermq.client.routing import Routing
 from ledgermq.client.settings import (
     ClientSettings,
@@ -168,7 +167,7 @@ class Client:
     def producer(self, **settings: Any) -> Producer:
         """Settings: the fields of `ProducerSettings`. Raises InvalidConfig."""
         self._forget_closed()
-        producer = Producer(self._routing, self._connections, settings_from(ProducerSettings, settings), self._sources)
+        producer = Producer(self._context, settings_from(ProducerSettings, settings))
         self._made.append(producer)
         return producer
 
@@ -180,18 +179,16 @@ class Client:
 
         Raises UnknownTopic, UnknownPartition, Unavailable.
         """
-        return await open_sessions(
-            self._connections, self._routing, producer_id, partitions, self._connections.deadline()
-        )
+        return await open_sessions(self._context, producer_id, partitions, self._connections.deadline())
 
     def resumed_producer(self, sessions: Mapping[TopicPartition, Session], **settings: Any) -> Producer:
-        """Goes on with these sessions, by `send_encoded` alone; see `given_sessions`.
+        """Goes on with these sessions, by `send_encoded` alone; see `producing.sessions`.
 
         Raises InvalidConfig.
         """
         self._forget_closed()
         parsed = settings_from(ProducerSettings, settings)
-        producer = Producer(self._routing, self._connections, parsed, self._sources, GivenSessions(sessions))
+        producer = Producer(self._context, parsed, sessions)
         self._made.append(producer)
         return producer
 

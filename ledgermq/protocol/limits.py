@@ -17,6 +17,9 @@ FRAME_HEADER_BYTES_MAX = 1024 * 1024
 
 BATCHES_PER_FRAME_MAX = 4096
 
+PARTITIONS_PER_CALL_MAX = 4096
+"""A client names at most so many partitions in one call for producer sessions."""
+
 MESSAGE_BYTES_MAX = FRAME_PAYLOAD_BYTES_MAX + FRAME_HEADER_BYTES_MAX + 64
 """One gRPC message: a frame with its tags and lengths, or any other message of the service."""
 

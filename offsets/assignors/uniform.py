@@ -4,11 +4,13 @@ where subscriptions are alike.
 A topic of n partitions and m subscribers gives each n // m, and one more to the n % m of them that
 have the fewest so far; among these, who has it already keeps it, then comes the members' order.
 Within its share a member keeps what it has, so an assignment that is in force is its own answer.
-Prefers members of a partition's rack.
+Prefers members of a partition's rack: a free partition goes to one if it has room, and a member
+that has too many keeps those of its rack.
 """
 
 from __future__ import annotations
 
+from ledger.keys import PartitionId
 from offsets.assignors.loads import LeastLoaded, Loads
 from offsets.assignors.problem import Candidate, Problem, SubscriberClass, Target
 from offsets.topics import TopicSize
@@ -31,7 +33,7 @@ def assign(problem: Problem) -> Target:
 def _current(problem: Problem, topic: TopicSize, members: LeastLoaded) -> dict[str, list[int]]:
     mine: dict[str, list[int]] = {}
     for number in range(topic.partitions):
-        holder = problem.current.get((topic.topic_id, number))
+        holder = problem.current.get(PartitionId(topic.topic_id, number))
         if holder is not None and holder in members:
             mine.setdefault(holder, []).append(number)
     return mine
@@ -83,14 +85,19 @@ def _fill(
     room = dict(quotas)
     free = set(range(topic.partitions))
     for member_id, partitions in mine.items():
+        if problem.rack is not None:
+            rack = by_id[member_id].rack
+            partitions = sorted(partitions, key=lambda number: problem.rack_of(topic, number) != rack)
         for number in partitions[: room.get(member_id, 0)]:
-            target[topic.topic_id, number] = member_id
+            target[PartitionId(topic.topic_id, number)] = member_id
             free.discard(number)
             room[member_id] -= 1
     if problem.rack is not None:
         _fill_near(problem, topic, room, free, by_id, target)
     takers = [member_id for member_id, left in room.items() for _ in range(left)]
-    target |= {(topic.topic_id, number): member_id for number, member_id in zip(sorted(free), takers, strict=True)}
+    target |= {
+        PartitionId(topic.topic_id, number): member_id for number, member_id in zip(sorted(free), takers, strict=True)
+    }
 
 
 def _fill_near(
@@ -111,7 +118,7 @@ def _fill_near(
         if not members:
             continue
         member_id = members[-1]
-        target[topic.topic_id, number] = member_id
+        target[PartitionId(topic.topic_id, number)] = member_id
         free.discard(number)
         room[member_id] -= 1
         if not room[member_id]:

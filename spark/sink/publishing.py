@@ -19,8 +19,8 @@ from ledger.sinks import Decision, DoneMark, encode_done
 from ledgermq.client.client import Client
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.producing.delivery import Outcome
-from ledgermq.client.producing.partition_queue import Session
 from ledgermq.client.producing.producer import Producer
+from ledgermq.client.producing.sessions import Session
 from ledgermq.errors import (
     DataDamaged,
     LedgerMQError,

@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Literal
 
 from ledger.garbage.retention import deletion_move
+from ledger.keys import PartitionId
 from ledger.log.recovery import bring_into_force
 from ledger.log.writer import LedgerWriter
 from ledger.topics.catalog import Topic
@@ -75,7 +76,7 @@ async def delete_records(
 
 
 async def _offset(writer: LedgerWriter, reads: BundleReads, topic: Topic, partition: int, before: Before) -> int:
-    key = (topic.id, partition)
+    key = PartitionId(topic.id, partition)
     if isinstance(before, timedelta):
         found = await offset_at(reads, topic, partition, before // timedelta(microseconds=1))
         return reads.high_watermark(key) if found is None else found
@@ -84,6 +85,6 @@ async def _offset(writer: LedgerWriter, reads: BundleReads, topic: Topic, partit
     if before > reads.high_watermark(key):
         await writer.check_fence()  # a zombie must not refuse an offset that its successor has
         raise OffsetOutOfRange(
-            f"{topic.name}-{partition}: offset {before} is above the end {reads.high_watermark(key)}"
+            f"{topic.name}/{partition}: offset {before} is above the end {reads.high_watermark(key)}"
         )
     return before

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keys import PartitionId
 from ledger.log.history import read_history
 from ledger.log.internal_topic import decode_internal, read_snapshot
 from ledger.log.segment import whose_damage
@@ -102,7 +103,7 @@ async def read_internal_state(owned: KnownBundle, topic: Topic, partitions: Sequ
 async def _read(owned: KnownBundle, topic: Topic, partitions: Sequence[int]) -> dict[int, LatestRecords] | None:
     """None: there is a newer checkpoint now than when this began."""
     store, checkpoint = owned.context.store, owned.checkpoint
-    ends = {partition: owned.high_watermark((topic.id, partition)) for partition in partitions}
+    ends = {partition: owned.high_watermark(PartitionId(topic.id, partition)) for partition in partitions}
     snapshot = await read_snapshot(store, checkpoint)
     snapshot_key = keys.snapshot(owned.bundle, checkpoint.snapshot_plan)
     folds = {partition: _Fold(*records_of(snapshot, topic.id, partition), snapshot_key) for partition in partitions}
@@ -120,7 +121,7 @@ async def _read(owned: KnownBundle, topic: Topic, partitions: Sequence[int]) -> 
     for partition, fold in folds.items():
         if fold.damage is None and fold.end < ends[partition]:
             fold.damage = DataDamaged(
-                f"bundle {owned.bundle}: offset {fold.end} of {topic.name}-{partition} is in no segment"
+                f"bundle {owned.bundle}: offset {fold.end} of {topic.name}/{partition} is in no segment"
             )
     return {partition: fold.result() for partition, fold in folds.items()}
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint, partitions_by_key
-from ledger.log.fold import PartitionKey
 from ledger.log.history import read_history
 from ledger.log.recovery import Recovered
 from ledger.log.shared_run import SharedRun
@@ -43,7 +43,7 @@ class KnownBundle:
         self._writer = writer
         self._loading = asyncio.Lock()
         self._looking = SharedRun(self._look)
-        self._far: dict[PartitionKey, PartitionIndex] = {}
+        self._far: dict[PartitionId, PartitionIndex] = {}
         self._too_many = False
 
     def close(self) -> None:
@@ -55,14 +55,14 @@ class KnownBundle:
         """Leave no task behind."""
         await self._looking.close()
 
-    def high_watermark(self, key: PartitionKey) -> int:
+    def high_watermark(self, key: PartitionId) -> int:
         return self._writer.durable.end(*key)
 
-    def parquet_end(self, key: PartitionKey) -> int:
+    def parquet_end(self, key: PartitionId) -> int:
         counters = self.counters.get(key)
         return counters.parquet_end if counters else 0
 
-    def parquet_start(self, key: PartitionKey) -> int:
+    def parquet_start(self, key: PartitionId) -> int:
         """What is below, down to the log start, was cleaned: it is in a version of the partition."""
         counters = self.counters.get(key)
         return counters.parquet_start if counters else 0
@@ -71,7 +71,7 @@ class KnownBundle:
         """Of an internal topic only what is behind its snapshot can be fetched: who needs more
         begins with the snapshot.
         """
-        counters = self.counters.get((topic.id, partition))
+        counters = self.counters.get(PartitionId(topic.id, partition))
         if counters is None:
             return 0
         return max(counters.log_start, counters.parquet_end) if topic.internal else counters.log_start
@@ -119,7 +119,7 @@ class KnownBundle:
                 f"{missing.message}, and no checkpoint says so", object_key=missing.object_key
             ) from missing
 
-    async def in_segments(self, key: PartitionKey, offset: int) -> tuple[PartitionIndex, int] | None:
+    async def in_segments(self, key: PartitionId, offset: int) -> tuple[PartitionIndex, int] | None:
         """As `find`, and in segments whose index is not loaded yet, where Parquet has not got so
         far.
         """
@@ -128,14 +128,14 @@ class KnownBundle:
             found = await self._find_older(key, offset)
         return found
 
-    def is_kept(self, batch: IndexedBatch, key: PartitionKey, offset: int) -> bool:
+    def is_kept(self, batch: IndexedBatch, key: PartitionId, offset: int) -> bool:
         """Its segment is there.
 
         One that is trimmed may be gone at any moment, and Parquet has what was in it.
         """
         return batch.slot >= self.checkpoint.trim_slot or offset >= self.parquet_end(key)
 
-    def find(self, key: PartitionKey, offset: int) -> tuple[PartitionIndex, int] | None:
+    def find(self, key: PartitionId, offset: int) -> tuple[PartitionIndex, int] | None:
         """The index that has a batch, and its place there; None: not in segments, as far as their
         indexes are loaded.
         """
@@ -145,7 +145,7 @@ class KnownBundle:
             return far, place
         return found
 
-    async def _find_older(self, key: PartitionKey, offset: int) -> tuple[PartitionIndex, int] | None:
+    async def _find_older(self, key: PartitionId, offset: int) -> tuple[PartitionIndex, int] | None:
         """Load the index of the segments below those that are covered.
 
         None: the offset is in Parquet by now.
@@ -158,7 +158,7 @@ class KnownBundle:
         found = self.find(key, offset)
         if found is None and offset >= self.parquet_end(key):
             raise DataDamaged(
-                f"bundle {self.bundle}: offset {offset} of topic {key[0]} partition {key[1]} is in no segment"
+                f"bundle {self.bundle}: offset {offset} of topic {key.topic_id} partition {key.partition} is in no segment"
             )
         return found
 
@@ -178,7 +178,7 @@ class KnownBundle:
             if self.has_older_segments:
                 await self._load_older(None, 0)
 
-    async def _load_older(self, key: PartitionKey | None, offset: int) -> None:
+    async def _load_older(self, key: PartitionId | None, offset: int) -> None:
         context = self.context
         history = await read_history(context.ledger(self.bundle))
         self.see(history.checkpoint)

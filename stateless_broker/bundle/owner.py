@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Literal, TypeVar
 
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.fold import PartitionKey
+from ledger.keys import PartitionId
 from ledger.log.recovery import Recovered
 from ledger.log.segment import Batch
 from ledger.log.writer import LedgerWriter, claim
@@ -41,7 +41,10 @@ class BundleOwner:
     why.
     """
 
-    def __init__(self, context: BundleContext, writer: LedgerWriter, recovered: Recovered) -> None:
+    def __init__(self, context: BundleContext, recovered: Recovered) -> None:
+        writer = LedgerWriter(
+            context.ledger(recovered.bundle), context.broker_id, recovered, self._on_durable, self._on_refused
+        )
         self.bundle = writer.bundle
         self.epoch = writer.epoch
         self.ended = writer.ended
@@ -50,8 +53,6 @@ class BundleOwner:
         self._reads = BundleReads(context, writer, recovered)
         self._commit = GroupCommit(writer, context)
         self._upkeep = Upkeep(context, writer, self._reads)
-        writer.on_durable = self._on_durable
-        writer.on_refused = self._on_refused
         self._tasks = asyncio.create_task(self._run(), name=f"bundle {self.bundle} epoch {self.epoch}")
 
     @classmethod
@@ -59,8 +60,7 @@ class BundleOwner:
         """Claim the ledger. Raises NotOwner (somebody else was faster: pause), DataDamaged,
         FormatNotSupported, the store's errors.
         """
-        writer, recovered = await claim(context.ledger(bundle), context.broker_id)
-        return cls(context, writer, recovered)
+        return cls(context, await claim(context.ledger(bundle), context.broker_id))
 
     @property
     def lost(self) -> LedgerMQError | None:
@@ -120,7 +120,7 @@ class BundleOwner:
         self._upkeep.on_read()
         return await self._in_term(self._reads.fetch(topic, partition, offset, bytes_max, direct=direct))
 
-    async def wait_for_data(self, positions: Mapping[PartitionKey, int]) -> None:
+    async def wait_for_data(self, positions: Mapping[PartitionId, int]) -> None:
         """Returns when a partition reaches beyond its offset, or the term has ended."""
         await self._reads.waiters.wait(positions)
 
@@ -138,7 +138,7 @@ class BundleOwner:
         """
         self._check_term()
         self._check_partition(topic, partition)
-        return self._reads.high_watermark((topic.id, partition))
+        return self._reads.high_watermark(PartitionId(topic.id, partition))
 
     async def list_offset(
         self, topic: Topic, partition: int, at: Literal["earliest", "latest", "durable"] | int
@@ -153,7 +153,7 @@ class BundleOwner:
         self._upkeep.on_read()
         if at == "earliest":
             return self._reads.log_start(topic, partition)
-        end = self._reads.high_watermark((topic.id, partition))
+        end = self._reads.high_watermark(PartitionId(topic.id, partition))
         if at != "latest" and (offset := await self._in_term(offset_at(self._reads, topic, partition, at))) is not None:
             return offset
         await self._writer.check_fence()  # a zombie must not call an old end the latest
@@ -225,7 +225,7 @@ class BundleOwner:
         self._context.metrics.stored(index)
         if logs_debug(__name__):
             held = [
-                f"{entry.topic_id}-{entry.partition}:{entry.base_offset}+{entry.record_count}"
+                f"{entry.topic_id}/{entry.partition}:{entry.base_offset}+{entry.record_count}"
                 for entry in index.batches
             ]
             log.debug("segment durable", bundle=self.bundle, epoch=self.epoch, slot=index.slot, batches=held)
@@ -282,7 +282,7 @@ class BundleOwner:
         if not 0 <= partition < topic.partitions:
             raise UnknownPartition(f"topic {topic.name!r} has partitions 0 to {topic.partitions - 1}, not {partition}")
         if topic.bundles[partition] != self.bundle:
-            raise NotOwner(f"{topic.name}-{partition} is in bundle {topic.bundles[partition]}, not {self.bundle}")
+            raise NotOwner(f"{topic.name}/{partition} is in bundle {topic.bundles[partition]}, not {self.bundle}")
 
 
 async def _forever(work: Callable[[], Awaitable[None]]) -> None:

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.keys import KeyedPlace
-from ledger.log.fold import PartitionKey
+from ledger.keys import PartitionId
 from ledger.log.recovery import Recovered
 from ledger.log.stored_batch import StoredBatch
 from ledger.log.writer import LedgerWriter
@@ -51,7 +50,7 @@ class BundleReads(KnownBundle):
     def on_durable(self, index: fmt.SegmentIndex, data: Sequence[Buffer]) -> None:
         self.index.add(index)
         self.context.tail_cache.add(index, data)
-        self.waiters.wake({(entry.topic_id, entry.partition) for entry in index.batches})
+        self.waiters.wake({PartitionId(entry.topic_id, entry.partition) for entry in index.batches})
 
     def close(self) -> None:
         """Also wake who waits."""
@@ -68,7 +67,7 @@ class BundleReads(KnownBundle):
 
         Raises OffsetOutOfRange, DataDamaged, Unavailable, the store's errors.
         """
-        key = (topic.id, partition)
+        key = PartitionId(topic.id, partition)
         for _ in range(ATTEMPTS_MAX):
             known = self.checkpoint.number
             high, start = self.high_watermark(key), self.log_start(topic, partition)
@@ -77,7 +76,7 @@ class BundleReads(KnownBundle):
                 high = self.high_watermark(key)
             if not start <= offset <= high:
                 raise OffsetOutOfRange(
-                    f"{topic.name}-{partition}: offset {offset} is not within log start {start} and end {high}"
+                    f"{topic.name}/{partition}: offset {offset} is not within log start {start} and end {high}"
                 )
             if offset == high or bytes_max == 0:
                 return PartitionFetch(high, start, [])
@@ -98,7 +97,7 @@ class BundleReads(KnownBundle):
             f"bundle {self.bundle}: its segments are trimmed faster than they can be read", retry_after_ms=100
         )
 
-    def _below_high_watermark(self, key: PartitionKey, start: int, batches: list[StoredBatch]) -> PartitionFetch:
+    def _below_high_watermark(self, key: PartitionId, start: int, batches: list[StoredBatch]) -> PartitionFetch:
         """Others may have brought to Parquet what has landed and is not acknowledged here yet, or
         what the next owner has written.
         """
@@ -112,9 +111,7 @@ class BundleReads(KnownBundle):
             )
         return PartitionFetch(high, start, readable)
 
-    def _located_below_high_watermark(
-        self, key: PartitionKey, start: int, places: list[LocatedBatch]
-    ) -> PartitionFetch:
+    def _located_below_high_watermark(self, key: PartitionId, start: int, places: list[LocatedBatch]) -> PartitionFetch:
         if self._writer.lost is not None:
             raise self._writer.lost
         high = self.high_watermark(key)
@@ -123,7 +120,7 @@ class BundleReads(KnownBundle):
         return PartitionFetch(high, start, [], places)
 
     async def _read(self, topic: Topic, partition: int, offset: int, bytes_max: int) -> list[StoredBatch]:
-        key = (topic.id, partition)
+        key = PartitionId(topic.id, partition)
         if offset < (border := self.parquet_start(key)) and self.find(key, offset) is None:
             if cleaned := await self._from_version(topic, partition, offset, border, bytes_max):
                 return self._told("keyed", cleaned)
@@ -137,11 +134,11 @@ class BundleReads(KnownBundle):
                 return self._told("segment", await self._cold.read(choose_batches(index, place, bytes_max)))
         if topic.internal:  # it went into the snapshot while this looked for it
             raise OffsetOutOfRange(
-                f"{topic.name}-{partition}: offset {offset} is in the snapshot by now, the log starts behind it"
+                f"{topic.name}/{partition}: offset {offset} is in the snapshot by now, the log starts behind it"
             )
         return self._told("parquet", await self._from_parquet(topic, partition, offset, bytes_max))
 
-    async def _locate(self, key: PartitionKey, offset: int, bytes_max: int) -> list[LocatedBatch]:
+    async def _locate(self, key: PartitionId, offset: int, bytes_max: int) -> list[LocatedBatch]:
         """Where the batches are that `_read` would read from segments; none where it would take
         them from elsewhere.
         """
@@ -164,17 +161,17 @@ class BundleReads(KnownBundle):
         for _ in range(ATTEMPTS_MAX):
             known = self.checkpoint.number
             try:
-                return await self._candidate((topic.id, partition), offset, timestamp_us)
+                return await self._candidate(PartitionId(topic.id, partition), offset, timestamp_us)
             except ObjectMissing as error:
                 await self.look_for(error, known)
         raise Unavailable(
             f"bundle {self.bundle}: its file lists change faster than they can be read", retry_after_ms=100
         )
 
-    async def _candidate(self, key: PartitionKey, offset: int, timestamp_us: int) -> tuple[int, int] | None:
+    async def _candidate(self, key: PartitionId, offset: int, timestamp_us: int) -> tuple[int, int] | None:
         counters = self.counters.get(key)
         if offset < (border := self.parquet_start(key)) and self.find(key, offset) is None:
-            cleaned = await self.context.keyed_reader.candidate(KeyedPlace(*key), offset, border, timestamp_us)
+            cleaned = await self.context.keyed_reader.candidate(key, offset, border, timestamp_us)
             if cleaned is not None:
                 return cleaned
             offset = border
@@ -217,7 +214,7 @@ class BundleReads(KnownBundle):
         self, topic: Topic, partition: int, offset: int, border: int, bytes_max: int
     ) -> list[StoredBatch]:
         async with self.context.cold_reads:
-            place = KeyedPlace(topic.id, partition)
+            place = PartitionId(topic.id, partition)
             return await self.context.keyed_reader.read(place, offset, border, bytes_max, _compression_of(topic))
 
     async def _from_parquet(self, topic: Topic, partition: int, offset: int, bytes_max: int) -> list[StoredBatch]:

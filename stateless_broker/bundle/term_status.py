@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ledger.keys import PartitionId
 from ledger.log.writer import LedgerWriter
 from ledger.topics.catalog import Catalog
 from stateless_broker.bundle.reads import BundleReads
@@ -30,10 +31,10 @@ class TermStatus:
 
 
 def term_status(writer: LedgerWriter, reads: BundleReads, catalog: Catalog, now_ms: int) -> TermStatus:
-    parked = {(part.topic_id, part.partition) for part in reads.parked}
+    parked = {PartitionId(part.topic_id, part.partition) for part in reads.parked}
     oldest_ms, backlog_bytes = now_ms, 0
     for key in reads.index.partitions:
-        topic = catalog.topics_by_id.get(key[0])
+        topic = catalog.topics_by_id.get(key.topic_id)
         backlog = reads.index.backlog(key, reads.parquet_end(key))
         if backlog is None or topic is None or topic.removed or topic.internal or key in parked:
             continue

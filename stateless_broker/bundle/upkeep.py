@@ -85,7 +85,7 @@ class Upkeep:
         if untrimmed <= self._limits.parked_slots_max or not self._reads.parked:
             return
         named = ", ".join(
-            f"{self._name(part.topic_id)}-{part.partition} ({part.parked.object_key})"
+            f"{self._name(part.topic_id)}/{part.partition} ({part.parked.object_key})"
             for part in self._reads.parked[:3]
         )
         raise ResourceExhausted(
@@ -96,7 +96,7 @@ class Upkeep:
 
     def parked(self) -> list[str]:
         return [
-            f"partition {self._name(part.topic_id)}-{part.partition} of bundle {self.bundle} is parked, for {part.parked.object_key} "
+            f"partition {self._name(part.topic_id)}/{part.partition} of bundle {self.bundle} is parked, for {part.parked.object_key} "
             "cannot be read: its records no longer become Parquet; `ledgermq repair ROOT --dry-run` shows what is damaged, and how to go on"
             for part in self._reads.parked
         ]
@@ -213,7 +213,7 @@ class Upkeep:
         self._retention_s = asyncio.get_running_loop().time()
         report = await round_of_bundle(context.compaction, self.bundle, context.catalog(), everything=False)
         if report is not None:
-            self._tell_round(report)
+            self._log_round(report)
         await self._tidy()
         await self._clean()
         await self._look()
@@ -222,7 +222,7 @@ class Upkeep:
         else:
             self._compaction_pause_s = min(COMPACTION_PAUSE_S_MAX, 2 * self._compaction_pause_s)
 
-    def _tell_round(self, report: RoundReport) -> None:
+    def _log_round(self, report: RoundReport) -> None:
         self._context.metrics.compacted(report)
         log.info("compacted", bundle=self.bundle, plan=report.plan, files=report.files, records=report.records)
         for parked in report.parked:
@@ -242,7 +242,7 @@ class Upkeep:
         if error is None:
             self._tidy_again_s, self._tidy_pause_s = None, RETRY_FIRST_S
             return
-        self._tell_failure("compaction", error, retry_s=self._tidy_pause_s)
+        self._log_failure("compaction", error, retry_s=self._tidy_pause_s)
         self._tidy_again_s = now_s + self._tidy_pause_s
         self._tidy_pause_s = min(RETRY_S_MAX, 2 * self._tidy_pause_s)
 
@@ -258,7 +258,7 @@ class Upkeep:
                 context.compaction, self.bundle, context.catalog(), everything=False, bytes_max=bytes_max
             )
         except LedgerMQError as error:
-            self._tell_failure("cleaning", error)
+            self._log_failure("cleaning", error)
             return
         for each in cleaned:
             log.info("cleaned", bundle=self.bundle, topic=each.topic, partition=each.partition, version=each.number)
@@ -271,10 +271,10 @@ class Upkeep:
                 await step()
                 return
             except Exception as error:  # whatever it is, bugs included: the term goes on without it for now
-                self._tell_failure(work, error, retry_s=pause_s)
+                self._log_failure(work, error, retry_s=pause_s)
             await asyncio.sleep(pause_s * self._context.sources.random.uniform(0.75, 1.25))
             pause_s = min(RETRY_S_MAX, 2 * pause_s)
 
-    def _tell_failure(self, work: str, error: Exception, **more: float) -> None:
+    def _log_failure(self, work: str, error: Exception, **more: float) -> None:
         self._context.metrics.upkeep_failed(self.bundle, work, error)
         log.warning("upkeep failed", bundle=self.bundle, work=work, error=repr(error), **more)

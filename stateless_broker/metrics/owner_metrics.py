@@ -9,7 +9,7 @@ from ledger.parquet.report import RoundReport
 from ledgermq.errors import LedgerMQError
 from stateless_broker.bundle.context import READ_SOURCES, BundleMetrics
 from stateless_broker.metrics.store_metrics import SECONDS
-from stateless_broker.metrics.topic_totals import TopicTotals
+from stateless_broker.metrics.topic_totals import TOPICS_MAX, TopicTotals
 
 KIB = 1024
 SIZES = tuple(KIB * 4**power for power in range(9))  # 1 KiB to 64 MiB
@@ -20,7 +20,7 @@ LONG_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 class OwnerMetrics(BundleMetrics):
     """`topics` is read by whoever scrapes."""
 
-    def __init__(self, registry: CollectorRegistry, topics_max: int) -> None:
+    def __init__(self, registry: CollectorRegistry, topics_max: int = TOPICS_MAX) -> None:
         self.topics = TopicTotals(topics_max)
 
         def counter(name: str, text: str, *labels: str) -> Counter:

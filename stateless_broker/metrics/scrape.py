@@ -113,7 +113,7 @@ def _bundles(broker: Broker | None) -> Iterable[Metric]:
     def gauge(name: str, text: str, *more: str) -> GaugeMetricFamily:
         return GaugeMetricFamily(f"ledgermq_{name}", text, labels=("bundle", *more))
 
-    opened = broker.ownership.terms.opened if broker else {}
+    opened = broker.ownership.opened if broker else {}
     yield GaugeMetricFamily("ledgermq_owned_bundles", "Bundles that this broker owns", len(opened) if broker else None)
     trouble = gauge(
         "bundle_trouble", "1 for a bundle that should be served here and is not; the label says why", "code"

@@ -17,7 +17,6 @@ from prometheus_client.registry import Collector
 
 from ledger.object_store.metered import StoreMeter
 from ledger.root.copies import OUTCOMES
-from stateless_broker.settings import ProcessSettings
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 WRITES = frozenset({"put_if_absent", "put", "fenced_put", "list"})
@@ -49,15 +48,9 @@ S3_PRICES = Prices(write=0.005, read=0.0004)
 """S3 Standard, us-east-1."""
 
 
-def prices_for(settings: ProcessSettings, root_url: str) -> Prices:
-    """As set, else as usual for this kind of store."""
-    usual = S3_PRICES if root_url.startswith("s3:") else Prices()
-    write, read, delete = settings.price_write_dollars, settings.price_read_dollars, settings.price_delete_dollars
-    return Prices(
-        usual.write if write is None else write,
-        usual.read if read is None else read,
-        usual.delete if delete is None else delete,
-    )
+def prices_for(root_url: str) -> Prices:
+    """Return the list prices of this kind of store; all but S3 are free."""
+    return S3_PRICES if root_url.startswith("s3:") else Prices()
 
 
 @dataclass

@@ -12,8 +12,8 @@ from ledger.object_store.memory import MemoryStore
 from ledgermq.client.descriptions import ClusterDescription, cluster_description
 from ledgermq.protocol import ledgermq_pb2 as pb
 from tests.broker.cluster import Cluster, in_cluster
-from tests.ledgers import ledger_of
 from tests.virtual_time import virtual, virtual_sources
+from tests.worlds.ledgers import ledger_of
 
 
 async def described(cluster: Cluster, address: str) -> ClusterDescription:
@@ -63,7 +63,7 @@ async def test_a_parked_partition_is_named_by_every_broker_until_it_is_repaired(
 
     for said in await park(parked):
         [problem] = said
-        assert problem.startswith(f"partition t-1 of bundle {bundle} is parked, for {damaged} cannot be read: ")
+        assert problem.startswith(f"partition t/1 of bundle {bundle} is parked, for {damaged} cannot be read: ")
         assert "ledgermq repair" in problem
     assert await park(repaired) == [(), ()]
 

@@ -12,15 +12,16 @@ from pathlib import Path
 import pytest
 
 from infra.minio import Minio
+from ledger.keys import PartitionId
 from ledger.object_store.contract import ObjectStore
 from ledger.root.open import open_store
 from ledger.view.reader import LedgerReader
 from ledgermq.errors import NotOwner, RetriableError
 from ledgermq.sources import Sources
-from tests.cutting_proxy import cutting_proxy
-from tests.ledgers import TOPIC_ID, append, batch, ledger_of, own, read_values
-from tests.reading import rows_of
-from tests.stores import seeded_sources
+from tests.servers.cutting_proxy import cutting_proxy
+from tests.stores.backends import seeded_sources
+from tests.worlds.ledgers import TOPIC_ID, append, batch, ledger_of, own, read_values
+from tests.worlds.reading import rows_of
 
 BROKERS = 3
 TERMS = 4
@@ -50,7 +51,7 @@ async def follow(store: ObjectStore, seen: dict[int, bytes]) -> None:
     while b"last" not in seen.values():
         try:
             await reader.open()
-            async for _, batches in reader.follow({(TOPIC_ID, 0): len(seen)}, poll_s=0.02):
+            async for _, batches in reader.follow({PartitionId(TOPIC_ID, 0): len(seen)}, poll_s=0.02):
                 seen |= rows_of(batches, len(seen))
                 if b"last" in seen.values():
                     return

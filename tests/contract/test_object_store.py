@@ -24,7 +24,7 @@ from ledgermq.client.consuming.direct_reads import CannotRead, DirectReads
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.sources import Sources
-from tests.faulty_store import FaultyStore
+from tests.stores.faulty import FaultyStore
 
 FENCE = "0001-00000000000000000007-00ff"
 URL_LIFE_MS = 60_000

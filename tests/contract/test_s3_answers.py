@@ -21,7 +21,7 @@ from ledger.object_store.contract import (
 from ledger.object_store.s3 import S3Store, open_s3
 from ledger.object_store.s3_location import CLIENTS
 from ledgermq.errors import LedgerMQError, StoreFull, StoreUnusable, Unauthorized
-from tests.scripted_server import Answer, ScriptedServer, scripted_server
+from tests.servers.scripted_server import Answer, ScriptedServer, scripted_server
 
 LIFE_MS = 900_000
 

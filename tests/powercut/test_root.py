@@ -19,18 +19,19 @@ from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
 from ledger.garbage.retention import log_start_move
 from ledger.garbage.sweep import tidy_bundle
+from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectMissing
 from ledger.object_store.file import FileStore
 from ledger.parquet.round import cut_open_plan_short
 from stateless_broker.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
-from tests.full_store import FullStore
-from tests.ledgers import ledger_of
 from tests.powercut.cutting import CUTS, check_cuts
 from tests.powercut.disk_model import NEWEST, OLDEST, DiskModel, at_random
 from tests.powercut.recording import Killed, Recording, Step
-from tests.roots import Root, parquet_keys, read_rows
-from tests.stores import seeded_sources
+from tests.stores.backends import seeded_sources
+from tests.stores.full import FullStore
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root, parquet_keys, read_rows
 
 TOPICS = ("flights", "planes")
 TURNS = 16
@@ -110,7 +111,7 @@ class Life:
             end = len(self.root.produced[name, partition])
             below = end if everything else self.rng.randrange(1, end + 1)
             self.recording.note(Dropped(name, partition, below))
-            move = log_start_move({(self.root.topics[name].id, partition): below})
+            move = log_start_move({PartitionId(self.root.topics[name].id, partition): below})
             await advance_checkpoint(
                 ledger_of(self.root.store, 1, cluster=self.root.cluster, sources=self.root.sources), move
             )

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from ledger.blocking import run_inline
 from ledger.garbage.sweep import collect_garbage
+from ledger.keys import PartitionId
 from ledger.object_store.contract import Buffer, ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction
@@ -26,12 +27,12 @@ from ledger.view.range_read import OffsetRange, RangeReader, plan_ranges
 from ledger.view.reader import LedgerReader
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
-from tests.keyed_topics import Pair, Row, Written, fold, judge_plain, put_pairs
-from tests.passing_store import PassingStore
-from tests.reading import opened_reader
-from tests.roots import Root
+from tests.stores.one_put import OnePut
 from tests.unit.parquet.test_crashes import Crash, DyingStore
 from tests.virtual_time import virtual
+from tests.worlds.keyed_topics import Pair, Row, Written, fold, judge_plain, put_pairs
+from tests.worlds.reading import opened_reader
+from tests.worlds.roots import Root
 
 _pairs = st.lists(
     st.tuples(st.sampled_from([b"a", b"b", b"c", b"dd", b""]), st.sampled_from([b"1", b"22", b"x" * 300, None])),
@@ -63,7 +64,7 @@ class _Clock:
         return self.now_us
 
 
-class WatchedStore(PassingStore):
+class WatchedStore(OnePut):
     """A plain reader looks after every put and every single delete."""
 
     def __init__(self, inner: ObjectStore) -> None:
@@ -103,7 +104,7 @@ class _World:
         if self.reader is None:
             self.reader = await opened_reader(self.store)
         await self.reader.refresh()
-        key = (self.topic.id, 0)
+        key = PartitionId(self.topic.id, 0)
         self._judge_older(await _rows_by_reader(self.reader, key), self.reader.end(key))
         assert fold(await _rows_by_reader(await opened_reader(self.store), key)) == self.written.table(
             len(self.written.rows)
@@ -128,7 +129,7 @@ class _World:
 
     async def plan(self) -> None:
         reader = await opened_reader(self.store)
-        key = (self.topic.id, 0)
+        key = PartitionId(self.topic.id, 0)
         self.planned = (await plan_ranges(reader, {key: (0, reader.end(key))}))[key]
 
     async def compact(self, store: ObjectStore) -> None:

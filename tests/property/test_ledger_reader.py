@@ -20,10 +20,10 @@ from ledger.blocking import run_inline
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.garbage.retention import log_start_move
 from ledger.garbage.sweep import tidy_bundle
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint, partition_of
 from ledger.log.history import History
 from ledger.log.recovery import advance_checkpoint, recover
-from ledger.log.writer import claim
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.resilient import ResilientStore
@@ -35,11 +35,11 @@ from ledger.view.range_read import RangeReader, plan_ranges, split
 from ledger.view.reader import LedgerReader
 from ledgermq.errors import DataDamaged, LedgerMQError, OffsetOutOfRange
 from ledgermq.sources import Sources
-from tests.faulty_store import Faults, FaultyStore
-from tests.ledgers import append, batch, ledger_of
-from tests.reading import rows_of
-from tests.roots import Root, read_rows
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.stores.faulty import Faults, FaultyStore
+from tests.virtual_time import run_virtual, virtual, virtual_sources
+from tests.worlds.ledgers import append, batch, ledger_of, take_over
+from tests.worlds.reading import rows_of
+from tests.worlds.roots import Root, read_rows
 
 SEEDS = int(os.environ.get("LEDGERMQ_SEEDS", "4"))
 FAILED_ONCE = (79, 297)
@@ -144,7 +144,7 @@ class Reading:
             self.is_open = True
         await self.reader.refresh()
         for partition, offset in enumerate(self.positions):
-            key = (self.world.topic_id, partition)
+            key = PartitionId(self.world.topic_id, partition)
             try:
                 batches = await self.reader.read(key, offset, bytes_max)
             except OffsetOutOfRange:
@@ -170,11 +170,11 @@ async def query(world: World, store: ObjectStore, sources: Sources) -> None:
     await reader.open()
     spans = {}
     for number in range(PARTITIONS):
-        part = (world.topic_id, number)
+        part = PartitionId(world.topic_id, number)
         first = sources.random.randint(reader.log_start(part), reader.end(part))
         spans[part] = first, sources.random.randint(first, reader.end(part))
     partition = sources.random.randrange(PARTITIONS)
-    key = (world.topic_id, partition)
+    key = PartitionId(world.topic_id, partition)
     ranges = split((await plan_ranges(reader, spans))[key], sources.random.randint(1, 4))
     await asyncio.sleep(sources.random.choice((0, 1, 20)) * sources.random.random())
     executor, _ = world.process()
@@ -199,7 +199,7 @@ async def produce(world: World, store: ObjectStore, sources: Sources) -> None:
     """A term of ownership with several puts in flight; it may be fenced, and be a zombie, at any
     time.
     """
-    writer, _ = await claim(ledger_of(store, 1, cluster=world.root.cluster, sources=sources), "b")
+    writer = await take_over(ledger_of(store, 1, cluster=world.root.cluster, sources=sources), "b")
     try:
         for _ in range(sources.random.randrange(1, 8)):
             waiting = []
@@ -236,7 +236,7 @@ async def retain(world: World, store: ObjectStore, sources: Sources) -> None:
     ends = {part.partition: part.end for part in newest.state.ends}
     start = sources.random.randint(counters.log_start, max(counters.log_start, ends.get(partition, 0)))
     world.starts[partition] = max(world.starts[partition], start)
-    move = log_start_move({(world.topic_id, partition): start})
+    move = log_start_move({PartitionId(world.topic_id, partition): start})
     await advance_checkpoint(ledger_of(store, 1, cluster=world.root.cluster, sources=sources), move)
     await tidy_bundle(ledger_of(store, 1, cluster=world.root.cluster, sources=sources), await world.root.catalog())
 
@@ -314,8 +314,9 @@ async def check(world: World, readings: list[Reading]) -> None:
 
 
 @pytest.mark.parametrize("seed", sorted({*range(SEEDS), *FAILED_ONCE}))
-def test_readers_see_each_durable_record_once_and_in_order(seed: int) -> None:
-    run_virtual(partial(live, seed))
+@virtual
+async def test_readers_see_each_durable_record_once_and_in_order(seed: int) -> None:
+    await live(seed)
 
 
 def never_begin_again(self: Follower, trim_slot: int, now_s: float) -> bool:

@@ -14,6 +14,7 @@ from ledger import keys
 from ledger.blocking import run_inline
 from ledger.garbage.retention import log_start_move
 from ledger.garbage.sweep import collect_garbage, tidy_bundle
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import partition_of
 from ledger.log.history import read_history
 from ledger.log.recovery import advance_checkpoint
@@ -24,11 +25,11 @@ from ledger.parquet.pages import PageReader
 from ledger.rounds.runner import compact_bundle
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
-from tests.ledgers import ledger_of
-from tests.roots import Root, parquet_keys, read_parquet_rows
-from tests.stores import seeded_sources
+from tests.stores.backends import seeded_sources
 from tests.unit.parquet.test_crashes import Crash, DyingStore
 from tests.virtual_time import virtual
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root, parquet_keys, read_parquet_rows
 
 PARTITIONS = 3
 
@@ -114,7 +115,7 @@ class World:
         """Somewhere in the kept records, in Parquet or behind it."""
         end = len(self.root.produced.get(("t", partition), []))
         start = min(end, self.log_starts.get(partition, 0) + by)
-        move = log_start_move({(self.root.topics["t"].id, partition): start})
+        move = log_start_move({PartitionId(self.root.topics["t"].id, partition): start})
         if await advance_checkpoint(
             ledger_of(self.root.store, 1, cluster=self.root.cluster, sources=self.root.sources), move
         ):

@@ -19,9 +19,9 @@ from ledger import keys
 from ledger.blocking import run_inline
 from ledger.garbage.retention import log_start_move
 from ledger.garbage.sweep import collect_garbage, tidy_bundle
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint, partition_of
 from ledger.log.recovery import advance_checkpoint
-from ledger.log.writer import claim
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction
@@ -30,11 +30,11 @@ from ledger.rounds.runner import compact_bundle
 from ledger.topics.catalog import read_catalog
 from ledgermq.errors import DataDamaged, LedgerMQError
 from ledgermq.sources import Sources
-from tests.faulty_store import Faults, FaultyStore
-from tests.ledgers import append_and_wait, batch, ledger_of
-from tests.roots import Root, read_parquet_rows, read_segments
-from tests.url_store import UrlStore
+from tests.stores.faulty import Faults, FaultyStore
+from tests.stores.url import UrlStore
 from tests.virtual_time import virtual, virtual_sources
+from tests.worlds.ledgers import append_and_wait, batch, ledger_of, take_over
+from tests.worlds.roots import Root, read_parquet_rows, read_segments
 
 SEEDS = int(os.environ.get("LEDGERMQ_SEEDS", "3"))
 DURATION_S = 120.0
@@ -145,7 +145,8 @@ async def _retain(world: _World, store: ObjectStore, sources: Sources) -> None:
     end = counters.parquet_end if sources.random.random() < 0.8 else ends.get(partition, 0)
     start = sources.random.randint(counters.log_start, max(counters.log_start, end))
     await advance_checkpoint(
-        ledger_of(store, 1, cluster=world.root.cluster, sources=sources), log_start_move({(topic.id, partition): start})
+        ledger_of(store, 1, cluster=world.root.cluster, sources=sources),
+        log_start_move({PartitionId(topic.id, partition): start}),
     )
     catalog = await read_catalog(ledger_of(world.objects, 0, cluster=world.root.cluster))
     await tidy_bundle(ledger_of(store, 1, cluster=world.root.cluster, sources=sources), catalog)
@@ -159,7 +160,7 @@ async def _collect(world: _World, store: ObjectStore, sources: Sources) -> None:
 
 async def _produce(world: _World, store: ObjectStore, sources: Sources) -> None:
     """A term of ownership: claims, appends, may be fenced at any time."""
-    writer, _ = await claim(ledger_of(store, 1, cluster=world.root.cluster, sources=sources), "b")
+    writer = await take_over(ledger_of(store, 1, cluster=world.root.cluster, sources=sources), "b")
     topic = world.root.topics["t"]
     for _ in range(sources.random.randrange(1, 12)):
         partition = sources.random.randrange(PARTITIONS)

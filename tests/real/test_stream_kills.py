@@ -24,6 +24,7 @@ import ledgermq
 from infra import java
 from ledger.cluster import ClusterDefaults, open_cluster
 from ledger.garbage.retention import log_start_move
+from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.parquet.engine import LocalEngine
 from ledger.root.open import open_store
@@ -31,12 +32,12 @@ from ledger.rounds.runner import compact_root
 from ledger.topics.catalog import Topic, read_catalog
 from ledgermq.sources import Sources
 from tests.e2e.processes import BrokerProcesses
-from tests.ledgers import ledger_of
+from tests.worlds.ledgers import ledger_of
 
 pytestmark = pytest.mark.real
 
 REPOSITORY = Path(__file__).parents[2]
-SPARK, ALONE = "tests.spark.query_process", "tests.micro_batches"
+SPARK, ALONE = "tests.spark.query_process", "tests.worlds.micro_batches"
 PARTITIONS = 3
 LIVES = 3
 QUICK_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
@@ -163,7 +164,7 @@ class Log:
         if done and max(done) > self.kept_from:
             self.kept_from = max(done)
             async with await open_store(self._root_url, sources=Sources()) as store:
-                move = log_start_move({(self._topic.id, 0): self.kept_from})
+                move = log_start_move({PartitionId(self._topic.id, 0): self.kept_from})
                 await advance_checkpoint(ledger_of(store, self._topic.bundles[0], sources=Sources()), move)
 
 

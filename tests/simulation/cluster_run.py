@@ -18,6 +18,7 @@ from ledger.cluster import read_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
+from ledger.keys import PartitionId
 from ledger.parquet.engine import LocalEngine
 from ledger.rounds.runner import compact_root
 from ledgermq.client.client import Client
@@ -37,6 +38,7 @@ from tests.simulation.cluster_clients import (
     note_polls,
 )
 from tests.simulation.cluster_plan import ClusterPlan, cluster_plan_of
+from tests.simulation.direct import readable
 from tests.simulation.disturbances import Disturbances, fill_and_free
 from tests.simulation.history import FinalLog, LogStart, Outcome, Partition
 from tests.simulation.loop import Process, SimulatedLoop
@@ -71,6 +73,10 @@ class ClusterRun:
         self._incarnation = 0
 
     async def run(self) -> Result:
+        with readable(self.world.store, self.world.coverage):
+            return await self._run()
+
+    async def _run(self) -> Result:
         world, plan = self.world, self.plan
         world.is_s3 = self.cluster.is_s3
         world.coverage.saw("a run on S3" if world.is_s3 else "a run on files")
@@ -312,9 +318,13 @@ class ClusterRun:
         store, logs = self.world.store, {}
         names = _topic_names(self.world)
         for bundle in range(1, self.cluster.settings.bundles):
-            starts = {(p.topic_id, p.partition): p.log_start for p in store.newest_checkpoint(bundle).partitions}
+            starts = {
+                PartitionId(p.topic_id, p.partition): p.log_start for p in store.newest_checkpoint(bundle).partitions
+            }
             for (topic_id, number), records in sorted(ledger_log(store, bundle).items()):
-                logs[f"{names[topic_id]}#{topic_id}", number] = FinalLog(records, starts.get((topic_id, number), 0))
+                logs[f"{names[topic_id]}#{topic_id}", number] = FinalLog(
+                    records, starts.get(PartitionId(topic_id, number), 0)
+                )
         return logs
 
 

@@ -19,6 +19,7 @@ from ledger.blocking import run_inline
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
 from ledger.garbage.topics import remove as remove_topics
+from ledger.keys import PartitionId
 from ledger.log.segment import decode_tail
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
@@ -27,13 +28,13 @@ from ledger.root.mend import is_needed, mend_copies
 from ledger.rounds.runner import compact_root
 from ledger.topics.catalog import read_catalog
 from ledgermq.errors import DataDamaged, LedgerMQError
-from tests.ledgers import ledger_of
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.model import Violation
 from tests.simulation.rounds_plan import BUNDLES
 from tests.simulation.rounds_processes import bundle_of
 from tests.simulation.rounds_run import STRANGER, RoundsRun
+from tests.worlds.ledgers import ledger_of
 
 KINDS = ("batch", "index", "checkpoint", "plan", "page", "snapshot", "parquet", "metadata", "metadata")
 LAST_ROUNDS = 12
@@ -239,7 +240,7 @@ class DamageRun(RoundsRun):
             return {}
         store = self.world.store
         parked = {
-            (part.topic_id, part.partition): part.parked.object_key
+            PartitionId(part.topic_id, part.partition): part.parked.object_key
             for bundle in range(BUNDLES)
             for part in store.newest_checkpoint(bundle).partitions
             if part.HasField("parked")

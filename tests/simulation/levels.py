@@ -113,6 +113,8 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "a put of unknown outcome was read back: won",
         "a put of unknown outcome was read back: lost",
         "a reader met an object that was deleted",
+        "a range of a segment was read directly",
+        "a direct read met a segment that was deleted",
         "a plan was finished by another than its maker",
         "a term was opened",
         "a void segment",

@@ -7,18 +7,22 @@ from typing import Any
 import pytest
 
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.log.segment import Batch
 from ledger.log.writer import LedgerWriter
 from ledger.object_store.contract import ObjectMissing
-from ledgermq.client.producing.partition_queue import PartitionQueue
+from ledgermq.client.consuming.direct_reads import CannotRead, DirectReads
+from ledgermq.client.producing.partition_queue import PartitionQueue, Phase
 from ledgermq.errors import DataDamaged
+from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker import produce_path
 from stateless_broker.bundle.budgets import AnswerReader
 from stateless_broker.bundle.group_commit import GroupCommit
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.bundle.reads import BundleReads, PartitionFetch
 from stateless_broker.bundle.upkeep import Upkeep
+from tests.simulation.cluster_plan import cluster_plan_of
 from tests.simulation.mutants import mutant
 
 LOADED = True
@@ -31,7 +35,7 @@ def shown_before_it_is_durable(patch: Patch) -> None:
     real_put = LedgerWriter._put
 
     def put(self: LedgerWriter, flight: Any) -> None:
-        self.on_durable(flight.index, flight.data)
+        self._on_durable(flight.index, flight.data)
         real_put(self, flight)
 
     def acknowledge(self: LedgerWriter, flight: Any) -> None:
@@ -87,7 +91,7 @@ def new_session_after_every_failure(patch: Patch) -> None:
     real = PartitionQueue.failed
 
     def failed(self: PartitionQueue, batch: Any, error: Any, now_s: float) -> Any:
-        self._session_over = True
+        self.phase = Phase.ENDING
         batch.in_doubt = False
         found = real(self, batch, error, now_s)
         batch.in_doubt = False
@@ -123,7 +127,7 @@ def trimmed_fetch_goes_on_behind_it(patch: Patch) -> None:
     real = BundleReads._read
 
     async def read(self: BundleReads, topic: Any, partition: int, offset: int, bytes_max: int) -> Any:
-        known = self.index.partitions.get((topic.id, partition))
+        known = self.index.partitions.get(PartitionId(topic.id, partition))
         if known is not None and len(known) and offset < known.begin:
             offset = known.begin
         return await real(self, topic, partition, offset, bytes_max)
@@ -131,13 +135,31 @@ def trimmed_fetch_goes_on_behind_it(patch: Patch) -> None:
     async def fetch(
         self: BundleReads, topic: Any, partition: int, offset: int, bytes_max: int, *, direct: bool = False
     ) -> PartitionFetch:
-        high = self.high_watermark((topic.id, partition))
+        high = self.high_watermark(PartitionId(topic.id, partition))
         if offset >= high:
             return PartitionFetch(high, 0, [])
         return PartitionFetch(high, 0, await self._read(topic, partition, offset, bytes_max))
 
     patch.setattr(BundleReads, "_read", read)
     patch.setattr(BundleReads, "fetch", fetch)
+
+
+@mutant("cluster", likely=lambda seed: cluster_plan_of(seed).direct_reads)
+def direct_read_goes_on_behind_a_deleted_segment(patch: Patch) -> None:
+    """What a consumer could not read by itself it takes for read."""
+    real = DirectReads.read
+
+    async def read(self: DirectReads, header: pb.FetchHeader) -> Any:
+        try:
+            return await real(self, header)
+        except CannotRead:
+            for part in header.partitions:
+                came = [batch for batch in part.batches if not batch.object]
+                del part.batches[:]
+                part.batches.extend(came)
+            return []
+
+    patch.setattr(DirectReads, "read", read)
 
 
 @mutant("cluster")

@@ -15,9 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 from ledger import keys
 from ledger.garbage.parquet_files import remove_expired as remove_expired_files
 from ledger.garbage.retention import log_start_move
+from ledger.keys import PartitionId
 from ledger.log.plan_chain import PlanOvertaken, read_plan
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.report import CompactionReport, Progress
 from ledger.parquet.task import split_plan
 from ledger.rounds.runner import compact_root
@@ -25,10 +27,9 @@ from ledgermq.errors import DataDamaged, InvalidConfig
 from ledgermq.sources import Sources
 from spark.engine import SparkEngine, TaskFailure, run_on_executor
 from spark.session import WORKER_ENVIRONMENT, open_session
-from tests.ledgers import ledger_of
-from tests.passing_store import PassingStore
-from tests.roots import Root
-from tests.stores import file_store, memory_store
+from tests.stores.backends import file_store, memory_store
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root
 
 pytestmark = pytest.mark.spark
 
@@ -117,7 +118,8 @@ async def test_a_read_ends_with_file_not_found_or_a_run_without_gaps(spark: Spar
         before = spark.read.parquet(path)
         topic = root.topics["flights"].id
         await advance_checkpoint(
-            ledger_of(store, 1, cluster=root.cluster, sources=root.sources), log_start_move({(topic, 0): 200})
+            ledger_of(store, 1, cluster=root.cluster, sources=root.sources),
+            log_start_move({PartitionId(topic, 0): 200}),
         )
         assert (
             await remove_expired_files(
@@ -131,7 +133,7 @@ async def test_a_read_ends_with_file_not_found_or_a_run_without_gaps(spark: Spar
         assert [(row.offset, bytes(row.value)) for row in left] == [(200, b"new")]
 
 
-class _LaterStore(PassingStore):
+class _LaterStore(StoreWrapper):
     """A store whose clock is an hour ahead: files are old enough to be deleted."""
 
     async def store_time_ms(self) -> int:
@@ -142,7 +144,7 @@ async def test_typed_errors_come_back_from_executors(spark: SparkSession, tmp_pa
     async with file_store(tmp_path / "root") as store:
         root = await _root(store)
         key = keys.segment(1, 3)
-        from tests.roots import NoTasks
+        from tests.worlds.roots import NoTasks
 
         await root.compact(NoTasks(store), root.sources)
         await store.delete([key])  # after the plan has named it
@@ -155,7 +157,7 @@ async def test_typed_errors_come_back_from_executors(spark: SparkSession, tmp_pa
 async def test_a_task_of_a_finished_plan_writes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     async with file_store(tmp_path / "root") as store:
         root = await _root(store)
-        from tests.roots import NoTasks
+        from tests.worlds.roots import NoTasks
 
         await root.compact(NoTasks(store), root.sources)
         plan = await read_plan(store, 1, 1)

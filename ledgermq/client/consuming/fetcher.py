@@ -19,7 +19,7 @@ from ledgermq.client.consuming.fetch_stream import FetchStream
 from ledgermq.client.consuming.prefetch import Prefetch
 from ledgermq.client.consuming.reading import Reading
 from ledgermq.client.offsets import At, Offsets
-from ledgermq.client.routing import Routing
+from ledgermq.client.routing import UNKNOWN_TOPIC_GRACE_S, Routing
 from ledgermq.client.settings import ConsumerSettings
 from ledgermq.errors import LedgerMQError, NotOwner, OffsetOutOfRange, Unavailable, UnknownPartition, UnknownTopic
 
@@ -30,8 +30,6 @@ BYTES_S = 60.0
 """After a place that could not be read: mostly it was trimmed, then all that is as old comes from
 elsewhere soon.
 """
-UNKNOWN_TOPIC_GRACE_S = 5.0
-"""A broker may not have heard yet of a topic that another one knows."""
 
 
 class Fetcher:

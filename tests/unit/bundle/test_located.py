@@ -15,10 +15,10 @@ from ledgermq.protocol.batch_header import check_crc
 from ledgermq.sources import Sources
 from stateless_broker.bundle import located
 from stateless_broker.bundle.context import BundleLimits
-from tests.bundles import TOPIC, bundle_context, fetch_values, opened, produce
-from tests.ledgers import batch
-from tests.stores import file_store
+from tests.stores.backends import file_store
 from tests.unit.bundle.test_reads import NO_CACHE, CountingStore, Sums, compact
+from tests.worlds.bundles import TOPIC, bundle_context, fetch_values, opened, produce
+from tests.worlds.ledgers import batch
 
 
 class SharingStore(CountingStore):

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from ledger import keys
+from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
 from ledger.object_store.memory import MemoryStore
@@ -17,12 +18,12 @@ from ledgermq.errors import NotOwner, OffsetOutOfRange
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.owner import BundleOwner
-from tests.bundles import TOPIC, bundle_context, fetch_values, opened, produce
-from tests.ledgers import STATES_MAX, batch, ledger_of, session
-from tests.passing_store import PassingStore
+from tests.stores.one_put import OnePut
+from tests.worlds.bundles import TOPIC, bundle_context, fetch_values, opened, produce
+from tests.worlds.ledgers import STATES_MAX, batch, ledger_of, session
 
 
-class PausingStore(PassingStore):
+class PausingStore(OnePut):
     """A broker's own view of the store.
 
     `land`: puts of segments take effect, but their answers wait; without it they do not even land.
@@ -103,7 +104,7 @@ async def test_a_zombie_that_wakes_drops_everything(
     zombie, view, its_context = await paused(store, sources, land=False)
     in_flight = zombie.produce([batch(b"in flight")], durable=True)
     await asyncio.sleep(0)
-    poll = asyncio.create_task(zombie.wait_for_data({(TOPIC.id, 0): 0}))
+    poll = asyncio.create_task(zombie.wait_for_data({PartitionId(TOPIC.id, 0): 0}))
     queued = zombie.produce([batch(b"queued"), batch(b"queued too")], durable=True)
     async with opened(context) as owner:
         await produce(owner, batch(b"new"))

@@ -23,9 +23,9 @@ from ledgermq.client.settings import ClientSettings
 from ledgermq.protocol.records import decode_batch, encode_batch
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.sources import Sources
-from tests.batches import batch_of
 from tests.unit.client.hostile import ADDRESS, HostileBroker, fetched
 from tests.virtual_time import virtual, virtual_sources
+from tests.worlds.batches import batch_of
 
 MIB = 1024 * 1024
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.keyed_root import HOUR_MS, Keyed
-from tests.passing_store import PassingStore
+from ledger.object_store.wrapper import StoreWrapper
+from tests.worlds.keyed_root import HOUR_MS, Keyed
 
 
 async def test_the_last_record_that_stays_however_old_makes_no_version_after_version() -> None:
@@ -50,7 +50,7 @@ async def test_a_last_record_that_is_older_than_the_others_hides_none_of_them() 
     assert await keyed.clean() == 0
 
 
-class Ahead(PassingStore):
+class Ahead(StoreWrapper):
     """Its clock is ten days ahead of everybody's, for a while."""
 
     async def store_time_ms(self) -> int:

@@ -11,17 +11,18 @@ from dataclasses import replace
 import pytest
 
 from ledger.garbage.retention import deletion_move
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import partition_of
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import Buffer
 from ledger.rounds.keyed_runner import clean_bundle
 from ledgermq.sources import Sources
-from tests.keyed_root import HOUR_MS, Keyed
-from tests.ledgers import ledger_of
-from tests.passing_store import PassingStore
-from tests.reading import opened_reader
-from tests.requests_made import Requests
-from tests.roots import parquet_keys
+from tests.stores.one_put import OnePut
+from tests.stores.requests_made import Requests
+from tests.worlds.keyed_root import HOUR_MS, Keyed
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.reading import opened_reader
+from tests.worlds.roots import parquet_keys
 
 
 async def left(**settings: str) -> Keyed:
@@ -47,7 +48,7 @@ async def delete_before(keyed: Keyed, offset: int) -> None:
 async def read(keyed: Keyed) -> list[int]:
     """Offsets, from the log start on."""
     reader = await opened_reader(keyed.root.store)
-    key, found = (keyed.topic.id, 0), list[int]()
+    key, found = PartitionId(keyed.topic.id, 0), list[int]()
     offset = reader.log_start(key)
     while batches := await reader.read(key, offset):
         found += [at for batch in batches for at in range(batch.base_offset, batch.end)]
@@ -258,7 +259,7 @@ async def test_nothing_is_asked_for_again_once_all_has_gone() -> None:
     assert not asked.made
 
 
-class KeyedNoMore(PassingStore):
+class KeyedNoMore(OnePut):
     """The policy is altered just before the first file of a round is put: it publishes nothing."""
 
     def __init__(self, keyed: Keyed) -> None:
@@ -301,7 +302,7 @@ async def test_a_round_that_slept_over_the_alteration_publishes_no_version_whose
     await keyed.put((b"a", b"1"), (b"a", b"2"))
     await keyed.compact()
 
-    class Sleeper(PassingStore):
+    class Sleeper(OnePut):
         """It has looked, and puts the version hours later."""
 
         async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:

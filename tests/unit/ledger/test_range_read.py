@@ -15,15 +15,16 @@ from hypothesis import strategies as st
 from ledger import keys
 from ledger.blocking import run_inline
 from ledger.garbage.retention import log_start_move
+from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.metered import CountingMeter, MeteredStore
 from ledger.view.range_read import OffsetRange, RangeReader, plan_ranges, split
 from ledgermq.errors import DataDamaged, OffsetOutOfRange
 from ledgermq.sources import Sources
-from tests.ledgers import ledger_of
-from tests.reading import opened_reader
-from tests.roots import Root, parquet_keys
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.reading import opened_reader
+from tests.worlds.roots import Root, parquet_keys
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ async def root(sources: Sources) -> Root:
 
 
 def key(root: Root) -> tuple[int, int]:
-    return root.topics["t"].id, 0
+    return PartitionId(root.topics["t"].id, 0)
 
 
 async def planned(root: Root, first: int = 0, end: int = 18) -> list[OffsetRange]:

@@ -5,7 +5,8 @@ under it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -13,42 +14,34 @@ from ledger import keys
 from ledger.blocking import run_inline
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.garbage.retention import log_start_move
+from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.log.segment import encode_segment
 from ledger.object_store.memory import MemoryStore
 from ledger.view.fetch_index import PartitionIndex, far_index, far_indexes
 from ledger.view.reader import LedgerReader
 from ledgermq.errors import DataDamaged, OffsetOutOfRange
-from tests.faulty_store import FaultyStore
-from tests.ledgers import ledger_of
-from tests.reading import opened_reader, read_to_end, rows_of
-from tests.roots import Root, parquet_keys
-from tests.virtual_time import run_virtual, virtual_sources
-
-Scenario = Callable[[Root, FaultyStore], Awaitable[None]]
+from tests.stores.faulty import FaultyStore
+from tests.virtual_time import virtual_in, virtual_sources
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.reading import opened_reader, read_to_end, rows_of
+from tests.worlds.roots import Root, parquet_keys
 
 
-def on_a_root(scenario: Scenario) -> Callable[[], None]:
-    """The decorated scenario becomes a test in virtual time.
+@asynccontextmanager
+async def two_partitions() -> AsyncIterator[tuple[Root, FaultyStore]]:
+    """Topic "t" has two partitions in bundle 1; `store` is what a reader has."""
+    sources = virtual_sources(1)
+    root = await Root.open(MemoryStore("reader", sources), sources)
+    await root.create_topic("t", 2)
+    yield root, FaultyStore(root.store, virtual_sources(2))
 
-    Topic "t" has two partitions in bundle 1; `store` is what a reader has.
-    """
 
-    def test() -> None:
-        async def main() -> None:
-            sources = virtual_sources(1)
-            root = await Root.open(MemoryStore("reader", sources), sources)
-            await root.create_topic("t", 2)
-            await scenario(root, FaultyStore(root.store, virtual_sources(2)))
-
-        run_virtual(main)
-
-    test.__name__, test.__doc__ = scenario.__name__, scenario.__doc__
-    return test
+on_a_root = virtual_in(two_partitions, "root", "store")
 
 
 def part(root: Root, partition: int = 0) -> tuple[int, int]:
-    return root.topics["t"].id, partition
+    return PartitionId(root.topics["t"].id, partition)
 
 
 def written(root: Root, partition: int = 0) -> dict[int, bytes]:

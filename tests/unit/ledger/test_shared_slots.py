@@ -10,15 +10,16 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
+from ledger.keys import PartitionId
 from ledger.object_store.memory import MemoryStore
 from ledger.view.range_read import OffsetRange, RangeReader, plan_ranges
 from ledger.view.reader import LedgerReader
 from ledger.view.shared_slots import SharedSlots
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
-from tests.broker.counting_store import CountingStore
-from tests.reading import opened_reader
-from tests.roots import Root
+from tests.stores.counting import CountingStore
+from tests.worlds.reading import opened_reader
+from tests.worlds.roots import Root
 
 PARTITIONS = 4
 SEGMENTS = 5
@@ -38,7 +39,7 @@ async def root(sources: Sources) -> Root:
 
 async def planned(root: Root, reader: LedgerReader | None = None) -> list[OffsetRange]:
     reader = reader or await opened_reader(root.store)
-    keys_of = [(root.topics["t"].id, partition) for partition in range(PARTITIONS)]
+    keys_of = [PartitionId(root.topics["t"].id, partition) for partition in range(PARTITIONS)]
     return [
         part
         for parts in (await plan_ranges(reader, {key: (0, reader.end(key)) for key in keys_of})).values()

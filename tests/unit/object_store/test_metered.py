@@ -9,7 +9,7 @@ import pytest
 from ledger.object_store.contract import AlreadyExists, ObjectMissing, StoreUncertain
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.metered import CountingMeter, MeteredStore
-from tests.faulty_store import Faults, FaultyStore
+from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import virtual, virtual_sources
 
 

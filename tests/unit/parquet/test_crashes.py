@@ -17,18 +17,18 @@ from ledger.object_store.contract import Buffer, FencedPuts, ObjectInfo, ObjectS
 from ledger.object_store.memory import MemoryStore
 from ledger.topics.catalog import topic_key
 from ledgermq.sources import Sources
-from tests.ledgers import ledger_of
-from tests.passing_store import PassingStore
-from tests.roots import Root, read_everything, read_parquet_rows
-from tests.stores import seeded_sources
+from tests.stores.backends import seeded_sources
+from tests.stores.one_put import OnePut
 from tests.virtual_time import run_virtual, virtual, virtual_sources
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root, read_everything, read_parquet_rows
 
 
 class Crash(BaseException):
     """The end of a process: nothing in the program may catch it."""
 
 
-class DyingStore(PassingStore):
+class DyingStore(OnePut):
     """Dies at operation `dies_at`, counted from 1, before its effect or right after it; everything
     later fails too.
     """

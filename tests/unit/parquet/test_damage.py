@@ -10,17 +10,19 @@ from ledger import keys
 from ledger.garbage.parquet_files import remove_expired as remove_expired_files
 from ledger.garbage.retention import log_start_move
 from ledger.garbage.sweep import tidy_bundle
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import partition_of
 from ledger.log.plan_chain import read_plan
 from ledger.log.recovery import advance_checkpoint
 from ledger.log.segment import encode_segment, read_index
 from ledger.object_store.contract import ObjectStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
-from tests.ledgers import ledger_of
-from tests.passing_store import PassingStore
-from tests.roots import NoTasks, Root, parquet_keys, read_parquet_rows
-from tests.stores import memory_store
+from tests.stores.backends import memory_store
+from tests.stores.one_put import OnePut
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import NoTasks, Root, parquet_keys, read_parquet_rows
 
 
 async def _root(store: ObjectStore, sources: Sources) -> Root:
@@ -107,7 +109,7 @@ async def test_rivals_agree_on_damage_that_only_one_of_them_sees(sources: Source
         assert [p.partition for p in (await root.compact()).parked] == [1], "what the key holds is recorded"
 
 
-class _NoCommit(PassingStore):
+class _NoCommit(OnePut):
     """A process that stops before its first commit in bundle 1."""
 
     async def put_if_absent(self, key: str, buffers: object) -> None:
@@ -116,7 +118,7 @@ class _NoCommit(PassingStore):
         await self.inner.put_if_absent(key, buffers)  # type: ignore[arg-type]
 
 
-class _FlippingOnce(PassingStore):
+class _FlippingOnce(StoreWrapper):
     """The first range read of each segment comes back damaged."""
 
     def __init__(self, inner: ObjectStore) -> None:
@@ -231,7 +233,7 @@ async def test_a_page_that_is_damaged_once_retention_has_moved_the_log_keeps_no_
             assert not (await root.compact()).failures
         await advance_checkpoint(
             ledger_of(store, 1, cluster=root.cluster, sources=sources),
-            log_start_move({(topic.id, p): 1 for p in range(3)}),
+            log_start_move({PartitionId(topic.id, p): 1 for p in range(3)}),
         )
         page = keys.file_page(1, partition_of(await root.newest(), topic.id, 1).newest_page)
         await _damage(store, page, 1)

@@ -13,15 +13,16 @@ import pytest
 from ledger.blocking import run_inline
 from ledger.garbage.parquet_files import remove_expired as remove_expired_files
 from ledger.garbage.retention import log_start_move
+from ledger.keys import PartitionId
 from ledger.log.plan_chain import PlanOvertaken, fence_of, put_plan, read_plan, require_open
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import FenceClosed, ObjectStore
 from ledger.parquet.columns import empty_file, note_of_file
 from ledger.parquet.task import run_task, split_plan
 from ledgermq.sources import Sources
-from tests.ledgers import ledger_of
-from tests.roots import Root, parquet_keys
-from tests.stores import file_store, memory_store
+from tests.stores.backends import file_store, memory_store
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root, parquet_keys
 
 
 @pytest.fixture(params=["memory", "file"])
@@ -34,7 +35,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 async def _stopped_after_plan(store: ObjectStore, sources: Sources) -> Root:
-    from tests.roots import NoTasks
+    from tests.worlds.roots import NoTasks
 
     root = await Root.open(store, sources)
     await root.create_topic("t")
@@ -102,7 +103,7 @@ async def test_parquet_is_deleted_only_when_old_enough_and_its_fences_are_closed
             clock_us[0] += 8_000_000
         kept = await parquet_keys(store)
         await advance_checkpoint(
-            ledger_of(store, 1, cluster=root.cluster, sources=sources), log_start_move({(topic.id, 0): 5})
+            ledger_of(store, 1, cluster=root.cluster, sources=sources), log_start_move({PartitionId(topic.id, 0): 5})
         )
         catalog = await root.catalog()
         assert await remove_expired_files(ledger_of(store, 1, cluster=root.cluster, sources=sources), catalog) == 0, (

@@ -7,15 +7,15 @@ import pytest
 from ledger.blocking import run_inline
 from ledger.log.checkpoint import partition_of
 from ledger.object_store.contract import ObjectStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet import reader
 from ledger.parquet.reader import ParquetCache, read_parquet
 from ledgermq.errors import OffsetOutOfRange
 from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
-from tests.passing_store import PassingStore
-from tests.roots import Root
-from tests.stores import memory_store
+from tests.stores.backends import memory_store
+from tests.worlds.roots import Root
 
 
 async def _filled(store: ObjectStore, sources: Sources, rounds: int = 3, records: int = 40) -> Root:
@@ -63,7 +63,7 @@ async def test_outside_of_parquet_is_out_of_range(sources: Sources) -> None:
         assert partition_of(await root.newest(), topic.id, 0).parquet_end == 40
 
 
-class _CountingStore(PassingStore):
+class _CountingStore(StoreWrapper):
     gets = 0
 
     async def get(self, key: str) -> bytes:

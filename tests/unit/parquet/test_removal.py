@@ -12,12 +12,14 @@ from ledger import keys
 from ledger.blocking import run_inline
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.garbage.topics import remove as remove_topics
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint
 from ledger.log.history import read_history
 from ledger.log.plan_chain import put_plan
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.plan import make_plan
@@ -25,14 +27,13 @@ from ledger.parquet.repair import find_parked, repair_partition
 from ledger.topics.catalog import METADATA, encode_topic_record, topic_key
 from ledger.topics.removal import note_of, take_in_facts
 from ledgermq.sources import Sources
-from tests.damage import damage_batch, damage_checkpoint
-from tests.late_checkpoint import LateCheckpoint
-from tests.ledgers import ledger_of
-from tests.passing_store import PassingStore
-from tests.roots import Root, parquet_keys, read_everything
+from tests.stores.late_checkpoint import LateCheckpoint
+from tests.worlds.damage import damage_batch, damage_checkpoint
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root, parquet_keys, read_everything
 
 
-class SleepyStore(PassingStore):
+class SleepyStore(StoreWrapper):
     """As S3: late puts are refused by their age only."""
 
     fences_close_at_once = False
@@ -178,7 +179,7 @@ async def test_files_that_failed_count_for_late_puts_too(root: Root, repaired: b
     list of files has ever named one.
     """
     for partition in range(2):
-        await damage_batch(root.store, 1, 2, (root.topics["gone"].id, partition))
+        await damage_batch(root.store, 1, 2, PartitionId(root.topics["gone"].id, partition))
     assert len((await root.compact()).parked) == 2
     if repaired:
         for found in await find_parked(root.store, root.cluster, run_inline):

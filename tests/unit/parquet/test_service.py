@@ -10,20 +10,21 @@ import pytest
 from ledger import keys
 from ledger.blocking import run_inline
 from ledger.garbage.retention import log_start_move
+from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.report import CleaningReport, Lag, RoundReport
 from ledger.rounds.service import CompactionService, ServiceEvents
 from ledger.rounds.stillness import STILL_S_MAX
 from ledgermq.errors import InvalidRequest, LedgerMQError, Unavailable
 from ledgermq_tools.ledger.compaction_service import parse_interval_s
-from tests.keyed_topics import Written, put_pairs
-from tests.ledgers import ledger_of
-from tests.passing_store import PassingStore
-from tests.requests_made import LateLists, Requests
-from tests.roots import Root, parquet_keys, read_everything
+from tests.stores.requests_made import LateLists, Requests
 from tests.virtual_time import virtual, virtual_sources
+from tests.worlds.keyed_topics import Written, put_pairs
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root, parquet_keys, read_everything
 
 VALUES = [b"x" * 50] * 4
 
@@ -48,7 +49,7 @@ class Heard(ServiceEvents):
         self.failed.append((bundle, error))
 
 
-class NoDeletes(PassingStore):
+class NoDeletes(StoreWrapper):
     """Segments of bundle 1 cannot be deleted. `tries`: how often it was tried."""
 
     tries = 0
@@ -61,7 +62,7 @@ class NoDeletes(PassingStore):
         await self.inner.delete(keys_of)
 
 
-class SlowStore(PassingStore):
+class SlowStore(StoreWrapper):
     """Each range of a segment of bundle 1 takes its time."""
 
     def __init__(self, inner: MemoryStore, seconds: float) -> None:
@@ -227,7 +228,9 @@ async def test_retention_in_a_still_bundle_waits_ten_minutes_at_most() -> None:
     assert (await root.newest()).partitions[0].log_start == 4, "records are as old as their timestamps say"
 
     root, store, _, service = await still_root()
-    await advance_checkpoint(ledger_of(store, 1, sources=root.sources), log_start_move({(root.topics["t"].id, 0): 4}))
+    await advance_checkpoint(
+        ledger_of(store, 1, sources=root.sources), log_start_move({PartitionId(root.topics["t"].id, 0): 4})
+    )
     await service.run_once(collect=False)  # a rival did that, and so it is looked at
     assert len(await parquet_keys(store)) == 1, "not old enough"
     await asyncio.sleep(60)

@@ -16,23 +16,24 @@ import pytest
 from ledger.blocking import run_inline
 from ledger.garbage.parquet_files import remove_expired as remove_expired_files
 from ledger.garbage.retention import log_start_move
+from ledger.keys import PartitionId
 from ledger.log.plan_chain import read_plan
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import Buffer, FencedPuts, ObjectInfo, ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.task import run_task, split_plan
 from ledgermq.errors import LedgerMQError
-from tests.ledgers import ledger_of
-from tests.passing_store import PassingStore
-from tests.roots import NoTasks, Root, parquet_keys
-from tests.url_store import UrlStore
+from tests.stores.url import UrlStore
 from tests.virtual_time import run_virtual, virtual_sources
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import NoTasks, Root, parquet_keys
 
 NAP_S = 7.0
 HOUR_S = 3600.0
 
 
-class _SleepingStore(PassingStore):
+class _SleepingStore(StoreWrapper):
     """Sleeps before two operations, counted from 1."""
 
     def __init__(self, inner: ObjectStore, nap_at: int, sleep_at: int) -> None:
@@ -98,7 +99,7 @@ def test_no_deleted_file_comes_back(fenced: bool) -> None:
         await asyncio.sleep(NAP_S + 1)
         assert not (await root.compact()).failures
         await advance_checkpoint(
-            ledger_of(store, 1, cluster=root.cluster, sources=sources), log_start_move({(topic.id, 0): 1})
+            ledger_of(store, 1, cluster=root.cluster, sources=sources), log_start_move({PartitionId(topic.id, 0): 1})
         )
         await asyncio.sleep(root.cluster.parquet_min_age_ms / 1000 + 1)
         assert (

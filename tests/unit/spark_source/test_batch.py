@@ -11,15 +11,16 @@ from pathlib import Path
 import pytest
 
 from ledger.garbage.retention import log_start_move
+from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.file import FileStore
 from ledgermq.errors import InvalidConfig, LedgerMQError, OffsetOutOfRange, UnknownPartition, UnknownTopic
 from ledgermq.sources import Sources
 from spark.source.batch import BatchReader
-from tests.ledgers import ledger_of
-from tests.roots import Root
-from tests.source_readers import batch_reader
-from tests.source_root import ALL, DAY, compact, fill
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root
+from tests.worlds.source_readers import batch_reader
+from tests.worlds.source_root import ALL, DAY, compact, fill
 
 
 @pytest.fixture
@@ -119,7 +120,9 @@ def test_records_that_retention_took_fail_the_query_unless_told_otherwise(folder
     async def retain() -> None:
         async with FileStore(folder, Sources()) as store:
             topic = (await (await Root.open(store, Sources())).catalog()).living("t")
-            await advance_checkpoint(ledger_of(store, 1, sources=Sources()), log_start_move({(topic.id, 0): 4}))
+            await advance_checkpoint(
+                ledger_of(store, 1, sources=Sources()), log_start_move({PartitionId(topic.id, 0): 4})
+            )
 
     asyncio.run(retain())
     wanted = {"startingOffsets": '{"t": {"0": 2, "1": 0}}'}

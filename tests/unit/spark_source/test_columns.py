@@ -14,7 +14,7 @@ from ledgermq.errors import InvalidConfig
 from spark.source.data_source import LedgerMQDataSource
 from spark.source.options import COLUMNS
 from spark.source.rows import columns_of
-from tests.source_root import ALL, compact, fill
+from tests.worlds.source_root import ALL, compact, fill
 
 
 def of(*columns: tuple[str, object]) -> StructType:

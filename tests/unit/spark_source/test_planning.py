@@ -13,22 +13,23 @@ import pytest
 
 from ledger import keys
 from ledger.garbage.retention import log_start_move
+from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet import columns, reader
 from ledger.topics.catalog import METADATA, encode_topic_record, topic_key
 from ledgermq.sources import Sources
 from spark.source.options import parse_options
 from spark.source.planning import plan_query
-from tests.ledgers import ledger_of
-from tests.passing_store import PassingStore
-from tests.roots import Root, parquet_keys
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root, parquet_keys
 
 BATCHES, ROWS = 4, 50
 
 
-class Watched(PassingStore):
+class Watched(StoreWrapper):
     """`asked`: what was, with the bytes that came; `footers`: those of files. `most`: how many
     ranges were asked for side by side.
     """
@@ -130,7 +131,7 @@ async def take_all(root: Root, *, moved: bool) -> None:
     await root.alter_topic("t", delete_action="archive")
     topic = root.topics["t"]
     for bundle in (1, 2):
-        ends = {(topic.id, p): len(root.produced["t", p]) for p in range(4) if topic.bundles[p] == bundle}
+        ends = {PartitionId(topic.id, p): len(root.produced["t", p]) for p in range(4) if topic.bundles[p] == bundle}
         await advance_checkpoint(ledger_of(root.store, bundle, sources=root.sources), log_start_move(ends))
     for key in await parquet_keys(root.store) if moved else []:
         await move(root.store, key)

@@ -14,10 +14,12 @@ from ledger.fsck.check import check_root
 from ledger.garbage.found import Found, Kind
 from ledger.garbage.retention import deletion_move
 from ledger.garbage.sweep import Swept, find_removable, sweep
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.columns import FooterNote, empty_file
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
@@ -25,12 +27,11 @@ from ledger.parquet.round import run_round
 from ledger.topics.catalog import METADATA, topic_key
 from ledgermq.errors import Unavailable
 from ledgermq.sources import Sources
-from tests.damage import damage_checkpoint
-from tests.ledgers import ledger_of
-from tests.passing_store import PassingStore
-from tests.roots import Root, read_everything, read_parquet_rows
-from tests.stores import memory_store
+from tests.stores.backends import memory_store
 from tests.unit.parquet.test_gc import Clock
+from tests.worlds.damage import damage_checkpoint
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root, read_everything, read_parquet_rows
 
 HOUR_MS = 3_600_000
 
@@ -265,7 +266,7 @@ async def test_a_chore_that_fails_keeps_no_other_from_being_done(sources: Source
         await store.put_if_absent(garbage, [bytes(empty_file(note))])
         topic = await root.create_topic("gone")
         await root.put_internal(METADATA, topic_key("gone"), None)
-        keyed = keys.KeyedPlace(topic.id, 0).version(1)
+        keyed = keys.keyed_version(PartitionId(topic.id, 0), 1)
         await store.put_if_absent(keyed, [b"of a removed topic"])
         await store.put(keys.broker("dead"), b"{}")
         untidied.pass_time()
@@ -277,7 +278,7 @@ async def test_a_chore_that_fails_keeps_no_other_from_being_done(sources: Source
         assert [*swept.failures] == ["bundle 1" if where == "garbage" else where]
 
 
-class _NoDeletesIn(PassingStore):
+class _NoDeletesIn(StoreWrapper):
     def __init__(self, inner: ObjectStore, folder: str) -> None:
         super().__init__(inner)
         self._folder = folder
@@ -288,7 +289,7 @@ class _NoDeletesIn(PassingStore):
         await self.inner.delete(keys)
 
 
-class _NoDeletes(PassingStore):
+class _NoDeletes(StoreWrapper):
     """Segments of bundle 1 cannot be deleted."""
 
     async def delete(self, keys: Sequence[str]) -> None:
@@ -303,7 +304,7 @@ async def test_a_heartbeat_that_is_written_again_meanwhile_stays(sources: Source
         await store.put(keys.broker("slow"), b"{}")
         untidied.pass_time()
 
-        class Awakes(PassingStore):
+        class Awakes(StoreWrapper):
             async def head(self, key: str) -> object:  # type: ignore[override]
                 await store.put(key, b"{}")
                 return await store.head(key)
