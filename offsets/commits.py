@@ -23,13 +23,12 @@ from ledgermq.errors import (
     UnknownTopic,
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.limits import OFFSET_MAX
 from offsets.group import Group, Member
 from offsets.limits import METADATA_BYTES_MAX, GroupLimits
 from offsets.members import RETRY_MS, member_of
 from offsets.records import OffsetValue
 from offsets.topics import TopicsView
-
-OFFSET_MAX = 2**63 - 1
 
 
 @dataclass

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from ledger import keys
 from ledger.keys import PartitionId
 from ledger.topics.catalog import Topic
+from ledgermq.buffers import Buffer
 from ledgermq.errors import CorruptFrame, InvalidRequest, LedgerMQError, SubscribeNotAccepted
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.batch_header import Buffer
 from ledgermq.protocol.frames import FetchFrame, Frame
 from ledgermq.protocol.limits import BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.runtime.tasks import end

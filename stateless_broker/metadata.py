@@ -16,13 +16,16 @@ from ledger.keys import PartitionId
 from ledger.log.ledger_ref import LedgerRef
 from ledger.log.shared_run import SharedRun
 from ledger.topics.catalog import METADATA, Catalog, read_catalog
+from ledgermq.buffers import Buffer
 from ledgermq.errors import LedgerMQError, OffsetOutOfRange, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
-from ledgermq.protocol.batch_header import Buffer, check_crc
+from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.frames import FetchFrame
 from ledgermq.protocol.records import decode_batch
 from ledgermq.protocol.status import error_from_proto
+from ledgermq.runtime.backoff import Backoff
+from ledgermq.runtime.wait import wait_for
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.logs import get_logger
 
@@ -82,7 +85,7 @@ class Metadata:
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        pause_s = PAUSE_FIRST_S
+        backoff = Backoff(self._sources, PAUSE_FIRST_S, PAUSE_S_MAX)
         while True:
             before = self.catalog.offset
             self._moved.clear()
@@ -98,12 +101,9 @@ class Metadata:
                     raise error
                 log.info("metadata source lost", error=str(error))
                 await self._reload()
-            pause_s = PAUSE_FIRST_S if self.catalog.offset > before else min(PAUSE_S_MAX, 2 * pause_s)
-            try:
-                async with asyncio.timeout(pause_s * self._sources.random.uniform(0.5, 1.0)):
-                    await self._moved.wait()
-            except TimeoutError:
-                pass
+            if self.catalog.offset > before:
+                backoff.reset()
+            await wait_for(self._moved, backoff.next_s())
 
     async def catch_up(self) -> None:
         """Learn everything that the controller had acknowledged before this call.

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ledgermq.errors import LedgerMQError, NotOwner
+from ledgermq.runtime.wait import wait_until
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.owner import BundleOwner
@@ -173,11 +174,7 @@ class Ownership:
         self._look_due = True
         self._wake.set()
         self._round.clear()
-        try:
-            async with asyncio.timeout_at(deadline):
-                await self._round.wait()
-        except TimeoutError:
-            pass
+        await wait_until(self._round, deadline)
 
     # The loop
 
@@ -283,9 +280,9 @@ class Ownership:
         """
         self._look_due = self._beat_due = True
         self._wake.set()
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._round.set()
         self._on_change()
 
@@ -329,7 +326,7 @@ class Ownership:
             elif may_open and self._may_open(bundle):
                 wait_s = self._directory.claims[bundle].wait_s(now, self._sources.random)
                 self.terms.open(bundle, wait_s, lambda bundle=bundle: self._may_open(bundle))  # type: ignore[misc]
-        self._tell()
+        self._notify()
 
     def _present(self) -> dict[str, Heartbeat]:
         """What everybody says, this broker's part by what is true now."""

@@ -21,12 +21,12 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ledger.cluster import BUNDLES_MAX, ClusterDefaults
+from ledgermq.buffers import KIB, MIB
 from offsets.limits import GroupLimits
 from stateless_broker.settings_sources import names_of, read_sources, settle
 
 PORT = 9650
 ADMIN_PORT = 9651
-KIB, MIB = 1024, 1024 * 1024
 
 HEARTBEAT_MS = {"file": 500, "hdfs": 1000, "s3": 3000}
 SPACING_MS = {"file": 0, "hdfs": 100, "s3": 100}

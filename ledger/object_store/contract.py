@@ -26,9 +26,10 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
+from ledgermq import buffers
 from ledgermq.errors import LedgerMQError, RetriableError
 
-Buffer = bytes | bytearray | memoryview
+Buffer = buffers.Buffer
 
 FENCES = "parquet/_tmp/"
 """Folder of the stores' own: what is put under a fence stays below it until the put is whole."""

@@ -177,7 +177,10 @@ async def lag_of_bundle(compaction: Compaction, bundle: int, catalog: Catalog) -
 
 
 def lag_of(history: History, catalog: Catalog) -> Lag:
-    """Return how far Parquet is behind a ledger. Pure. Raises Unavailable when the catalog is older than the newest checkpoint's view of it."""
+    """Return how far Parquet is behind a ledger. Pure.
+
+    Raises Unavailable when the catalog is older than the newest checkpoint's view of it.
+    """
     backlogs = [
         backlog for backlog in backlogs_of(history, catalog).values() if backlog.fate in (Fate.WRITE, Fate.WAIT)
     ]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import field, fields
 from functools import cache
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
+from urllib.parse import urlsplit
 
 from ledgermq.errors import InvalidConfig
 
@@ -64,6 +65,28 @@ def text(chars_max: int) -> Any:
     return _declared("", check)
 
 
+def place() -> Any:
+    """Declare the URL of a folder, of files or of an HTTP server; empty unless it is set."""
+    return _declared("", check_place)
+
+
+def check_place(name: str, value: Any) -> None:
+    """Raises InvalidConfig."""
+    if value != "" and not _is_place(value):
+        raise InvalidConfig(f"{name} is empty or a URL as file:///folder or https://host/folder, not {value!r}")
+
+
+def _is_place(value: Any) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        parts = urlsplit(value)
+    except ValueError:
+        return False
+    known = (parts.scheme, bool(parts.netloc)) in {("file", False), ("http", True), ("https", True)}
+    return known and not (parts.query or parts.fragment)
+
+
 def switch(default: bool) -> Any:
     """Declare a setting that is True or False."""
 
@@ -80,6 +103,17 @@ def function(of: str) -> Any:
     def check(name: str, value: Any) -> None:
         if not callable(value):
             raise InvalidConfig(f"{name} is a function of {of}, not {value!r}")
+
+    return _declared(None, check)
+
+
+def having(*methods: str) -> Any:
+    """Declare an object with these methods; not set: None."""
+
+    def check(name: str, value: Any) -> None:
+        missing = [method for method in methods if not callable(getattr(value, method, None))]
+        if missing:
+            raise InvalidConfig(f"{name} is an object with the methods {', '.join(methods)}, not {value!r}")
 
     return _declared(None, check)
 

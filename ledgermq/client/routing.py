@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import cast, get_args
 
 from ledgermq.client.connections import Connections
-from ledgermq.client.descriptions import check_topic_name
+from ledgermq.client.descriptions import check_topic_text
 from ledgermq.errors import UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
@@ -106,7 +106,7 @@ class Routing:
         self, topic: str, deadline: float, *, auto_create: bool = False, avoid: str | None = None
     ) -> TopicRoute:
         """Ask the brokers now, `avoid` last; callers at the same time share one question."""
-        check_topic_name(topic)
+        check_topic_text(topic)
         task = self._asking.get(topic)
         if task is None:
             task = asyncio.get_running_loop().create_task(self._ask(topic, deadline, auto_create, avoid))

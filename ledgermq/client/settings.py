@@ -12,27 +12,24 @@ from dataclasses import dataclass, fields
 from math import inf
 from typing import Any, Literal, TypeVar
 
-from ledgermq.client.consuming.direct_reads import check_place
-from ledgermq.client.declared import above_zero, between, check_fields, function, switch, text
+from ledgermq.buffers import MIB
+from ledgermq.client.declared import above_zero, between, check_fields, function, having, place, switch, text
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.groups.offset_store import OffsetStore
 from ledgermq.errors import InvalidConfig, LedgerMQError
 from ledgermq.hints import did_you_mean
-from ledgermq.protocol.limits import BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX
+from ledgermq.offset_stores.contract import OffsetStore
+from ledgermq.protocol.limits import BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX, WINDOW_BATCHES
+from ledgermq.protocol.names import NAME_CHARS_MAX
+from ledgermq.protocol.records import Compression
 
-MIB = 1024 * 1024
 MEMBER_TIMEOUT_S_MAX = 24 * 3600.0
-NAME_CHARS_MAX = 249
 HEARTBEAT_WAIT_S, REVOKE_WAIT_S = 3.0, 30.0
 HEARTBEATS_PER_SESSION = 3
 
+ChosenCompression = Literal["auto", Compression]
+
 Partitioner = Callable[[str, bytes | None, int], int]
 """(topic, key, number of partitions) -> partition."""
-
-WINDOW_BATCHES = 5
-"""Batches of one producer and partition that may be unacknowledged at once: as many as brokers
-remember (design P2).
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +84,7 @@ class ProducerSettings:
     """Size of a batch of one partition, before compression; a larger record is sent alone."""
     request_bytes_max: int = between(BATCH_BYTES_TYPICAL, 1, FRAME_PAYLOAD_BYTES_MAX // 2)
     """Size of a request to one broker, with batches of many partitions."""
-    compression: Literal["auto", "none", "lz4", "zstd"] = "auto"
+    compression: ChosenCompression = "auto"
     """Codec of batches, unless the topic's `compression.type` names one. auto: lz4 as long as it
     makes the batches of a partition smaller.
     """
@@ -131,14 +128,13 @@ class ConsumerSettings:
     """
     decoded_bytes_max: int = above_zero(256 * MIB)
     """Largest size of a decoded batch; one that claims to be larger is refused as damaged."""
-    direct_reads: str = ""
+    direct_reads: str = place()
     """URL (file:///root/of/the/cluster, https://bucket.host/) below which this consumer may read
     segments from the store if brokers return their locations; it takes the rest from brokers. Not
     set: brokers send everything. Set it to take load off the brokers when reading old data.
     """
 
     def __post_init__(self) -> None:
-        check_place(self.direct_reads)
         check_fields(self)
 
 
@@ -209,7 +205,7 @@ class GroupSettings(ConsumerSettings):
     """
     client_id: str = text(NAME_CHARS_MAX)
     """Name that `ledgermq group describe` shows."""
-    offset_store: OffsetStore | None = None
+    offset_store: OffsetStore | None = having("load", "commit")
     """Where committed offsets are kept. Not set: in the cluster; those of a broadcast in memory."""
     broadcast: bool = switch(False)
     """Read all partitions in every consumer, without coordination; the group is only the key in the

@@ -24,6 +24,7 @@ from ledger.parquet.engine import LocalEngine
 from ledger.parquet.reader import ParquetCache
 from ledger.parquet.report import RoundReport
 from ledger.topics.catalog import Catalog
+from ledgermq.buffers import MIB
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 from stateless_broker.bundle.background_rounds import BackgroundRounds
@@ -32,7 +33,6 @@ from stateless_broker.bundle.tail_cache import TailCache
 from stateless_broker.bundle.write_gate import WriteGate
 from stateless_broker.settings import default_of
 
-MIB = 1024 * 1024
 INTERNAL_READS_MAX = 16
 SEGMENT_INDEX_BYTES_MAX = 16 * MIB
 """As stored; in memory some four times as much."""

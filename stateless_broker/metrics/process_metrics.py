@@ -15,6 +15,7 @@ from prometheus_client import (
 )
 
 from stateless_broker.broker import Broker
+from stateless_broker.metrics import names
 from stateless_broker.metrics.call_metrics import CallMetrics
 from stateless_broker.metrics.group_lag import GroupLagMetrics
 from stateless_broker.metrics.owner_metrics import OwnerMetrics
@@ -35,7 +36,7 @@ class ProcessMetrics:
         self.registry = CollectorRegistry()
         self.broker: Broker | None = None
         ProcessCollector(registry=self.registry)
-        self.ready = Gauge("ledgermq_ready", "1 while the process may be given work", registry=self.registry)
+        self.ready = Gauge(names.READY, "1 while the process may be given work", registry=self.registry)
         self.store = StoreMetrics(self.registry, prices_for(root_url), asyncio.get_running_loop().time())
         self.calls = CallMetrics(self.registry)
         self.owners = OwnerMetrics(self.registry)

@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from ledger.object_store.metered import StoreMeter
 from ledger.root.copies import OUTCOMES
+from stateless_broker.metrics import names
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 WRITES = frozenset({"put_if_absent", "put", "fenced_put", "list"})
@@ -83,7 +84,7 @@ class StoreMetrics(StoreMeter, Collector):
         self._rate = HourlyRate(deque([(now_s, 0.0)]))
         labels = ("operation", "outcome")
         self._requests = Counter(
-            "ledgermq_store_requests", "Requests to the object store, every try", labels, registry=registry
+            names.STORE_REQUESTS, "Requests to the object store, every try", labels, registry=registry
         )
         self._seconds = Histogram(
             "ledgermq_store_request_seconds",
@@ -142,5 +143,5 @@ class StoreMetrics(StoreMeter, Collector):
         )
         rate = self._rate.at(self._now_s, self._dollars)
         yield GaugeMetricFamily(
-            "ledgermq_store_dollars_per_hour", "The same per hour, over the last ten minutes of scrapes", rate
+            names.STORE_DOLLARS_PER_HOUR, "The same per hour, over the last ten minutes of scrapes", rate
         )

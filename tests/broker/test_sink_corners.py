@@ -25,6 +25,7 @@ from spark.sink.driver import commit_epoch, wanted_decision
 from spark.sink.publishing import is_done
 from spark.sink.task import stage_rows
 from tests.broker.cluster import Cluster, in_cluster
+from tests.stores.ahead import AheadStore
 from tests.worlds.sink_places import BetweenReads, place_of, rows_of
 
 T = TypeVar("T")
@@ -305,13 +306,10 @@ async def test_rows_that_were_staged_long_ago_are_not_decided_about(cluster: Clu
         with pytest.raises(
             Unavailable, match="rows were staged 96 hours ago, which is too long; nothing is written: begin again"
         ):
-            await commit_epoch(replace(place, store=FourDaysLater(place.store)), "q", 0, [staged], repeatable=True)
+            await commit_epoch(
+                replace(place, store=AheadStore(place.store, 4 * 24 * 3600 * 1000)), "q", 0, [staged], repeatable=True
+            )
         assert await stored(cluster) == []
-
-
-class FourDaysLater(StoreWrapper):
-    async def store_time_ms(self) -> int:
-        return await self.inner.store_time_ms() + 4 * 24 * 3600 * 1000
 
 
 @in_cluster("a:1")

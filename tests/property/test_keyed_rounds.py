@@ -27,8 +27,8 @@ from ledger.view.range_read import OffsetRange, RangeReader, plan_ranges
 from ledger.view.reader import LedgerReader
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
+from tests.stores.dying import Crash, DyingStore
 from tests.stores.one_put import OnePut
-from tests.unit.parquet.test_crashes import Crash, DyingStore
 from tests.virtual_time import virtual
 from tests.worlds.keyed_topics import Pair, Row, Written, fold, judge_plain, put_pairs
 from tests.worlds.reading import opened_reader

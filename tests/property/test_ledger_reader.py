@@ -35,7 +35,8 @@ from ledger.view.range_read import RangeReader, plan_ranges, split
 from ledger.view.reader import LedgerReader
 from ledgermq.errors import DataDamaged, LedgerMQError, OffsetOutOfRange
 from ledgermq.sources import Sources
-from tests.stores.faulty import Faults, FaultyStore
+from tests.stores.faulty import Faults
+from tests.stores.sleepy import SleepyStore
 from tests.virtual_time import run_virtual, virtual, virtual_sources
 from tests.worlds.ledgers import append, batch, ledger_of, take_over
 from tests.worlds.reading import rows_of
@@ -47,18 +48,6 @@ FAILED_ONCE = (79, 297)
 DURATION_S = 30.0
 PARTITIONS = 2
 READERS = 3
-
-
-class SleepyStore(FaultyStore):
-    """One process's view of the store.
-
-    The process now and then stands still, before or after an operation.
-    """
-
-    async def _delay(self) -> None:
-        await super()._delay()
-        if self._random.random() < 0.01:
-            await asyncio.sleep(self._random.choice((2, 10, 40)) * self._random.random())
 
 
 class World:

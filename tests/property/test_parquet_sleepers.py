@@ -30,7 +30,8 @@ from ledger.rounds.runner import compact_bundle
 from ledger.topics.catalog import read_catalog
 from ledgermq.errors import DataDamaged, LedgerMQError
 from ledgermq.sources import Sources
-from tests.stores.faulty import Faults, FaultyStore
+from tests.stores.faulty import Faults
+from tests.stores.sleepy import SleepyStore
 from tests.stores.url import UrlStore
 from tests.virtual_time import virtual, virtual_sources
 from tests.worlds.ledgers import append_and_wait, batch, ledger_of, take_over
@@ -41,20 +42,16 @@ DURATION_S = 120.0
 PARTITIONS = 2
 
 
-class _SleepyStore(FaultyStore):
-    """What one process sees of the store: it now and then sleeps for a long time, before or after
-    an operation.
-    """
+class _WatchedSleepyStore(SleepyStore):
+    """A plain reader looks after each delay."""
 
     def __init__(self, world: _World, sources: Sources) -> None:
         faults = Faults(before=0.001, after=0.002, late=0.003, throttle=0.001, delay_s_max=0.05)
-        super().__init__(world.shared, sources, faults)
+        super().__init__(world.shared, sources, faults, naps=0.005, naps_s_max=(3, 10, 30, 120))
         self._world = world
 
     async def _delay(self) -> None:
         await super()._delay()
-        if self._random.random() < 0.005:
-            await asyncio.sleep(self._random.choice((3, 10, 30, 120)) * self._random.random())
         await self._world.look()
 
 
@@ -84,10 +81,10 @@ class _World:
         for offset, value in enumerate(values, base):
             assert self.acked.setdefault((partition, offset), value) == value
 
-    def process(self) -> tuple[_SleepyStore, Sources]:
+    def process(self) -> tuple[_WatchedSleepyStore, Sources]:
         self.processes += 1
         sources = virtual_sources(self.seed * 100 + self.processes)
-        return _SleepyStore(self, sources), sources
+        return _WatchedSleepyStore(self, sources), sources
 
     async def look(self) -> None:
         """A plain reader, by the names of the files; every thousandth time by the rows, and with

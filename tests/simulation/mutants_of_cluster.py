@@ -103,8 +103,8 @@ def new_session_after_every_failure(patch: Patch) -> None:
 @mutant("cluster")
 def consumer_repeats_the_start_of_a_batch(patch: Patch) -> None:
     """A batch that is fetched again from its middle is handed out from its beginning."""
-    from ledgermq.client.consuming.decoded_run import DecodedRun
     from ledgermq.client.consuming.reader import Reader
+    from ledgermq.client.consuming.reading import DecodedRun
 
     real = Reader._current
 

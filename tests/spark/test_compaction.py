@@ -19,7 +19,6 @@ from ledger.keys import PartitionId
 from ledger.log.plan_chain import PlanOvertaken, read_plan
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectStore
-from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.report import CompactionReport, Progress
 from ledger.parquet.task import split_plan
 from ledger.rounds.runner import compact_root
@@ -27,6 +26,7 @@ from ledgermq.errors import DataDamaged, InvalidConfig
 from ledgermq.sources import Sources
 from spark.engine import SparkEngine, TaskFailure, run_on_executor
 from spark.session import WORKER_ENVIRONMENT, open_session
+from tests.stores.ahead import AheadStore
 from tests.stores.backends import file_store, memory_store
 from tests.worlds.ledgers import ledger_of
 from tests.worlds.roots import Root
@@ -123,7 +123,8 @@ async def test_a_read_ends_with_file_not_found_or_a_run_without_gaps(spark: Spar
         )
         assert (
             await remove_expired_files(
-                ledger_of(_LaterStore(store), 1, cluster=root.cluster, sources=root.sources), await root.catalog()
+                ledger_of(AheadStore(store, 3_600_000), 1, cluster=root.cluster, sources=root.sources),
+                await root.catalog(),
             )
             == 1
         )
@@ -131,13 +132,6 @@ async def test_a_read_ends_with_file_not_found_or_a_run_without_gaps(spark: Spar
             before.collect()
         left = spark.read.parquet(path).where("topic = 'flights' and partition = 0").collect()
         assert [(row.offset, bytes(row.value)) for row in left] == [(200, b"new")]
-
-
-class _LaterStore(StoreWrapper):
-    """A store whose clock is an hour ahead: files are old enough to be deleted."""
-
-    async def store_time_ms(self) -> int:
-        return await self.inner.store_time_ms() + 3_600_000
 
 
 async def test_typed_errors_come_back_from_executors(spark: SparkSession, tmp_path: Path) -> None:

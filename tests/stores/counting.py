@@ -1,12 +1,19 @@
-"""A store that counts what is read from it."""
+"""Stores and meters that count what is asked of a store."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
 
 from ledger import keys
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.wrapper import StoreWrapper
+
+READS = frozenset({"get", "get_range", "get_suffix"})
+
+T = TypeVar("T")
 
 
 class CountingStore(StoreWrapper):
@@ -17,21 +24,43 @@ class CountingStore(StoreWrapper):
         self.reads: Counter[str] = Counter()
         self.bytes = 0
 
-    async def get(self, key: str) -> bytes:
-        return self._count("get", key, await super().get(key))
-
-    async def get_range(self, key: str, start: int, length: int) -> bytes:
-        return self._count("get_range", key, await super().get_range(key, start, length))
-
-    async def get_suffix(self, key: str, length: int) -> bytes:
-        return self._count("get_suffix", key, await super().get_suffix(key, length))
-
-    def _count(self, operation: str, key: str, data: bytes) -> bytes:
-        if not key.startswith(keys.BROKERS):
+    async def run(self, operation: str, what: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
+        result = await step()
+        if operation in READS and not what.startswith(keys.BROKERS):
             self.reads[operation] += 1
-            self.bytes += len(data)
-        return data
+            self.bytes += len(result)  # type: ignore[arg-type]
+        return result
 
     def forget(self) -> None:
         self.reads.clear()
         self.bytes = 0
+
+
+@dataclass
+class RequestTotals:
+    requests: int = 0
+    seconds: float = 0.0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+
+
+class CountingMeter:
+    """A `StoreMeter`: totals by (operation, outcome), in memory."""
+
+    def __init__(self) -> None:
+        self.totals: defaultdict[tuple[str, str], RequestTotals] = defaultdict(RequestTotals)
+
+    def request_ended(self, operation: str, outcome: str, seconds: float, bytes_sent: int, bytes_received: int) -> None:
+        total = self.totals[operation, outcome]
+        total.requests += 1
+        total.seconds += seconds
+        total.bytes_sent += bytes_sent
+        total.bytes_received += bytes_received
+
+    def requests(self, operation: str) -> int:
+        """Whatever their outcome."""
+        return sum(total.requests for (name, _), total in self.totals.items() if name == operation)
+
+    def by_operation(self) -> dict[str, int]:
+        """Requests of all operations that there were, sorted by name."""
+        return {name: self.requests(name) for name in sorted({operation for operation, _ in self.totals})}

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import repeat
-from typing import Literal
 
 import pyarrow as pa
 from crc32c import crc32c
@@ -29,10 +28,9 @@ from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.producing.delivery import BatchResult, Delivery, Outcome, SendResult
 from ledgermq.client.producing.sessions import EncodedBatch, Session
 from ledgermq.client.record import ROW_OVERHEAD_BYTES, Row, rows_to_arrow, values_to_arrow
+from ledgermq.client.settings import ChosenCompression
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.records import SCHEMA_VERSION, Compression, encode_batch, timestamps_of
-
-Chosen = Compression | Literal["auto"]
 
 SMALL_BYTES_MAX = 1024
 WORTH_MAX = 0.9
@@ -47,7 +45,7 @@ _new = object.__new__
 class Compressor:
     """How the batches of one partition are compressed."""
 
-    def __init__(self, chosen: Chosen) -> None:
+    def __init__(self, chosen: ChosenCompression) -> None:
         self._fixed: Compression | None = None if chosen == "auto" else chosen
         self._left = 0
         """Batches to leave as they are before one is tried again."""

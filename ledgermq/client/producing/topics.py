@@ -12,9 +12,9 @@ from dataclasses import replace
 import pyarrow as pa
 
 from ledgermq.client.context import ClientContext
-from ledgermq.client.descriptions import TopicPartition, check_topic_name
+from ledgermq.client.descriptions import TopicPartition, check_topic_text
 from ledgermq.client.partitioner import StickyPartition, checked, partition_of_key
-from ledgermq.client.producing.batch import Batch, Chosen, Compressor
+from ledgermq.client.producing.batch import Batch, Compressor
 from ledgermq.client.producing.delivery import Delivery
 from ledgermq.client.producing.partition_queue import Numbering, PartitionQueue
 from ledgermq.client.producing.send_buffer import SendBuffer
@@ -22,7 +22,7 @@ from ledgermq.client.producing.sessions import EncodedBatch, Session
 from ledgermq.client.producing.unrouted import Unrouted
 from ledgermq.client.record import Row
 from ledgermq.client.routing import TopicRoute
-from ledgermq.client.settings import ProducerSettings
+from ledgermq.client.settings import ChosenCompression, ProducerSettings
 from ledgermq.errors import LedgerMQError, MessageTooLarge, UnknownTopic
 from ledgermq.protocol.records import data_bytes_at_most, largest_record_bytes
 
@@ -60,7 +60,7 @@ class ProducerTopics:
             return self.unrouted[name]
         if route is not None:
             return self.take(route)
-        check_topic_name(name)
+        check_topic_text(name)
         waiting = self.unrouted[name] = Unrouted(name, self._buffer)
         self._wake.set()
         return waiting
@@ -148,7 +148,7 @@ class TopicQueues:
         self._given = given
         self._clock_s = asyncio.get_running_loop().time
         self._sticky = StickyPartition(context.sources)
-        self._compression: Chosen | None = None
+        self._compression: ChosenCompression | None = None
         self._compressors: list[Compressor] = []
         """One a partition: records of one key are alike, and go to the same one."""
         self.update(route)

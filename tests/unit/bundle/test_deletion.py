@@ -13,7 +13,7 @@ from ledger.object_store.memory import MemoryStore
 from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.errors import LedgerMQError, NotOwner, OffsetOutOfRange
 from stateless_broker.bundle.deletion import Deleted
-from tests.unit.parquet.test_crashes import Crash, DyingStore
+from tests.stores.dying import Crash, DyingStore
 from tests.virtual_time import run_virtual, virtual, virtual_sources
 from tests.worlds.bundles import TOPIC, bundle_context, fetch_values, opened, produce
 from tests.worlds.ledgers import batch

@@ -21,15 +21,10 @@ from tests.worlds.bundles import TOPIC, bundle_context, fetch_values, opened, pr
 from tests.worlds.ledgers import batch
 
 
-class SharingStore(CountingStore):
-    async def share(self, key: str, life_ms: int) -> str | None:
-        return await self.inner.share(key, life_ms)
-
-
 @pytest.fixture
 async def store(tmp_path: Path, sources: Sources) -> AsyncIterator[CountingStore]:
     async with file_store(tmp_path / "a root", sources) as inner:
-        yield SharingStore(inner)
+        yield CountingStore(inner)
 
 
 def object_at(url: str) -> bytes:

@@ -21,7 +21,6 @@ from ledger.log.recovery import advance_checkpoint, recover
 from ledger.log.writer import claim
 from ledger.object_store.contract import AlreadyExists, Buffer, ObjectInfo, ObjectMissing, StoreUncertain
 from ledger.object_store.memory import MemoryStore
-from ledger.object_store.metered import CountingMeter
 from ledger.object_store.settle import PutOutcome, settle_put
 from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.compaction import Compaction
@@ -32,6 +31,7 @@ from ledger.root.mend import mend_copies
 from ledger.topics.catalog import read_catalog
 from ledgermq.errors import DataDamaged, StoreUnusable
 from ledgermq.sources import Sources
+from tests.stores.counting import CountingMeter
 from tests.stores.faulty import FaultyStore
 from tests.stores.one_put import OnePut
 from tests.worlds.ledgers import ledger_of, take_over

@@ -30,8 +30,8 @@ from ledger.parquet.round import run_round
 from ledgermq.errors import DataDamaged, LedgerMQError, StoreUnusable
 from ledgermq.sources import Sources
 from tests.stores.backends import memory_store, seeded_sources
+from tests.stores.dying import Crash, DyingStore
 from tests.stores.one_put import OnePut
-from tests.unit.parquet.test_crashes import Crash, DyingStore
 from tests.unit.parquet.test_gc import Clock
 from tests.virtual_time import virtual
 from tests.worlds.ledgers import ledger_of

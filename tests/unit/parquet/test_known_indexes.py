@@ -15,11 +15,12 @@ from ledger.log.plan_chain import read_plan
 from ledger.log.segment_indexes import SegmentIndexes
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
-from ledger.object_store.metered import CountingMeter, MeteredStore
+from ledger.object_store.metered import MeteredStore
 from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.task import CompactionTask, TaskOutcome, run_task, split_plan
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
+from tests.stores.counting import CountingMeter
 from tests.worlds.ledgers import ledger_of
 from tests.worlds.roots import NoTasks, Root, read_parquet_rows
 

@@ -7,7 +7,6 @@ import pytest
 from ledger.blocking import run_inline
 from ledger.log.checkpoint import partition_of
 from ledger.object_store.contract import ObjectStore
-from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet import reader
 from ledger.parquet.reader import ParquetCache, read_parquet
 from ledgermq.errors import OffsetOutOfRange
@@ -15,6 +14,7 @@ from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
 from tests.stores.backends import memory_store
+from tests.stores.counting import CountingStore
 from tests.worlds.roots import Root
 
 
@@ -63,29 +63,13 @@ async def test_outside_of_parquet_is_out_of_range(sources: Sources) -> None:
         assert partition_of(await root.newest(), topic.id, 0).parquet_end == 40
 
 
-class _CountingStore(StoreWrapper):
-    gets = 0
-
-    async def get(self, key: str) -> bytes:
-        self.gets += 1
-        return await super().get(key)
-
-    async def get_range(self, key: str, start: int, length: int) -> bytes:
-        self.gets += 1
-        return await super().get_range(key, start, length)
-
-    async def get_suffix(self, key: str, length: int) -> bytes:
-        self.gets += 1
-        return await super().get_suffix(key, length)
-
-
 async def test_reading_on_costs_no_request(sources: Sources) -> None:
     async with memory_store() as inner:
         root = await _filled(inner, sources, rounds=1)
         topic = root.topics["t"]
-        store = _CountingStore(inner)
+        store = CountingStore(inner)
         checkpoint = await root.newest()
         await read_parquet(store, 1, checkpoint, topic.id, 0, 0, 1)
-        assert store.gets == 3, "page, footer, row group"
+        assert store.reads.total() == 3, "page, footer, row group"
         await read_parquet(store, 1, checkpoint, topic.id, 0, 20, 1)
-        assert store.gets == 3
+        assert store.reads.total() == 3

@@ -33,7 +33,7 @@ from tests.worlds.ledgers import ledger_of
 from tests.worlds.roots import Root, parquet_keys, read_everything
 
 
-class SleepyStore(StoreWrapper):
+class AgedStore(StoreWrapper):
     """As S3: late puts are refused by their age only."""
 
     fences_close_at_once = False
@@ -164,7 +164,7 @@ async def test_what_a_stale_owner_appends_afterwards_goes_nowhere_and_harms_nobo
 async def test_where_late_puts_are_refused_by_age_only_files_stay_until_then(root: Root) -> None:
     await root.compact()
     await root.remove_topic("gone")
-    store = SleepyStore(root.store)
+    store = AgedStore(root.store)
     assert await removal(root, store) == []
     assert [key for key in await parquet_keys(root.store) if "topic=gone" in key]
     store.now_ms += root.cluster.parquet_min_age_ms - 1
@@ -188,7 +188,7 @@ async def test_files_that_failed_count_for_late_puts_too(root: Root, repaired: b
         part.newest_page for part in (await root.newest()).partitions if part.topic_id == root.topics["gone"].id
     )
     await root.remove_topic("gone")
-    store = SleepyStore(root.store)
+    store = AgedStore(root.store)
     assert await removal(root, store) == []
     store.now_ms += root.cluster.parquet_min_age_ms - 1
     assert await removal(root, store) == []
@@ -225,4 +225,4 @@ async def test_a_damaged_bundle_keeps_no_topic_in_another(sources: Sources) -> N
 
 async def test_a_topic_without_any_planned_file_need_not_wait(root: Root) -> None:
     await root.remove_topic("gone")
-    assert await removal(root, SleepyStore(root.store)) == ["gone"]
+    assert await removal(root, AgedStore(root.store)) == ["gone"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 import pytest
 
@@ -18,8 +17,9 @@ from ledger.parquet.engine import LocalEngine
 from ledger.parquet.report import CleaningReport, Lag, RoundReport
 from ledger.rounds.service import CompactionService, ServiceEvents
 from ledger.rounds.stillness import STILL_S_MAX
-from ledgermq.errors import InvalidRequest, LedgerMQError, Unavailable
+from ledgermq.errors import InvalidRequest, LedgerMQError
 from ledgermq_tools.ledger.compaction_service import parse_interval_s
+from tests.stores.no_deletes import NoDeletes
 from tests.stores.requests_made import LateLists, Requests
 from tests.virtual_time import virtual, virtual_sources
 from tests.worlds.keyed_topics import Written, put_pairs
@@ -47,19 +47,6 @@ class Heard(ServiceEvents):
 
     def bundle_failed(self, bundle: int, error: LedgerMQError) -> None:
         self.failed.append((bundle, error))
-
-
-class NoDeletes(StoreWrapper):
-    """Segments of bundle 1 cannot be deleted. `tries`: how often it was tried."""
-
-    tries = 0
-    broken = True
-
-    async def delete(self, keys_of: Sequence[str]) -> None:
-        if self.broken and any(key.startswith(keys.segments(1)) for key in keys_of):
-            self.tries += 1
-            raise Unavailable("the store does not answer")
-        await self.inner.delete(keys_of)
 
 
 class SlowStore(StoreWrapper):
@@ -130,7 +117,7 @@ async def test_what_cannot_be_deleted_keeps_neither_rounds_nor_cleaning_waiting_
     root = await root_with(1024, 10**9)
     keyed, written = await root.create_topic("k", cleanup_policy="compact", parquet_max_lag_ms="0"), Written()
     await put_pairs(root, keyed, written, [(b"a", b"1"), (b"a", b"2")])
-    store = NoDeletes(root.store)
+    store = NoDeletes(root.store, keys.segments(1))
     service = CompactionService(store, root.cluster, root.sources, LocalEngine(root.sources, run_inline), heard)
     await service.run_once(collect=False)
     assert len(heard.rounds) > 1
@@ -152,7 +139,7 @@ async def test_a_run_by_hand_cleans_and_tells_the_rounds_though_something_cannot
     root = await root_with(1024, 0)
     keyed = await root.create_topic("k", cleanup_policy="compact")
     await put_pairs(root, keyed, Written(), [(b"a", b"1"), (b"a", b"2")])
-    report = await root.compact(NoDeletes(root.store))
+    report = await root.compact(NoDeletes(root.store, keys.segments(1)))
     assert len([done for done in report.rounds if done.bundle == 1]) > 1
     assert [version.topic for version in report.cleaned] == ["k"]
     assert [(bundle, str(error)) for bundle, error in report.failures.items()] == [(1, "the store does not answer")]

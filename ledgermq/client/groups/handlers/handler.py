@@ -1,4 +1,4 @@
-"""A handler as a program declares it, and what became of it so far."""
+"""A handler as a program declares it, and its counts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
-from ledgermq.client.declared import above_zero, check_fields, whole
+from ledgermq.client.declared import above_zero, check_fields, function, having, whole
+from ledgermq.client.groups.assignment import Topics, check_group, check_rule, topics_of
 from ledgermq.client.groups.handlers.lanes import Ordering
 from ledgermq.client.groups.message import GroupMessage
-from ledgermq.client.groups.start_rule import check_rule
-from ledgermq.client.groups.subscription import Topics, check_group, topics_of
 from ledgermq.client.settings import GroupSettings, settings_from
 from ledgermq.errors import InvalidConfig
 from ledgermq.hints import nearest
@@ -43,7 +42,7 @@ class HandlerSettings:
     """Messages that are handled one by one, the next only after success: those of a partition, those
     of a key, or none (None).
     """
-    executor: Executor | None = None
+    executor: Executor | None = having("submit")
     """Executor of functions that are not asynchronous; not set: the event loop's own threads."""
     timeout_s: float | None = above_zero(None)
     """Longest time of an asynchronous call; then it counts as failed. Not set: no bound."""
@@ -53,7 +52,7 @@ class HandlerSettings:
     """Longest such wait. Raise it if what fails takes long to recover."""
     waiting_max: int = whole(256, 1_000_000)
     """Messages of a partition that may wait for their turn; above it the partition is not read."""
-    on_failure: OnFailure | None = None
+    on_failure: OnFailure | None = function("message, error and attempt")
     """Called, and awaited if asynchronous, after each failed attempt. A message that it acknowledges
     is finished; any other is handled again, without end. Not set: a warning is logged.
     """
@@ -96,9 +95,7 @@ def handler_settings(topics: Topics, group: str, given: Mapping[str, Any]) -> Ha
 
 @dataclass(slots=True, eq=False)
 class Handler:
-    """What `client.handler` leaves in the place of the function, so that it can be called, and
-    looked at.
-    """
+    """What `client.handler` returns in place of the function. Calling it calls the function."""
 
     function: HandlerFunction
     settings: HandlerSettings

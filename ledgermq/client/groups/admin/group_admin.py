@@ -1,6 +1,6 @@
 """Administration of consumer groups: list, describe, reset, delete.
 
-Each call goes to the coordinators, wherever they are.
+Each call goes to the groups' coordinators.
 """
 
 from __future__ import annotations
@@ -9,35 +9,32 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
-from ledgermq.client.connections import Connections
+from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.groups.coordinator import Coordinator
-from ledgermq.client.groups.descriptions import (
+from ledgermq.client.groups.admin.descriptions import (
     GroupDescription,
     GroupSummary,
     committed_offsets,
     group_description,
     group_summary,
 )
+from ledgermq.client.groups.admin.resets import Bounds, Like, PlannedReset, Where, check_where, plan
+from ledgermq.client.groups.coordinator import Coordinator
 from ledgermq.client.groups.lag import Lag, Lags
-from ledgermq.client.groups.outside_commit import commit_outside
-from ledgermq.client.groups.resets import Bounds, Like, PlannedReset, Where, check_where, plan
-from ledgermq.client.offsets import Offsets
-from ledgermq.client.routing import Routing
 from ledgermq.errors import LedgerMQError, UnknownTopic
+from ledgermq.offset_stores.cluster import commit_outside
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_from_proto
-from ledgermq.sources import Sources
 
 
 class GroupAdmin:
     """`client.groups`. Every call ends within the client's `timeout_s`."""
 
-    def __init__(self, connections: Connections, routing: Routing, offsets: Offsets, sources: Sources) -> None:
-        self._connections = connections
-        self._routing = routing
-        self._offsets = offsets
-        self._lags = Lags(connections, routing, offsets, sources)
+    def __init__(self, context: ClientContext) -> None:
+        self._connections = context.connections
+        self._routing = context.routing
+        self._offsets = context.offsets
+        self._lags = Lags(context)
 
     async def list(self) -> list[GroupSummary]:
         """All groups of the cluster, by name.
@@ -66,8 +63,8 @@ class GroupAdmin:
         return group_description(answer)
 
     async def lag(self, group: str) -> dict[TopicPartition, Lag]:
-        """Of every partition that has a committed offset, and whose topic is still the one that was
-        read.
+        """Return the lag of every partition that has a committed offset, unless its topic was
+        deleted since.
         """
         described = await self.describe(group)
         return await self.lag_of(described)
@@ -85,10 +82,10 @@ class GroupAdmin:
     async def plan_reset(
         self, group: str, where: Where, topics: Iterable[str] = (), partitions: Iterable[TopicPartition] = ()
     ) -> Sequence[PlannedReset]:
-        """What `reset` would do; changes nothing. `where`: see `ledgermq.client.groups.resets`.
+        """Return what `reset` would change, and change nothing.
 
-        Of the partitions given, of all partitions of the topics given, or, with neither, of all
-        that the group has committed. Raises InvalidConfig, OffsetOutOfRange, UnknownTopic,
+        `where`: see `ledgermq.client.groups.admin.resets`. Without `topics` and `partitions`, all
+        partitions for which the group has committed offsets are meant. Raises InvalidConfig, OffsetOutOfRange, UnknownTopic,
         UnknownGroup (where only the group says which), Unavailable, InvalidRequest (nothing to
         reset).
         """
@@ -103,9 +100,9 @@ class GroupAdmin:
         return plan(where, bounds, _of_living(committed, bounds), _of_living(other, bounds))
 
     async def reset(self, group: str, planned: Sequence[PlannedReset]) -> Mapping[TopicPartition, LedgerMQError]:
-        """Members that run go on from the new offsets by themselves.
+        """Set committed offsets as planned. Running members go on from the new offsets.
 
-        Answers what failed, by partition; raises Unavailable, …
+        Return an error for each partition that failed; raises Unavailable, …
         """
         resets = [
             pb.OffsetReset(
@@ -179,7 +176,7 @@ class GroupAdmin:
         return {at: Bounds(ids[at.topic], starts[at], ends[at], times.get(at)) for at in wanted}
 
     async def _topic_ids(self, topics: set[str], deadline: float) -> dict[str, int]:
-        """Of those that there still are."""
+        """Return the ids of the topics that still exist."""
         found: dict[str, int] = {}
         for topic in sorted(topics):
             try:
@@ -192,7 +189,7 @@ class GroupAdmin:
 def _of_living(
     committed: Mapping[TopicPartition, tuple[int, int]], bounds: Mapping[TopicPartition, Bounds]
 ) -> dict[TopicPartition, int]:
-    """Without what was committed for a topic that has been made again since."""
+    """Leave out offsets that were committed for an earlier topic of the same name."""
     return {
         at: offset for at, (topic_id, offset) in committed.items() if at in bounds and bounds[at].topic_id == topic_id
     }

@@ -1,4 +1,4 @@
-"""What a cluster says of its consumer groups, as plain frozen values."""
+"""Descriptions of consumer groups, as plain frozen values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.groups.offset_store import StoredOffset
+from ledgermq.offset_stores.contract import StoredOffset
 from ledgermq.protocol import ledgermq_pb2 as pb
 
 GroupState = Literal["empty", "reconciling", "stable"]
@@ -16,9 +16,9 @@ _STATES: dict[int, GroupState] = {pb.EMPTY: "empty", pb.RECONCILING: "reconcilin
 
 @dataclass(frozen=True, slots=True)
 class GroupSummary:
-    """`state`: "reconciling" while some member does not hold yet what it is to hold.
+    """`state`: "reconciling" while a member does not yet hold what it is assigned.
 
-    `epoch`: grows with every change of the group.
+    `epoch` grows with every change of the group.
     """
 
     name: str
@@ -30,8 +30,8 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """`assigned`: what it may hold; `owned`: what it said that it holds. `heartbeat_age_s`: since
-    it was heard of.
+    """`assigned`: what it may hold. `owned`: what it reported to hold. `heartbeat_age_s`: seconds
+    since its last heartbeat.
     """
 
     member_id: str
@@ -47,8 +47,8 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """`topic_id`: of the topic that was read; one that was made again under the same name has
-    another.
+    """`topic_id`: of the topic that was read. A topic that was deleted and created again under the
+    same name has another id.
     """
 
     topic_id: int
@@ -83,7 +83,7 @@ def group_description(answer: pb.DescribeGroupResponse) -> GroupDescription:
 
 
 def committed_offsets(parts: Iterable[pb.CommittedPartition]) -> dict[TopicPartition, CommittedOffset]:
-    """Those that have an offset."""
+    """Return the partitions that have an offset."""
     return {
         TopicPartition(part.topic, part.partition): CommittedOffset(
             part.topic_id, StoredOffset(part.offset, part.metadata, part.commit_ms)

@@ -1,5 +1,9 @@
-"""The default offset store: the cluster's own topic, kept by the group's coordinator, which also
-fences by epoch.
+"""The default offset store: the cluster itself.
+
+The group's coordinator keeps committed offsets in an internal topic, and fences by epoch. Members
+commit through `TopicOffsetStore`. A job without members commits by `commit_outside`: it assigns its
+partitions itself, as a Spark query does, and commits only so that its progress can be seen
+(`ledgermq group describe`). One program commits for such a group.
 """
 
 from __future__ import annotations
@@ -10,14 +14,20 @@ from collections.abc import Mapping, Sequence
 from ledgermq.client.connections import Connections
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.coordinator import Coordinator
-from ledgermq.client.groups.offset_store import GivenPartition, OffsetEntry, StoredOffset
 from ledgermq.errors import LedgerMQError, Unavailable
+from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, StoredOffset
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_from_proto
 
+PARTITIONS_PER_CALL_MAX = 1000
+"""Largest number of partitions in one request of `commit_outside`."""
+
 
 class TopicOffsetStore:
-    """`request_timeout_s`: of one call, retries included."""
+    """Loads and commits offsets at the group's coordinator.
+
+    `request_timeout_s` bounds one call, retries included.
+    """
 
     def __init__(
         self, coordinator: Coordinator, connections: Connections, member_id: str, request_timeout_s: float
@@ -45,8 +55,8 @@ class TopicOffsetStore:
         return found
 
     async def commit(self, group: str, entries: Sequence[OffsetEntry]) -> Mapping[TopicPartition, LedgerMQError]:
-        """What a retry may cure for some partitions (their end is not known at present, say) is
-        retried for these until the time is up.
+        """Commit, and retry the partitions whose error may pass (their end is not known at present,
+        say) until the time is up.
         """
         deadline = self._connections.deadline(self._request_timeout_s)
         backoff = self._connections.backoff()
@@ -75,6 +85,38 @@ class TopicOffsetStore:
         return {
             entry.given.partition: error_from_proto(result.error) for entry, result in pairs if result.HasField("error")
         }
+
+
+async def commit_outside(
+    connections: Connections, group: str, offsets: Mapping[TopicPartition, tuple[int, int]]
+) -> Mapping[TopicPartition, LedgerMQError]:
+    """Commit for a group that has no members, and return an error for each partition that was
+    refused: CommitGoesBack, OffsetOutOfRange, UnknownTopic, …
+
+    `offsets`: by partition the topic's id and the next offset to read. Raises InvalidGroupName,
+    GroupNotEmpty (a group with members takes commits from its members only), Unavailable.
+    Committing again is safe.
+    """
+    deadline = connections.deadline()
+    coordinator = Coordinator(connections, group)
+    store = TopicOffsetStore(coordinator, connections, "", deadline - asyncio.get_running_loop().time())
+    parts = sorted(offsets)
+    refused: dict[TopicPartition, LedgerMQError] = {}
+    for at in range(0, len(parts), PARTITIONS_PER_CALL_MAX):
+        some = parts[at : at + PARTITIONS_PER_CALL_MAX]
+        asked = [pb.TopicPartition(topic=part.topic, partition=part.partition) for part in some]
+        request = pb.FetchCommittedRequest(group=group, partitions=asked)
+        answer = await coordinator.ask(lambda at, request=request: at.fetch_committed(request), deadline)  # type: ignore[misc]
+        entries = []
+        for part, known in zip(some, answer.partitions, strict=True):
+            topic_id, offset = offsets[part]
+            if known.HasField("error"):
+                refused[part] = error_from_proto(known.error)
+            elif known.topic_id != topic_id or not known.HasField("offset") or known.offset != offset:
+                entries.append(OffsetEntry(GivenPartition(part, topic_id, known.epoch), known.counter + 1, offset))
+        if entries:
+            refused |= await store.commit(group, entries)
+    return refused
 
 
 def _commit(entry: OffsetEntry) -> pb.OffsetCommit:

@@ -1,5 +1,5 @@
-"""Where a reset of committed offsets goes, as a pure decision: what there is and a wish in, one
-planned change a partition out.
+"""Decide where a reset of committed offsets goes. Pure: bounds, committed offsets and a target in,
+one planned change for each partition out.
 
 "earliest", "latest"    the first offset that is kept; the end: the backlog is skipped
 datetime                the first record at or after it, forwards or backwards; the end when there is none
@@ -34,9 +34,9 @@ Where = Literal["earliest", "latest"] | datetime | int | Shift | Like
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Of a partition, as they were when the reset was planned.
+    """Bounds of a partition when the reset was planned.
 
-    `at_time`: of the time that was asked for.
+    `at_time`: the offset that belongs to the time that was asked for.
     """
 
     topic_id: int
@@ -56,12 +56,12 @@ class PlannedReset:
 
     @property
     def records(self) -> int | None:
-        """How far it goes on; below 0 when it goes back."""
+        """Number of records to skip; below 0 when it goes back."""
         return None if self.before is None else self.after - self.before
 
 
 def check_where(where: object) -> Where:
-    """Raises InvalidConfig."""
+    """Return `where` if it is valid. Raises InvalidConfig."""
     if isinstance(where, bool) or (
         not isinstance(where, int | datetime | Shift | Like) and where not in ("earliest", "latest")
     ):
@@ -79,8 +79,8 @@ def plan(
     committed: Mapping[TopicPartition, int],
     other: Mapping[TopicPartition, int],
 ) -> list[PlannedReset]:
-    """`committed`: of the group; `other`: of the group in `Like`. Partitions of which `other` knows
-    nothing are left alone.
+    """Return the changes. `committed`: of the group; `other`: of the group in `Like`. Partitions
+    for which the other group has committed nothing stay as they are.
 
     Raises OffsetOutOfRange, naming the partition; InvalidRequest when nothing is left to reset.
     """
@@ -115,9 +115,8 @@ def _after(
         return None if found is None else _within(found, bound)
     assert isinstance(where, int)
     if not bound.log_start <= where <= bound.end:
-        name = f"{partition.topic}/{partition.partition}"
         raise OffsetOutOfRange(
-            f"{name} holds offsets {bound.log_start} to {bound.end - 1}, and {where} is neither one of them nor the next"
+            f"{partition} holds offsets {bound.log_start} to {bound.end - 1}, and {where} is neither one of them nor the next"
         )
     return where
 
