@@ -15,7 +15,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from ledger import keys
-from ledger.garbage.removal import remove_topics
+from ledger.garbage.topics import remove as remove_topics
 from ledger.log.segment import Batch
 from ledger.parquet.compaction import Compaction
 from ledger.rounds.runner import bring_facts_into_force

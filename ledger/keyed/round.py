@@ -25,8 +25,8 @@ from ledger.log.checkpoint import newest_checkpoint, partition_of
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.object_store.settle import PutOutcome, settle_put
 from ledger.parquet.compaction import Compaction
-from ledger.parquet.keyed_report import CleaningReport
 from ledger.parquet.pages import PageReader
+from ledger.parquet.report import CleaningReport
 from ledger.root.two_clocks import TwoClocks
 from ledger.topics.catalog import Topic
 from ledger.topics.facts import may_remove
@@ -203,7 +203,7 @@ async def _publish(store: ObjectStore, version: KeyedVersion, sources: Sources) 
     """False: a rival's version has the number."""
     outcome = await settle_put(store, version.key, [encode_version(version)], sources=sources)
     if outcome is PutOutcome.UNKNOWN:
-        raise Unavailable(f"{version.key}: the outcome of the put is unknown; retry later")
+        raise Unavailable(f"{version.key}: outcome of the conditional put is unknown; retry later")
     return outcome is PutOutcome.WON
 
 

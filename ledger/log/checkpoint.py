@@ -74,13 +74,6 @@ async def newest_checkpoint(store: ObjectStore, bundle: int, known: fmt.Checkpoi
     raise Unavailable(f"bundle {bundle}: checkpoints vanish faster than they can be read")
 
 
-async def delete_older_checkpoints(store: ObjectStore, bundle: int, number: int) -> None:
-    """Delete those below `number`, which the caller has just seen to exist."""
-    older = [info.key async for found, info in list_numbered(store, keys.checkpoints(bundle)) if found < number]
-    if older:
-        await store.delete(older)
-
-
 def state_of(checkpoint: fmt.Checkpoint, producer_states_max: int) -> LedgerState:
     return LedgerState.from_proto(checkpoint.state, producer_states_max)
 

@@ -40,8 +40,6 @@ log = logging.getLogger("ledgermq.sink")
 
 ATTEMPTS_MAX = 3
 """One after the other in which no more is stored than before."""
-EPOCHS_KEPT = 100
-"""Decisions of so many epochs stay: as many as Spark can go back to by default."""
 
 
 async def is_done(store: ObjectStore, write: str, epoch: int) -> bool:
@@ -173,31 +171,3 @@ async def _mark_done(store: ObjectStore, sources: Sources, write: str, epoch: in
         raise Unavailable(
             f"epoch {epoch} of {write} is published; the outcome of the put of its done mark is unknown: commit the epoch again"
         )
-
-
-async def clean_up(store: ObjectStore, write: str, epoch: int) -> None:
-    """After `epoch` is done: staged rows up to it, also what tasks left that were tried again, and
-    decisions that nobody can ask for.
-    """
-    await _delete(store, keys.sink_staged(write), epoch)
-    if epoch >= EPOCHS_KEPT:
-        await _delete(store, keys.sink_decided(write), epoch - EPOCHS_KEPT)
-        await _delete(store, keys.sink_done(write), epoch - EPOCHS_KEPT)
-
-
-async def _delete(store: ObjectStore, folder: str, last_epoch: int) -> None:
-    found: list[str] = []
-    async for info in store.list(folder):
-        name = keys.parse_sink(info.key)
-        if name is not None and name.epoch > last_epoch:
-            break
-        if name is not None:
-            found.append(info.key)
-    if found:
-        await store.delete(found)
-
-
-async def forget(store: ObjectStore, write: str) -> None:
-    """A write that nobody repeats: nothing of it stays."""
-    for folder in (keys.sink_staged(write), keys.sink_decided(write), keys.sink_done(write)):
-        await _delete(store, folder, 10**20 - 1)

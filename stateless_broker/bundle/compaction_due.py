@@ -8,11 +8,11 @@ of newer checkpoints.
 from __future__ import annotations
 
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.garbage.left import may_have_been_keyed
 from ledger.garbage.retention import has_retention
+from ledger.garbage.versions import may_have_been_keyed
 from ledger.keys import PartitionId
+from ledger.parquet.compaction import NoStaleVersions
 from ledger.parquet.plan import INTERNAL_LAG_MS, is_internal_due
-from ledger.parquet.settled import SettledPartitions
 from ledger.topics.catalog import Catalog
 from ledger.topics.facts import may_remove
 from stateless_broker.bundle.known_bundle import KnownBundle
@@ -79,11 +79,11 @@ def wants_snapshot(known: KnownBundle, catalog: Catalog) -> bool:
     return is_internal_due(len(slots), size_bytes, known.checkpoint.snapshot_bytes)
 
 
-def wants_retention(checkpoint: fmt.Checkpoint, catalog: Catalog, settled: SettledPartitions) -> bool:
+def wants_retention(checkpoint: fmt.Checkpoint, catalog: Catalog, no_stale_versions: NoStaleVersions) -> bool:
     """Is there anything in Parquet that may grow too old or too much, that lies below its log
     start, or that cleaning may replace?
 
-    `settled`: where nothing is left of versions, though the topic may have been keyed.
+    `no_stale_versions`: where there are none, though the topic may have been keyed.
     """
     for part in checkpoint.partitions:
         topic = catalog.topics_by_id.get(part.topic_id)
@@ -92,7 +92,9 @@ def wants_retention(checkpoint: fmt.Checkpoint, catalog: Catalog, settled: Settl
         is_leaving = has_retention(topic.settings) or part.parquet_start < part.log_start
         if is_leaving and part.parquet_start < part.parquet_end and may_remove(checkpoint, topic):
             return True
-        in_versions = topic.settings.keyed or (may_have_been_keyed(topic) and (topic, part.partition) not in settled)
+        in_versions = topic.settings.keyed or (
+            may_have_been_keyed(topic) and (topic, part.partition) not in no_stale_versions
+        )
         if in_versions and part.parquet_end:
             return True
     return False

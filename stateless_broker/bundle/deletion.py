@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
-from ledger.garbage.delete import deletion_move
+from ledger.garbage.retention import deletion_move
 from ledger.keys import PartitionId
 from ledger.log.recovery import bring_into_force
 from ledger.log.writer import LedgerWriter

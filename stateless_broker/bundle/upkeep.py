@@ -15,7 +15,7 @@ from functools import partial
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.checkpoint import delete_older_checkpoints
+from ledger.garbage.checkpoints import remove_older
 from ledger.log.recovery import advance_checkpoint
 from ledger.log.writer import LedgerWriter
 from ledger.parquet.report import RoundReport
@@ -140,7 +140,7 @@ class Upkeep:
         context = self._context
         await advance_checkpoint(context.ledger(self.bundle), durable=self._writer.durable)
         await self._reads.look()  # what was put need not be the newest
-        await delete_older_checkpoints(context.store, self.bundle, self._reads.checkpoint.number)
+        await remove_older(context.store, self.bundle, self._reads.checkpoint.number)
         context.metrics.checkpointed(self.bundle, self._reads.checkpoint.number)
 
     async def _copies(self) -> None:
@@ -193,7 +193,7 @@ class Upkeep:
             return True
         if now_s - self._retention_s < self._limits.retention_interval_s:
             return False
-        return wants_retention(self._reads.checkpoint, catalog, self._context.compaction.settled)
+        return wants_retention(self._reads.checkpoint, catalog, self._context.compaction.no_stale_versions)
 
     async def _snapshot(self) -> None:
         """A round of internal topics alone: light, so it waits for no other bundle's round."""

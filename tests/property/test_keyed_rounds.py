@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.blocking import run_inline
-from ledger.garbage.gc import collect_garbage
+from ledger.garbage.sweep import collect_garbage
 from ledger.keys import PartitionId
 from ledger.object_store.contract import Buffer, ObjectStore
 from ledger.object_store.memory import MemoryStore

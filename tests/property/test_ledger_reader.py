@@ -18,7 +18,8 @@ import pytest
 
 from ledger.blocking import run_inline
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.garbage.delete import log_start_move, tidy_bundle
+from ledger.garbage.retention import log_start_move
+from ledger.garbage.sweep import tidy_bundle
 from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint, partition_of
 from ledger.log.history import History

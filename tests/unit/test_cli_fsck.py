@@ -12,7 +12,7 @@ from ledger import keys
 from ledger.cluster import ClusterDefaults, open_cluster, read_cluster
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
-from ledger.garbage.removal import remove_topics
+from ledger.garbage.topics import remove as remove_topics
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledgermq.sources import Sources

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from ledger.garbage.delete import deletion_move
+from ledger.garbage.retention import deletion_move
 from ledger.keys import PartitionId
 from ledger.log.checkpoint import partition_of
 from ledger.log.recovery import advance_checkpoint

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.garbage.delete import log_start_move
+from ledger.garbage.retention import log_start_move
 from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.memory import MemoryStore
