@@ -56,7 +56,7 @@ class Ends:
         if offset <= max(self.known.get(partition, 0), committed):
             return
         if partition not in self.fresh:
-            raise Unavailable(f"the end of partition {partition[1]} cannot be told at present", retry_after_ms=RETRY_MS)
+            raise Unavailable(f"the end of partition {partition[1]} is unknown at present", retry_after_ms=RETRY_MS)
         raise OffsetOutOfRange(
             f"offset {offset} lies beyond the end of partition {partition[1]}, {self.known[partition]}"
         )

@@ -144,7 +144,7 @@ class Metadata:
                     await self._wait_for(await self._latest_offset(source))
         except (LedgerMQError, TimeoutError) as error:
             why = str(error) or "time-out"
-            raise Unavailable(f"what topics there are cannot be told at present: {why}", retry_after_ms=200) from error
+            raise Unavailable(f"topic metadata is not available yet: {why}", retry_after_ms=200) from error
 
     async def _latest_offset(self, address: str) -> int:
         query = pb.OffsetQuery(topic=keys.METADATA_TOPIC, partition=0, latest=True)

@@ -143,7 +143,7 @@ class _Publisher:
             return
         if sequence < stored:
             raise DataDamaged(
-                f"{name}/{staged.partition}: {stored} records are stored, which is amid a batch of {sequence} to {end - 1}"
+                f"{name}/{staged.partition}: {stored} records are stored, which is inside the batch from {sequence} to {end - 1}"
             )
         self._waiting.append(
             await producer.send_encoded(name, staged.topic_id, staged.partition, staged.batch, sequence)
