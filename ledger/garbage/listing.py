@@ -80,7 +80,7 @@ class Listing:
             except LedgerMQError as error:
                 found.unreadable = error
             return found
-        raise Unavailable(f"bundle {bundle}: it changes faster than its garbage can be found; try again later")
+        raise Unavailable(f"bundle {bundle}: it kept changing while garbage was listed; retry later")
 
     @classmethod
     async def of_finished_plans(cls, store: ObjectStore, bundle: int) -> Self:
