@@ -24,11 +24,11 @@ from ledger.parquet.engine import LocalEngine
 from ledger.parquet.reader import ParquetCache
 from ledger.parquet.report import RoundReport
 from ledger.topics.catalog import Catalog
+from ledger.view.held_bytes import TailCache
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 from stateless_broker.bundle.background_rounds import BackgroundRounds
 from stateless_broker.bundle.budgets import AnswerBudget, ByteBudget
-from stateless_broker.bundle.tail_cache import TailCache
 from stateless_broker.bundle.write_gate import WriteGate
 
 MIB = 1024 * 1024
@@ -62,6 +62,10 @@ class BundleLimits:
     index_batches_max: int = 500_000
     """Batches that the fetch index holds (52 bytes each); older ones are looked up in the store
     again.
+    """
+    far_batches_max: int = 160_000
+    """Room, for each bundle, for batches that were looked up again (8 MB). Less than the index has:
+    a broker owns many bundles, and readers that are so far behind read on from what a look brings.
     """
     checkpoint_slots: int = 256
     checkpoint_bytes: int = 64 * MIB

@@ -19,7 +19,7 @@ from ledgermq.sources import Sources
 from tests.keyed_root import HOUR_MS, Keyed
 from tests.ledgers import ledger_of
 from tests.passing_store import PassingStore
-from tests.reading import opened_reader
+from tests.reading import opened_ledger
 from tests.requests_made import Requests
 from tests.roots import parquet_keys
 
@@ -46,7 +46,7 @@ async def delete_before(keyed: Keyed, offset: int) -> None:
 
 async def read(keyed: Keyed) -> list[int]:
     """Offsets, from the log start on."""
-    reader = await opened_reader(keyed.root.store)
+    reader = (await opened_ledger(keyed.root.store)).reader
     key, found = (keyed.topic.id, 0), list[int]()
     offset = reader.log_start(key)
     while batches := await reader.read(key, offset):
