@@ -182,6 +182,33 @@ def bundle(points: Sequence[tuple[float, float, float, float]], path: Path) -> b
     return _save(figure, path)
 
 
+def overview(results: Results, path: Path) -> bool:
+    """The chart of README.md: producing and consuming 1000 B, a bar for each system.
+
+    Lighter bars belong to systems whose acknowledgement does not wait for the disk.
+    """
+    panels = {what: measures for what, measures in rates(results).items() if what in OVERVIEW}
+    if not panels:
+        return False
+    figure, axes = plt.subplots(1, len(panels), figsize=(9.6, 3.2), squeeze=False, constrained_layout=True)
+    for axis, (what, measures) in zip(axes[0], panels.items(), strict=True):
+        wanted = [m for m in measures if m.subject == OVERVIEW[what] or not m.subject.startswith(OURS)]
+        wanted.sort(key=lambda measure: measure.median)
+        colours = [
+            OWN if m.subject.startswith(OURS) else "#e2e8f0" if "no sync" in m.subject else OTHERS for m in wanted
+        ]
+        bars = axis.barh([m.subject for m in wanted], [m.median for m in wanted], color=colours, height=0.7)
+        axis.bar_label(bars, [f"{m.median:,.0f}" for m in wanted], padding=3, fontsize=8)
+        axis.set_xlim(0, max(m.median for m in wanted) * 1.2)
+        axis.set_xticks([])
+        axis.spines["bottom"].set_visible(False)
+        _dress(axis, f"{what}, records a second")
+    return _save(figure, path)
+
+
+OVERVIEW = {"produce 1000 B": f"{OURS} send", "consume 1000 B": f"{OURS} messages"}
+"""The chart's panels, and which of our ways each shows."""
+
 PLOTS: dict[str, tuple[str, Callable[[Results, Path], bool]]] = {
     "throughput.png": ("Records a second", throughput),
     "latency.png": ("Latency of acknowledgements", latency),
@@ -193,8 +220,9 @@ PLOTS: dict[str, tuple[str, Callable[[Results, Path], bool]]] = {
 
 
 def draw(results: Results, folder: Path) -> list[str]:
-    """Names of the files that were written."""
+    """Return the names of the files that were written for the page; README.md's chart is one more."""
     folder.mkdir(parents=True, exist_ok=True)
+    overview(results, folder / "overview.png")
     return [name for name, (_, plot) in PLOTS.items() if plot(results, folder / name)]
 
 

@@ -64,6 +64,10 @@ def run_virtual(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return runner.run(main())
 
 
+VirtualTest = Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]
+"""A decorator of coroutine functions that are tests."""
+
+
 def virtual(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Run the decorated coroutine function as a test in virtual time.
 
@@ -78,9 +82,7 @@ def virtual(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
     return run
 
 
-def virtual_in(
-    world: Callable[[], AbstractAsyncContextManager[Any]], *names: str
-) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
+def virtual_in(world: Callable[[], AbstractAsyncContextManager[Any]], *names: str) -> VirtualTest:
     """Run the decorated test in virtual time, within `world()`.
 
     The world's value is the test's argument `names[0]`; with several names it is a tuple of as many

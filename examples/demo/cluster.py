@@ -32,6 +32,7 @@ class Cluster:
         return ",".join(self.brokers)
 
     def start(self, count: int) -> None:
+        """Start the processes; `wait_ready` waits until they answer."""
         for number in range(count):
             port = _free_port()
             log = (self.folder / f"broker-{number + 1}.log").open("wb")
@@ -39,6 +40,8 @@ class Cluster:
             self.brokers[f"127.0.0.1:{port}"] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
             log.close()
         (self.folder / "pids").write_text(" ".join(str(process.pid) for process in self.brokers.values()))
+
+    def wait_ready(self) -> None:
         for address in self.brokers:
             self._wait_until_it_answers(address)
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.metadata import distribution
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pandas as pd
+if TYPE_CHECKING:
+    import pandas as pd
 
 NUMBER = "number"
 """The column that this demo adds: 0, 1, 2 … in the order of the CSV.
@@ -37,6 +39,8 @@ class Flights:
 
 
 def load() -> Flights:
+    import pandas as pd  # takes a second, in which the demo's brokers start
+
     table = pd.read_csv(_data_file("flights.csv.zip"))
     airlines = pd.read_csv(_data_file("airlines.csv"))
     numbered = table.convert_dtypes().assign(

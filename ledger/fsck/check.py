@@ -14,6 +14,7 @@ from ledger import keys
 from ledger.blocking import RunBlocking
 from ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.fsck.archive_check import check_archive
 from ledger.fsck.catalog_check import check_catalog, check_partitions, removed_ids
 from ledger.fsck.cluster_fit import contradictions
 from ledger.fsck.copy_check import check_copies
@@ -24,6 +25,7 @@ from ledger.fsck.offset_check import check_offsets, check_put_ids, check_sequenc
 from ledger.fsck.parquet_check import ParquetCheck
 from ledger.fsck.problem import Problem, Problems, Severity
 from ledger.fsck.round_check import check_rounds
+from ledger.fsck.sinks_check import check_sinks
 from ledger.log.checkpoint import newest_checkpoint
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.root.copies import CopyingStore
@@ -151,6 +153,8 @@ async def _check_once(
             await KeyedCheck(store, cluster.cluster_id, problems, run_blocking).run(
                 keyed, catalog, checkpoints, quick=quick
             )
+    await check_archive(store, cluster.cluster_id, problems, run_blocking, quick=quick)
+    await check_sinks(store, problems, run_blocking, quick=quick)
     checked.parquet_files = len(parquet)
     checked.records = sum(_end(view) for view in views)
     return checked

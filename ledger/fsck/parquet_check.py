@@ -7,14 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
-
-import pyarrow as pa
 
 from ledger import keys
 from ledger.blocking import RunBlocking
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.fsck.parquet_rows import read_rows
+from ledger.fsck.parquet_rows import check_footer, find_wrong_rows
 from ledger.fsck.problem import Problems
 from ledger.keys import ParquetName
 from ledger.object_store.contract import FENCES, ObjectInfo, ObjectMissing, ObjectStore
@@ -88,19 +85,9 @@ class ParquetCheck:
         key, name = file.info.key, file.name
         footer = await read_footer(self._store, key)
         file.rows = footer.num_rows
-        note = FooterNote.decode(footer.metadata)
-        if note is None or note.cluster != self._cluster_id:
-            self._problems.damage(key, "FOREIGN_FILE", "it is no file of this cluster, and Spark reads it")
+        note = check_footer(footer, key, name, self._cluster_id, self._problems)
+        if note is None:
             return
-        said = (note.topic_id, note.partition, note.first_offset, note.last_offset, note.plan)
-        named = (name.topic_id, name.partition, name.first_offset, name.last_offset, name.plan)
-        if said != named:
-            self._problems.damage(
-                key, "WRONG_NAME", f"its footer says topic id, partition, offsets and plan {said}, its name {named}"
-            )
-        expected = 0 if note.failed else name.last_offset + 1 - name.first_offset
-        if footer.num_rows != expected:
-            self._problems.damage(key, "WRONG_ROWS", f"it has {footer.num_rows} rows, not {expected}")
         self._check_listed(file, note)
         if not quick:
             await self._check_rows(file)
@@ -130,7 +117,7 @@ class ParquetCheck:
 
     async def _check_rows(self, file: _File) -> None:
         data = await self._store.get(file.info.key)
-        problem = await self._run_blocking(lambda: _find_wrong_rows(data, file.name))
+        problem = await self._run_blocking(lambda: find_wrong_rows(data, file.info.key, file.name))
         if problem:
             self._problems.damage(file.info.key, "DATA_DAMAGED", problem)
 
@@ -164,19 +151,3 @@ class ParquetCheck:
                     self._newest_ms[fence.bundle],
                 )
                 self._problems.leftover(object_key, "OPEN_FENCE", text, put_ms=0, used_ms=used_ms)
-
-
-def _find_wrong_rows(data: bytes, name: ParquetName) -> str | None:
-    """Blocking: read all of it. Raises DataDamaged."""
-    table = read_rows(data, name.key)
-    if isinstance(table, str):
-        return table
-    count = table.num_rows
-    expected: Any = pa.chunked_array([pa.arange(name.first_offset, name.first_offset + count)], pa.int64())
-    if not table.column("offset").equals(expected):
-        return "its offsets do not run from its first to its last"
-    if set(table.column("topic").unique().to_pylist()) - {name.topic}:
-        return f"it holds records of another topic than {name.topic}"
-    if set(table.column("partition").unique().to_pylist()) - {name.partition}:
-        return f"it holds records of another partition than {name.partition}"
-    return None

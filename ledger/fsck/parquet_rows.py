@@ -1,13 +1,18 @@
-"""All rows of a Parquet file of ours, whichever kind: read with every check that it allows."""
+"""Check one Parquet file of ours: its footer against its name, its rows with every check that they
+allow.
+"""
 
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ledger.parquet.columns import SCHEMA
+from ledger.fsck.problem import Problems
+from ledger.keys import ParquetName
+from ledger.parquet.columns import SCHEMA, FooterNote
 from ledger.parquet.footer_checksum import check_whole
 
 
@@ -20,3 +25,39 @@ def read_rows(data: bytes, key: str) -> pa.Table | str:
     except (pa.ArrowException, OSError, ValueError) as error:
         return f"it cannot be read: {error}"
     return table if table.schema.remove_metadata() == SCHEMA else "its columns are not those of our Parquet files"
+
+
+def check_footer(
+    footer: pq.FileMetaData, key: str, name: ParquetName, cluster_id: str, problems: Problems
+) -> FooterNote | None:
+    """Hold the footer of a file of the log against the file's name; None: it is of another cluster."""
+    note = FooterNote.decode(footer.metadata)
+    if note is None or note.cluster != cluster_id:
+        problems.damage(key, "FOREIGN_FILE", "it is no file of this cluster, and Spark reads it")
+        return None
+    said = (note.topic_id, note.partition, note.first_offset, note.last_offset, note.plan)
+    named = (name.topic_id, name.partition, name.first_offset, name.last_offset, name.plan)
+    if said != named:
+        problems.damage(
+            key, "WRONG_NAME", f"its footer says topic id, partition, offsets and plan {said}, its name {named}"
+        )
+    expected = 0 if note.failed else name.last_offset + 1 - name.first_offset
+    if footer.num_rows != expected:
+        problems.damage(key, "WRONG_ROWS", f"it has {footer.num_rows} rows, not {expected}")
+    return note
+
+
+def find_wrong_rows(data: bytes, key: str, name: ParquetName) -> str | None:
+    """Blocking: read all of the file at `key` and return what is wrong with it. Raises DataDamaged."""
+    table = read_rows(data, key)
+    if isinstance(table, str):
+        return table
+    count = table.num_rows
+    expected: Any = pa.chunked_array([pa.arange(name.first_offset, name.first_offset + count)], pa.int64())
+    if not table.column("offset").equals(expected):
+        return "its offsets do not run from its first to its last"
+    if set(table.column("topic").unique().to_pylist()) - {name.topic}:
+        return f"it holds records of another topic than {name.topic}"
+    if set(table.column("partition").unique().to_pylist()) - {name.partition}:
+        return f"it holds records of another partition than {name.partition}"
+    return None

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 from ledger import keys
 from ledger.garbage.staged_rows import STAGED_AGE_MS
+from ledger.sinks import Decision
 from ledgermq.errors import Unavailable
 from spark.sink.cluster import Place, opened
-from spark.sink.decision import Decision, decide, read_decision
+from spark.sink.decision import decide, read_decision
 from spark.sink.options import SinkOptions
 from spark.sink.publishing import clean_up, forget, is_done, publish
 from spark.sink.staged import Staged, note_topic

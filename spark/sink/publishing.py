@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Mapping
 from ledger import keys
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.object_store.settle import PutOutcome, settle_put
+from ledger.sinks import Decision, DoneMark, encode_done
 from ledgermq.client.client import Client
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.producing.delivery import Outcome
@@ -33,7 +34,6 @@ from ledgermq.errors import (
 )
 from ledgermq.sources import Sources
 from spark.sink.cluster import Place
-from spark.sink.decision import Decision
 from spark.sink.staging import StagedBatch, read_staged
 
 log = logging.getLogger("ledgermq.sink")
@@ -168,10 +168,10 @@ def _forgotten(write: str, epoch: int, error: LedgerMQError) -> LedgerMQError:
 
 async def _mark_done(store: ObjectStore, sources: Sources, write: str, epoch: int) -> None:
     """Raises Unavailable, the store's errors: without the mark nothing of the epoch may be deleted."""
-    mark = b'{"done_ms": %d, "put_id": "%s"}\n' % (sources.now_ms(), sources.new_id().hex().encode())
+    mark = encode_done(DoneMark(sources.now_ms(), sources.new_id()))
     if await settle_put(store, keys.sink_done_epoch(write, epoch), [mark], sources=sources) is PutOutcome.UNKNOWN:
         raise Unavailable(
-            f"epoch {epoch} of {write} is published, and it cannot be told whether the mark of that was put: begin again"
+            f"epoch {epoch} of {write} is published; the outcome of the put of its done mark is unknown: commit the epoch again"
         )
 
 

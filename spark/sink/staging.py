@@ -18,11 +18,12 @@ from crc32c import crc32c
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.segment import decode_tail, encode_segment, first_batch_position
+from ledger.log.segment import encode_segment, first_batch_position
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.settle import PutOutcome, settle_put
+from ledger.sinks import staged_index
 from ledgermq.client.producing.given_sessions import EncodedBatch
-from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError, MessageTooLarge, Unavailable
+from ledgermq.errors import LedgerMQError, MessageTooLarge, Unavailable
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.records import Compression, encode_batch, timestamps_of
 from ledgermq.sources import Sources
@@ -139,11 +140,7 @@ async def read_staged(store: ObjectStore, key: str) -> list[StagedBatch]:
 
 def batches_of(data: bytes, key: str) -> list[StagedBatch]:
     """Of an object of staged rows. Raises DataDamaged, FormatNotSupported, naming it."""
-    try:
-        index = decode_tail(data, 0, 0).index
-    except (DataDamaged, FormatNotSupported) as error:
-        raise type(error)(f"{key}, staged rows: {error.message}", object_key=key) from error
-    return list(_batches(data, index))
+    return list(_batches(data, staged_index(data, key)))
 
 
 def _batches(data: bytes, index: fmt.SegmentIndex) -> Iterator[StagedBatch]:

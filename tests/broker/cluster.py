@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import count
 from typing import TypeVar
 
@@ -27,7 +28,7 @@ from stateless_broker.broker import Broker
 from stateless_broker.bundle.context import BundleMetrics
 from stateless_broker.in_process import InProcessConnector, Network
 from stateless_broker.settings import BrokerSettings, load_settings
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.virtual_time import VirtualTest, virtual_in, virtual_sources
 
 FAST = {
     "heartbeat_interval_ms": 500,
@@ -187,25 +188,9 @@ async def cluster_of(*addresses: str, store: ObjectStore | None = None, **settin
         await cluster.close()
 
 
-def in_cluster(
-    *addresses: str, **settings: object
-) -> Callable[[Callable[[Cluster], Awaitable[None]]], Callable[[], None]]:
-    """The decorated scenario becomes a test that runs it in virtual time, on brokers at
-    `addresses`.
-    """
-
-    def decorate(scenario: Callable[[Cluster], Awaitable[None]]) -> Callable[[], None]:
-        async def main() -> None:
-            async with cluster_of(*addresses, store=None, **settings) as cluster:
-                await scenario(cluster)
-
-        def test() -> None:
-            run_virtual(main)
-
-        test.__name__, test.__doc__ = scenario.__name__, scenario.__doc__
-        return test
-
-    return decorate
+def in_cluster(*addresses: str, **settings: object) -> VirtualTest:
+    """Run the decorated test in virtual time; its argument `cluster` has brokers at `addresses`."""
+    return virtual_in(partial(cluster_of, *addresses, **settings), "cluster")
 
 
 def encoded(values: Sequence[bytes | None], key: bytes | None = None) -> bytes:

@@ -23,7 +23,7 @@ from stateless_broker.bundle.context import BundleMetrics
 from tests.broker.cluster import Cluster, cluster_of, until
 from tests.faulty_store import Faults, FaultyStore
 from tests.passing_store import PassingStore
-from tests.virtual_time import run_virtual, virtual, virtual_sources
+from tests.virtual_time import virtual, virtual_sources
 
 
 class SlowFences(PassingStore):
@@ -120,10 +120,11 @@ async def test_background_compaction_may_be_switched_on_and_off_while_a_broker_r
         assert await cluster.read_all("t", 0) == [b"1", b"2"]
 
 
-def test_rest_is_told_when_the_round_that_was_under_way_is_over_and_none_begins_after_it(
+@virtual
+async def test_rest_is_told_when_the_round_that_was_under_way_is_over_and_none_begins_after_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def scenario() -> None:
+    with caplog.at_level(logging.INFO, "stateless_broker.bundle.background_rounds"):
         store = SlowFences(MemoryStore("", virtual_sources(9)))
         async with cluster_of("a:1", store=store, background_compaction=True) as cluster:
             await cluster.create("t", 6, parquet_max_lag_ms="0")
@@ -147,22 +148,20 @@ def test_rest_is_told_when_the_round_that_was_under_way_is_over_and_none_begins_
             await asyncio.sleep(120)
             assert len(await parquet_files(cluster)) == 6
 
+
+@virtual
+async def test_a_broker_that_begins_with_compaction_off_says_that_it_is_at_rest(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with caplog.at_level(logging.INFO, "stateless_broker.bundle.background_rounds"):
-        run_virtual(scenario)
-
-
-def test_a_broker_that_begins_with_compaction_off_says_that_it_is_at_rest(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
         async with cluster_of("a:1") as cluster:
             await cluster.create("t", 1)
             await until(lambda: caplog.messages.count("background compaction at rest") == 1)
 
+
+@virtual
+async def test_a_round_that_fails_is_not_begun_again_where_none_may_begin(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "stateless_broker.bundle.background_rounds"):
-        run_virtual(scenario)
-
-
-def test_a_round_that_fails_is_not_begun_again_where_none_may_begin(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
         rounds, begun = BackgroundRounds(allowed=True), []
 
         async def fail() -> None:
@@ -177,6 +176,3 @@ def test_a_round_that_fails_is_not_begun_again_where_none_may_begin(caplog: pyte
         assert begun == [1]
         assert not rounds.under_way
         assert caplog.messages == ["background compaction at rest"]
-
-    with caplog.at_level(logging.INFO, "stateless_broker.bundle.background_rounds"):
-        run_virtual(scenario)

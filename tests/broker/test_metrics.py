@@ -5,7 +5,8 @@ state that there is.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from prometheus_client import CollectorRegistry
 
@@ -16,7 +17,7 @@ from ledger.rounds.runner import compact_root
 from stateless_broker.metrics.owner_metrics import OwnerMetrics
 from stateless_broker.metrics.scrape import BrokerCollector
 from tests.broker.cluster import Cluster, fetch_of, frame_of, until
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.virtual_time import virtual_in, virtual_sources
 
 ME = "m:1"
 
@@ -36,25 +37,20 @@ class Measured:
         )
 
 
-def measured(scenario: Callable[[Measured], Awaitable[None]]) -> Callable[[], None]:
-    """The decorated scenario becomes a test."""
+@asynccontextmanager
+async def measured_broker() -> AsyncIterator[Measured]:
+    cluster = Cluster(MemoryStore("", virtual_sources(1000)), cache_bytes_max=500_000)
+    try:
+        found = Measured(cluster)
+        assert found.value("owned_bundles") is None, "there is nothing to see before the broker is up"
+        await cluster.start(ME)
+        await cluster.settled()
+        yield found
+    finally:
+        await cluster.close()
 
-    async def main() -> None:
-        cluster = Cluster(MemoryStore("", virtual_sources(1000)), cache_bytes_max=500_000)
-        try:
-            found = Measured(cluster)
-            assert found.value("owned_bundles") is None, "there is nothing to see before the broker is up"
-            await cluster.start(ME)
-            await cluster.settled()
-            await scenario(found)
-        finally:
-            await cluster.close()
 
-    def test() -> None:
-        run_virtual(main)
-
-    test.__name__, test.__doc__ = scenario.__name__, scenario.__doc__
-    return test
+measured = virtual_in(measured_broker, "found")
 
 
 @measured

@@ -225,7 +225,7 @@ async def test_staged_rows_stay_until_it_is_certain_that_the_epoch_is_marked_as_
         staged = await stage_rows(place, "q", 0, rows_of(ROWS))
         for messages in ([staged], []):
             with pytest.raises(
-                Unavailable, match="epoch 0 of q is published, and it cannot be told whether the mark of that was put"
+                Unavailable, match="epoch 0 of q is published; the outcome of the put of its done mark is unknown"
             ):
                 await commit_epoch(replace(place, store=NoMarks(place.store)), "q", 0, messages, repeatable=True)
             assert [info.key async for info in place.store.list(keys.sink_staged("q"))] == staged.objects

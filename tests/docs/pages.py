@@ -6,6 +6,7 @@ it:
     <!-- test: not run, REASON -->       it cannot run here; its syntax is checked, and that its commands, options and targets exist
     <!-- test: until TEXT, REASON -->    it never ends: a script is stopped when it prints TEXT, a fragment when it calls it
                                          (`print x2`: the second time)
+    <!-- test: save as NAME -->          a file in the reader's folder, which later blocks use
 
 markdown-it-py, which the lock file has anyway, finds the blocks. mktestdocs and sybil run Python
 blocks too, but neither runs blocks with `await` at their top, stops those that never end, nor
@@ -23,7 +24,7 @@ from markdown_it import MarkdownIt
 CLONE = Path(__file__).parents[2]
 PAGES = [CLONE / "README.md", *sorted((CLONE / "docs").glob("*.md"))]
 LANGUAGES = {"bash", "python", "toml", "json", ""}
-_MARK = re.compile(r"<!-- test: (?:(not run)|until ([^,]+)|([^,]*)),? ?(.*) -->\s*\Z")
+_MARK = re.compile(r"<!-- test: (?:(not run)|until ([^,]+)|save as (\S+)|([^,]*)),? ?(.*) -->\s*\Z")
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Block:
     not_run: bool = False
     until: str = ""
     reason: str = ""
+    saved_as: str = ""
 
     @property
     def place(self) -> str:
@@ -64,8 +66,19 @@ def blocks_of(page: Path) -> list[Block]:
             assert token.map is not None
             mark = _MARK.match(before)
             assert mark is not None or "test:" not in before, f"{page}:{token.map[0]}: cannot read {before!r}"
-            not_run, until, reason = (bool(mark[1]), mark[2] or "", mark[3] or mark[4]) if mark else (False, "", "")
-            found.append(Block(page, token.map[0] + 2, token.info.strip(), token.content, not_run, until, reason))
+            not_run, until, saved_as, text, rest = mark.groups() if mark else (None, None, None, "", "")
+            found.append(
+                Block(
+                    page,
+                    token.map[0] + 2,
+                    token.info.strip(),
+                    token.content,
+                    not_run=not_run is not None,
+                    until=until or "",
+                    reason=text or rest,
+                    saved_as=saved_as or "",
+                )
+            )
         if token.nesting == 0:
             before = token.content if token.type == "html_block" else ""
     return found

@@ -45,7 +45,9 @@ class Reader:
     async def run(self, block: Block) -> None:
         """Raises AssertionError, or what the block raises."""
         text = _ADDRESS.sub(self.address, block.text)
-        if block.language == "bash":
+        if block.saved_as:
+            (self.folder / block.saved_as).write_text(text)
+        elif block.language == "bash":
             await asyncio.to_thread(self._program, block, ["bash", "-e", "-o", "pipefail", "-c", text])
         elif block.is_script:
             script = self.folder / "program.py"

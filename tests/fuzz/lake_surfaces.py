@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from crc32c import crc32c
 
-from ledger import keys
+from ledger import keys, sinks
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keyed.version import KeyedFile, KeyedVersion, decode_version, encode_version
 from ledger.keys import KeyedPlace
@@ -20,7 +20,6 @@ from ledger.log.segment import encode_segment, first_batch_position
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.errors import InvalidConfig
 from ledgermq.protocol.records import SCHEMA, encode_batch
-from spark.sink import decision
 from spark.sink.options import parse_options as parse_sink_options
 from spark.sink.staging import batches_of
 from spark.source import positions
@@ -117,12 +116,12 @@ def check_version(data: bytes) -> None:
 
 def sink_decision() -> bytes:
     opened = {TopicPartition("t", 0): 41, TopicPartition("t", 3): 17, TopicPartition("u", 1): 5}
-    return decision.encode(decision.Decision(b"p" * 16, 1000, 12, (STAGED,), {"t": 7, "u": 9}, opened))
+    return sinks.encode_decision(sinks.Decision(b"p" * 16, 1000, 12, (STAGED,), {"t": 7, "u": 9}, opened))
 
 
 def check_decision(data: bytes) -> None:
-    found = decision.decode(data, "sinks/decision")
-    if decision.decode(decision.encode(found), "sinks/decision") != found:
+    found = sinks.decode_decision(data, "sinks/decision")
+    if sinks.decode_decision(sinks.encode_decision(found), "sinks/decision") != found:
         raise Untyped("a decision that was read is written as another")
 
 

@@ -31,7 +31,7 @@ from stateless_broker.bundle.owner import BundleOwner
 from tests.bundles import TOPIC, bundle_context, fetch_values
 from tests.faulty_store import Faults, FaultyStore
 from tests.ledgers import batch, read_values
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.virtual_time import virtual, virtual_sources
 
 PARTITIONS = 2
 GROUPS_EACH = 15
@@ -224,11 +224,12 @@ async def check(cluster: Cluster, seen: list[dict[int, bytes]]) -> None:
 
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 2**32), st.sampled_from(["calm", "slow", "uncertain", "storm"]))
-def test_a_life(seed: int, weather: str) -> None:
+@virtual
+async def test_a_life(seed: int, weather: str) -> None:
     faults = {
         "calm": Faults(delay_s_max=0.001),
         "slow": Faults(delay_s_max=0.3),
         "uncertain": Faults(before=0.05, after=0.1, late=0.1, delay_s_max=0.05),
         "storm": Faults(before=0.1, after=0.15, late=0.15, throttle=0.1, delay_s_max=0.2),
     }
-    run_virtual(lambda: live(seed, faults[weather]))
+    await live(seed, faults[weather])

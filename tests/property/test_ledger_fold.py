@@ -13,15 +13,12 @@ from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import LedgerMQError, NotOwner
 from tests.faulty_store import Faults, FaultyStore
 from tests.ledgers import append, batch, ledger_of, read_values
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.virtual_time import virtual, virtual_sources
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_acknowledged_records_are_kept_once_and_in_order(seed: int) -> None:
-    run_virtual(lambda: walk(seed))
-
-
-async def walk(seed: int) -> None:
+@virtual
+async def test_acknowledged_records_are_kept_once_and_in_order(seed: int) -> None:
     draw = random.Random(seed)
     store = MemoryStore("walk", virtual_sources(seed))
     acknowledged: dict[tuple[int, int], bytes] = {}

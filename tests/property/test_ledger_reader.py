@@ -39,7 +39,7 @@ from tests.faulty_store import Faults, FaultyStore
 from tests.ledgers import append, batch, ledger_of
 from tests.reading import rows_of
 from tests.roots import Root, read_rows
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.virtual_time import run_virtual, virtual, virtual_sources
 
 SEEDS = int(os.environ.get("LEDGERMQ_SEEDS", "4"))
 FAILED_ONCE = (79, 297)
@@ -313,8 +313,9 @@ async def check(world: World, readings: list[Reading]) -> None:
 
 
 @pytest.mark.parametrize("seed", sorted({*range(SEEDS), *FAILED_ONCE}))
-def test_readers_see_each_durable_record_once_and_in_order(seed: int) -> None:
-    run_virtual(partial(live, seed))
+@virtual
+async def test_readers_see_each_durable_record_once_and_in_order(seed: int) -> None:
+    await live(seed)
 
 
 def never_begin_again(self: Follower, trim_slot: int, now_s: float) -> bool:

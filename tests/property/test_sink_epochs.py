@@ -20,11 +20,11 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from ledger.object_store.contract import ObjectStore
+from ledger.sinks import Decision
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 from spark.sink import driver, publishing
 from spark.sink.cluster import Place
-from spark.sink.decision import Decision
 from spark.sink.driver import commit_epoch
 from spark.sink.publishing import publish
 from spark.sink.staged import Staged
@@ -32,7 +32,7 @@ from spark.sink.task import stage_rows
 from tests.broker.cluster import Cluster, cluster_of
 from tests.faulty_store import Faults
 from tests.sink_places import place_of, rows_of
-from tests.virtual_time import run_virtual
+from tests.virtual_time import run_virtual, virtual
 
 TOPICS = {"t": 3, "u": 2}
 QUERY = "7e3afc91-a1ed-48aa-8b26-3784e3c39607"
@@ -170,8 +170,9 @@ async def live(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_each_epoch_is_one_run_of_it_once(seed: int) -> None:
-    run_virtual(lambda: live(seed))
+@virtual
+async def test_each_epoch_is_one_run_of_it_once(seed: int) -> None:
+    await live(seed)
 
 
 async def _each_for_itself(store: ObjectStore, sources: Sources, write: str, epoch: int, wanted: Decision) -> Decision:

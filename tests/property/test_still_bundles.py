@@ -28,7 +28,7 @@ from ledgermq.errors import DataDamaged, LedgerMQError
 from tests.ledgers import ledger_of
 from tests.requests_made import LateLists, Requests
 from tests.roots import NoTasks, Root, read_everything
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.virtual_time import run_virtual, virtual, virtual_sources
 
 SEEDS = int(os.environ.get("LEDGERMQ_SEEDS", "12"))
 BUNDLES, STEPS = 4, 60
@@ -171,8 +171,9 @@ async def _live(seed: int) -> int:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_what_is_due_is_done_in_time_whatever_was_taken_for_still(seed: int) -> None:
-    run_virtual(lambda: _live(seed))
+@virtual
+async def test_what_is_due_is_done_in_time_whatever_was_taken_for_still(seed: int) -> None:
+    await _live(seed)
 
 
 def test_those_lives_have_still_bundles_in_them() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 
 import pytest
 from hypothesis import given, settings
@@ -14,18 +14,14 @@ from hypothesis import strategies as st
 
 from stateless_broker.bundle.answer_pace import FAST_AFTER_BYTES, FIRST_BYTES, KIB, MIB, SLOW_S, Standing
 from stateless_broker.bundle.budgets import CALLER, COPIES, AnswerBudget, AnswerReader, Caller
-from tests.virtual_time import run_virtual, virtual
+from tests.virtual_time import VirtualTest, virtual, virtual_in
 
 BYTES_MAX = 64 * MIB
 ANSWER = MIB
 
 
-def in_budget(test: Callable[[AnswerBudget], Awaitable[None]], bytes_max: int = BYTES_MAX) -> None:
-    async def main() -> None:
-        budget = AnswerBudget(bytes_max)
-        await test(budget)
-
-    run_virtual(main)
+def in_budget(bytes_max: int = BYTES_MAX) -> VirtualTest:
+    return virtual_in(lambda: nullcontext(AnswerBudget(bytes_max)), "budget")
 
 
 def now_s() -> float:
@@ -72,20 +68,18 @@ class Line:
         assert self.reader.standing is Standing.FAST
 
 
-def test_readers_that_take_nothing_hold_no_more_than_the_budget() -> None:
-    async def test(budget: AnswerBudget) -> None:
-        lines = [Line(budget, f"slow {number}") for number in range(200)]
-        for line in lines:
-            line.never_taken()
-        await asyncio.sleep(1.5)
-        assert BYTES_MAX * 0.7 < budget.taken <= BYTES_MAX * 3 / 4
-        assert budget.taken == sum(budget.held.values()) == budget.held[Standing.SLOW]
-        assert budget.waiting == 200 - budget.taken // (ANSWER * COPIES)
-        for line in lines:
-            line.caller.ended()
-        assert budget.taken == 0
-
-    in_budget(test)
+@in_budget()
+async def test_readers_that_take_nothing_hold_no_more_than_the_budget(budget: AnswerBudget) -> None:
+    lines = [Line(budget, f"slow {number}") for number in range(200)]
+    for line in lines:
+        line.never_taken()
+    await asyncio.sleep(1.5)
+    assert BYTES_MAX * 0.7 < budget.taken <= BYTES_MAX * 3 / 4
+    assert budget.taken == sum(budget.held.values()) == budget.held[Standing.SLOW]
+    assert budget.waiting == 200 - budget.taken // (ANSWER * COPIES)
+    for line in lines:
+        line.caller.ended()
+    assert budget.taken == 0
 
 
 @virtual
@@ -105,201 +99,179 @@ async def test_a_fast_reader_keeps_its_rate_beside_a_thousand_that_take_nothing(
     assert await rate(1000) == await rate(0)
 
 
-def test_answers_become_smaller_the_more_readers_there_are() -> None:
-    async def test(budget: AnswerBudget) -> None:
-        one = Line(budget, "one")
-        assert one.reader.room(4 * MIB) == FIRST_BYTES
-        for number in range(63):
-            assert await Line(budget, f"other {number}").reader.take(64 * KIB, now_s())
-        assert one.reader.room(4 * MIB) == BYTES_MAX // 4 // 64 // COPIES == 128 * KIB
-        assert one.reader.room(10_000) == 10_000, "no more than was asked for"
-        for _ in range(9):
-            assert await Line(budget, "one client").reader.take(64 * KIB, now_s())
-        assert one.reader.room(4 * MIB) > 120 * KIB, "the other connection is one, however many readers it has"
-        assert Line(budget, "one client").reader.room(4 * MIB) == 64 * KIB, "but not smaller than this"
-
-    in_budget(test)
+@in_budget()
+async def test_answers_become_smaller_the_more_readers_there_are(budget: AnswerBudget) -> None:
+    one = Line(budget, "one")
+    assert one.reader.room(4 * MIB) == FIRST_BYTES
+    for number in range(63):
+        assert await Line(budget, f"other {number}").reader.take(64 * KIB, now_s())
+    assert one.reader.room(4 * MIB) == BYTES_MAX // 4 // 64 // COPIES == 128 * KIB
+    assert one.reader.room(10_000) == 10_000, "no more than was asked for"
+    for _ in range(9):
+        assert await Line(budget, "one client").reader.take(64 * KIB, now_s())
+    assert one.reader.room(4 * MIB) > 120 * KIB, "the other connection is one, however many readers it has"
+    assert Line(budget, "one client").reader.room(4 * MIB) == 64 * KIB, "but not smaller than this"
 
 
-def test_an_answer_follows_what_its_reader_took() -> None:
-    async def test(budget: AnswerBudget) -> None:
-        line = Line(budget, "a")
-        rooms = []
-        for seconds in (*(0.01,) * 16, 0.5, 2.0, *(0.01,) * 4):
-            room = line.reader.room(32 * MIB)
-            rooms.append(room)
-            await line.answer(seconds, room)
-        assert rooms[:4] == [MIB, MIB, 2 * MIB, 2 * MIB]
-        assert rooms[15] == 4 * MIB, "no more than its connection's share"
-        assert rooms[17] == rooms[16], "what it takes in half a second"
-        assert rooms[18] == rooms[17] // 4
-        assert line.reader.standing is Standing.NEW
-
-    in_budget(test)
+@in_budget()
+async def test_an_answer_follows_what_its_reader_took(budget: AnswerBudget) -> None:
+    line = Line(budget, "a")
+    rooms = []
+    for seconds in (*(0.01,) * 16, 0.5, 2.0, *(0.01,) * 4):
+        room = line.reader.room(32 * MIB)
+        rooms.append(room)
+        await line.answer(seconds, room)
+    assert rooms[:4] == [MIB, MIB, 2 * MIB, 2 * MIB]
+    assert rooms[15] == 4 * MIB, "no more than its connection's share"
+    assert rooms[17] == rooms[16], "what it takes in half a second"
+    assert rooms[18] == rooms[17] // 4
+    assert line.reader.standing is Standing.NEW
 
 
-def test_who_waits_is_served_in_turn_and_keeps_its_place() -> None:
+@in_budget()
+async def test_who_waits_is_served_in_turn_and_keeps_its_place(budget: AnswerBudget) -> None:
     """A reader stops to wait now and then, to tell its caller that it does; it loses nothing by
     that.
     """
 
-    async def test(budget: AnswerBudget) -> None:
-        holders = [Line(budget, f"holder {number}", once=True) for number in range(8)]
-        for holder in holders:
-            assert await holder.reader.take(3 * MIB, now_s())
-        served: list[int] = []
+    holders = [Line(budget, f"holder {number}", once=True) for number in range(8)]
+    for holder in holders:
+        assert await holder.reader.take(3 * MIB, now_s())
+    served: list[int] = []
 
-        async def wait(number: int) -> None:
-            line = Line(budget, f"waiting {number}")
-            while not await line.reader.take(3 * MIB, now_s() + 0.7 + number / 10):
-                pass
-            served.append(number)
-            await asyncio.sleep(0.1)
-            line.reader.leave()
+    async def wait(number: int) -> None:
+        line = Line(budget, f"waiting {number}")
+        while not await line.reader.take(3 * MIB, now_s() + 0.7 + number / 10):
+            pass
+        served.append(number)
+        await asyncio.sleep(0.1)
+        line.reader.leave()
 
-        waiting = []
-        for number in range(5):
-            waiting.append(asyncio.create_task(wait(number)))
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(5)
-        assert budget.waiting == 5
-        assert not served
-        for holder in holders:
-            holder.reader.leave()
-        await asyncio.gather(*waiting)
-        assert served == [0, 4, 1, 3, 2], (
-            "the oldest, and every other time the newest: most of those before it may never take anything"
-        )
-        assert budget.taken == 0
-
-    in_budget(test)
+    waiting = []
+    for number in range(5):
+        waiting.append(asyncio.create_task(wait(number)))
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(5)
+    assert budget.waiting == 5
+    assert not served
+    for holder in holders:
+        holder.reader.leave()
+    await asyncio.gather(*waiting)
+    assert served == [0, 4, 1, 3, 2], (
+        "the oldest, and every other time the newest: most of those before it may never take anything"
+    )
+    assert budget.taken == 0
 
 
-def test_a_large_answer_is_not_overtaken_for_ever_by_small_ones() -> None:
-    async def test(budget: AnswerBudget) -> None:
-        small = [Line(budget, f"small {number}") for number in range(40)]
+@in_budget()
+async def test_a_large_answer_is_not_overtaken_for_ever_by_small_ones(budget: AnswerBudget) -> None:
+    small = [Line(budget, f"small {number}") for number in range(40)]
 
-        async def go_on(line: Line) -> None:
-            with line.reader:
-                while True:
-                    await line.answer(0.05)
+    async def go_on(line: Line) -> None:
+        with line.reader:
+            while True:
+                await line.answer(0.05)
 
-        tasks = [asyncio.create_task(go_on(line)) for line in small]
-        await asyncio.sleep(1)
-        large = Line(budget, "large", once=True)
-        async with asyncio.timeout(2):
-            await large.answer(0.05, 20 * MIB)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        assert budget.taken == 0
-
-    in_budget(test)
+    tasks = [asyncio.create_task(go_on(line)) for line in small]
+    await asyncio.sleep(1)
+    large = Line(budget, "large", once=True)
+    async with asyncio.timeout(2):
+        await large.answer(0.05, 20 * MIB)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert budget.taken == 0
 
 
-def test_an_answer_larger_than_the_budget_goes_alone() -> None:
-    async def test(budget: AnswerBudget) -> None:
-        other, large = Line(budget, "other"), Line(budget, "large")
-        assert await other.reader.take(1, now_s())
-        assert not await large.reader.take(32 * MIB, now_s() + 1)
-        other.reader.leave()
-        assert await large.reader.take(32 * MIB, now_s() + 1)
-
-    in_budget(test, bytes_max=16 * MIB)
+@in_budget(bytes_max=16 * MIB)
+async def test_an_answer_larger_than_the_budget_goes_alone(budget: AnswerBudget) -> None:
+    other, large = Line(budget, "other"), Line(budget, "large")
+    assert await other.reader.take(1, now_s())
+    assert not await large.reader.take(32 * MIB, now_s() + 1)
+    other.reader.leave()
+    assert await large.reader.take(32 * MIB, now_s() + 1)
 
 
-def test_one_connection_does_not_take_what_is_for_others() -> None:
-    async def test(budget: AnswerBudget) -> None:
-        many = [Line(budget, "one client") for _ in range(50)]
-        for line in many:
-            line.never_taken()
-        await asyncio.sleep(0)
-        assert budget.taken <= BYTES_MAX / 8
-        other = Line(budget, "another client")
-        assert await other.answer(0.01, within_s=0)
-
-    in_budget(test)
+@in_budget()
+async def test_one_connection_does_not_take_what_is_for_others(budget: AnswerBudget) -> None:
+    many = [Line(budget, "one client") for _ in range(50)]
+    for line in many:
+        line.never_taken()
+    await asyncio.sleep(0)
+    assert budget.taken <= BYTES_MAX / 8
+    other = Line(budget, "another client")
+    assert await other.answer(0.01, within_s=0)
 
 
-def test_while_others_wait_a_connection_that_takes_nothing_is_broken_and_no_sooner() -> None:
-    async def test(budget: AnswerBudget) -> None:
-        stuck = [Line(budget, f"stuck {number}") for number in range(24)]
-        for line in stuck:
-            line.never_taken()
-        await asyncio.sleep(3600)
-        assert all(line.cut_at_s is None for line in stuck), "nobody wanted the room"
-        begun_s = now_s()
-        assert await Line(budget, "new").answer(0.01)
-        assert now_s() - begun_s < 1
-        cut = sum(line.cut_at_s is not None for line in stuck)
-        assert 0 < cut <= 24 - 16 + 1, "as many as slow readers held above their half"
-        assert cut == budget.cuts
-
-    in_budget(test)
+@in_budget()
+async def test_while_others_wait_a_connection_that_takes_nothing_is_broken_and_no_sooner(budget: AnswerBudget) -> None:
+    stuck = [Line(budget, f"stuck {number}") for number in range(24)]
+    for line in stuck:
+        line.never_taken()
+    await asyncio.sleep(3600)
+    assert all(line.cut_at_s is None for line in stuck), "nobody wanted the room"
+    begun_s = now_s()
+    assert await Line(budget, "new").answer(0.01)
+    assert now_s() - begun_s < 1
+    cut = sum(line.cut_at_s is not None for line in stuck)
+    assert 0 < cut <= 24 - 16 + 1, "as many as slow readers held above their half"
+    assert cut == budget.cuts
 
 
-def test_a_line_that_is_slow_but_takes_its_answer_is_left_alone() -> None:
-    async def test(budget: AnswerBudget) -> None:
-        lines = [Line(budget, f"slow {number}") for number in range(40)]
-        for _ in range(5):
-            await asyncio.gather(*(line.answer(4.0) for line in lines))
-        assert budget.cuts == 0
-        assert all(line.answers == 5 for line in lines)
-        assert budget.taken == 0
-
-    in_budget(test)
+@in_budget()
+async def test_a_line_that_is_slow_but_takes_its_answer_is_left_alone(budget: AnswerBudget) -> None:
+    lines = [Line(budget, f"slow {number}") for number in range(40)]
+    for _ in range(5):
+        await asyncio.gather(*(line.answer(4.0) for line in lines))
+    assert budget.cuts == 0
+    assert all(line.answers == 5 for line in lines)
+    assert budget.taken == 0
 
 
-def test_what_is_urgent_never_waits() -> None:
-    async def test(budget: AnswerBudget) -> None:
-        for number in range(200):
-            Line(budget, f"slow {number}").never_taken()
-        await asyncio.sleep(1.5)
-        assert await Line(budget, "a broker that follows topics", urgent=True).answer(0.01, within_s=0)
-
-    in_budget(test)
+@in_budget()
+async def test_what_is_urgent_never_waits(budget: AnswerBudget) -> None:
+    for number in range(200):
+        Line(budget, f"slow {number}").never_taken()
+    await asyncio.sleep(1.5)
+    assert await Line(budget, "a broker that follows topics", urgent=True).answer(0.01, within_s=0)
 
 
-def test_a_smaller_bound_holds_from_now_on() -> None:
-    async def test(budget: AnswerBudget) -> None:
-        lines = [Line(budget, f"line {number}") for number in range(20)]
-        for line in lines[:10]:
-            assert await line.reader.take(ANSWER, now_s())
-        budget.take_bound(16 * MIB)
-        assert not await lines[10].reader.take(ANSWER, now_s() + 0.5)
-        for line in lines[:9]:
-            line.reader.leave()
-        assert await lines[10].reader.take(ANSWER, now_s())
-
-    in_budget(test)
+@in_budget()
+async def test_a_smaller_bound_holds_from_now_on(budget: AnswerBudget) -> None:
+    lines = [Line(budget, f"line {number}") for number in range(20)]
+    for line in lines[:10]:
+        assert await line.reader.take(ANSWER, now_s())
+    budget.take_bound(16 * MIB)
+    assert not await lines[10].reader.take(ANSWER, now_s() + 0.5)
+    for line in lines[:9]:
+        line.reader.leave()
+    assert await lines[10].reader.take(ANSWER, now_s())
 
 
 @pytest.mark.parametrize("where", ["waiting", "collecting", "in line"])
-def test_a_reader_that_goes_away_gives_everything_back(where: str) -> None:
-    async def test(budget: AnswerBudget) -> None:
-        blocker = Line(budget, "blocker", once=True)
-        if where == "waiting":
-            assert await blocker.reader.take(BYTES_MAX, now_s())
-        line = Line(budget, "line")
+@in_budget()
+async def test_a_reader_that_goes_away_gives_everything_back(budget: AnswerBudget, where: str) -> None:
+    blocker = Line(budget, "blocker", once=True)
+    if where == "waiting":
+        assert await blocker.reader.take(BYTES_MAX, now_s())
+    line = Line(budget, "line")
 
-        async def call() -> None:
-            with line.reader:
-                await line.reader.take(ANSWER, now_s() + 100)
-                if where == "collecting":
-                    await asyncio.sleep(100)
-                with line.reader.sent():
-                    await asyncio.sleep(100)
+    async def call() -> None:
+        with line.reader:
+            await line.reader.take(ANSWER, now_s() + 100)
+            if where == "collecting":
+                await asyncio.sleep(100)
+            with line.reader.sent():
+                await asyncio.sleep(100)
 
-        task = asyncio.create_task(call())
-        await asyncio.sleep(SLOW_S * 2)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        blocker.reader.leave()
-        line.caller.ended()
-        assert (budget.taken, budget.waiting, budget.in_line_bytes) == (0, 0, 0)
-        assert not any(budget.held.values())
-
-    in_budget(test)
+    task = asyncio.create_task(call())
+    await asyncio.sleep(SLOW_S * 2)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    blocker.reader.leave()
+    line.caller.ended()
+    assert (budget.taken, budget.waiting, budget.in_line_bytes) == (0, 0, 0)
+    assert not any(budget.held.values())
 
 
 @settings(max_examples=20)

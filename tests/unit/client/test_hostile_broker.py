@@ -5,7 +5,8 @@ and to nobody else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -15,27 +16,22 @@ from ledgermq.client.settings import ClientSettings
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame, ProduceFrame
 from tests.unit.client.hostile import ADDRESS, HostileBroker, encoded, fetched, refused
-from tests.virtual_time import run_virtual, virtual_sources
-
-Scenario = Callable[[HostileBroker, ledgermq.Client], Awaitable[None]]
+from tests.virtual_time import virtual_in, virtual_sources
 
 
-def scenario(body: Scenario) -> Callable[[], None]:
-    async def main() -> None:
-        broker = HostileBroker()
-        async with ledgermq.Client(
-            broker, [ADDRESS], ClientSettings(timeout_s=5, attempt_timeout_s=2), virtual_sources(5)
-        ) as client:
-            await body(broker, client)
-            for made in client._made:
-                if isinstance(made, ledgermq.Producer):
-                    await made.abort()
+@asynccontextmanager
+async def hostile_broker() -> AsyncIterator[tuple[HostileBroker, ledgermq.Client]]:
+    broker = HostileBroker()
+    async with ledgermq.Client(
+        broker, [ADDRESS], ClientSettings(timeout_s=5, attempt_timeout_s=2), virtual_sources(5)
+    ) as client:
+        yield broker, client
+        for made in client._made:
+            if isinstance(made, ledgermq.Producer):
+                await made.abort()
 
-    def test() -> None:
-        run_virtual(main)
 
-    test.__name__, test.__doc__ = body.__name__, body.__doc__
-    return test
+against_a_hostile_broker = virtual_in(hostile_broker, "broker", "client")
 
 
 def now_s() -> float:
@@ -50,7 +46,7 @@ def answers(*results: pb.ProduceResult) -> Callable[[ProduceFrame], pb.ProduceRe
 # -------------------------------------------------------------------------------------------------------------
 
 
-@scenario
+@against_a_hostile_broker
 async def test_a_silent_cluster_is_unavailable_in_time(broker: HostileBroker, client: ledgermq.Client) -> None:
     broker.silent = True
     for call in (client.list_topics, client.describe_cluster, client.consumer("t").wait_ready):
@@ -60,7 +56,7 @@ async def test_a_silent_cluster_is_unavailable_in_time(broker: HostileBroker, cl
         assert now_s() - begun < 31
 
 
-@scenario
+@against_a_hostile_broker
 async def test_a_record_never_sent_fails_at_the_delivery_timeout(
     broker: HostileBroker, client: ledgermq.Client
 ) -> None:
@@ -71,7 +67,7 @@ async def test_a_record_never_sent_fails_at_the_delivery_timeout(
     assert now_s() - begun == pytest.approx(8, abs=0.5)
 
 
-@scenario
+@against_a_hostile_broker
 async def test_a_record_sent_without_answer_has_an_unknown_outcome(
     broker: HostileBroker, client: ledgermq.Client
 ) -> None:
@@ -84,7 +80,7 @@ async def test_a_record_sent_without_answer_has_an_unknown_outcome(
     assert now_s() - begun == pytest.approx(8, abs=1.5)
 
 
-@scenario
+@against_a_hostile_broker
 async def test_a_silent_owner_does_not_keep_fetch_waiting(broker: HostileBroker, client: ledgermq.Client) -> None:
     consumer = client.consumer("t", request_timeout_s=20)
     assert await consumer.fetch(timeout=1) == []
@@ -99,21 +95,21 @@ async def test_a_silent_owner_does_not_keep_fetch_waiting(broker: HostileBroker,
 # ----------------------------------------------------------------------------------------------
 
 
-@scenario
+@against_a_hostile_broker
 async def test_too_few_results_are_no_answer(broker: HostileBroker, client: ledgermq.Client) -> None:
     broker.on_produce = answers()
     with pytest.raises(errors.OutcomeUnknown):
         await client.producer(delivery_timeout_s=3).send("t", b"v")
 
 
-@scenario
+@against_a_hostile_broker
 async def test_an_error_of_a_newer_version_reaches_the_caller(broker: HostileBroker, client: ledgermq.Client) -> None:
     broker.on_produce = answers(pb.ProduceResult(error=pb.Error(code="FROM_THE_FUTURE", message="what is this")))
     with pytest.raises(errors.LedgerMQError, match="what is this"):
         await client.producer().send("t", b"v")
 
 
-@scenario
+@against_a_hostile_broker
 async def test_a_refused_batch_fails_alone(broker: HostileBroker, client: ledgermq.Client) -> None:
     def answer(frame: ProduceFrame) -> pb.ProduceResponse:
         bad = pb.ProduceResult(error=pb.Error(code="CORRUPT_FRAME", message="no"))
@@ -129,7 +125,7 @@ async def test_a_refused_batch_fails_alone(broker: HostileBroker, client: ledger
     assert (await second).offset == 7
 
 
-@scenario
+@against_a_hostile_broker
 async def test_after_a_refusal_the_partition_gets_a_new_session(broker: HostileBroker, client: ledgermq.Client) -> None:
     refuse = [True]
 
@@ -150,7 +146,7 @@ async def test_after_a_refusal_the_partition_gets_a_new_session(broker: HostileB
     assert first.sequence == second.sequence == 0
 
 
-@scenario
+@against_a_hostile_broker
 async def test_a_forgotten_producer_with_nothing_in_doubt_goes_on(
     broker: HostileBroker, client: ledgermq.Client
 ) -> None:
@@ -171,7 +167,7 @@ async def test_a_forgotten_producer_with_nothing_in_doubt_goes_on(
     assert sessions[0].id == sessions[1].id != sessions[2].id
 
 
-@scenario
+@against_a_hostile_broker
 async def test_a_forgotten_producer_with_a_batch_in_doubt_is_told(
     broker: HostileBroker, client: ledgermq.Client
 ) -> None:
@@ -184,7 +180,7 @@ async def test_a_forgotten_producer_with_a_batch_in_doubt_is_told(
     assert codes == []
 
 
-@scenario
+@against_a_hostile_broker
 async def test_a_stream_that_breaks_is_opened_again_with_the_same_sequence(
     broker: HostileBroker, client: ledgermq.Client
 ) -> None:
@@ -196,7 +192,7 @@ async def test_a_stream_that_breaks_is_opened_again_with_the_same_sequence(
     assert b"".join(first.payload) == b"".join(second.payload)
 
 
-@scenario
+@against_a_hostile_broker
 async def test_brokers_that_point_at_each_other_end_in_time(broker: HostileBroker, client: ledgermq.Client) -> None:
     error = pb.Error(code="NOT_OWNER", message="go there", owner="nobody:1")
     broker.on_produce = answers(pb.ProduceResult(error=error))
@@ -207,7 +203,7 @@ async def test_brokers_that_point_at_each_other_end_in_time(broker: HostileBroke
     assert len(broker.produced) < 60
 
 
-@scenario
+@against_a_hostile_broker
 async def test_overload_is_answered_with_patience(broker: HostileBroker, client: ledgermq.Client) -> None:
     full = pb.ProduceResponse(
         results=[pb.ProduceResult(error=pb.Error(code="RESOURCE_EXHAUSTED", message="full", retry_after_ms=3000))]
@@ -223,7 +219,7 @@ async def test_overload_is_answered_with_patience(broker: HostileBroker, client:
 # ----------------------------------------------------------------------------------------------
 
 
-@scenario
+@against_a_hostile_broker
 async def test_a_damaged_batch_names_its_place_and_can_be_sought_past(
     broker: HostileBroker, client: ledgermq.Client
 ) -> None:
@@ -243,7 +239,7 @@ async def test_a_damaged_batch_names_its_place_and_can_be_sought_past(
 
 @pytest.mark.parametrize("lie", [{"count": 5}, {"count": 1}, {"count": 2, "crc": 0}])
 def test_a_batch_that_lies_is_refused(lie: dict[str, int]) -> None:
-    @scenario
+    @against_a_hostile_broker
     async def lies(broker: HostileBroker, client: ledgermq.Client) -> None:
         broker.fetches = [[fetched(encoded(b"a", b"b"), **lie)]]  # type: ignore[arg-type]
         with pytest.raises(errors.CorruptFrame):
@@ -254,7 +250,7 @@ def test_a_batch_that_lies_is_refused(lie: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("length", [0, 1, 10**9])
 def test_a_frame_whose_lengths_do_not_fit_is_refused(length: int) -> None:
-    @scenario
+    @against_a_hostile_broker
     async def misfits(broker: HostileBroker, client: ledgermq.Client) -> None:
         data = encoded(b"a")
         broker.fetches = [[fetched(data, count=1, length=length)], [fetched(data, count=1)]]
@@ -266,7 +262,7 @@ def test_a_frame_whose_lengths_do_not_fit_is_refused(length: int) -> None:
     misfits()
 
 
-@scenario
+@against_a_hostile_broker
 async def test_partitions_that_nobody_asked_for_are_ignored(broker: HostileBroker, client: ledgermq.Client) -> None:
     broker.fetches = [[fetched(encoded(b"x"), count=1, topic="other"), fetched(encoded(b"a"), count=1)]]
     consumer = client.consumer("t", partitions=[0])
@@ -274,7 +270,7 @@ async def test_partitions_that_nobody_asked_for_are_ignored(broker: HostileBroke
     assert await consumer.fetch(timeout=0.1) == []
 
 
-@scenario
+@against_a_hostile_broker
 async def test_batches_that_come_twice_are_read_once(broker: HostileBroker, client: ledgermq.Client) -> None:
     twice = fetched(encoded(b"a", b"b"), count=2)
     broker.fetches = [[twice, twice, fetched(encoded(b"b", b"c"), count=2, base=1)]]
@@ -283,7 +279,7 @@ async def test_batches_that_come_twice_are_read_once(broker: HostileBroker, clie
     assert values == [b"a", b"b", b"c"]
 
 
-@scenario
+@against_a_hostile_broker
 async def test_a_peer_that_sends_without_end_fills_no_more_than_the_prefetch(
     broker: HostileBroker, client: ledgermq.Client
 ) -> None:
@@ -296,7 +292,7 @@ async def test_a_peer_that_sends_without_end_fills_no_more_than_the_prefetch(
     assert [(await anext(consumer)).offset for _ in range(100)] == list(range(100))
 
 
-@scenario
+@against_a_hostile_broker
 async def test_out_of_range_is_told_or_repaired_as_set(broker: HostileBroker, client: ledgermq.Client) -> None:
     gone = refused(pb.Error(code="OFFSET_OUT_OF_RANGE", message="log starts at 5"))
     broker.fetches = [[gone], [fetched(encoded(b"f"), count=1, base=5)]]
@@ -310,7 +306,7 @@ async def test_out_of_range_is_told_or_repaired_as_set(broker: HostileBroker, cl
     assert [message.offset for message in await repaired.fetch(timeout=5)] == [5]
 
 
-@scenario
+@against_a_hostile_broker
 async def test_a_refusal_of_one_partition_leaves_the_others(broker: HostileBroker, client: ledgermq.Client) -> None:
     no = refused(pb.Error(code="DATA_DAMAGED", message="segment 5", object_key="k"), partition=0)
     broker.fetches = [[no, fetched(encoded(b"a"), count=1, partition=1)]]
@@ -321,13 +317,13 @@ async def test_a_refusal_of_one_partition_leaves_the_others(broker: HostileBroke
     assert [message.partition for message in await consumer.fetch(timeout=5)] == [1]
 
 
-@scenario
+@against_a_hostile_broker
 async def test_an_empty_fetch_frame_is_nothing(broker: HostileBroker, client: ledgermq.Client) -> None:
     broker.fetches = [[Frame(pb.FetchHeader(), [])]]
     assert await client.consumer("t").fetch(timeout=1) == []
 
 
-@scenario
+@against_a_hostile_broker
 async def test_a_topic_that_does_not_exist_is_told_soon(broker: HostileBroker, client: ledgermq.Client) -> None:
     broker.topic_error = pb.Error(code="UNKNOWN_TOPIC", message="no topic t")
     begun = now_s()
@@ -338,7 +334,7 @@ async def test_a_topic_that_does_not_exist_is_told_soon(broker: HostileBroker, c
     assert now_s() - begun < 5
 
 
-@scenario
+@against_a_hostile_broker
 async def test_a_creation_whose_answer_was_lost_is_recognized(broker: HostileBroker, client: ledgermq.Client) -> None:
     outcomes: list[Exception] = [errors.Unavailable("the line was lost"), errors.TopicExists("t exists")]
 
@@ -355,7 +351,7 @@ async def test_a_creation_whose_answer_was_lost_is_recognized(broker: HostileBro
         await client.create_topic("t", 2)
 
 
-@scenario
+@against_a_hostile_broker
 async def test_a_deletion_whose_answer_was_lost_is_recognized(broker: HostileBroker, client: ledgermq.Client) -> None:
     outcomes: list[Exception] = [errors.Unavailable("the line was lost"), errors.UnknownTopic("no t")]
 
@@ -369,7 +365,7 @@ async def test_a_deletion_whose_answer_was_lost_is_recognized(broker: HostileBro
         await client.delete_topic("t")
 
 
-@scenario
+@against_a_hostile_broker
 async def test_a_program_that_takes_nothing_keeps_no_stream_open(
     broker: HostileBroker, client: ledgermq.Client
 ) -> None:

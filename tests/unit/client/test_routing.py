@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -18,7 +19,7 @@ from ledgermq.errors import NotOwner, ResourceExhausted, TopicBeingDeleted, Unav
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from tests.unit.client.hostile import HostileBroker, forever
-from tests.virtual_time import run_virtual, virtual_sources
+from tests.virtual_time import virtual_in, virtual_sources
 
 Behaviour = Callable[[], Awaitable[None]]
 
@@ -73,29 +74,26 @@ def raising(error: Exception) -> Behaviour:
     return fail
 
 
-def in_virtual_time(body: Callable[[Brokers, Connections, Routing], Awaitable[None]]) -> Callable[[], None]:
-    async def main() -> None:
-        brokers = Brokers()
-        connections = Connections(
-            brokers, ["a:1", "b:1"], ClientSettings(timeout_s=10, attempt_timeout_s=2), virtual_sources()
-        )
-        routing = Routing(connections, 60)
-        await body(brokers, connections, routing)
-        await routing.close()
-        await connections.close()
+@asynccontextmanager
+async def two_brokers() -> AsyncIterator[tuple[Brokers, Connections, Routing]]:
+    brokers = Brokers()
+    connections = Connections(
+        brokers, ["a:1", "b:1"], ClientSettings(timeout_s=10, attempt_timeout_s=2), virtual_sources()
+    )
+    routing = Routing(connections, 60)
+    yield brokers, connections, routing
+    await routing.close()
+    await connections.close()
 
-    def test() -> None:
-        run_virtual(main)
 
-    test.__name__, test.__doc__ = body.__name__, body.__doc__
-    return test
+with_brokers = virtual_in(two_brokers, "brokers", "connections", "routing")
 
 
 def now_s() -> float:
     return asyncio.get_running_loop().time()
 
 
-@in_virtual_time
+@with_brokers
 async def test_a_silent_broker_costs_one_attempt_then_the_next_is_asked(
     brokers: Brokers, connections: Connections, routing: Routing
 ) -> None:
@@ -106,7 +104,7 @@ async def test_a_silent_broker_costs_one_attempt_then_the_next_is_asked(
     assert now_s() == pytest.approx(2), "who answered last is asked first"
 
 
-@in_virtual_time
+@with_brokers
 async def test_a_redirect_is_followed_even_to_a_stranger(
     brokers: Brokers, connections: Connections, routing: Routing
 ) -> None:
@@ -115,7 +113,7 @@ async def test_a_redirect_is_followed_even_to_a_stranger(
     assert brokers.asked == {"a:1": 1, "c:1": 1}
 
 
-@in_virtual_time
+@with_brokers
 async def test_brokers_named_by_others_are_asked_when_those_given_are_gone(
     brokers: Brokers, connections: Connections, routing: Routing
 ) -> None:
@@ -127,7 +125,7 @@ async def test_brokers_named_by_others_are_asked_when_those_given_are_gone(
     assert brokers.asked["c:1"] == 1
 
 
-@in_virtual_time
+@with_brokers
 async def test_who_is_to_be_avoided_is_asked_last(brokers: Brokers, connections: Connections, routing: Routing) -> None:
     brokers.behaviour = {"a:1": well, "b:1": well}
     await routing.refresh("t", connections.deadline(), avoid="a:1")
@@ -137,7 +135,7 @@ async def test_who_is_to_be_avoided_is_asked_last(brokers: Brokers, connections:
     assert brokers.asked["a:1"] == 1
 
 
-@in_virtual_time
+@with_brokers
 async def test_nobody_is_asked_beyond_the_deadline(
     brokers: Brokers, connections: Connections, routing: Routing
 ) -> None:
@@ -147,7 +145,7 @@ async def test_nobody_is_asked_beyond_the_deadline(
     assert brokers.asked["a:1"] < 30, "with growing waits"
 
 
-@in_virtual_time
+@with_brokers
 async def test_overload_is_waited_for_as_long_as_it_says(
     brokers: Brokers, connections: Connections, routing: Routing
 ) -> None:
@@ -157,7 +155,7 @@ async def test_overload_is_waited_for_as_long_as_it_says(
     assert brokers.asked == {"a:1": 4}
 
 
-@in_virtual_time
+@with_brokers
 async def test_what_a_retry_does_not_cure_is_told_at_once(
     brokers: Brokers, connections: Connections, routing: Routing
 ) -> None:
@@ -167,7 +165,7 @@ async def test_what_a_retry_does_not_cure_is_told_at_once(
     assert now_s() == 0
 
 
-@in_virtual_time
+@with_brokers
 async def test_an_unknown_topic_is_asked_for_again_for_a_moment(
     brokers: Brokers, connections: Connections, routing: Routing
 ) -> None:
@@ -178,7 +176,7 @@ async def test_an_unknown_topic_is_asked_for_again_for_a_moment(
     assert brokers.asked["a:1"] > 1
 
 
-@in_virtual_time
+@with_brokers
 async def test_many_questions_at_once_are_one(brokers: Brokers, connections: Connections, routing: Routing) -> None:
     brokers.behaviour = {"a:1": lambda: asyncio.sleep(1)}
     routes = await asyncio.gather(*(routing.refresh("t", connections.deadline()) for _ in range(50)))
@@ -186,7 +184,7 @@ async def test_many_questions_at_once_are_one(brokers: Brokers, connections: Con
     assert brokers.asked == {"a:1": 1}
 
 
-@in_virtual_time
+@with_brokers
 async def test_owners_are_learned_redirected_and_forgotten(
     brokers: Brokers, connections: Connections, routing: Routing
 ) -> None:
@@ -204,7 +202,7 @@ async def test_owners_are_learned_redirected_and_forgotten(
     assert routing.owner("t", 0) is None
 
 
-@in_virtual_time
+@with_brokers
 async def test_a_topic_of_another_id_is_another_topic(
     brokers: Brokers, connections: Connections, routing: Routing
 ) -> None:
@@ -218,7 +216,7 @@ async def test_a_topic_of_another_id_is_another_topic(
     assert routing.owner("t", 0) is None, "the owner was the old topic's"
 
 
-@in_virtual_time
+@with_brokers
 async def test_a_broker_that_lags_takes_no_newer_topic_back(
     brokers: Brokers, connections: Connections, routing: Routing
 ) -> None:
@@ -235,15 +233,13 @@ async def test_a_broker_that_lags_takes_no_newer_topic_back(
     )
 
 
-def test_lines_to_brokers_that_come_and_go_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+@with_brokers
+async def test_lines_to_brokers_that_come_and_go_are_bounded(
+    brokers: Brokers, connections: Connections, routing: Routing, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connections_module, "OPEN_MAX", 3)
-
-    @in_virtual_time
-    async def many(brokers: Brokers, connections: Connections, routing: Routing) -> None:
-        request = pb.DescribeTopicsRequest()
-        for number in range(10):
-            brokers.behaviour = {f"x{number}:1": well}
-            await connections.ask_at(f"x{number}:1", lambda at: at.describe_topics(request), connections.deadline())
-        assert brokers.closed == [f"x{number}:1" for number in range(6)]
-
-    many()
+    request = pb.DescribeTopicsRequest()
+    for number in range(10):
+        brokers.behaviour = {f"x{number}:1": well}
+        await connections.ask_at(f"x{number}:1", lambda at: at.describe_topics(request), connections.deadline())
+    assert brokers.closed == [f"x{number}:1" for number in range(6)]

@@ -5,7 +5,8 @@ under it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -23,28 +24,19 @@ from tests.faulty_store import FaultyStore
 from tests.ledgers import ledger_of
 from tests.reading import following, opened_ledger, read_to_end, rows_of
 from tests.roots import Root, parquet_keys
-from tests.virtual_time import run_virtual, virtual_sources
-
-Scenario = Callable[[Root, FaultyStore], Awaitable[None]]
+from tests.virtual_time import virtual_in, virtual_sources
 
 
-def on_a_root(scenario: Scenario) -> Callable[[], None]:
-    """The decorated scenario becomes a test in virtual time.
+@asynccontextmanager
+async def two_partitions() -> AsyncIterator[tuple[Root, FaultyStore]]:
+    """Topic "t" has two partitions in bundle 1; `store` is what a reader has."""
+    sources = virtual_sources(1)
+    root = await Root.open(MemoryStore("reader", sources), sources)
+    await root.create_topic("t", 2)
+    yield root, FaultyStore(root.store, virtual_sources(2))
 
-    Topic "t" has two partitions in bundle 1; `store` is what a reader has.
-    """
 
-    def test() -> None:
-        async def main() -> None:
-            sources = virtual_sources(1)
-            root = await Root.open(MemoryStore("reader", sources), sources)
-            await root.create_topic("t", 2)
-            await scenario(root, FaultyStore(root.store, virtual_sources(2)))
-
-        run_virtual(main)
-
-    test.__name__, test.__doc__ = scenario.__name__, scenario.__doc__
-    return test
+on_a_root = virtual_in(two_partitions, "root", "store")
 
 
 def part(root: Root, partition: int = 0) -> tuple[int, int]:

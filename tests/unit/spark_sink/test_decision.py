@@ -14,9 +14,12 @@ from hypothesis import strategies as st
 
 from ledger import keys
 from ledger.object_store.memory import MemoryStore
+from ledger.sinks import Decision
+from ledger.sinks import decode_decision as decode
+from ledger.sinks import encode_decision as encode
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.errors import DataDamaged, FormatNotSupported
-from spark.sink.decision import Decision, decide, decode, encode, is_settled, read_decision
+from spark.sink.decision import decide, is_settled, read_decision
 from spark.sink.publishing import clean_up
 from spark.sink.staging import read_staged
 from tests.stores import seeded_sources

@@ -5,7 +5,8 @@ another's commit with it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -14,7 +15,7 @@ from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.committer import Committer, Wish
 from ledgermq.client.groups.holding import Holding
 from ledgermq.client.groups.offset_store import GivenPartition, OffsetEntry, StoredOffset
-from tests.virtual_time import run_virtual
+from tests.virtual_time import virtual_in
 
 
 class SlowStore:
@@ -49,21 +50,18 @@ def holding(partition: int) -> Holding:
     return made
 
 
-def scenario(body: Callable[[SlowStore, Committer, Holding, Holding], Awaitable[None]]) -> Callable[[], None]:
-    async def main() -> None:
-        store = SlowStore()
-        committer = Committer(store, "g", 5.0)
-        await body(store, committer, holding(0), holding(1))
-        await committer.close()
-
-    def test() -> None:
-        run_virtual(main)
-
-    test.__name__, test.__doc__ = body.__name__, body.__doc__
-    return test
+@asynccontextmanager
+async def two_partitions() -> AsyncIterator[tuple[SlowStore, Committer, Holding, Holding]]:
+    store = SlowStore()
+    committer = Committer(store, "g", 5.0)
+    yield store, committer, holding(0), holding(1)
+    await committer.close()
 
 
-@scenario
+with_two_partitions = virtual_in(two_partitions, "store", "committer", "one", "two")
+
+
+@with_two_partitions
 async def test_what_comes_while_one_is_on_its_way_goes_together(
     store: SlowStore, committer: Committer, one: Holding, two: Holding
 ) -> None:
@@ -78,7 +76,7 @@ async def test_what_comes_while_one_is_on_its_way_goes_together(
     assert asyncio.get_running_loop().time() == pytest.approx(2)
 
 
-@scenario
+@with_two_partitions
 async def test_counters_grow_with_every_attempt(
     store: SlowStore, committer: Committer, one: Holding, two: Holding
 ) -> None:
@@ -94,7 +92,7 @@ async def test_counters_grow_with_every_attempt(
     )
 
 
-@scenario
+@with_two_partitions
 async def test_each_hears_of_its_own_partitions_only(
     store: SlowStore, committer: Committer, one: Holding, two: Holding
 ) -> None:
@@ -108,7 +106,7 @@ async def test_each_hears_of_its_own_partitions_only(
     assert one.to_commit is None, "no automatic commit tries that again"
 
 
-@scenario
+@with_two_partitions
 async def test_who_is_cancelled_takes_no_other_commit_along(
     store: SlowStore, committer: Committer, one: Holding, two: Holding
 ) -> None:
@@ -123,7 +121,7 @@ async def test_who_is_cancelled_takes_no_other_commit_along(
     assert store.offsets() == [{0: 1}, {0: 2, 1: 3}]
 
 
-@scenario
+@with_two_partitions
 async def test_a_store_that_hangs_is_unavailable_in_time(
     store: SlowStore, committer: Committer, one: Holding, two: Holding
 ) -> None:
@@ -132,7 +130,7 @@ async def test_a_store_that_hangs_is_unavailable_in_time(
         await committer.commit({one: Wish(1)})
 
 
-@scenario
+@with_two_partitions
 async def test_closing_fails_what_was_not_answered(
     store: SlowStore, committer: Committer, one: Holding, two: Holding
 ) -> None:
@@ -146,7 +144,7 @@ async def test_closing_fails_what_was_not_answered(
             await each
 
 
-@scenario
+@with_two_partitions
 async def test_a_bug_of_the_store_reaches_who_commits(
     store: SlowStore, committer: Committer, one: Holding, two: Holding
 ) -> None:

@@ -5,7 +5,8 @@ and a consumer that goes on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -16,30 +17,25 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from tests.broker.cluster import until
 from tests.unit.client.groups.hostile_coordinator import HostileCoordinator, assigned
 from tests.unit.client.hostile import ADDRESS, encoded, fetched
-from tests.virtual_time import run_virtual, virtual_sources
-
-Scenario = Callable[[HostileCoordinator, ledgermq.Client], Awaitable[None]]
+from tests.virtual_time import virtual_in, virtual_sources
 
 
-def scenario(body: Scenario) -> Callable[[], None]:
-    async def main() -> None:
-        broker = HostileCoordinator()
-        settings = ClientSettings(timeout_s=5, attempt_timeout_s=2)
-        async with ledgermq.Client(broker, [ADDRESS], settings, virtual_sources(5)) as client:
-            await body(broker, client)
+@asynccontextmanager
+async def hostile_coordinator() -> AsyncIterator[tuple[HostileCoordinator, ledgermq.Client]]:
+    broker = HostileCoordinator()
+    settings = ClientSettings(timeout_s=5, attempt_timeout_s=2)
+    async with ledgermq.Client(broker, [ADDRESS], settings, virtual_sources(5)) as client:
+        yield broker, client
 
-    def test() -> None:
-        run_virtual(main)
 
-    test.__name__, test.__doc__ = body.__name__, body.__doc__
-    return test
+against_a_hostile_coordinator = virtual_in(hostile_coordinator, "broker", "client")
 
 
 def two_messages() -> list[object]:
     return [fetched(encoded(b"a", b"b"), count=2)]
 
 
-@scenario
+@against_a_hostile_coordinator
 async def test_answers_that_come_at_once_are_not_asked_for_without_end(
     broker: HostileCoordinator, client: ledgermq.Client
 ) -> None:
@@ -49,7 +45,7 @@ async def test_answers_that_come_at_once_are_not_asked_for_without_end(
     assert len(broker.heartbeats) < 40
 
 
-@scenario
+@against_a_hostile_coordinator
 async def test_a_group_that_never_keeps_its_member_is_not_asked_without_end(
     broker: HostileCoordinator, client: ledgermq.Client
 ) -> None:
@@ -67,7 +63,7 @@ async def test_a_group_that_never_keeps_its_member_is_not_asked_without_end(
     assert lost
 
 
-@scenario
+@against_a_hostile_coordinator
 async def test_a_new_epoch_drops_what_was_fetched_and_begins_at_the_committed_offset(
     broker: HostileCoordinator, client: ledgermq.Client
 ) -> None:
@@ -85,7 +81,7 @@ async def test_a_new_epoch_drops_what_was_fetched_and_begins_at_the_committed_of
     assert [(each.epoch, each.counter, each.offset) for each in broker.commits[-1].commits] == [(6, 1, 2)]
 
 
-@scenario
+@against_a_hostile_coordinator
 async def test_an_answer_of_a_coordinator_of_before_is_not_believed(
     broker: HostileCoordinator, client: ledgermq.Client
 ) -> None:
@@ -98,7 +94,7 @@ async def test_an_answer_of_a_coordinator_of_before_is_not_believed(
     assert consumer.state == "failing"
 
 
-@scenario
+@against_a_hostile_coordinator
 async def test_silence_while_joining_is_unavailable_in_time(
     broker: HostileCoordinator, client: ledgermq.Client
 ) -> None:
@@ -116,7 +112,7 @@ async def test_silence_while_joining_is_unavailable_in_time(
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_committed_offsets_that_do_not_fit_are_not_believed(count: int) -> None:
-    @scenario
+    @against_a_hostile_coordinator
     async def body(broker: HostileCoordinator, client: ledgermq.Client) -> None:
         broker.on_committed = lambda request: pb.FetchCommittedResponse(partitions=[pb.CommittedPartition()] * count)
         consumer = client.consumer("t", group="g", request_timeout_s=5)
@@ -127,7 +123,7 @@ def test_committed_offsets_that_do_not_fit_are_not_believed(count: int) -> None:
     body()  # type: ignore[unused-coroutine]
 
 
-@scenario
+@against_a_hostile_coordinator
 async def test_a_commit_whose_answer_does_not_fit_is_not_believed(
     broker: HostileCoordinator, client: ledgermq.Client
 ) -> None:
@@ -139,7 +135,7 @@ async def test_a_commit_whose_answer_does_not_fit_is_not_believed(
         await consumer.commit(messages)
 
 
-@scenario
+@against_a_hostile_coordinator
 async def test_a_refused_automatic_commit_is_noted_and_not_repeated(
     broker: HostileCoordinator, client: ledgermq.Client
 ) -> None:
@@ -153,7 +149,7 @@ async def test_a_refused_automatic_commit_is_noted_and_not_repeated(
     assert len(broker.commits) == 1
 
 
-@scenario
+@against_a_hostile_coordinator
 async def test_what_is_retriable_of_a_commit_is_retried_for_these_partitions_only(
     broker: HostileCoordinator, client: ledgermq.Client
 ) -> None:
@@ -171,7 +167,7 @@ async def test_what_is_retriable_of_a_commit_is_retried_for_these_partitions_onl
     assert [[at.partition for at in commit.commits] for commit in broker.commits] == [[0, 1], [1], [1], [1]]
 
 
-@scenario
+@against_a_hostile_coordinator
 async def test_acknowledgements_that_wait_for_one_message_are_bounded(
     broker: HostileCoordinator, client: ledgermq.Client
 ) -> None:

@@ -1,0 +1,134 @@
+"""What lies below `sinks/`, as bytes: staged rows, decisions and done marks of Spark's sink
+(docs/decisions/0024). Pure.
+
+staged      | a segment (`ledger.log.segment`) of bundle, slot and kind 0, named by its put id
+decided     {"format": "ledgermq-sink", "format_version": 1, "put_id": "…", "created_ms": …, "records": 12,
+             "objects": ["sinks/…/staged/…", …],                    in the order in which they are published
+             "topics": [{"name": "t", "id": 7, "opened_slots": {"0": 41, "3": 17}}]}
+done        {"done_ms": …, "put_id": "…"}
+
+Staged rows have checksums. Decisions and done marks have none: a flipped digit stays unnoticed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.segment import check_whole, decode_tail
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.errors import DataDamaged, FormatNotSupported
+
+FORMAT = "ledgermq-sink"
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`topics`: ids by name. `opened_slots`: of each partition that gets something."""
+
+    put_id: bytes
+    created_ms: int
+    records: int
+    objects: tuple[str, ...]
+    topics: Mapping[str, int]
+    opened_slots: Mapping[TopicPartition, int]
+
+
+def encode_decision(decision: Decision) -> bytes:
+    topics = [
+        {
+            "name": name,
+            "id": topic_id,
+            "opened_slots": {
+                str(p): slot for (topic, p), slot in sorted(decision.opened_slots.items()) if topic == name
+            },
+        }
+        for name, topic_id in sorted(decision.topics.items())
+    ]
+    content = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "put_id": decision.put_id.hex(),
+        "created_ms": decision.created_ms,
+        "records": decision.records,
+        "objects": list(decision.objects),
+        "topics": topics,
+    }
+    return json.dumps(content, indent=1).encode() + b"\n"
+
+
+def decode_decision(data: bytes, key: str) -> Decision:
+    """Raises DataDamaged, FormatNotSupported, naming the object."""
+    try:
+        found: Any = json.loads(data)
+        if not isinstance(found, dict) or found.get("format") != FORMAT:
+            raise ValueError("it is no decision of a sink")
+        if found["format_version"] != FORMAT_VERSION:
+            text = f"{key}: format version {found['format_version']}, this software reads {FORMAT_VERSION}"
+            raise FormatNotSupported(text, object_key=key)
+        return _decoded(found)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise DataDamaged(f"{key}: {error!r}", object_key=key) from error
+
+
+def _decoded(found: Mapping[str, Any]) -> Decision:
+    topics: Sequence[Mapping[str, Any]] = found["topics"]
+    put_id = bytes.fromhex(found["put_id"])
+    if len(put_id) != 16:
+        raise ValueError("a put id has 16 bytes")
+    return Decision(
+        put_id=put_id,
+        created_ms=int(found["created_ms"]),
+        records=int(found["records"]),
+        objects=tuple(str(key) for key in found["objects"]),
+        topics={str(topic["name"]): int(topic["id"]) for topic in topics},
+        opened_slots={
+            TopicPartition(str(topic["name"]), int(partition)): int(slot)
+            for topic in topics
+            for partition, slot in topic["opened_slots"].items()
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DoneMark:
+    """`done_ms`: by the clock of the driver that has published the epoch."""
+
+    done_ms: int
+    put_id: bytes
+
+
+def encode_done(mark: DoneMark) -> bytes:
+    return b'{"done_ms": %d, "put_id": "%s"}\n' % (mark.done_ms, mark.put_id.hex().encode())
+
+
+def decode_done(data: bytes, key: str) -> DoneMark:
+    """Raises DataDamaged, naming the object."""
+    try:
+        found: Any = json.loads(data)
+        mark = DoneMark(int(found["done_ms"]), bytes.fromhex(found["put_id"]))
+        if len(mark.put_id) != 16:
+            raise ValueError("a put id has 16 bytes")
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise DataDamaged(f"{key}: {error!r}", object_key=key) from error
+    return mark
+
+
+def staged_index(data: bytes, key: str) -> fmt.SegmentIndex:
+    """The index of an object of staged rows. Raises DataDamaged, FormatNotSupported, naming it."""
+    try:
+        return decode_tail(data, 0, 0).index
+    except (DataDamaged, FormatNotSupported) as error:
+        raise type(error)(f"{key}, staged rows: {error.message}", object_key=key) from error
+
+
+def check_staged(data: bytes, key: str) -> None:
+    """Is every byte of an object of staged rows as it was written? Raises as `staged_index`."""
+    try:
+        check_whole(data, 0, 0)
+    except (DataDamaged, FormatNotSupported) as error:
+        raise type(error)(f"{key}, staged rows: {error.message}", object_key=key) from error

@@ -1,0 +1,30 @@
+"""docs/api.md is made from the docstrings and complete."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ledgermq
+from infra.api_page import page
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "api.md"
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run: make pages"
+
+
+def test_every_public_name_and_every_error_is_there() -> None:
+    lines = page().splitlines()
+    for name in set(ledgermq.__all__) - {"__version__"}:
+        assert f"## ledgermq.{name}" in lines
+    errors = {line.split("`")[1] for line in lines if line.startswith("| `") and "`LedgerMQError`" in line}
+    assert {"Unavailable", "OutcomeUnknown", "DataDamaged"} & errors == set()  # they are kinds of others
+    assert {"InvalidRequest", "RetriableError", "StoreError"} <= errors
+
+
+def test_signatures_are_shown_as_they_are_called() -> None:
+    text = page()
+    assert "await list_topics() -> list[TopicDescription]" in text
+    assert "async with connect(" in text
+    assert "ForwardRef" not in text
