@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ledger.object_store.contract import PASSING
 from ledgermq.errors import InvalidTopicName
@@ -44,6 +45,16 @@ OFFSETS_TOPIC = "__consumer_offsets"
 
 TOPIC_NAME_LENGTH_MAX = 249
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]+\Z")
+
+
+class PartitionId(NamedTuple):
+    """A partition of a topic, by the topic's id."""
+
+    topic_id: int
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic_id}/{self.partition}"
 
 
 def check_topic_name(name: str) -> str:
@@ -228,31 +239,26 @@ def parse_parquet(key: str) -> ParquetName | None:
     return ParquetName(found[1], *(int(found[i]) for i in range(2, 7))) if found else None
 
 
-@dataclass(frozen=True, slots=True)
-class KeyedPlace:
-    """A partition of a keyed topic: where its versions and their files are (docs/decisions/0022)."""
+def keyed_folder(place: PartitionId) -> str:
+    """Where the versions of a keyed topic's partition and their files are (docs/decisions/0022)."""
+    return f"{KEYED}_{place.topic_id}/partition={place.partition}/"
 
-    topic_id: int
-    partition: int
 
-    @property
-    def folder(self) -> str:
-        return f"{KEYED}_{self.topic_id}/partition={self.partition}/"
+def keyed_versions(place: PartitionId) -> str:
+    return f"{keyed_folder(place)}versions/"
 
-    @property
-    def versions(self) -> str:
-        return f"{self.folder}versions/"
 
-    @property
-    def files(self) -> str:
-        return f"{self.folder}files/"
+def keyed_files(place: PartitionId) -> str:
+    return f"{keyed_folder(place)}files/"
 
-    def version(self, number: int) -> str:
-        return f"{self.versions}{number:020d}"
 
-    def file(self, first: int, last: int, number: int, attempt: bytes) -> str:
-        """Of offsets from `first` to `last`, not all of which it need hold."""
-        return f"{self.files}{first:020d}-{last:020d}-{number}-{attempt.hex()}.parquet"
+def keyed_version(place: PartitionId, number: int) -> str:
+    return f"{keyed_versions(place)}{number:020d}"
+
+
+def keyed_file(place: PartitionId, first: int, last: int, number: int, attempt: bytes) -> str:
+    """Return the key of a file of offsets from `first` to `last`, not all of which it need hold."""
+    return f"{keyed_files(place)}{first:020d}-{last:020d}-{number}-{attempt.hex()}.parquet"
 
 
 _KEYED = re.compile(r"keyed/_(\d+)/partition=(\d+)/(versions|files)/(.+)\Z")
@@ -266,7 +272,7 @@ class KeyedName:
     `number`: of the version that this is, or for which this file was made.
     """
 
-    place: KeyedPlace
+    place: PartitionId
     number: int
     is_file: bool
 
@@ -276,7 +282,7 @@ def parse_keyed(key: str) -> KeyedName | None:
     found = _KEYED.match(key)
     if found is None:
         return None
-    place = KeyedPlace(int(found[1]), int(found[2]))
+    place = PartitionId(int(found[1]), int(found[2]))
     if found[3] == "versions":
         return KeyedName(place, int(found[4]), False) if _NUMBER.match(found[4]) else None
     file = _KEYED_FILE.match(found[4])

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
+from ledger.keys import PartitionId
 from ledgermq.errors import (
     CommitGoesBack,
     GroupNotEmpty,
@@ -26,7 +27,7 @@ from offsets.group import Group, Member
 from offsets.limits import METADATA_BYTES_MAX, GroupLimits
 from offsets.members import RETRY_MS, member_of
 from offsets.records import OffsetValue
-from offsets.topics import Partition, TopicsView
+from offsets.topics import TopicsView
 
 OFFSET_MAX = 2**63 - 1
 
@@ -40,10 +41,10 @@ class Ends:
     nothing.
     """
 
-    known: dict[Partition, int] = field(default_factory=dict)
-    fresh: Collection[Partition] = ()
+    known: dict[PartitionId, int] = field(default_factory=dict)
+    fresh: Collection[PartitionId] = ()
 
-    def learn(self, told: Mapping[Partition, int]) -> None:
+    def learn(self, told: Mapping[PartitionId, int]) -> None:
         self.fresh = told.keys()
         for partition, end in told.items():
             self.known[partition] = max(end, self.known.get(partition, 0))
@@ -51,7 +52,7 @@ class Ends:
     def forget(self, is_removed: Callable[[int], bool]) -> None:
         self.known = {partition: end for partition, end in self.known.items() if not is_removed(partition[0])}
 
-    def check(self, partition: Partition, offset: int, committed: int) -> None:
+    def check(self, partition: PartitionId, offset: int, committed: int) -> None:
         """Raises OffsetOutOfRange; Unavailable when the end is not known well enough."""
         if offset <= max(self.known.get(partition, 0), committed):
             return
@@ -79,7 +80,7 @@ def check_count(count: int, limits: GroupLimits) -> None:
         raise InvalidRequest(f"{count} partitions in one request, at most {limits.commits_max} are possible")
 
 
-def resolve(view: TopicsView, named: pb.OffsetCommit | pb.OffsetReset) -> tuple[Partition, str]:
+def resolve(view: TopicsView, named: pb.OffsetCommit | pb.OffsetReset) -> tuple[PartitionId, str]:
     """The partition and the topic's name. Raises UnknownTopic, UnknownPartition."""
     topic = view.by_id(named.topic_id) if named.topic_id else view.by_name(named.topic)
     if topic is None or (named.topic and topic.name != named.topic):
@@ -90,14 +91,14 @@ def resolve(view: TopicsView, named: pb.OffsetCommit | pb.OffsetReset) -> tuple[
         raise UnknownPartition(
             f"topic {topic.name!r} has partitions 0 to {topic.partitions - 1}, not {named.partition}"
         )
-    return (topic.topic_id, named.partition), topic.name
+    return PartitionId(topic.topic_id, named.partition), topic.name
 
 
 def place(
     group: Group | None, member: Member | None, view: TopicsView, commit: pb.OffsetCommit
-) -> tuple[Partition, str]:
+) -> tuple[PartitionId, str]:
     """What a member holds is known to be there, even if this broker's catalog is behind."""
-    partition = (commit.topic_id, commit.partition)
+    partition = PartitionId(commit.topic_id, commit.partition)
     if group is not None and member is not None and partition in member.held and not view.is_removed(commit.topic_id):
         return partition, group.names[commit.topic_id]
     if member is not None and commit.topic_id and partition not in member.held:
@@ -105,7 +106,9 @@ def place(
     return resolve(view, commit)
 
 
-def stale(group: Group | None, member: Member | None, partition: Partition, commit: pb.OffsetCommit) -> StaleAssignment:
+def stale(
+    group: Group | None, member: Member | None, partition: PartitionId, commit: pb.OffsetCommit
+) -> StaleAssignment:
     whose = "outside of membership" if member is None else f"of member {member.member_id}"
     now = (
         ""
@@ -131,7 +134,12 @@ def check_fields(commit: pb.OffsetCommit) -> None:
 
 
 def judge(
-    group: Group, member: Member | None, partition: Partition, commit: pb.OffsetCommit, ends: Ends, limits: GroupLimits
+    group: Group,
+    member: Member | None,
+    partition: PartitionId,
+    commit: pb.OffsetCommit,
+    ends: Ends,
+    limits: GroupLimits,
 ) -> bool:
     """Is it to be applied? False: it has been, or a later one has.
 
@@ -155,7 +163,7 @@ def judge(
     return True
 
 
-def is_current(group: Group, member: Member | None, partition: Partition, commit: pb.OffsetCommit) -> bool:
+def is_current(group: Group, member: Member | None, partition: PartitionId, commit: pb.OffsetCommit) -> bool:
     if member is not None and partition not in member.held:
         return False
     return commit.epoch == group.epoch_in_force(partition)
@@ -169,14 +177,14 @@ def goes_back(stored: OffsetValue, commit: pb.OffsetCommit) -> bool:
     return stored.offset is not None and commit.offset < stored.offset
 
 
-def apply(group: Group, partition: Partition, topic: str, commit: pb.OffsetCommit, now_ms: int) -> None:
+def apply(group: Group, partition: PartitionId, topic: str, commit: pb.OffsetCommit, now_ms: int) -> None:
     """What `judge` let pass."""
     group.set_offset(
         partition, OffsetValue(commit.offset, commit.metadata, now_ms, commit.epoch, commit.counter, topic)
     )
 
 
-def committed(group: Group, partition: Partition, topic: str) -> pb.CommittedPartition:
+def committed(group: Group, partition: PartitionId, topic: str) -> pb.CommittedPartition:
     """With the epoch, and the newest counter under it, that a commit has to go on from."""
     epoch = group.epoch_in_force(partition)
     found = pb.CommittedPartition(topic=topic, topic_id=partition[0], partition=partition[1], epoch=epoch)

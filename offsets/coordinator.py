@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
+from ledger.keys import PartitionId
 from ledgermq.errors import (
     GroupNotEmpty,
     InvalidRequest,
@@ -44,11 +45,11 @@ from offsets.names import check_group_name, check_member_name
 from offsets.records import Entry, FloorEntry, GroupEntry, LogRecord, OffsetEntry, encode
 from offsets.state import OffsetsState
 from offsets.subscriptions import Meanings, read_subscription
-from offsets.topics import Partition, TopicsView
+from offsets.topics import TopicsView
 
 T = TypeVar("T")
 
-Ends = Mapping[Partition, int]
+Ends = Mapping[PartitionId, int]
 """(topic id, partition) -> an end of it that is durable: the high watermark, or a lower bound of
 it.
 """
@@ -204,7 +205,7 @@ class GroupCoordinator:
         Raises what the request would.
         """
         group = self._group(request.group) or self._new_group(request.group, 0)
-        wanted: dict[Partition, EndWanted] = {}
+        wanted: dict[PartitionId, EndWanted] = {}
         if isinstance(request, pb.CommitOffsetsRequest):
             member = commits.check_request(group, request, self._limits)
             for commit in request.commits:
@@ -216,7 +217,11 @@ class GroupCoordinator:
         return list(wanted.values())
 
     def _want(
-        self, wanted: dict[Partition, EndWanted], group: Group, offset: int, place: Callable[[], tuple[Partition, str]]
+        self,
+        wanted: dict[PartitionId, EndWanted],
+        group: Group,
+        offset: int,
+        place: Callable[[], tuple[PartitionId, str]],
     ) -> None:
         try:
             partition, topic = place()
@@ -269,12 +274,12 @@ class GroupCoordinator:
         held = [
             topic_id
             for topic_id, name in group.names.items()
-            if name == asked.topic and (topic_id, asked.partition) in group.holders
+            if name == asked.topic and PartitionId(topic_id, asked.partition) in group.holders
         ]
         if topic is not None and (known or topic.topic_id in held):
-            return commits.committed(group, (topic.topic_id, asked.partition), asked.topic)
+            return commits.committed(group, PartitionId(topic.topic_id, asked.partition), asked.topic)
         if held and topic is None:
-            return commits.committed(group, (max(held), asked.partition), asked.topic)
+            return commits.committed(group, PartitionId(max(held), asked.partition), asked.topic)
         error: LedgerMQError = UnknownTopic(f"there is no topic {asked.topic!r}")
         if topic is not None:
             error = UnknownPartition(
@@ -344,7 +349,7 @@ class GroupCoordinator:
     def _remove(self, group: Group) -> list[LogRecord]:
         """With all that is kept of it; what it had drawn stays in the floor."""
         offsets: list[Entry] = [
-            OffsetEntry(group.name, (t, p), None) for t, topic in group.offsets.items() for p in topic
+            OffsetEntry(group.name, PartitionId(t, p), None) for t, topic in group.offsets.items() for p in topic
         ]
         self.state.floor = max(self.state.floor, group.epoch)
         del self.state.groups[group.name]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from ledger.keys import PartitionId
 from ledgermq.protocol import ledgermq_pb2 as pb
 from offsets.commits import committed
 from offsets.group import Group, Member
-from offsets.topics import Partition
 
 
 def group_state(group: Group) -> pb.GroupState:
@@ -40,7 +40,7 @@ def all_committed(group: Group) -> list[pb.CommittedPartition]:
     stored = sorted(
         (topic_id, number, value.topic) for topic_id, topic in group.offsets.items() for number, value in topic.items()
     )
-    return [committed(group, (topic_id, number), topic) for topic_id, number, topic in stored]
+    return [committed(group, PartitionId(topic_id, number), topic) for topic_id, number, topic in stored]
 
 
 def _member_info(group: Group, member: Member, now_s: float) -> pb.MemberInfo:
@@ -64,7 +64,7 @@ def _member_info(group: Group, member: Member, now_s: float) -> pb.MemberInfo:
     )
 
 
-def _given(group: Group, partition: Partition, epoch: int) -> pb.GivenPartition:
+def _given(group: Group, partition: PartitionId, epoch: int) -> pb.GivenPartition:
     return pb.GivenPartition(
         topic=group.names[partition[0]], topic_id=partition[0], partition=partition[1], epoch=epoch
     )

@@ -12,6 +12,7 @@ epoch is drawn anew for the same reason.
 
 from __future__ import annotations
 
+from ledger.keys import PartitionId
 from offsets.group import Group
 from offsets.limits import GroupLimits
 from offsets.topics import TopicsView
@@ -32,7 +33,7 @@ def expire(group: Group, limits: GroupLimits, now_ms: int) -> bool:
         return False
     latest_ms = now_ms - limits.retention_ms
     due = [
-        (topic_id, number)
+        PartitionId(topic_id, number)
         for topic_id, topic in group.offsets.items()
         for number, value in topic.items()
         if value.commit_ms <= latest_ms
@@ -49,4 +50,4 @@ def forget_removed(group: Group, view: TopicsView) -> None:
     """A topic's id never comes back, so nothing has to fence what was committed of it."""
     for topic_id in [topic_id for topic_id in group.offsets if view.is_removed(topic_id)]:
         for number in list(group.offsets[topic_id]):
-            group.set_offset((topic_id, number), None)
+            group.set_offset(PartitionId(topic_id, number), None)

@@ -11,6 +11,7 @@ which what it may hold has changed.
 
 from __future__ import annotations
 
+from ledger.keys import PartitionId
 from ledgermq.protocol import ledgermq_pb2 as pb
 from offsets.records import (
     Entry,
@@ -25,7 +26,7 @@ from offsets.records import (
     Subscription,
     encode,
 )
-from offsets.topics import Partition, TopicSize
+from offsets.topics import TopicSize
 
 
 class Member:
@@ -40,7 +41,7 @@ class Member:
         self.member_id = member_id
         self.subscription = subscription
         self.away = False
-        self.held: dict[Partition, Held] = {}
+        self.held: dict[PartitionId, Held] = {}
         self.withdrawn = 0
         self.heard_s = heard_s
         self.letting_go_s: float | None = None
@@ -74,9 +75,9 @@ class Group:
         self.offsets: dict[int, dict[int, OffsetValue]] = {}
         self.offset_count = 0
         self.names: dict[int, str] = {}  # of topics that are or were held, by id
-        self.holders: dict[Partition, str] = {}
+        self.holders: dict[PartitionId, str] = {}
         self.statics: dict[str, str] = {}  # instance id -> member id
-        self.target: dict[Partition, str] = {}
+        self.target: dict[PartitionId, str] = {}
         self.topics: dict[int, TopicSize] = {}  # that the target was computed for
         self.topics_version = -1
         self.dirty = True
@@ -87,7 +88,7 @@ class Group:
         self._drawn = False
         self._touched: bool = False
         self._touched_members: dict[str, None] = {}
-        self._touched_offsets: dict[Partition, None] = {}
+        self._touched_offsets: dict[PartitionId, None] = {}
 
     # Epochs
 
@@ -98,7 +99,7 @@ class Group:
             self._drawn = self._touched = True
         return self.epoch
 
-    def epoch_in_force(self, partition: Partition) -> int:
+    def epoch_in_force(self, partition: PartitionId) -> int:
         """The one that a commit of the partition has to name."""
         if (holder := self.holders.get(partition)) is not None:
             return self.members[holder].held[partition].epoch
@@ -152,7 +153,7 @@ class Group:
 
     # Partitions
 
-    def give(self, member: Member, partition: Partition, topic: str) -> None:
+    def give(self, member: Member, partition: PartitionId, topic: str) -> None:
         """Under the decision's epoch.
 
         To one who holds it already: it drops what it has of it and begins again.
@@ -168,7 +169,7 @@ class Group:
             self._one_less_withdrawn(member)
         self._changed(member)
 
-    def withdraw(self, member: Member, partition: Partition, now_s: float) -> None:
+    def withdraw(self, member: Member, partition: PartitionId, now_s: float) -> None:
         """The member is told to let go; until it says that it has, nobody else is given it."""
         held = member.held[partition]
         if held.withdrawn:
@@ -180,7 +181,7 @@ class Group:
         self.draw()
         self._changed(member)
 
-    def release(self, member: Member, partition: Partition) -> None:
+    def release(self, member: Member, partition: PartitionId) -> None:
         """The member does not hold it any more."""
         held = member.held.pop(partition)
         del self.holders[partition]
@@ -189,7 +190,7 @@ class Group:
         member.given = None
         self._touched_members[member.member_id] = None
 
-    def renew(self, member: Member, partition: Partition) -> None:
+    def renew(self, member: Member, partition: PartitionId) -> None:
         """Whatever was begun under the former epoch ends here."""
         member.held[partition] = Held(self.draw(), member.held[partition].withdrawn)
         self._changed(member)
@@ -216,10 +217,10 @@ class Group:
 
     # Offsets
 
-    def offset_of(self, partition: Partition) -> OffsetValue | None:
+    def offset_of(self, partition: PartitionId) -> OffsetValue | None:
         return self.offsets.get(partition[0], {}).get(partition[1])
 
-    def set_offset(self, partition: Partition, value: OffsetValue | None) -> None:
+    def set_offset(self, partition: PartitionId, value: OffsetValue | None) -> None:
         self.load_offset(partition, value)
         self._touched_offsets[partition] = None
         self.expiry_ms = 0
@@ -260,7 +261,9 @@ class Group:
             MemberEntry(self.name, m.member_id, self.member_value(m)) for m in self.members.values()
         ]
         offsets = [
-            OffsetEntry(self.name, (t, p), value) for t, topic in self.offsets.items() for p, value in topic.items()
+            OffsetEntry(self.name, PartitionId(t, p), value)
+            for t, topic in self.offsets.items()
+            for p, value in topic.items()
         ]
         return [GroupEntry(self.name, self.value()), *members, *offsets]
 
@@ -292,7 +295,7 @@ class Group:
         if value.subscription.instance_id:
             self.statics[value.subscription.instance_id] = member_id
 
-    def load_offset(self, partition: Partition, value: OffsetValue | None) -> None:
+    def load_offset(self, partition: PartitionId, value: OffsetValue | None) -> None:
         topic_id, number = partition
         topic = self.offsets.setdefault(topic_id, {})
         self.offset_count -= number in topic

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from ledger.keys import PartitionId
 from ledgermq.errors import InvalidRequest, ResourceExhausted, StaticIdInUse, UnknownMember
 from ledgermq.protocol import ledgermq_pb2 as pb
 from offsets.group import Group, Member
@@ -16,7 +17,6 @@ from offsets.limits import GroupLimits
 from offsets.reconcile import give_free
 from offsets.records import Subscription
 from offsets.subscriptions import Meanings, subscription_bytes
-from offsets.topics import Partition
 
 RETRY_MS = 1_000
 
@@ -64,7 +64,7 @@ def check_join(
 
 
 def join(
-    group: Group, member_id: str, subscription: Subscription, owned: Collection[Partition], now_s: float, now_ms: int
+    group: Group, member_id: str, subscription: Subscription, owned: Collection[PartitionId], now_s: float, now_ms: int
 ) -> Member:
     """After `check_join`. A member that is there changes its subscription; what it does not own it
     begins anew, counting from 1.
@@ -131,8 +131,8 @@ def hear(group: Group, member: Member, request: pb.GroupHeartbeatRequest, now_s:
         give_free(group, gone)
 
 
-def owned_by(request: pb.GroupHeartbeatRequest) -> set[Partition]:
-    return {(given.topic_id, given.partition) for given in request.owned}
+def owned_by(request: pb.GroupHeartbeatRequest) -> set[PartitionId]:
+    return {PartitionId(given.topic_id, given.partition) for given in request.owned}
 
 
 def seen(group: Group, seen_epoch: int) -> int:

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ledger.keys import PartitionId
 from offsets.assignors.choose import ASSIGNORS, chosen
 from offsets.assignors.problem import Candidate, Problem
 from offsets.group import Group, Member
 from offsets.subscriptions import Meanings
-from offsets.topics import Partition, TopicSize, TopicsView
+from offsets.topics import TopicSize, TopicsView
 
 PAUSE_FREE_PARTITIONS = 500
 PAUSE_S_PER_PARTITION = 100e-6
@@ -83,7 +84,7 @@ def _topics(group: Group, meanings: Meanings) -> dict[int, TopicSize]:
     return {topic.topic_id: topic for subscription in asked.values() for topic in meanings.topics(subscription)}
 
 
-def _current(group: Group) -> dict[Partition, str]:
+def _current(group: Group) -> dict[PartitionId, str]:
     """Where each partition is on its way to, else where it is: an unfinished move goes on, it does
     not turn round.
     """
@@ -108,13 +109,13 @@ def _withdraw(group: Group, view: TopicsView, now_s: float) -> None:
                 group.withdraw(member, partition, now_s)
 
 
-def _is_known(view: TopicsView, partition: Partition) -> bool:
+def _is_known(view: TopicsView, partition: PartitionId) -> bool:
     """A catalog that is behind must not take away what a newer one gave."""
     topic = view.by_id(partition[0])
     return topic is not None and partition[1] < topic.partitions
 
 
-def give_free(group: Group, partitions: Iterable[Partition]) -> None:
+def give_free(group: Group, partitions: Iterable[PartitionId]) -> None:
     """Of these, give those that nobody holds to whom the target names, and give back what its
     holder was told to let go.
     """
@@ -128,6 +129,6 @@ def give_free(group: Group, partitions: Iterable[Partition]) -> None:
             group.give(member, partition, topic.name if topic is not None else "")
 
 
-def _wanted(group: Group, partition: Partition) -> Member | None:
+def _wanted(group: Group, partition: PartitionId) -> Member | None:
     name = group.target.get(partition)
     return None if name is None else group.members.get(name)

@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from ledger.keys import PartitionId
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from offsets.format import ledgermq_offsets_pb2 as fmt
-from offsets.topics import Partition
 
 VERSION = 1
 
@@ -74,7 +74,7 @@ class MemberValue:
 
     subscription: Subscription
     away: bool = False
-    held: Mapping[Partition, Held] = field(default_factory=dict)
+    held: Mapping[PartitionId, Held] = field(default_factory=dict)
     names: Mapping[int, str] = field(default_factory=dict)
 
 
@@ -113,7 +113,7 @@ class MemberEntry:
 @dataclass(frozen=True, slots=True)
 class OffsetEntry:
     group: str
-    partition: Partition
+    partition: PartitionId
     value: OffsetValue | None
 
 
@@ -147,7 +147,7 @@ def decode(key: bytes, value: bytes | None) -> Entry:
     """
     try:
         if found := _OFFSET.match(key):
-            at = (int(found[2]), int(found[3]))
+            at = PartitionId(int(found[2]), int(found[3]))
             return OffsetEntry(found[1].decode(), at, None if value is None else _offset_of(value))
         if found := _MEMBER.match(key):
             return MemberEntry(found[1].decode(), found[2].decode(), None if value is None else _member_of(value))
@@ -237,7 +237,7 @@ def _subscription_of(subscription: Subscription) -> fmt.Member:
 def _member_of(data: bytes) -> MemberValue:
     member = fmt.Member.FromString(data)
     _check_version(member.version)
-    held: dict[Partition, Held] = {}
+    held: dict[PartitionId, Held] = {}
     for topic in member.held:
         if len(topic.partitions) != len(topic.epochs):
             raise DataDamaged(
@@ -245,7 +245,7 @@ def _member_of(data: bytes) -> MemberValue:
             )
         withdrawn = set(topic.withdrawn)
         held |= {
-            (topic.topic_id, p): Held(epoch, p in withdrawn)
+            PartitionId(topic.topic_id, p): Held(epoch, p in withdrawn)
             for p, epoch in zip(topic.partitions, topic.epochs, strict=True)
         }
     subscription = Subscription(

@@ -7,16 +7,16 @@ again at the new offset.
 
 from __future__ import annotations
 
+from ledger.keys import PartitionId
 from ledgermq.errors import InvalidRequest, ResourceExhausted
 from ledgermq.protocol import ledgermq_pb2 as pb
 from offsets.commits import OFFSET_MAX, Ends
 from offsets.group import Group
 from offsets.limits import GroupLimits
 from offsets.records import OffsetValue
-from offsets.topics import Partition
 
 
-def check(group: Group, partition: Partition, reset: pb.OffsetReset, ends: Ends, limits: GroupLimits) -> None:
+def check(group: Group, partition: PartitionId, reset: pb.OffsetReset, ends: Ends, limits: GroupLimits) -> None:
     """Raises InvalidRequest, OffsetOutOfRange, Unavailable, ResourceExhausted."""
     stored = group.offset_of(partition)
     if stored is None and group.offset_count >= limits.partitions_max:
@@ -30,7 +30,7 @@ def check(group: Group, partition: Partition, reset: pb.OffsetReset, ends: Ends,
     ends.check(partition, reset.offset, (stored.offset or 0) if stored is not None else 0)
 
 
-def apply(group: Group, partition: Partition, topic: str, reset: pb.OffsetReset, now_ms: int) -> None:
+def apply(group: Group, partition: PartitionId, topic: str, reset: pb.OffsetReset, now_ms: int) -> None:
     """Without an offset a record stays all the same: its epoch keeps delayed commits out."""
     epoch = group.draw()
     holder = group.holders.get(partition)

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-Partition = tuple[int, int]
-"""(topic id, partition)."""
-
 
 class TopicSize(NamedTuple):
     topic_id: int

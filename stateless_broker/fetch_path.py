@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 from ledger import keys
+from ledger.keys import PartitionId
 from ledger.topics.catalog import Topic
 from ledgermq.errors import CorruptFrame, InvalidRequest, LedgerMQError, SubscribeNotAccepted
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -284,10 +285,12 @@ class FetchPath:
         Who asks the clock instead may ask in vain: a loop fires its timers up to the resolution of
         its clock too early.
         """
-        positions: dict[int, dict[tuple[int, int], int]] = {}
+        positions: dict[int, dict[PartitionId, int]] = {}
         for cursor in cursors:
             if cursor.topic is not None and cursor.bundle is not None:
-                positions.setdefault(cursor.bundle, {})[(cursor.topic.id, cursor.partition)] = cursor.high_watermark
+                positions.setdefault(cursor.bundle, {})[PartitionId(cursor.topic.id, cursor.partition)] = (
+                    cursor.high_watermark
+                )
         tasks = []
         for bundle, wanted in positions.items():
             owner = self._ownership.terms.opened.get(bundle)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 
 from ledger import keys
+from ledger.keys import PartitionId
 from ledger.log.ledger_ref import LedgerRef
 from ledger.log.shared_run import SharedRun
 from ledger.topics.catalog import METADATA, Catalog, read_catalog
@@ -169,7 +170,7 @@ class Metadata:
         elif isinstance(source, BundleOwner):
             while source.lost is None:
                 await self.pull(source)
-                await source.wait_for_data({(METADATA.id, 0): self.catalog.offset})
+                await source.wait_for_data({PartitionId(METADATA.id, 0): self.catalog.offset})
         else:
             await self._follow_controller(source)
 

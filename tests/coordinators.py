@@ -8,11 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from ledger.keys import PartitionId
 from ledgermq.protocol import ledgermq_pb2 as pb
 from offsets.coordinator import Decision, GroupCoordinator
 from offsets.limits import GroupLimits
 from offsets.records import LogRecord
-from offsets.topics import Partition, TopicSize
+from offsets.topics import TopicSize
 
 T = TypeVar("T")
 
@@ -23,7 +24,7 @@ class Catalog:
 
     version: int = 0
     topics: dict[str, TopicSize] = field(default_factory=dict)
-    racks: dict[Partition, str] = field(default_factory=dict)
+    racks: dict[PartitionId, str] = field(default_factory=dict)
     next_id: int = 1
 
     def create(self, name: str, partitions: int) -> TopicSize:
@@ -53,7 +54,7 @@ class Catalog:
         return topic_id < self.next_id and self.by_id(topic_id) is None
 
     def rack(self, topic: TopicSize, partition: int) -> str:
-        return self.racks.get((topic.topic_id, partition), "")
+        return self.racks.get(PartitionId(topic.topic_id, partition), "")
 
 
 class Desk:
@@ -106,13 +107,13 @@ class Desk:
 
     def commit(self, request: pb.CommitOffsetsRequest) -> list[str]:
         """The code of each result, "" = done."""
-        ends = {(end.topic_id, end.partition): self.end for end in self.coordinator.ends_needed(request)}
+        ends = {PartitionId(end.topic_id, end.partition): self.end for end in self.coordinator.ends_needed(request)}
         answer = self.decided(self.coordinator.commit(request, ends, self.now_s, self.now_ms))
         return [result.error.code for result in answer.results]
 
     def reset(self, group: str, *resets: pb.OffsetReset) -> list[str]:
         request = pb.ResetOffsetsRequest(group=group, resets=resets)
-        ends = {(end.topic_id, end.partition): self.end for end in self.coordinator.ends_needed(request)}
+        ends = {PartitionId(end.topic_id, end.partition): self.end for end in self.coordinator.ends_needed(request)}
         answer = self.decided(self.coordinator.reset(request, ends, self.now_s, self.now_ms))
         return [result.error.code for result in answer.results]
 
@@ -142,9 +143,9 @@ class Consumer:
         self.member_id = member_id
         pattern = subscription.get("topic_pattern")
         self.subscription = pb.GroupSubscription(topics=[] if pattern else topics, **subscription)  # type: ignore[arg-type]
-        self.owned: dict[Partition, pb.GivenPartition] = {}
+        self.owned: dict[PartitionId, pb.GivenPartition] = {}
         self.seen_epoch = 0
-        self.counters: dict[Partition, int] = {}
+        self.counters: dict[PartitionId, int] = {}
 
     def join(self) -> None:
         self.owned, self.seen_epoch = {}, 0
@@ -171,10 +172,10 @@ class Consumer:
         self.take(self.desk.heartbeat(self.request(step)))
 
     def take(self, answer: pb.GroupHeartbeatResponse) -> None:
-        self.owned = {(given.topic_id, given.partition): given for given in answer.assigned}
+        self.owned = {PartitionId(given.topic_id, given.partition): given for given in answer.assigned}
         self.seen_epoch = answer.group_epoch
 
-    def commit_request(self, offsets: dict[Partition, int]) -> pb.CommitOffsetsRequest:
+    def commit_request(self, offsets: dict[PartitionId, int]) -> pb.CommitOffsetsRequest:
         commits = []
         for partition, offset in offsets.items():
             given = self.owned[partition]
@@ -191,7 +192,7 @@ class Consumer:
             )
         return pb.CommitOffsetsRequest(group=self.group, member_id=self.member_id, commits=commits)
 
-    def commit(self, offsets: dict[Partition, int]) -> list[str]:
+    def commit(self, offsets: dict[PartitionId, int]) -> list[str]:
         return self.desk.commit(self.commit_request(offsets))
 
 

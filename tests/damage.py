@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ledger import keys
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint
-from ledger.log.fold import PartitionKey
 from ledger.log.segment import read_index
 from ledger.object_store.contract import ObjectStore
 
@@ -14,7 +14,7 @@ async def replace_object(store: ObjectStore, key: str, data: bytes) -> None:
     await store.put_if_absent(key, [data])
 
 
-async def damage_batch(store: ObjectStore, bundle: int, slot: int, partition: PartitionKey) -> None:
+async def damage_batch(store: ObjectStore, bundle: int, slot: int, partition: PartitionId) -> None:
     """That of a partition in a segment: a byte in its middle."""
     entries = (await read_index(store, bundle, slot)).index.batches
     entry = next(entry for entry in entries if (entry.topic_id, entry.partition) == partition)

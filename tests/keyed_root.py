@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ledger import keys
 from ledger.blocking import run_inline
 from ledger.keyed.version import KeyedVersion, newest_version
-from ledger.keys import KeyedPlace
+from ledger.keys import PartitionId
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction
@@ -86,7 +86,7 @@ class Keyed:
         self.clock.now_us += int(hours * HOUR_MS * 1000)
 
     async def version(self) -> KeyedVersion:
-        published = await newest_version(self.root.store, KeyedPlace(self.topic.id, 0))
+        published = await newest_version(self.root.store, PartitionId(self.topic.id, 0))
         assert published is not None
         return published.version
 

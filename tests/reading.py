@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 from ledger.blocking import run_inline
-from ledger.log.fold import PartitionKey
+from ledger.keys import PartitionId
 from ledger.log.stored_batch import StoredBatch
 from ledger.object_store.contract import ObjectStore
 from ledger.view.followed_ledger import FollowedLedger
@@ -27,8 +27,8 @@ async def opened_ledger(
 
 
 async def following(
-    ledger: FollowedLedger, positions: Mapping[PartitionKey, int], *, poll_s: float = 0.2
-) -> AsyncIterator[tuple[PartitionKey, list[StoredBatch]]]:
+    ledger: FollowedLedger, positions: Mapping[PartitionId, int], *, poll_s: float = 0.2
+) -> AsyncIterator[tuple[PartitionId, list[StoredBatch]]]:
     """Everything from these offsets on, for ever: a partition, and batches of it, in turn."""
     positions = dict(positions)
     while True:
@@ -55,7 +55,7 @@ def rows_of(batches: Sequence[StoredBatch], offset: int) -> dict[int, bytes]:
 
 
 async def read_to_end(
-    reader: LedgerReader, key: PartitionKey, offset: int = 0, bytes_max: int = 1 << 20
+    reader: LedgerReader, key: PartitionId, offset: int = 0, bytes_max: int = 1 << 20
 ) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
     while batches := await reader.read(key, offset, bytes_max):

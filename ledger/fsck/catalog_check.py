@@ -8,6 +8,7 @@ from ledger import keys
 from ledger.cluster import ClusterSettings
 from ledger.fsck.ledger_check import LedgerView
 from ledger.fsck.problem import Problems
+from ledger.keys import PartitionId
 from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import ObjectStore
 from ledger.topics.catalog import Catalog, read_catalog
@@ -36,7 +37,7 @@ def check_partitions(catalog: Catalog, views: Sequence[LedgerView], problems: Pr
     """A partition's records lie in the bundle that its topic names, and nowhere else."""
     for view in views:
         for topic_id, partition in sorted(
-            view.ends.keys() | {(e.topic_id, e.partition) for index in view.valid for e in index.batches}
+            view.ends.keys() | {PartitionId(e.topic_id, e.partition) for index in view.valid for e in index.batches}
         ):
             topic = catalog.topics_by_id.get(topic_id)
             where = f"topic id {topic_id} partition {partition}"

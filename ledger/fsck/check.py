@@ -26,6 +26,7 @@ from ledger.fsck.parquet_check import ParquetCheck
 from ledger.fsck.problem import Problem, Problems, Severity
 from ledger.fsck.round_check import check_rounds
 from ledger.fsck.sinks_check import check_sinks
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.root.copies import CopyingStore
@@ -164,6 +165,6 @@ def _end(view: LedgerView) -> int:
     ends = dict(view.ends)
     for index in view.valid:
         for entry in index.batches:
-            key = (entry.topic_id, entry.partition)
+            key = PartitionId(entry.topic_id, entry.partition)
             ends[key] = max(ends.get(key, 0), entry.base_offset + entry.record_count)
     return sum(ends.values())

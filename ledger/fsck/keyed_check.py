@@ -15,7 +15,7 @@ from ledger.fsck.parquet_rows import read_rows
 from ledger.fsck.problem import Problems
 from ledger.keyed.note import KeyedNote
 from ledger.keyed.version import KeyedFile, KeyedVersion, newest_version, read_version
-from ledger.keys import KeyedName, KeyedPlace
+from ledger.keys import KeyedName, PartitionId
 from ledger.object_store.contract import ObjectInfo, ObjectStore
 from ledger.parquet.stored_file import read_footer
 from ledger.topics.catalog import Catalog
@@ -40,13 +40,13 @@ class KeyedCheck:
         self, listed: Iterable[ObjectInfo], catalog: Catalog, checkpoints: Sequence[fmt.Checkpoint], *, quick: bool
     ) -> None:
         """`listed`: of `keyed/`, from before the checkpoints were read."""
-        places: dict[KeyedPlace, _Listed] = {}
+        places: dict[PartitionId, _Listed] = {}
         for info in listed:
             if (name := keys.parse_keyed(info.key)) is not None:
                 found = places.setdefault(name.place, _Listed())
                 (found.files if name.is_file else found.versions).append((name, info))
         counters = {
-            KeyedPlace(part.topic_id, part.partition): part
+            PartitionId(part.topic_id, part.partition): part
             for checkpoint in checkpoints
             for part in checkpoint.partitions
         }
@@ -60,19 +60,21 @@ class KeyedCheck:
                     "the topic of these versions was removed",
                     max(checkpoint.created_ms for checkpoint in checkpoints),
                 )
-                self._problems.leftover(place.folder, "REMOVED_TOPIC", text, put_ms=newest_ms, used_ms=used_ms)
+                self._problems.leftover(
+                    keys.keyed_folder(place), "REMOVED_TOPIC", text, put_ms=newest_ms, used_ms=used_ms
+                )
                 continue
-            with self._problems.collecting(place.folder):
+            with self._problems.collecting(keys.keyed_folder(place)):
                 await self._check_place(place, found, counters.get(place), quick=quick)
 
     async def _check_place(
-        self, place: KeyedPlace, listed: _Listed, part: fmt.PartitionCheckpoint | None, *, quick: bool
+        self, place: PartitionId, listed: _Listed, part: fmt.PartitionCheckpoint | None, *, quick: bool
     ) -> None:
         newest = await newest_version(self._store, place)
         end = newest.version.end if newest is not None else 0
         if part is not None and part.log_start < part.parquet_start and end < part.parquet_start:
             text = f"the log begins at {part.parquet_start}, the newest version ends at {end}: records of before are in neither"
-            self._problems.damage(place.folder, "KEYED_GAP", text)
+            self._problems.damage(keys.keyed_folder(place), "KEYED_GAP", text)
         if newest is None:
             self._unreferenced(listed, set(), 0, 0)
             return

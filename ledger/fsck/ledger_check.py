@@ -14,8 +14,8 @@ from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.problem import Problems
 from ledger.fsck.segment_check import check_segment
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import check_successor, decode_checkpoint, newest_checkpoint
-from ledger.log.fold import PartitionKey
 from ledger.log.numbered import list_numbered
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq.runtime.tasks import all_of
@@ -35,7 +35,7 @@ class LedgerView:
     indexes: dict[int, fmt.SegmentIndex] = field(default_factory=dict)
     present: set[int] = field(default_factory=set)
     valid: list[fmt.SegmentIndex] = field(default_factory=list)
-    ends: dict[PartitionKey, int] = field(default_factory=dict)
+    ends: dict[PartitionId, int] = field(default_factory=dict)
     whole: bool = True
 
     def damage(self, problems: Problems, slot: int, code: str, text: str) -> None:
@@ -134,7 +134,7 @@ def _fold_older(view: LedgerView, problems: Problems) -> None:
 def _fold_newer(view: LedgerView, problems: Problems) -> None:
     state = view.checkpoint.state
     epoch, writer, last = state.epoch, state.writer, state.last_put_id
-    view.ends = {(end.topic_id, end.partition): end.end for end in state.ends}
+    view.ends = {PartitionId(end.topic_id, end.partition): end.end for end in state.ends}
     slot = state.slot + 1
     while slot in view.present:
         index = view.indexes.get(slot)

@@ -10,29 +10,29 @@ from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.ledger_check import LedgerView
 from ledger.fsck.problem import Problems
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import partitions_by_key
-from ledger.log.fold import PartitionKey
 
 
 def check_offsets(view: LedgerView, dropped: set[int], problems: Problems) -> None:
     """`dropped`: ids of removed topics, whose records may be gone."""
     counters = partitions_by_key(view.checkpoint)
-    running: dict[PartitionKey, int] = {}
+    running: dict[PartitionId, int] = {}
     ends = dict(view.ends)
     for index in view.valid:
         object_key = keys.segment(view.bundle, index.slot)
         for entry in index.batches:
-            key = (entry.topic_id, entry.partition)
+            key = PartitionId(entry.topic_id, entry.partition)
             expected = running.get(key)
             if expected is None:
-                _check_first(entry, object_key, _covered(counters.get(key)), key[0] in dropped, problems)
+                _check_first(entry, object_key, _covered(counters.get(key)), key.topic_id in dropped, problems)
             else:
                 _check_next(entry, object_key, expected, problems)
             running[key] = entry.base_offset + entry.record_count
             if index.slot > view.checkpoint.state.slot:
                 ends[key] = running[key]
     for key, end in ends.items():
-        if key[0] not in dropped:
+        if key.topic_id not in dropped:
             _check_end(view, key, end, running, _covered(counters.get(key)), problems)
     _check_unknown(view, running, ends, problems)
 
@@ -66,10 +66,10 @@ def _check_next(entry: fmt.BatchEntry, object_key: str, expected: int, problems:
 
 
 def _check_end(
-    view: LedgerView, key: PartitionKey, end: int, running: dict[PartitionKey, int], covered: int, problems: Problems
+    view: LedgerView, key: PartitionId, end: int, running: dict[PartitionId, int], covered: int, problems: Problems
 ) -> None:
     checkpoint_key = keys.checkpoint(view.bundle, view.checkpoint.number)
-    where = f"topic id {key[0]} partition {key[1]}"
+    where = f"topic id {key.topic_id} partition {key.partition}"
     if key in running and running[key] != end:
         problems.damage(
             checkpoint_key, "WRONG_END", f"{where} is said to end at {end}, its segments end at {running[key]}"
@@ -88,16 +88,16 @@ def _check_end(
         )
 
 
-def _log_start(view: LedgerView, key: PartitionKey) -> int:
+def _log_start(view: LedgerView, key: PartitionId) -> int:
     return next((part.log_start for part in view.checkpoint.partitions if (part.topic_id, part.partition) == key), 0)
 
 
 def _check_unknown(
-    view: LedgerView, running: dict[PartitionKey, int], ends: dict[PartitionKey, int], problems: Problems
+    view: LedgerView, running: dict[PartitionId, int], ends: dict[PartitionId, int], problems: Problems
 ) -> None:
     """Segments up to the checkpoint hold a partition that the checkpoint does not know."""
     for key in running.keys() - ends.keys():
-        text = f"it does not know topic id {key[0]} partition {key[1]}, which its segments hold"
+        text = f"it does not know topic id {key.topic_id} partition {key.partition}, which its segments hold"
         problems.damage(keys.checkpoint(view.bundle, view.checkpoint.number), "WRONG_END", text)
 
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.problem import Problems
+from ledger.keys import PartitionId
 from ledger.log.segment import SlotIndex, decode_tail, first_batch_position, read_index
 from ledger.object_store.contract import ObjectStore
 from ledgermq.errors import CorruptFrame, MessageTooLarge
@@ -52,7 +53,7 @@ def check_layout(index: fmt.SegmentIndex, problems: Problems) -> None:
         if entry.record_count == 0:
             problems.damage(key, "BAD_INDEX", f"batch {number} has no records")
     for before, after in pairwise(index.batches):
-        if (after.topic_id, after.partition) < (before.topic_id, before.partition):
+        if PartitionId(after.topic_id, after.partition) < PartitionId(before.topic_id, before.partition):
             problems.damage(key, "BAD_INDEX", "its batches are not sorted by topic id and partition")
 
 

@@ -18,6 +18,7 @@ from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.garbage.commit_age import note_finished
 from ledger.garbage.retention import new_log_starts
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import (
     Move,
     delete_older_checkpoints,
@@ -25,7 +26,6 @@ from ledger.log.checkpoint import (
     partitions_by_key,
     replace_partitions,
 )
-from ledger.log.fold import PartitionKey
 from ledger.log.ledger_ref import LedgerRef
 from ledger.log.numbered import list_numbered
 from ledger.log.plan_chain import read_plan
@@ -161,7 +161,7 @@ async def apply_retention(ledger: LedgerRef, catalog: Catalog) -> None:
     pages = PageReader(store, ledger.bundle)
     failed: StoreError | ObjectMissing | None = None
 
-    async def starts_by(now_ms: int) -> dict[PartitionKey, int]:
+    async def starts_by(now_ms: int) -> dict[PartitionId, int]:
         nonlocal failed
         found, failed = await new_log_starts(pages, checkpoint, catalog, now_ms)
         return found
@@ -185,7 +185,7 @@ async def _is_replaced(store: ObjectStore, checkpoint: fmt.Checkpoint, error: Le
     )
 
 
-def log_start_move(starts: dict[PartitionKey, int], catalog: Catalog | None = None) -> Move:
+def log_start_move(starts: dict[PartitionId, int], catalog: Catalog | None = None) -> Move:
     """Raise the log start of partitions of living topics that are not held; declines where none
     would move.
 
@@ -195,19 +195,19 @@ def log_start_move(starts: dict[PartitionKey, int], catalog: Catalog | None = No
 
     def move(draft: fmt.Checkpoint) -> bool:
         parts = partitions_by_key(draft)
-        ends = {(end.topic_id, end.partition): end.end for end in draft.state.ends}
+        ends = {PartitionId(end.topic_id, end.partition): end.end for end in draft.state.ends}
         moved = False
         removed = {topic.topic_id for topic in draft.removed_topics}
         for key, start in starts.items():
-            if key[0] in removed or is_held(draft, key[0]):
+            if key.topic_id in removed or is_held(draft, key.topic_id):
                 continue
-            if catalog is not None and not may_remove(draft, catalog.topics_by_id[key[0]]):
+            if catalog is not None and not may_remove(draft, catalog.topics_by_id[key.topic_id]):
                 continue
             if start > ends.get(key, 0):
                 raise AssertionError(
                     f"bundle {draft.bundle}: the log of {key} would start at {start}, it ends at {ends.get(key, 0)}"
                 )
-            part = parts.setdefault(key, fmt.PartitionCheckpoint(topic_id=key[0], partition=key[1]))
+            part = parts.setdefault(key, fmt.PartitionCheckpoint(topic_id=key.topic_id, partition=key.partition))
             if start > part.log_start:
                 part.log_start = start
                 moved = True
@@ -223,7 +223,9 @@ def deletion_move(topic: Topic, befores: Mapping[int, int]) -> Move:
 
     Raises LegalHold, UnknownTopic (it was removed meanwhile) when it is applied.
     """
-    raise_log_starts = log_start_move({(topic.id, partition): before for partition, before in befores.items()})
+    raise_log_starts = log_start_move(
+        {PartitionId(topic.id, partition): before for partition, before in befores.items()}
+    )
 
     def move(draft: fmt.Checkpoint) -> bool:
         refuse_held(draft, topic)
@@ -305,7 +307,7 @@ class _Expiry:
     def __init__(
         self, store: ObjectStore, checkpoint: fmt.Checkpoint, old_enough: int, catalog: Catalog, archives: Archives
     ) -> None:
-        self.starts: dict[PartitionKey, int] = {}
+        self.starts: dict[PartitionId, int] = {}
         self.deleted = 0
         self.young = 0
         self.failed: LedgerMQError | None = None
@@ -319,7 +321,7 @@ class _Expiry:
         """In ascending order, each archived before it goes where the topic wants that, and gone
         before the next.
         """
-        key = (part.topic_id, part.partition)
+        key = PartitionId(part.topic_id, part.partition)
         async for topic, file, archives in expired_files(self._store, self._checkpoint, self._catalog, [part]):
             if file.plan > self._old_enough:
                 self.young = max(self.young, file.plan)
@@ -344,11 +346,11 @@ class _Expiry:
         return may_remove(self._checkpoint, topic)
 
 
-def _parquet_start_move(starts: dict[PartitionKey, int]) -> Move:
+def _parquet_start_move(starts: dict[PartitionId, int]) -> Move:
     def move(draft: fmt.Checkpoint) -> bool:
         moved = False
         for part in draft.partitions:
-            start = starts.get((part.topic_id, part.partition), 0)
+            start = starts.get(PartitionId(part.topic_id, part.partition), 0)
             if start > part.log_start:
                 raise AssertionError(
                     f"{part.topic_id}/{part.partition}: Parquet would begin at {start}, the log at {part.log_start}"

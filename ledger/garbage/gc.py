@@ -23,6 +23,7 @@ from ledger import keys
 from ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.garbage.delete import close_finished_fences, finished_long_ago
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint
 from ledger.log.numbered import list_numbered
 from ledger.log.plan_chain import read_plan
@@ -161,10 +162,10 @@ async def _judge(store: ObjectStore, cluster: ClusterSettings, listed: _Listed) 
     live = {key for found in in_use for key in found.files}
     for found in in_use:
         garbage.records += _unused(found.checkpoint, found.pages, listed)
-    readable = {(part.topic_id, part.partition) for found in in_use for part in found.checkpoint.partitions}
+    readable = {PartitionId(part.topic_id, part.partition) for found in in_use for part in found.checkpoint.partitions}
     for key in listed.parquet:
         name = keys.parse_parquet(key)
-        if garbage.failures and name is not None and (name.topic_id, name.partition) not in readable:
+        if garbage.failures and name is not None and PartitionId(name.topic_id, name.partition) not in readable:
             continue  # perhaps live, of a bundle that cannot be read: to ask the footer of each of its files would take hours
         if key not in live:
             await _add(store, cluster, checkpoints, key, garbage)

@@ -21,7 +21,7 @@ from ledger.cluster import ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.garbage.delete import close_finished_fences, finished_long_ago
 from ledger.keyed.version import newest_version, read_version
-from ledger.keys import KeyedPlace
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import Move, newest_checkpoint, partition_of
 from ledger.log.ledger_ref import LedgerRef
 from ledger.log.numbered import list_numbered
@@ -41,7 +41,7 @@ async def tidy_partition(ledger: LedgerRef, topic: Topic, partition: int) -> lis
         return []
     deleted = await delete_replaced(ledger.store, ledger.cluster, topic, partition)
     if topic.settings.keyed:
-        deleted += await delete_cleaned_log(ledger, topic, KeyedPlace(topic.id, partition))
+        deleted += await delete_cleaned_log(ledger, topic, PartitionId(topic.id, partition))
     return deleted
 
 
@@ -50,13 +50,13 @@ async def delete_replaced(store: ObjectStore, cluster: ClusterSettings, topic: T
 
     The files are listed first: what is not there yet cannot be taken for garbage.
     """
-    place = KeyedPlace(topic.id, partition)
+    place = PartitionId(topic.id, partition)
     files = [
         (info.key, name.number)
-        async for info in store.list(place.files)
+        async for info in store.list(keys.keyed_files(place))
         if (name := keys.parse_keyed(info.key)) is not None
     ]
-    listed = [found async for found in list_numbered(store, place.versions)]
+    listed = [found async for found in list_numbered(store, keys.keyed_versions(place))]
     if not listed:
         return []
     limit_ms = await store.store_time_ms() - cluster.parquet_min_age_ms
@@ -67,7 +67,7 @@ async def delete_replaced(store: ObjectStore, cluster: ClusterSettings, topic: T
             live |= await _files_of(store, place, number)
     unused = [key for key, number in files if key not in live and number <= listed[-1][0]]
     deleted: list[str] = []
-    for group in [*([place.version(number)] for number in replaced), unused]:
+    for group in [*([keys.keyed_version(place, number)] for number in replaced), unused]:
         if group and not may_remove(await newest_checkpoint(store, topic.bundles[partition]), topic):
             break
         if group:
@@ -76,14 +76,14 @@ async def delete_replaced(store: ObjectStore, cluster: ClusterSettings, topic: T
     return deleted
 
 
-async def _files_of(store: ObjectStore, place: KeyedPlace, number: int) -> set[str]:
+async def _files_of(store: ObjectStore, place: PartitionId, number: int) -> set[str]:
     try:
         return {file.key for file in (await read_version(store, place, number)).files}
     except ObjectMissing:
         return set()  # another process has just deleted it, for it was replaced long ago
 
 
-async def delete_cleaned_log(ledger: LedgerRef, topic: Topic, place: KeyedPlace) -> list[str]:
+async def delete_cleaned_log(ledger: LedgerRef, topic: Topic, place: PartitionId) -> list[str]:
     """The log below what has been in a version for `parquet_min_age`, whole files."""
     store, bundle = ledger.store, ledger.bundle
     end = await _settled_end(store, ledger.cluster, place)
@@ -112,7 +112,7 @@ async def delete_cleaned_log(ledger: LedgerRef, topic: Topic, place: KeyedPlace)
     return await _delete_below(store, topic, place, after.parquet_start, old_enough)
 
 
-async def _delete_below(store: ObjectStore, topic: Topic, place: KeyedPlace, start: int, old_enough: int) -> list[str]:
+async def _delete_below(store: ObjectStore, topic: Topic, place: PartitionId, start: int, old_enough: int) -> list[str]:
     """Every file of the log that ends below `start`, in ascending order, each before the next, up
     to one that is too young.
     """
@@ -130,7 +130,7 @@ async def _delete_below(store: ObjectStore, topic: Topic, place: KeyedPlace, sta
     return deleted
 
 
-async def _settled_end(store: ObjectStore, cluster: ClusterSettings, place: KeyedPlace) -> int:
+async def _settled_end(store: ObjectStore, cluster: ClusterSettings, place: PartitionId) -> int:
     """The end of the newest version of which plain readers have had `parquet_min_age` to hear;
     never above the newest version's.
     """
@@ -156,7 +156,7 @@ def parquet_start_move(topic: Topic, partition: int, start: int) -> Move:
             if (part.topic_id, part.partition) == (topic.id, partition) and part.parquet_start < start:
                 if start > part.parquet_end:
                     raise AssertionError(
-                        f"{topic.name}-{partition}: the log would begin at {start}, Parquet ends at {part.parquet_end}"
+                        f"{topic.name}/{partition}: the log would begin at {start}, Parquet ends at {part.parquet_end}"
                     )
                 part.parquet_start = start
                 return True

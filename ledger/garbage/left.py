@@ -13,7 +13,7 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.garbage.delete import log_start_move
 from ledger.garbage.retention import has_retention, log_start_by_retention
 from ledger.keyed.version import Published, newest_version
-from ledger.keys import KeyedPlace
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint, partition_of
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectStore
@@ -38,7 +38,7 @@ async def left_partitions(compaction: Compaction, catalog: Catalog, bundle: int)
         for partition, its_bundle in enumerate(topic.bundles):
             if its_bundle != bundle or (topic, partition) in compaction.settled:
                 continue
-            if await _is_left(compaction.store, KeyedPlace(topic.id, partition)):
+            if await _is_left(compaction.store, PartitionId(topic.id, partition)):
                 found.append((topic, partition))
             elif (
                 compaction.sources.now_ms() - topic.altered_ms >= compaction.cluster.parquet_min_age_ms
@@ -47,10 +47,10 @@ async def left_partitions(compaction: Compaction, catalog: Catalog, bundle: int)
     return found
 
 
-async def _is_left(store: ObjectStore, place: KeyedPlace) -> bool:
+async def _is_left(store: ObjectStore, place: PartitionId) -> bool:
     """A file, or a second version. One LIST, however many there are."""
     versions = 0
-    async for info in store.list(place.folder):
+    async for info in store.list(keys.keyed_folder(place)):
         name = keys.parse_keyed(info.key)
         if name is None:
             continue
@@ -75,7 +75,7 @@ async def apply_retention_to_left(compaction: Compaction, catalog: Catalog, topi
     """
     if not has_retention(topic.settings) or topic.settings.delete_action == "archive":
         return
-    store, bundle, place = compaction.store, topic.bundles[partition], KeyedPlace(topic.id, partition)
+    store, bundle, place = compaction.store, topic.bundles[partition], PartitionId(topic.id, partition)
     checkpoint = await newest_checkpoint(store, bundle)
     part = partition_of(checkpoint, topic.id, partition)
     published = await newest_version(store, place)
@@ -92,7 +92,7 @@ async def apply_retention_to_left(compaction: Compaction, catalog: Catalog, topi
 
     start = await TwoClocks(store, compaction.sources).due(start_by)
     if start:
-        move = log_start_move({(topic.id, partition): start}, catalog)
+        move = log_start_move({PartitionId(topic.id, partition): start}, catalog)
         await advance_checkpoint(compaction.ledger(bundle), move)
 
 

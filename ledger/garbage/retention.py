@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.fold import PartitionKey
+from ledger.keys import PartitionId
 from ledger.object_store.contract import ObjectMissing
 from ledger.parquet.pages import PageReader
 from ledger.topics.catalog import Catalog
@@ -49,13 +49,13 @@ def log_start_by_retention(
 
 async def new_log_starts(
     pages: PageReader, checkpoint: fmt.Checkpoint, catalog: Catalog, now_ms: int
-) -> tuple[dict[PartitionKey, int], StoreError | ObjectMissing | None]:
+) -> tuple[dict[PartitionId, int], StoreError | ObjectMissing | None]:
     """Partitions whose log start should move; and the first error, where file lists cannot be read:
     the others go on.
 
     Topics without retention settings cost no request. Raises what else the store answers.
     """
-    starts: dict[PartitionKey, int] = {}
+    starts: dict[PartitionId, int] = {}
     failed = None
     for part in checkpoint.partitions:
         topic = catalog.topics_by_id.get(part.topic_id)
@@ -81,7 +81,7 @@ async def new_log_starts(
                 continue
             start = log_start_by_retention(files, topic.settings, now_ms, max(topic.created_ms, topic.altered_ms))
             if start > part.log_start:
-                starts[part.topic_id, part.partition] = start
+                starts[PartitionId(part.topic_id, part.partition)] = start
     return starts, failed
 
 

@@ -19,9 +19,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keyed.version import NUMBER_MAX, KeyedFile, KeyedVersion, Published, aged_end, earlier_of, nothing_yet
-from ledger.keys import KeyedPlace
+from ledger.keys import PartitionId
 from ledger.topics.deletion_times import last_time_ms
 from ledger.topics.settings import TopicSettings
 
@@ -70,7 +71,7 @@ class CleaningPlan:
 
 
 def make_cleaning_plan(
-    place: KeyedPlace,
+    place: PartitionId,
     topic: str,
     cluster: str,
     published: Published | None,
@@ -95,7 +96,9 @@ def make_cleaning_plan(
     start = max(base.end, counters.parquet_start)
     kept = [file for file in log if file.last_offset >= counters.log_start]
     if kept and kept[0].first_offset > max(start, counters.log_start):
-        raise AssertionError(f"{place.folder}: the log begins at {kept[0].first_offset}, it is needed from {start}")
+        raise AssertionError(
+            f"{keys.keyed_folder(place)}: the log begins at {kept[0].first_offset}, it is needed from {start}"
+        )
     judged_ms = _judged_ms(settings, now_ms, altered_ms)
     ripe = list(_ripe(kept, now_ms - settings.min_compaction_lag_ms, judged_ms if settings.delete_when else NUMBER_MAX))
     earlier = earlier_of(published, max(settings.delete_retention_ms, min_age_ms), now_ms)

@@ -18,9 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
+from ledger import keys
 from ledger.blocking import RunBlocking
 from ledger.keyed.version import KeyedFile, KeyedVersion, newest_version
-from ledger.keys import KeyedPlace
+from ledger.keys import PartitionId
 from ledger.log.stored_batch import StoredBatch
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.columns import SCHEMA as PARQUET_SCHEMA
@@ -63,7 +64,7 @@ class KeyedReader:
     def __init__(self, store: ObjectStore, run_blocking: RunBlocking = asyncio.to_thread) -> None:
         self._store = store
         self._run_blocking = run_blocking
-        self._versions: OrderedDict[KeyedPlace, KeyedVersion] = OrderedDict()
+        self._versions: OrderedDict[PartitionId, KeyedVersion] = OrderedDict()
         self._footers: OrderedDict[str, pq.FileMetaData] = OrderedDict()
         self._groups: OrderedDict[tuple[str, int], KeyedRows] = OrderedDict()
         self._room = asyncio.Semaphore(1)
@@ -72,7 +73,7 @@ class KeyedReader:
         """
 
     async def read(
-        self, place: KeyedPlace, offset: int, border: int, bytes_max: int, compression: Compression = "none"
+        self, place: PartitionId, offset: int, border: int, bytes_max: int, compression: Compression = "none"
     ) -> list[StoredBatch]:
         """The next batches at or above `offset` and below `border`, where the log begins; none:
         nothing is left there.
@@ -84,7 +85,7 @@ class KeyedReader:
             return []
         return list(await self._run_blocking(partial(_encode, found, bytes_max, compression)))
 
-    async def rows(self, place: KeyedPlace, offset: int, border: int) -> KeyedRows | None:
+    async def rows(self, place: PartitionId, offset: int, border: int) -> KeyedRows | None:
         """The next rows, at most to the end of their row group; None: nothing is left below
         `border`. Raises as `read` does.
         """
@@ -94,17 +95,19 @@ class KeyedReader:
                 return await self._rows(version, offset, border)
             except ObjectMissing as missing:
                 await self._look_again(version, missing)
-        raise Unavailable(f"{place.folder}: its versions change faster than they can be read", retry_after_ms=100)
+        raise Unavailable(
+            f"{keys.keyed_folder(place)}: its versions change faster than they can be read", retry_after_ms=100
+        )
 
-    async def version(self, place: KeyedPlace, border: int) -> KeyedVersion:
+    async def version(self, place: PartitionId, border: int) -> KeyedVersion:
         """One that holds everything below `border`. Raises DataDamaged where there is none."""
         known = self._versions.get(place)
         if known is None or known.end < border:
             newest = await newest_version(self._store, place)
             if newest is None or newest.version.end < border:
                 raise DataDamaged(
-                    f"{place.folder}: the log begins at {border}, no version holds what was before",
-                    object_key=place.folder,
+                    f"{keys.keyed_folder(place)}: the log begins at {border}, no version holds what was before",
+                    object_key=keys.keyed_folder(place),
                 )
             known = self._keep(newest.version)
         self._versions.move_to_end(place)
@@ -124,7 +127,9 @@ class KeyedReader:
             ) from missing
         self._keep(newest.version)
 
-    async def candidate(self, place: KeyedPlace, offset: int, border: int, timestamp_us: int) -> tuple[int, int] | None:
+    async def candidate(
+        self, place: PartitionId, offset: int, border: int, timestamp_us: int
+    ) -> tuple[int, int] | None:
         """The next range of offsets that may hold a record of this time or a later one: first and
         end. As the search by time in `ledger.view.reader` asks.
         """

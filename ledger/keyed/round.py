@@ -20,7 +20,7 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keyed.plan import CleaningPlan, make_cleaning_plan
 from ledger.keyed.task import CleaningOutcome, CleaningTask
 from ledger.keyed.version import KeyedVersion, Published, encode_version, newest_version
-from ledger.keys import KeyedPlace
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint, partition_of
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.object_store.settle import PutOutcome, settle_put
@@ -38,8 +38,8 @@ ATTEMPTS_MAX = 10
 OnCleaned = Callable[[CleaningTask, CleaningOutcome], None]
 
 
-def place_of(topic: Topic, partition: int) -> KeyedPlace:
-    return KeyedPlace(topic.id, partition)
+def place_of(topic: Topic, partition: int) -> PartitionId:
+    return PartitionId(topic.id, partition)
 
 
 async def clean_partition(
@@ -85,17 +85,19 @@ async def clean_partition(
             return await _run(compaction, bundle, plan, topic, on_done)
         except ObjectMissing as error:
             await _explain(store, place, bundle, plan, error)
-    raise Unavailable(f"{place.folder}: others clean it faster than it can be read")
+    raise Unavailable(f"{keys.keyed_folder(place)}: others clean it faster than it can be read")
 
 
-async def _abandoned(compaction: Compaction, place: KeyedPlace) -> frozenset[int]:
+async def _abandoned(compaction: Compaction, place: PartitionId) -> frozenset[int]:
     """Numbers for which files were put `parquet_min_age` ago.
 
     Looked at before the newest version: files that it names are not above it.
     """
     limit_ms = await compaction.store.store_time_ms() - compaction.cluster.parquet_min_age_ms
     old = [
-        keys.parse_keyed(info.key) async for info in compaction.store.list(place.files) if info.modified_ms <= limit_ms
+        keys.parse_keyed(info.key)
+        async for info in compaction.store.list(keys.keyed_files(place))
+        if info.modified_ms <= limit_ms
     ]
     return frozenset(name.number for name in old if name is not None)
 
@@ -120,7 +122,7 @@ async def _look(
             continue  # a page was replaced: a newer checkpoint says so
         if published is None or start == published.version.end or start <= counters.log_start:
             return published, checkpoint, log
-    raise Unavailable(f"{place.folder}: others clean it faster than it can be read")
+    raise Unavailable(f"{keys.keyed_folder(place)}: others clean it faster than it can be read")
 
 
 def _bytes_of(plan: CleaningPlan) -> int:
@@ -206,7 +208,7 @@ async def _publish(store: ObjectStore, version: KeyedVersion, sources: Sources) 
 
 
 async def _explain(
-    store: ObjectStore, place: KeyedPlace, bundle: int, plan: CleaningPlan, missing: ObjectMissing
+    store: ObjectStore, place: PartitionId, bundle: int, plan: CleaningPlan, missing: ObjectMissing
 ) -> None:
     """A file was gone that version n, or the log above it, must have.
 

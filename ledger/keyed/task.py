@@ -20,12 +20,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ledger import keys
 from ledger.blocking import RunBlocking
 from ledger.keyed.latest import LatestOffsets, latest_of
 from ledger.keyed.note import KeyedNote
 from ledger.keyed.plan import CleaningInput
 from ledger.keyed.version import KeyedFile
-from ledger.keys import KeyedPlace
+from ledger.keys import PartitionId
 from ledger.object_store.contract import AlreadyExists, ObjectMissing, ObjectStore, StoreUncertain
 from ledger.object_store.settle import pause_before_retry
 from ledger.parquet.columns import ROW_GROUP_BYTES, ROW_GROUP_ROWS_MAX, SCHEMA, close_writer, open_writer
@@ -46,7 +47,7 @@ class CleaningTask:
 
     store_url: str
     cluster_id: str
-    place: KeyedPlace
+    place: PartitionId
     topic: str
     number: int
     attempt: bytes
@@ -65,7 +66,7 @@ class CleaningTask:
     @property
     def work(self) -> str:
         """For people."""
-        return f"clean {self.topic}-{self.place.partition}"
+        return f"clean {self.topic}/{self.place.partition}"
 
     async def run(self, store: ObjectStore, sources: Sources, run_blocking: RunBlocking) -> CleaningOutcome:
         """Raises ObjectMissing, DataDamaged (naming the object), Unavailable, the store's errors."""
@@ -116,7 +117,7 @@ class _Run:
     async def _file_of(self, looked: Sequence[_Looked], read: int, stays: int) -> KeyedFile | None:
         """With the records that stay; None where none does."""
         first, last = max(self.task.inputs[0].first, self.task.floor), self.task.inputs[-1].last
-        key = self.task.place.file(first, last, self.task.number, self.task.attempt)
+        key = keys.keyed_file(self.task.place, first, last, self.task.number, self.task.attempt)
         only = self.task.inputs[0].clean
         if only is not None and len(self.task.inputs) == 1 and stays == read and only.first >= self.task.floor:
             return only

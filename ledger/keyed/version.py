@@ -20,7 +20,8 @@ from typing import Any
 
 from crc32c import crc32c
 
-from ledger.keys import KeyedPlace
+from ledger import keys
+from ledger.keys import PartitionId
 from ledger.log.numbered import list_numbered
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq.errors import DataDamaged, FormatNotSupported, Unavailable
@@ -61,7 +62,7 @@ class KeyedVersion:
     `retention.ms` has gone; 0: never yet.
     """
 
-    place: KeyedPlace
+    place: PartitionId
     topic: str
     cluster: str
     number: int
@@ -74,7 +75,7 @@ class KeyedVersion:
 
     @property
     def key(self) -> str:
-        return self.place.version(self.number)
+        return keys.keyed_version(self.place, self.number)
 
     @property
     def size(self) -> int:
@@ -97,7 +98,7 @@ class KeyedVersion:
             raise ValueError("its files do not fit its end")
 
 
-def nothing_yet(place: KeyedPlace, topic: str, cluster: str, end: int) -> KeyedVersion:
+def nothing_yet(place: PartitionId, topic: str, cluster: str, end: int) -> KeyedVersion:
     """What stands for number 0, which no object holds."""
     return KeyedVersion(place, topic, cluster, 0, bytes(16), end)
 
@@ -123,7 +124,7 @@ def encode_version(version: KeyedVersion) -> bytes:
     return _filled(data, f"{crc32c(data):08x}")
 
 
-def decode_version(data: bytes, key: str, place: KeyedPlace) -> KeyedVersion:
+def decode_version(data: bytes, key: str, place: PartitionId) -> KeyedVersion:
     """Raises DataDamaged, FormatNotSupported, naming `key`."""
     try:
         found: Any = json.loads(data)
@@ -132,7 +133,7 @@ def decode_version(data: bytes, key: str, place: KeyedPlace) -> KeyedVersion:
         if f"{crc32c(_filled(data, _BLANK)):08x}" != found["checksum"]:
             raise ValueError("its checksum does not fit")
         version = KeyedVersion(
-            place=KeyedPlace(found["topic_id"], found["partition"]),
+            place=PartitionId(found["topic_id"], found["partition"]),
             topic=found["topic"],
             cluster=found["cluster"],
             number=found["number"],
@@ -165,16 +166,16 @@ class Published:
     published_ms: int
 
 
-async def read_version(store: ObjectStore, place: KeyedPlace, number: int) -> KeyedVersion:
+async def read_version(store: ObjectStore, place: PartitionId, number: int) -> KeyedVersion:
     """Raises ObjectMissing, DataDamaged, FormatNotSupported."""
-    key = place.version(number)
+    key = keys.keyed_version(place, number)
     return decode_version(await store.get(key), key, place)
 
 
-async def newest_version(store: ObjectStore, place: KeyedPlace) -> Published | None:
+async def newest_version(store: ObjectStore, place: PartitionId) -> Published | None:
     """Looks now; None: there is none yet. A damaged newest version is an error that names it."""
     for _ in range(LOOKS_MAX):
-        newest = [found async for found in list_numbered(store, place.versions)][-1:]
+        newest = [found async for found in list_numbered(store, keys.keyed_versions(place))][-1:]
         if not newest:
             return None
         number, info = newest[0]
@@ -182,7 +183,7 @@ async def newest_version(store: ObjectStore, place: KeyedPlace) -> Published | N
             return Published(await read_version(store, place, number), info.modified_ms)
         except ObjectMissing:
             continue  # a higher one exists
-    raise Unavailable(f"{place.folder}: its versions vanish faster than they can be read")
+    raise Unavailable(f"{keys.keyed_folder(place)}: its versions vanish faster than they can be read")
 
 
 def earlier_of(base: Published | None, keep_ms: int, now_ms: int) -> tuple[tuple[int, int], ...]:

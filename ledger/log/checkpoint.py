@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keys import PartitionId
 from ledger.log.envelope import ObjectKind, seal, unseal
-from ledger.log.fold import LedgerState, PartitionKey
+from ledger.log.fold import LedgerState
 from ledger.log.numbered import list_numbered
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq.errors import DataDamaged, Unavailable
@@ -95,13 +96,13 @@ def partition_of(checkpoint: fmt.Checkpoint, topic_id: int, partition: int) -> f
     return fmt.PartitionCheckpoint(topic_id=topic_id, partition=partition)
 
 
-def partitions_by_key(checkpoint: fmt.Checkpoint) -> dict[PartitionKey, fmt.PartitionCheckpoint]:
-    return {(p.topic_id, p.partition): p for p in checkpoint.partitions}
+def partitions_by_key(checkpoint: fmt.Checkpoint) -> dict[PartitionId, fmt.PartitionCheckpoint]:
+    return {PartitionId(p.topic_id, p.partition): p for p in checkpoint.partitions}
 
 
 def replace_partitions(draft: fmt.Checkpoint, parts: Iterable[fmt.PartitionCheckpoint]) -> None:
     """Let `parts`, which may be some of the draft's own, be all of its partitions, in their order."""
-    ordered = sorted(parts, key=lambda part: (part.topic_id, part.partition))
+    ordered = sorted(parts, key=lambda part: PartitionId(part.topic_id, part.partition))
     copies = fmt.Checkpoint(partitions=ordered)
     del draft.partitions[:]
     draft.partitions.MergeFrom(copies.partitions)
@@ -139,7 +140,7 @@ def check_successor(base: fmt.Checkpoint, new: fmt.Checkpoint) -> None:
     for key, before in partitions_by_key(base).items():
         after = later.get(key)
         if after is None:
-            if key[0] not in removed:
+            if key.topic_id not in removed:
                 raise AssertionError(
                     f"bundle {base.bundle} checkpoint {new.number}: living partition {key} would be forgotten"
                 )

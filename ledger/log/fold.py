@@ -10,13 +10,11 @@ No I/O here, and no clock. Safety invariants 2, 3 and 4 are asserted where the o
 from __future__ import annotations
 
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keys import PartitionId
 from ledger.log.producers import Producers
 from ledgermq.errors import DataDamaged
 
 CLAIMS_REMEMBERED = 16
-
-PartitionKey = tuple[int, int]
-"""(topic id, partition)"""
 
 
 class LedgerState:
@@ -28,7 +26,7 @@ class LedgerState:
         self.writer = b""
         self.last_put_id = b""
         self.released = False
-        self.ends: dict[PartitionKey, int] = {}
+        self.ends: dict[PartitionId, int] = {}
         self.producers = Producers(producer_states_max)
         self.claims: list[fmt.ClaimNote] = []
 
@@ -73,7 +71,7 @@ class LedgerState:
             self.claims = [*self.claims, note][-CLAIMS_REMEMBERED:]
 
     def append(self, entry: fmt.BatchEntry) -> None:
-        key = (entry.topic_id, entry.partition)
+        key = PartitionId(entry.topic_id, entry.partition)
         end = self.ends.get(key, 0)
         if entry.base_offset != end or entry.record_count == 0:
             raise DataDamaged(
@@ -85,11 +83,11 @@ class LedgerState:
 
     def end(self, topic_id: int, partition: int) -> int:
         """The next offset of a partition."""
-        return self.ends.get((topic_id, partition), 0)
+        return self.ends.get(PartitionId(topic_id, partition), 0)
 
     def drop_topic(self, topic_id: int) -> None:
         """Forget a topic that was removed, once nothing of it is left."""
-        for key in [key for key in self.ends if key[0] == topic_id]:
+        for key in [key for key in self.ends if key.topic_id == topic_id]:
             del self.ends[key]
         self.producers.drop_topic(topic_id)
 
@@ -112,7 +110,7 @@ class LedgerState:
         state = cls(producer_states_max)
         state.slot, state.epoch, state.writer = proto.slot, proto.epoch, proto.writer
         state.last_put_id, state.released = proto.last_put_id, proto.released
-        state.ends = {(e.topic_id, e.partition): e.end for e in proto.ends}
+        state.ends = {PartitionId(e.topic_id, e.partition): e.end for e in proto.ends}
         state.producers.load(proto.producers, proto.forgotten_to)
         state.claims = list(proto.claims)
         return state

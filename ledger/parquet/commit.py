@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import Move, partitions_by_key, replace_partitions
-from ledger.log.fold import PartitionKey
 from ledger.parquet.stored_file import StoredFile
 
 
@@ -64,14 +64,14 @@ def commit_move(
 
 
 def _counters(
-    parts: dict[PartitionKey, fmt.PartitionCheckpoint], topic_id: int, partition: int
+    parts: dict[PartitionId, fmt.PartitionCheckpoint], topic_id: int, partition: int
 ) -> fmt.PartitionCheckpoint:
     """A copy, kept in `parts`."""
-    known = parts.get((topic_id, partition))
+    known = parts.get(PartitionId(topic_id, partition))
     counters = fmt.PartitionCheckpoint(topic_id=topic_id, partition=partition)
     if known is not None:
         counters.CopyFrom(known)
-    parts[topic_id, partition] = counters
+    parts[PartitionId(topic_id, partition)] = counters
     return counters
 
 

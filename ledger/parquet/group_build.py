@@ -22,7 +22,7 @@ from crc32c import crc32c
 from ledger import keys
 from ledger.blocking import RunBlocking
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.fold import PartitionKey
+from ledger.keys import PartitionId
 from ledger.log.plan_chain import refuse, require_open
 from ledger.log.segment import decode_tail
 from ledger.object_store.contract import ObjectMissing, ObjectStore
@@ -68,17 +68,17 @@ class _Group:
     def __init__(self, files: list[fmt.PlannedFile], indexes: Iterable[bytes], pending_bytes_max: int) -> None:
         self.pending_bytes_max = pending_bytes_max
         self.known = {index.slot: index for index in map(fmt.SegmentIndex.FromString, indexes)}
-        self.files = {(file.topic_id, file.partition): file for file in files}
-        self.slots: dict[int, dict[PartitionKey, fmt.PlannedFile]] = {}
+        self.files = {PartitionId(file.topic_id, file.partition): file for file in files}
+        self.slots: dict[int, dict[PartitionId, fmt.PlannedFile]] = {}
         for key, file in self.files.items():
             for slot in file.slots:
                 self.slots.setdefault(slot, {})[key] = file
-        self.builders: dict[PartitionKey, ParquetBuilder] = {}
-        self.failures: dict[PartitionKey, Built] = {}
+        self.builders: dict[PartitionId, ParquetBuilder] = {}
+        self.failures: dict[PartitionId, Built] = {}
 
     def wanted(self, index: fmt.SegmentIndex) -> list[tuple[fmt.PlannedFile, fmt.BatchEntry]]:
         files = self.slots[index.slot]
-        found = [(files.get((entry.topic_id, entry.partition)), entry) for entry in index.batches]
+        found = [(files.get(PartitionId(entry.topic_id, entry.partition)), entry) for entry in index.batches]
         return [
             (f, e) for f, e in found if f is not None and end_of(e) > f.first_offset and e.base_offset <= f.last_offset
         ]
@@ -89,7 +89,7 @@ class _Group:
         A file with a batch that cannot be read fails, the others go on.
         """
         for piece in pieces:
-            key = (piece.entry.topic_id, piece.entry.partition)
+            key = PartitionId(piece.entry.topic_id, piece.entry.partition)
             if key in self.failures:
                 continue
             try:
@@ -108,7 +108,7 @@ class _Group:
             max(self.builders.values(), key=lambda builder: builder.pending_bytes).flush()
 
     def _add(self, piece: _Piece, batch: pa.RecordBatch) -> None:
-        key = (piece.entry.topic_id, piece.entry.partition)
+        key = PartitionId(piece.entry.topic_id, piece.entry.partition)
         if key not in self.builders:
             self.builders[key] = ParquetBuilder(piece.file)
         self.builders[key].add(batch, piece.entry.base_offset)

@@ -16,9 +16,9 @@ from itertools import pairwise
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import partitions_by_key
 from ledger.log.envelope import ObjectKind, seal, unseal
-from ledger.log.fold import PartitionKey
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.settle import PutOutcome, settle_put
 from ledger.parquet.stored_file import StoredFile
@@ -48,9 +48,9 @@ class PageReader:
         self._store = store
         self._bundle = bundle
         self._pages_max = pages_max
-        self._pages: dict[int, dict[PartitionKey, fmt.PartitionFiles]] = {}
+        self._pages: dict[int, dict[PartitionId, fmt.PartitionFiles]] = {}
 
-    async def part(self, plan: int, key: PartitionKey) -> fmt.PartitionFiles:
+    async def part(self, plan: int, key: PartitionId) -> fmt.PartitionFiles:
         """What page `plan` says of a partition.
 
         Raises ObjectMissing (look at the newest checkpoint again), DataDamaged.
@@ -60,7 +60,7 @@ class PageReader:
             page = decode_page(await self._store.get(object_key), object_key)
             while len(self._pages) >= self._pages_max:
                 del self._pages[next(iter(self._pages))]
-            self._pages[plan] = {(part.topic_id, part.partition): part for part in page.partitions}
+            self._pages[plan] = {PartitionId(part.topic_id, part.partition): part for part in page.partitions}
         part = self._pages[plan].get(key)
         if part is None:
             object_key = keys.file_page(self._bundle, plan)
@@ -73,7 +73,7 @@ class PageReader:
         page = counters.newest_page if counters.parquet_start < counters.parquet_end else 0
         least = max(offset, counters.parquet_start)
         while page:
-            part = await self.part(page, (counters.topic_id, counters.partition))
+            part = await self.part(page, PartitionId(counters.topic_id, counters.partition))
             found[:0] = [file for file in part.files if file.last_offset >= least]
             if part.files and part.files[0].first_offset <= least:
                 break
@@ -89,7 +89,7 @@ class PageReader:
         page = counters.newest_page
         while page and counters.parquet_start < counters.parquet_end:
             found.append(page)
-            part = await self.part(page, (counters.topic_id, counters.partition))
+            part = await self.part(page, PartitionId(counters.topic_id, counters.partition))
             if part.files and part.files[0].first_offset <= counters.parquet_start:
                 break
             page = part.previous_page
@@ -118,9 +118,9 @@ async def build_page(
     """
     page = fmt.FilePage(bundle=plan.bundle, plan=plan.number, put_id=plan.put_id)
     counters = partitions_by_key(base)
-    for file in sorted(stored, key=lambda file: (file.note.topic_id, file.note.partition)):
+    for file in sorted(stored, key=lambda file: PartitionId(file.note.topic_id, file.note.partition)):
         if not file.note.failed:
-            key = (file.note.topic_id, file.note.partition)
+            key = PartitionId(file.note.topic_id, file.note.partition)
             page.partitions.append(await _merged(pages, counters.get(key), _listed(file, plan)))
     return page
 
@@ -143,7 +143,7 @@ async def _merged(
 ) -> fmt.PartitionFiles:
     parsed = keys.parse_parquet(new.key)
     assert parsed is not None
-    key = (parsed.topic_id, parsed.partition)
+    key = PartitionId(parsed.topic_id, parsed.partition)
     files = [new]
     previous = counters.newest_page if counters is not None and counters.parquet_start < counters.parquet_end else 0
     previous_count = 0
@@ -157,7 +157,11 @@ async def _merged(
         files[:0] = live
         previous = part.previous_page if live and live[0].first_offset > counters.parquet_start else 0
     return fmt.PartitionFiles(
-        topic_id=key[0], partition=key[1], files=files, previous_page=previous, previous_count=previous_count
+        topic_id=key.topic_id,
+        partition=key.partition,
+        files=files,
+        previous_page=previous,
+        previous_count=previous_count,
     )
 
 

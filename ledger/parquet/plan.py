@@ -23,8 +23,8 @@ from enum import Enum
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import partitions_by_key
-from ledger.log.fold import PartitionKey
 from ledger.log.history import History
 from ledger.topics.catalog import Catalog, Topic
 from ledger.topics.removal import note_of
@@ -97,7 +97,7 @@ def fate_of(topic_id: int, checkpoint: fmt.Checkpoint, catalog: Catalog) -> Fate
     return Fate.INTERNAL if topic.internal else Fate.WRITE
 
 
-def backlogs_of(history: History, catalog: Catalog) -> dict[PartitionKey, Backlog]:
+def backlogs_of(history: History, catalog: Catalog) -> dict[PartitionId, Backlog]:
     """Sorted by topic id and partition.
 
     Raises Unavailable when the catalog is older than the checkpoint's view of it.
@@ -105,14 +105,16 @@ def backlogs_of(history: History, catalog: Catalog) -> dict[PartitionKey, Backlo
     if catalog.offset < history.checkpoint.metadata_offset:
         raise Unavailable(f"bundle {history.bundle}: the catalog is older than its newest checkpoint")
     counters = partitions_by_key(history.checkpoint)
-    found: dict[PartitionKey, Backlog] = {}
+    found: dict[PartitionId, Backlog] = {}
     for slot, written_ms, entry in _batches(history):
-        key = (entry.topic_id, entry.partition)
+        key = PartitionId(entry.topic_id, entry.partition)
         backlog = found.get(key)
         if backlog is None:
-            known = counters.get(key) or fmt.PartitionCheckpoint(topic_id=key[0], partition=key[1])
-            topic = catalog.topics_by_id.get(key[0])
-            backlog = found[key] = Backlog(topic, key[1], fate_of(key[0], history.checkpoint, catalog), known)
+            known = counters.get(key) or fmt.PartitionCheckpoint(topic_id=key.topic_id, partition=key.partition)
+            topic = catalog.topics_by_id.get(key.topic_id)
+            backlog = found[key] = Backlog(
+                topic, key.partition, fate_of(key.topic_id, history.checkpoint, catalog), known
+            )
         if end_of(entry) > backlog.counters.parquet_end:
             backlog.batches.append((slot, written_ms, entry))
     return {key: found[key] for key in sorted(found) if found[key].batches}
@@ -185,7 +187,7 @@ def _joins(backlog: Backlog, everything: bool, now_ms: int) -> bool:
     )
 
 
-def _worth_emptying(history: History, backlogs: dict[PartitionKey, Backlog]) -> int:
+def _worth_emptying(history: History, backlogs: dict[PartitionId, Backlog]) -> int:
     """The last slot up to which segments hold more of removed topics than would have to be written
     for them to go; 0: none.
     """
@@ -246,10 +248,10 @@ def _internal(backlog: Backlog) -> fmt.PlannedInternal:
     )
 
 
-def _trim_slot(history: History, plan: fmt.CompactionPlan, backlogs: dict[PartitionKey, Backlog]) -> int:
+def _trim_slot(history: History, plan: fmt.CompactionPlan, backlogs: dict[PartitionId, Backlog]) -> int:
     """The lowest slot that is still needed once the plan is finished without a failure."""
     needed = [part.parked.first_slot for part in history.checkpoint.partitions if part.HasField("parked")]
-    planned = {(file.topic_id, file.partition): file for file in plan.files}
+    planned = {PartitionId(file.topic_id, file.partition): file for file in plan.files}
     for key, backlog in backlogs.items():
         if backlog.fate is Fate.WAIT or (backlog.fate is Fate.WRITE and key not in planned):
             needed.append(backlog.batches[0][0])
@@ -259,7 +261,7 @@ def _trim_slot(history: History, plan: fmt.CompactionPlan, backlogs: dict[Partit
 
 
 def _is_due(
-    history: History, plan: fmt.CompactionPlan, backlogs: dict[PartitionKey, Backlog], everything: bool, now_ms: int
+    history: History, plan: fmt.CompactionPlan, backlogs: dict[PartitionId, Backlog], everything: bool, now_ms: int
 ) -> bool:
     internal = [backlog for backlog in backlogs.values() if backlog.fate is Fate.INTERNAL]
     if plan.files or (everything and internal):
@@ -291,7 +293,7 @@ def slots_read(plan: fmt.CompactionPlan) -> set[int]:
     return {slot for slots in parts for slot in slots}
 
 
-def check_plan(history: History, plan: fmt.CompactionPlan, backlogs: dict[PartitionKey, Backlog]) -> None:
+def check_plan(history: History, plan: fmt.CompactionPlan, backlogs: dict[PartitionId, Backlog]) -> None:
     """Safety invariants 1, 8 and 9 of the round that this plan leads to.
 
     A violation is a bug of ours, so it stops the caller.
@@ -299,16 +301,16 @@ def check_plan(history: History, plan: fmt.CompactionPlan, backlogs: dict[Partit
     named = {slot.slot for slot in (*plan.slots, *plan.lagging)}
     if not slots_read(plan) <= named:
         raise AssertionError(f"bundle {plan.bundle} plan {plan.number} reads slots that it does not name")
-    covered = {(file.topic_id, file.partition): file.last_offset + 1 for file in plan.files}
-    covered |= {(part.topic_id, part.partition): part.end for part in plan.internal}
+    covered = {PartitionId(file.topic_id, file.partition): file.last_offset + 1 for file in plan.files}
+    covered |= {PartitionId(part.topic_id, part.partition): part.end for part in plan.internal}
     for part in plan.internal:
-        backlog = backlogs[part.topic_id, part.partition]
+        backlog = backlogs[PartitionId(part.topic_id, part.partition)]
         if backlog.batches[0][2].base_offset > backlog.counters.parquet_end:
             raise AssertionError(
-                f"bundle {plan.bundle} plan {plan.number}: {part.topic}-{part.partition} would lose records"
+                f"bundle {plan.bundle} plan {plan.number}: {part.topic}/{part.partition} would lose records"
             )
     for file in plan.files:
-        counters = backlogs[file.topic_id, file.partition].counters
+        counters = backlogs[PartitionId(file.topic_id, file.partition)].counters
         drops = file.first_offset != counters.parquet_end
         if drops and (counters.parquet_start < counters.parquet_end or file.first_offset > counters.log_start):
             raise AssertionError(

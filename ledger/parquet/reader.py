@@ -23,8 +23,8 @@ from crc32c import crc32c
 from ledger import keys
 from ledger.blocking import RunBlocking
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import partition_of
-from ledger.log.fold import PartitionKey
 from ledger.log.stored_batch import StoredBatch
 from ledger.log.time_search import first_time_at
 from ledger.object_store.contract import ObjectStore
@@ -182,13 +182,13 @@ async def read_parquet(
     """
     if cache is None:
         cache = _caches.get(store) or _caches.setdefault(store, ParquetCache(proxy(store)))
-    file = await _file_at(cache, bundle, checkpoint, (topic_id, partition), offset)
+    file = await _file_at(cache, bundle, checkpoint, PartitionId(topic_id, partition), offset)
     group = await cache.row_group(file.key, file.first_offset, offset)
     return await cache.encode(group, offset, bytes_max, file.last_offset + 1, compression)
 
 
 async def read_parquet_rows(
-    cache: ParquetCache, bundle: int, checkpoint: fmt.Checkpoint, key: PartitionKey, offset: int, columns: Sequence[str]
+    cache: ParquetCache, bundle: int, checkpoint: fmt.Checkpoint, key: PartitionId, offset: int, columns: Sequence[str]
 ) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
     """The rows from exactly `offset` on to the end of their row group, `columns` of the record
     schema, each time with the first offset.
@@ -199,7 +199,7 @@ async def read_parquet_rows(
 
 
 async def _file_at(
-    cache: ParquetCache, bundle: int, checkpoint: fmt.Checkpoint, key: PartitionKey, offset: int
+    cache: ParquetCache, bundle: int, checkpoint: fmt.Checkpoint, key: PartitionId, offset: int
 ) -> fmt.ParquetFile:
     """The file that holds an offset."""
     counters = partition_of(checkpoint, *key)
@@ -210,13 +210,14 @@ async def _file_at(
     files = await cache.pages(bundle).files_from(counters, offset)
     if not files:  # as of an internal topic, which has a snapshot instead
         raise DataDamaged(
-            f"bundle {bundle}: no Parquet file is listed for topic id {key[0]} partition {key[1]}, offset {offset}"
+            f"bundle {bundle}: no Parquet file is listed for topic id {key.topic_id} partition {key.partition}, offset {offset}"
         )
     file = files[0]
     parsed = keys.parse_parquet(file.key)
     if parsed is None or (parsed.topic_id, parsed.partition) != key or file.first_offset > offset:
         raise DataDamaged(
-            f"{file.key} is listed for topic id {key[0]} partition {key[1]}, offset {offset}", object_key=file.key
+            f"{file.key} is listed for topic id {key.topic_id} partition {key.partition}, offset {offset}",
+            object_key=file.key,
         )
     return file
 

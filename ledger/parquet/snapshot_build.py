@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.fold import PartitionKey
+from ledger.keys import PartitionId
 from ledger.log.internal_topic import decode_internal
 from ledger.log.plan_chain import refuse
 from ledger.log.snapshot import InternalRecord, clean, decode_snapshot, encode_snapshot, records_of
@@ -27,12 +27,12 @@ PARALLEL_READS = 16
 async def build_snapshot(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Snapshot:
     """Raises PlanOvertaken, DataDamaged, the store's errors."""
     before = await _previous(store, plan)
-    records: dict[PartitionKey, list[InternalRecord]] = {}
-    ends: dict[PartitionKey, int] = {}
+    records: dict[PartitionId, list[InternalRecord]] = {}
+    ends: dict[PartitionId, int] = {}
     for part in before.partitions:
-        key = (part.topic_id, part.partition)
+        key = PartitionId(part.topic_id, part.partition)
         ends[key], records[key] = records_of(before, *key)
-    wanted = {(part.topic_id, part.partition): part for part in plan.internal}
+    wanted = {PartitionId(part.topic_id, part.partition): part for part in plan.internal}
     starts = {key: ends.get(key, 0) for key in wanted}
     needed = {slot for part in plan.internal for slot in part.slots}
     slots = [slot for slot in (*plan.lagging, *plan.slots) if slot.slot in needed]
@@ -64,13 +64,13 @@ async def _previous(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Snapsho
 
 
 async def _read_slot(
-    store: ObjectStore, plan: fmt.CompactionPlan, slot: fmt.PlannedSlot, wanted: Collection[PartitionKey]
-) -> list[tuple[PartitionKey, InternalRecord]]:
+    store: ObjectStore, plan: fmt.CompactionPlan, slot: fmt.PlannedSlot, wanted: Collection[PartitionId]
+) -> list[tuple[PartitionId, InternalRecord]]:
     """What a segment holds of these partitions, which lie side by side in it: one range read."""
     key = keys.segment(plan.bundle, slot.slot)
     try:
         index = await read_planned_index(store, plan, slot)
-        entries = [entry for entry in index.batches if (entry.topic_id, entry.partition) in wanted]
+        entries = [entry for entry in index.batches if PartitionId(entry.topic_id, entry.partition) in wanted]
         if not entries:
             return []
         begin, end = entries[0].position, entries[-1].position + entries[-1].length
@@ -80,11 +80,13 @@ async def _read_slot(
     found = []
     for entry in entries:
         batch = data[entry.position - begin :][: entry.length]
-        found += [((entry.topic_id, entry.partition), record) for record in decode_internal(batch, entry, key)]
+        found += [
+            (PartitionId(entry.topic_id, entry.partition), record) for record in decode_internal(batch, entry, key)
+        ]
     return found
 
 
-def _part(key: PartitionKey, end: int, records: list[InternalRecord]) -> fmt.SnapshotPartition:
+def _part(key: PartitionId, end: int, records: list[InternalRecord]) -> fmt.SnapshotPartition:
     for before, after in pairwise(records):
         if after.offset <= before.offset:
             raise AssertionError(f"internal partition {key}: offset {after.offset} comes after {before.offset}")
@@ -94,7 +96,7 @@ def _part(key: PartitionKey, end: int, records: list[InternalRecord]) -> fmt.Sna
         fmt.SnapshotRecord(offset=r.offset, key=r.key, value=r.value, timestamp_us=r.timestamp_us)
         for r in clean(records)
     ]
-    return fmt.SnapshotPartition(topic_id=key[0], partition=key[1], end=end, records=kept)
+    return fmt.SnapshotPartition(topic_id=key.topic_id, partition=key.partition, end=end, records=kept)
 
 
 async def put_snapshot(store: ObjectStore, snapshot: fmt.Snapshot, sources: Sources) -> int:

@@ -23,7 +23,7 @@ from functools import partial
 from ledger.blocking import RunBlocking
 from ledger.cluster import ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.fold import PartitionKey
+from ledger.keys import PartitionId
 from ledger.log.plan_chain import fence_of, require_open
 from ledger.log.segment_indexes import SegmentIndexes
 from ledger.object_store.contract import AlreadyExists, FenceClosed, FencedPuts, ObjectStore, StoreUncertain
@@ -139,25 +139,25 @@ def _cut(
 
 def _known_entries(
     plan: fmt.CompactionPlan, slots: Iterable[fmt.PlannedSlot], known: SegmentIndexes
-) -> dict[PartitionKey, dict[int, list[fmt.BatchEntry]]]:
+) -> dict[PartitionId, dict[int, list[fmt.BatchEntry]]]:
     """By partition and slot, of the slots whose index is known."""
-    found: dict[PartitionKey, dict[int, list[fmt.BatchEntry]]] = {
-        (file.topic_id, file.partition): {} for file in plan.files if file.key
+    found: dict[PartitionId, dict[int, list[fmt.BatchEntry]]] = {
+        PartitionId(file.topic_id, file.partition): {} for file in plan.files if file.key
     }
     for slot in slots:
         index = known.find_put(plan.bundle, slot.slot, slot.put_id)
         for entry in index.index.batches if index is not None else ():
-            if (of_partition := found.get((entry.topic_id, entry.partition))) is not None:
+            if (of_partition := found.get(PartitionId(entry.topic_id, entry.partition))) is not None:
                 of_partition.setdefault(slot.slot, []).append(entry)
     return found
 
 
 def _known_indexes(
-    part: fmt.CompactionPlan, entries: dict[PartitionKey, dict[int, list[fmt.BatchEntry]]]
+    part: fmt.CompactionPlan, entries: dict[PartitionId, dict[int, list[fmt.BatchEntry]]]
 ) -> Iterator[bytes]:
     """As many as may travel with a task, of what it reads of a slot."""
     size_bytes = 0
-    partitions = [entries.get((file.topic_id, file.partition), {}) for file in part.files]
+    partitions = [entries.get(PartitionId(file.topic_id, file.partition), {}) for file in part.files]
     for slot in part.slots:
         if batches := [entry for of_partition in partitions for entry in of_partition.get(slot.slot, ())]:
             data = fmt.SegmentIndex(slot=slot.slot, batches=batches).SerializeToString(deterministic=True)

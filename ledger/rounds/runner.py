@@ -9,8 +9,8 @@ from ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings, read_cluster
 from ledger.garbage.delete import tidy_bundle, tidy_snapshots
 from ledger.garbage.gc import collect_garbage
 from ledger.garbage.keyed_delete import delete_removed
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint, partitions_by_key
-from ledger.log.fold import PartitionKey
 from ledger.log.history import read_history
 from ledger.log.ledger_ref import LedgerRef
 from ledger.log.recovery import bring_into_force, recover
@@ -176,7 +176,7 @@ async def lag_of_bundle(compaction: Compaction, bundle: int, catalog: Catalog) -
     return lag_of(history, catalog)
 
 
-async def _ends(compaction: Compaction, bundle: int, catalog: Catalog) -> dict[PartitionKey, int]:
+async def _ends(compaction: Compaction, bundle: int, catalog: Catalog) -> dict[PartitionId, int]:
     """Where the partitions end that are to be in Parquet: with producers at work, "all that is
     there" has to mean a moment.
     """
@@ -184,11 +184,11 @@ async def _ends(compaction: Compaction, bundle: int, catalog: Catalog) -> dict[P
     return {
         key: end
         for key, end in recovered.state.ends.items()
-        if fate_of(key[0], recovered.checkpoint, catalog) is not Fate.DROP
+        if fate_of(key.topic_id, recovered.checkpoint, catalog) is not Fate.DROP
     }
 
 
-async def _left_of(goal: dict[PartitionKey, int], compaction: Compaction, bundle: int) -> dict[PartitionKey, int]:
+async def _left_of(goal: dict[PartitionId, int], compaction: Compaction, bundle: int) -> dict[PartitionId, int]:
     """What is not there yet, of topics that the next plan will take further: one may have been
     deleted meanwhile.
     """
@@ -203,5 +203,7 @@ async def _left_of(goal: dict[PartitionKey, int], compaction: Compaction, bundle
         return left
     catalog = await compaction.catalog()
     return {
-        key: end for key, end in left.items() if fate_of(key[0], checkpoint, catalog) in (Fate.WRITE, Fate.INTERNAL)
+        key: end
+        for key, end in left.items()
+        if fate_of(key.topic_id, checkpoint, catalog) in (Fate.WRITE, Fate.INTERNAL)
     }

@@ -17,14 +17,14 @@ from itertools import accumulate
 from typing import NamedTuple, TypeVar
 
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.fold import PartitionKey
+from ledger.keys import PartitionId
 
 T = TypeVar("T")
 Place = tuple[int, int]
 """Of a batch: its slot, and its position there."""
 Span = tuple[int, int]
 """Of a partition: offsets from the first up to, without, the second."""
-Wanted = Callable[[PartitionKey], bool]
+Wanted = Callable[[PartitionId], bool]
 """Whether a partition's batches are to take memory."""
 
 
@@ -184,8 +184,8 @@ class PartitionIndex:
 
 
 def far_indexes(
-    segments: Iterable[fmt.SegmentIndex], spans: Mapping[PartitionKey, Span], beyond_max: int
-) -> dict[PartitionKey, PartitionIndex]:
+    segments: Iterable[fmt.SegmentIndex], spans: Mapping[PartitionId, Span], beyond_max: int
+) -> dict[PartitionId, PartitionIndex]:
     """Index the batches inside each partition's span (at least one for each partition), and up to
     `beyond_max` batches past the spans, counted across all partitions.
     """
@@ -194,7 +194,7 @@ def far_indexes(
         if beyond_max <= 0 and all(len(part) and part.end >= spans[key][1] for key, part in found.items()):
             break  # every span is whole, and there is no room for what follows
         for entry in index.batches:
-            key = (entry.topic_id, entry.partition)
+            key = PartitionId(entry.topic_id, entry.partition)
             if key not in spans or entry.base_offset + entry.record_count <= spans[key][0]:
                 continue
             if entry.base_offset >= spans[key][1]:
@@ -213,7 +213,7 @@ class FetchIndex:
         self.covered_from = covered_from
         self.wanted = wanted
         self.batches = 0
-        self.partitions: dict[PartitionKey, PartitionIndex] = {}
+        self.partitions: dict[PartitionId, PartitionIndex] = {}
         self._slots: deque[tuple[int, int]] = deque()
         """(slot, batches in it), to know what goes first."""
         self._created_ms: dict[int, int] = {}
@@ -222,7 +222,7 @@ class FetchIndex:
         """Return the batches of wanted partitions in a segment."""
         if (wanted := self.wanted) is None:
             return index.batches
-        return [entry for entry in index.batches if wanted((entry.topic_id, entry.partition))]
+        return [entry for entry in index.batches if wanted(PartitionId(entry.topic_id, entry.partition))]
 
     def has_room_for(self, segments: Iterable[fmt.SegmentIndex]) -> bool:
         return self.batches + sum(len(self.wanted_of(index)) for index in segments) <= self.batches_max
@@ -231,7 +231,7 @@ class FetchIndex:
         """Take in the next valid segment."""
         batches = self.wanted_of(index)
         for entry in batches:
-            key = (entry.topic_id, entry.partition)
+            key = PartitionId(entry.topic_id, entry.partition)
             partition = self.partitions.get(key)
             if partition is None:
                 partition = self.partitions[key] = PartitionIndex()
@@ -247,7 +247,7 @@ class FetchIndex:
         """Take in valid segments from slot `covered_from` on; those that are covered already are
         passed over.
         """
-        older: dict[PartitionKey, PartitionIndex] = {}
+        older: dict[PartitionId, PartitionIndex] = {}
         slots = []
         for index in segments:
             if index.slot >= self.covered_from:
@@ -256,7 +256,8 @@ class FetchIndex:
             slots.append((index.slot, len(batches)))
             self._created_ms[index.slot] = index.created_ms
             for entry in batches:
-                older.setdefault((entry.topic_id, entry.partition), PartitionIndex()).append(indexed(index.slot, entry))
+                key = PartitionId(entry.topic_id, entry.partition)
+                older.setdefault(key, PartitionIndex()).append(indexed(index.slot, entry))
         for key, partition in older.items():
             known = self.partitions.get(key)
             for place in range(len(known) if known else 0):
@@ -269,7 +270,7 @@ class FetchIndex:
         if self.batches > self.batches_max:
             self._drop_oldest()
 
-    def backlog(self, key: PartitionKey, parquet_end: int) -> tuple[int, int] | None:
+    def backlog(self, key: PartitionId, parquet_end: int) -> tuple[int, int] | None:
         """(bytes, time of the oldest segment in ms) of what is here and not in Parquet; None where
         there is nothing.
         """
@@ -283,14 +284,14 @@ class FetchIndex:
         """The oldest slot that is here, holds records and is not below `at_least`."""
         return next((slot for slot, _ in self._slots if slot >= at_least), None)
 
-    def slot_of(self, key: PartitionKey, offset: int) -> int:
+    def slot_of(self, key: PartitionId, offset: int) -> int:
         """The slot of the first batch of the partition, among those that are here, that reaches
         beyond `offset`.
         """
         partition = self.partitions[key]
         return partition[partition.at(offset) or 0].slot
 
-    def behind(self, key: PartitionKey, offset: int) -> tuple[set[int], int]:
+    def behind(self, key: PartitionId, offset: int) -> tuple[set[int], int]:
         """(slots, bytes) of what is here of the partition at or above `offset`."""
         partition = self.partitions.get(key)
         if partition is None or partition.end <= offset:
@@ -298,7 +299,7 @@ class FetchIndex:
         place = partition.at(offset) or 0
         return set(partition.slots_from(place)), partition.size_from(place)
 
-    def find(self, key: PartitionKey, offset: int) -> tuple[PartitionIndex, int] | None:
+    def find(self, key: PartitionId, offset: int) -> tuple[PartitionIndex, int] | None:
         """The partition's index and the place in it of the batch that holds `offset`."""
         partition = self.partitions.get(key)
         place = partition.at(offset) if partition else None
@@ -310,7 +311,7 @@ class FetchIndex:
         """
         found: dict[int, list[tuple[int, IndexedBatch]]] = {}
         for partition, end in ends.items():
-            index = self.partitions.get((topic_id, partition))
+            index = self.partitions.get(PartitionId(topic_id, partition))
             if index is not None and index.end > end:
                 for place in range(index.at(end) or 0, len(index)):
                     found.setdefault(index[place].slot, []).append((partition, index[place]))

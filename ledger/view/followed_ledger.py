@@ -16,8 +16,8 @@ from collections.abc import Mapping
 
 from ledger.blocking import RunBlocking
 from ledger.keyed.reader import KeyedReader
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint
-from ledger.log.fold import PartitionKey
 from ledger.log.history import History, read_history
 from ledger.log.ledger_ref import LedgerRef
 from ledger.log.segment import SegmentEnd, read_end
@@ -89,7 +89,7 @@ class FollowedLedger:
         async with self._turn:
             self._begin(await read_history(self.ledger))
 
-    def partitions(self) -> list[PartitionKey]:
+    def partitions(self) -> list[PartitionId]:
         """Return those that have records, or had, as far as is known."""
         return sorted(key for key in self._known.state.ends if self._wanted is None or self._wanted(key))
 
@@ -106,7 +106,7 @@ class FollowedLedger:
 
     # As the source of its view.
 
-    def durable_end(self, key: PartitionKey) -> int:
+    def durable_end(self, key: PartitionId) -> int:
         counters = self.view.counters.get(key)
         # others may have seen, and compacted, further than was followed here
         seen = (counters.parquet_end, counters.log_start) if counters else ()
@@ -148,7 +148,7 @@ class FollowedLedger:
         self.view.begin(history.checkpoint, history.first, history.segments)
 
     @staticmethod
-    def _assert_forward(before: Mapping[PartitionKey, int], now: Mapping[PartitionKey, int]) -> None:
+    def _assert_forward(before: Mapping[PartitionId, int], now: Mapping[PartitionId, int]) -> None:
         """A partition whose topic was removed is not known any longer."""
         back = {key: (end, now[key]) for key, end in before.items() if key in now and now[key] < end}
         assert not back, f"ends went back: {back}"

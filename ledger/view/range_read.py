@@ -23,9 +23,8 @@ from ledger import keys
 from ledger.blocking import RunBlocking
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keyed.reader import KeyedReader
-from ledger.keys import KeyedPlace
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint, partition_of
-from ledger.log.fold import PartitionKey
 from ledger.log.stored_batch import StoredBatch
 from ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
 from ledger.parquet.archive_read import ArchivedFile, ArchiveReader
@@ -52,7 +51,7 @@ class OffsetRange:
     """
 
     bundle: int
-    key: PartitionKey
+    key: PartitionId
     first: int
     end: int
     bytes: int = 0
@@ -74,15 +73,13 @@ class OffsetRange:
         return replace(self, first=first, end=end, bytes=share, batches=batches, at_hand=batches.among(self.at_hand))
 
 
-async def plan_ranges(
-    reader: LedgerReader, spans: Mapping[PartitionKey, Span]
-) -> dict[PartitionKey, list[OffsetRange]]:
+async def plan_ranges(reader: LedgerReader, spans: Mapping[PartitionId, Span]) -> dict[PartitionId, list[OffsetRange]]:
     """The ranges of each span, cut where Parquet files begin and where Parquet ends. Ends have to
     be known to the reader.
 
     Raises as its `read` does.
     """
-    planned: dict[PartitionKey, list[OffsetRange]] = {}
+    planned: dict[PartitionId, list[OffsetRange]] = {}
     for _ in range(ATTEMPTS_MAX):
         left = {key: span for key, span in spans.items() if key not in planned}
         if not left:
@@ -105,13 +102,13 @@ async def plan_ranges(
     raise Unavailable(f"bundle {reader.bundle}: its records move faster than they can be planned", retry_after_ms=100)
 
 
-def _border(reader: LedgerReader, key: PartitionKey, span: Span) -> int:
+def _border(reader: LedgerReader, key: PartitionId, span: Span) -> int:
     """Where of it Parquet ends."""
     return min(max(span[0], reader.view.parquet_end(key)), span[1])
 
 
 def _in_parquet(
-    bundle: int, key: PartitionKey, first: int, border: int, files: Sequence[fmt.ParquetFile]
+    bundle: int, key: PartitionId, first: int, border: int, files: Sequence[fmt.ParquetFile]
 ) -> list[OffsetRange]:
     log = min(border, max(first, files[0].first_offset)) if files else border
     ranges = [OffsetRange(bundle, key, first, log)] if first < log else []  # what was cleaned
@@ -229,9 +226,9 @@ class RangeReader:
             f"bundle {wanted.bundle}: its file lists change faster than they can be read", retry_after_ms=100
         )
 
-    async def _from_version(self, key: PartitionKey, offset: int, border: int) -> list[tuple[int, pa.RecordBatch]]:
+    async def _from_version(self, key: PartitionId, offset: int, border: int) -> list[tuple[int, pa.RecordBatch]]:
         """What cleaning has left below the border; where that is nothing, no row at the border."""
-        found = await self._keyed.rows(KeyedPlace(*key), offset, border)
+        found = await self._keyed.rows(key, offset, border)
         if found is None:
             return [(border, pa.RecordBatch.from_pylist([], SCHEMA))]
         return [(first, batch) for first, rows in found.runs() for batch in rows.combine_chunks().to_batches()]
@@ -249,7 +246,9 @@ class RangeReader:
     def _lost(
         error: ObjectMissing | OffsetOutOfRange, wanted: OffsetRange, offset: int, checkpoint: fmt.Checkpoint
     ) -> Exception:
-        where = f"bundle {wanted.bundle}, topic id {wanted.key[0]} partition {wanted.key[1]}, offset {offset}"
+        where = (
+            f"bundle {wanted.bundle}, topic id {wanted.key.topic_id} partition {wanted.key.partition}, offset {offset}"
+        )
         for part in checkpoint.partitions:
             if (part.topic_id, part.partition) == wanted.key and offset >= part.log_start:
                 return DataDamaged(f"{where}: {error.message}, and no checkpoint says why", object_key=error.object_key)

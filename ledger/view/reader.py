@@ -21,8 +21,7 @@ from ledger import keys
 from ledger.blocking import RunBlocking
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keyed.reader import KeyedReader
-from ledger.keys import KeyedPlace
-from ledger.log.fold import PartitionKey
+from ledger.keys import PartitionId
 from ledger.log.ledger_ref import LedgerRef
 from ledger.log.stored_batch import StoredBatch
 from ledger.log.time_search import Candidate, first_row_at
@@ -67,7 +66,7 @@ class PartitionRead:
 
 
 class LedgerReader:
-    """Within one event loop; calls may run side by side. Partitions are (topic id, partition).
+    """Within one event loop; calls may run side by side.
 
     `pool`: bounds the reads of versions, Parquet and segments that run at the same time.
     `at_hand`: bytes that came along with indexes, to be checked as those of the store are.
@@ -99,16 +98,16 @@ class LedgerReader:
     def bundle(self) -> int:
         return self.view.bundle
 
-    def log_start(self, key: PartitionKey) -> int:
+    def log_start(self, key: PartitionId) -> int:
         return self.view.log_start(key)
 
-    def end(self, key: PartitionKey) -> int:
+    def end(self, key: PartitionId) -> int:
         return self.view.readable_end(key)
 
     # By offset.
 
     async def read(
-        self, key: PartitionKey, offset: int, bytes_max: int = READ_BYTES, topic: Topic | None = None
+        self, key: PartitionId, offset: int, bytes_max: int = READ_BYTES, topic: Topic | None = None
     ) -> list[StoredBatch]:
         """Return batches from the one that holds `offset` on, at least one, about `bytes_max`
         bytes; none where `offset` is the end.
@@ -119,7 +118,7 @@ class LedgerReader:
         return (await self.fetch(key, offset, bytes_max, topic)).batches
 
     async def fetch(
-        self, key: PartitionKey, offset: int, bytes_max: int, topic: Topic | None = None, *, direct: bool = False
+        self, key: PartitionId, offset: int, bytes_max: int, topic: Topic | None = None, *, direct: bool = False
     ) -> PartitionRead:
         """Read as `read` does, and return what is known of the partition with it.
 
@@ -140,7 +139,7 @@ class LedgerReader:
         return await view.reread(partial(self._fetch, key, offset, bytes_max, topic, direct))
 
     async def _fetch(
-        self, key: PartitionKey, offset: int, bytes_max: int, topic: Topic | None, direct: bool
+        self, key: PartitionId, offset: int, bytes_max: int, topic: Topic | None, direct: bool
     ) -> PartitionRead:
         view = self.view
         if offset > view.readable_end(key):
@@ -168,11 +167,11 @@ class LedgerReader:
             )
         return PartitionRead(end, start, readable)
 
-    async def _read(self, key: PartitionKey, offset: int, bytes_max: int, topic: Topic | None) -> list[StoredBatch]:
+    async def _read(self, key: PartitionId, offset: int, bytes_max: int, topic: Topic | None) -> list[StoredBatch]:
         view, compression = self.view, _compression_of(topic)
         if offset < (border := view.parquet_start(key)) and view.find(key, offset) is None:
             async with self._pool:
-                cleaned = await self._keyed.read(KeyedPlace(*key), offset, border, bytes_max, compression)
+                cleaned = await self._keyed.read(key, offset, border, bytes_max, compression)
             if cleaned:
                 return self._counted("keyed", cleaned)
             offset = border
@@ -220,7 +219,7 @@ class LedgerReader:
         self._count(source, sum(len(batch.data) for batch in batches))
         return batches
 
-    async def _locate(self, key: PartitionKey, offset: int, bytes_max: int) -> list[LocatedBatch]:
+    async def _locate(self, key: PartitionId, offset: int, bytes_max: int) -> list[LocatedBatch]:
         """Return where the batches are that `_read` would read from segments; none where it would
         take them from elsewhere.
         """
@@ -237,20 +236,20 @@ class LedgerReader:
         end = view.readable_end(key)
         return await _located(self._store, self.bundle, [batch for batch in chosen if batch.end <= end])
 
-    async def parquet_files(self, key: PartitionKey, offset: int) -> list[fmt.ParquetFile]:
+    async def parquet_files(self, key: PartitionId, offset: int) -> list[fmt.ParquetFile]:
         """Return the files that hold records at or above `offset`, ascending.
 
         Raises DataDamaged, Unavailable, the store's errors.
         """
         return await self.view.reread(partial(self._parquet_files, key, offset), "listed")
 
-    async def _parquet_files(self, key: PartitionKey, offset: int) -> list[fmt.ParquetFile]:
+    async def _parquet_files(self, key: PartitionId, offset: int) -> list[fmt.ParquetFile]:
         counters = self.view.counters.get(key)
         return await self._parquet.pages(self.bundle).files_from(counters, offset) if counters else []
 
     # By time.
 
-    async def offset_at(self, key: PartitionKey, timestamp_us: int, topic: Topic | None = None) -> int | None:
+    async def offset_at(self, key: PartitionId, timestamp_us: int, topic: Topic | None = None) -> int | None:
         """Return the offset of the first readable record of this time or a later one, in
         microseconds since the epoch; None if there is none.
 
@@ -274,13 +273,13 @@ class LedgerReader:
                     offset = batch.end
 
     async def _candidate(
-        self, key: PartitionKey, offset: int, timestamp_us: int, topic: Topic | None
+        self, key: PartitionId, offset: int, timestamp_us: int, topic: Topic | None
     ) -> Candidate | None:
         """Return the next candidate from `offset` on."""
         view = self.view
         offset = max(offset, view.log_start(key, topic))
         if offset < (border := view.parquet_start(key)) and view.find(key, offset) is None:
-            cleaned = await self._keyed.candidate(KeyedPlace(*key), offset, border, timestamp_us)
+            cleaned = await self._keyed.candidate(key, offset, border, timestamp_us)
             if cleaned is not None:
                 return cleaned
             offset = border
@@ -299,7 +298,7 @@ class LedgerReader:
         later = index.first_at_or_after(timestamp_us, at)
         return (index.end, index.end) if later is None else (max(offset, index[later].base_offset), index[later].end)
 
-    async def _first_in_parquet(self, key: PartitionKey, offset: int, timestamp_us: int) -> int | None:
+    async def _first_in_parquet(self, key: PartitionId, offset: int, timestamp_us: int) -> int | None:
         for file in await self._parquet_files(key, offset):
             if file.timestamp_max_us >= timestamp_us:
                 async with self._pool:
@@ -327,8 +326,8 @@ async def _located(store: ObjectStore, bundle: int, batches: Iterable[IndexedBat
     return found
 
 
-def _name(key: PartitionKey, topic: Topic | None) -> str:
-    return f"topic id {key[0]} partition {key[1]}" if topic is None else f"{topic.name}-{key[1]}"
+def _name(key: PartitionId, topic: Topic | None) -> str:
+    return f"topic id {key.topic_id} partition {key.partition}" if topic is None else f"{topic.name}/{key.partition}"
 
 
 def _compression_of(topic: Topic | None) -> Compression:

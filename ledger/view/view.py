@@ -20,8 +20,8 @@ from types import MappingProxyType
 from typing import Protocol, TypeVar
 
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import partitions_by_key
-from ledger.log.fold import PartitionKey
 from ledger.log.history import History
 from ledger.log.segment import SlotIndex
 from ledger.object_store.contract import Buffer, ObjectMissing
@@ -45,7 +45,7 @@ T = TypeVar("T")
 class LedgerSource(Protocol):
     """Feeds a view with durable segments and with checkpoints (`LedgerView.see`, `begin`)."""
 
-    def durable_end(self, key: PartitionKey) -> int:
+    def durable_end(self, key: PartitionId) -> int:
         """Return the offset after the last record that is known to be durable."""
         ...
 
@@ -83,15 +83,15 @@ class LedgerView:
         self.source = source
         self.held = held
         self.checkpoint = fmt.Checkpoint()
-        self.counters: dict[PartitionKey, fmt.PartitionCheckpoint] = {}
+        self.counters: dict[PartitionId, fmt.PartitionCheckpoint] = {}
         self.parked: list[fmt.PartitionCheckpoint] = []
         self.index = FetchIndex(index_batches_max, 1, wanted)
         self.is_partial = False
         """The segments that are not trimmed have more batches than the index holds."""
         self._far_batches_max = far_batches_max
-        self._far: dict[PartitionKey, PartitionIndex] = {}
+        self._far: dict[PartitionId, PartitionIndex] = {}
         """What the index has no room for. The partition that was looked up last comes last."""
-        self._missed: dict[PartitionKey, Span] = {}
+        self._missed: dict[PartitionId, Span] = {}
         """What callers that wait for their turn have not found."""
         self._loading = asyncio.Lock()
 
@@ -129,18 +129,18 @@ class LedgerView:
 
     # Where a partition begins and ends.
 
-    def durable_end(self, key: PartitionKey) -> int:
+    def durable_end(self, key: PartitionId) -> int:
         """Return the offset after the last record that is known to be durable."""
         return self.source.durable_end(key)
 
-    def readable_end(self, key: PartitionKey) -> int:
+    def readable_end(self, key: PartitionId) -> int:
         """Return the offset up to which a reader may read: the durable end.
 
         What must not be shown although it is durable would be held back here, and nowhere else.
         """
         return self.source.durable_end(key)
 
-    def log_start(self, key: PartitionKey, topic: Topic | None = None) -> int:
+    def log_start(self, key: PartitionId, topic: Topic | None = None) -> int:
         """Return the first offset that can be read.
 
         Of an internal topic that is what comes after its snapshot: a reader that needs more begins
@@ -153,12 +153,12 @@ class LedgerView:
             return max(counters.log_start, counters.parquet_end)
         return counters.log_start
 
-    def parquet_end(self, key: PartitionKey) -> int:
+    def parquet_end(self, key: PartitionId) -> int:
         """Return the offset where Parquet ends, as far as is known; the rest is in segments."""
         counters = self.counters.get(key)
         return counters.parquet_end if counters else 0
 
-    def parquet_start(self, key: PartitionKey) -> int:
+    def parquet_start(self, key: PartitionId) -> int:
         """Return the offset where Parquet begins.
 
         What is below, down to the log start, was cleaned: of a keyed topic only the latest record
@@ -201,21 +201,21 @@ class LedgerView:
 
     # Where batches are.
 
-    def find(self, key: PartitionKey, offset: int) -> Found | None:
+    def find(self, key: PartitionId, offset: int) -> Found | None:
         """Return where a batch is, as far as indexes are loaded; None if it is in no loaded segment."""
         found = self.index.find(key, offset)
         if found is None and (far := self._far.get(key)) is not None and (place := far.at(offset)) is not None:
             return far, place
         return found
 
-    def is_kept(self, batch: IndexedBatch, key: PartitionKey, offset: int) -> bool:
+    def is_kept(self, batch: IndexedBatch, key: PartitionId, offset: int) -> bool:
         """Return whether the batch's segment has to be there.
 
         One that is trimmed may be gone at any moment, and Parquet has its records.
         """
         return batch.slot >= self.checkpoint.trim_slot or offset >= self.parquet_end(key)
 
-    async def place(self, key: PartitionKey, offset: int) -> Found | None:
+    async def place(self, key: PartitionId, offset: int) -> Found | None:
         """Return where a batch is, also in segments whose index is not loaded yet; None if it is in
         Parquet by now.
 
@@ -233,11 +233,11 @@ class LedgerView:
         found = self.find(key, offset)
         if found is None and offset >= self.parquet_end(key):
             raise DataDamaged(
-                f"bundle {self.bundle}: offset {offset} of topic id {key[0]} partition {key[1]} is in no segment"
+                f"bundle {self.bundle}: offset {offset} of topic id {key.topic_id} partition {key.partition} is in no segment"
             )
         return found
 
-    async def batches(self, spans: Mapping[PartitionKey, Span]) -> dict[PartitionKey, PartitionIndex]:
+    async def batches(self, spans: Mapping[PartitionId, Span]) -> dict[PartitionId, PartitionIndex]:
         """Return where the batches of these offsets are, as copies; fewer where they have moved to
         Parquet (look at `parquet_end` again).
 
@@ -245,7 +245,7 @@ class LedgerView:
         the ends of the spans on. Raises as `place` does.
         """
         await self._bring(spans)
-        found: dict[PartitionKey, PartitionIndex] = {}
+        found: dict[PartitionId, PartitionIndex] = {}
         for key, (offset, end) in spans.items():
             found[key] = PartitionIndex()
             while offset < end and (place := await self.place(key, offset)) is not None:
@@ -255,7 +255,7 @@ class LedgerView:
                 self._far[key] = far.between(end, far.end)
         return found
 
-    async def _bring(self, spans: Mapping[PartitionKey, Span]) -> None:
+    async def _bring(self, spans: Mapping[PartitionId, Span]) -> None:
         """Where one partition is not at hand all are looked up anew, so that what is kept of them
         reaches equally far.
         """
@@ -266,7 +266,7 @@ class LedgerView:
                 wanted = {k: span for k, span in spans.items() if span[0] < span[1] and not self.index.find(k, span[0])}
                 await self._load(wanted, self._far_batches_max)
 
-    def _are_at_hand(self, spans: Mapping[PartitionKey, Span]) -> bool:
+    def _are_at_hand(self, spans: Mapping[PartitionId, Span]) -> bool:
         for key, (offset, end) in spans.items():
             while offset < end:
                 if (found := self.find(key, offset)) is None:
@@ -287,7 +287,7 @@ class LedgerView:
             if self.has_older_segments:
                 await self._load({}, 0)
 
-    async def _load(self, spans: Mapping[PartitionKey, Span], beyond_max: int) -> None:
+    async def _load(self, spans: Mapping[PartitionId, Span], beyond_max: int) -> None:
         """Load the indexes of older segments: all of them if there is room, else of these partitions
         from the begins of their spans on, and in all `beyond_max` batches past the spans.
         """

@@ -187,7 +187,7 @@ def check_within(consumer: ledgermq.Consumer, ends: Mapping[int, int]) -> None:
     for at, position in consumer.positions().items():
         if position > ends.get(at.partition, position):
             raise OffsetOutOfRange(
-                f"{at.topic}-{at.partition}: offset {position} is asked for, the log ends at {ends[at.partition]}"
+                f"{at.topic}/{at.partition}: offset {position} is asked for, the log ends at {ends[at.partition]}"
             )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import decode_checkpoint, newest_checkpoint
 from ledger.object_store.contract import ObjectStore
 from ledgermq.cli.report import Report, Rows
@@ -86,17 +87,17 @@ def _tables(checkpoint: fmt.Checkpoint) -> list[Rows]:
 
 
 def _partitions(checkpoint: fmt.Checkpoint) -> list[dict[str, Any]]:
-    counters = {(p.topic_id, p.partition): p for p in checkpoint.partitions}
-    ends = {(e.topic_id, e.partition): e.end for e in checkpoint.state.ends}
+    counters = {PartitionId(p.topic_id, p.partition): p for p in checkpoint.partitions}
+    ends = {PartitionId(e.topic_id, e.partition): e.end for e in checkpoint.state.ends}
     rows = []
     for topic_id, partition in sorted(counters.keys() | ends.keys()):
-        counter = counters.get((topic_id, partition), fmt.PartitionCheckpoint())
+        counter = counters.get(PartitionId(topic_id, partition), fmt.PartitionCheckpoint())
         rows.append(
             {
                 "topic_id": topic_id,
                 "partition": partition,
                 "log_start": counter.log_start,
-                "end": ends.get((topic_id, partition), 0),
+                "end": ends.get(PartitionId(topic_id, partition), 0),
                 "parquet_start": counter.parquet_start,
                 "parquet_end": counter.parquet_end,
                 "newest_page": counter.newest_page or None,

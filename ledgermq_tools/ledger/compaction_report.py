@@ -71,7 +71,7 @@ def cleaning_row(r: CleaningReport) -> dict[str, Any]:
 
 def cleaning_line(r: CleaningReport) -> str:
     return (
-        f"bundle {r.bundle} {r.topic}-{r.partition}: version {r.number} holds the latest record of each key below offset {r.end}: "
+        f"bundle {r.bundle} {r.topic}/{r.partition}: version {r.number} holds the latest record of each key below offset {r.end}: "
         f"{r.records:,} of {r.read:,} records, {r.stored_bytes:,} bytes"
     )
 
@@ -111,7 +111,7 @@ def compaction_report(done: CompactionReport, engine: str, seconds: float, now_m
         Finding(error.object_key or f"bundle {bundle}", error.code, error.message)
         for bundle, error in sorted(done.failures.items())
     ] + [
-        Finding(parked.object_key, "PARKED", f"{parked.topic}-{parked.partition}: {parked.reason}")
+        Finding(parked.object_key, "PARKED", f"{parked.topic}/{parked.partition}: {parked.reason}")
         for parked in done.parked
     ]
     for error in done.not_collected:

@@ -85,7 +85,7 @@ class _Printed(ServiceEvents):
         self._print({"event": "round", **round_row(report)}, round_line(report))
         for parked in report.parked:
             notes().print(
-                f"parked: {parked.topic}-{parked.partition}: {parked.object_key}: {parked.reason}", markup=False
+                f"parked: {parked.topic}/{parked.partition}: {parked.object_key}: {parked.reason}", markup=False
             )
 
     def bundle_done(self, bundle: int, left: Lag) -> None:

@@ -89,12 +89,12 @@ async def repair(
             if not dry_run and (skip or not found.damaged):
                 if found.damaged and not yes:
                     typer.confirm(
-                        f"Give up {found.records} records of {name}-{found.part.partition} for ever?",
+                        f"Give up {found.records} records of {name}/{found.part.partition} for ever?",
                         abort=True,
                         err=True,
                     )
                 if not await repair_partition(store, cluster, found, sources, decided_by=by or _whoever()):
-                    raise Unavailable(f"{name}-{found.part.partition} has changed meanwhile; look again")
+                    raise Unavailable(f"{name}/{found.part.partition} has changed meanwhile; look again")
                 outcome = "given up, and taken up again" if found.damaged else "taken up again"
             still_damaged |= outcome == "damaged"
             rows += _rows(name, found, outcome)

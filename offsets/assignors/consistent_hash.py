@@ -11,6 +11,7 @@ from bisect import bisect_left
 from functools import lru_cache
 from hashlib import blake2b
 
+from ledger.keys import PartitionId
 from offsets.assignors.problem import Problem, Target
 
 POINTS = 128
@@ -36,7 +37,7 @@ def assign(problem: Problem) -> Target:
             at = bisect_left(points, _partition_point(topic.topic_id, partition))
             while topic.topic_id not in members[ring[at % len(ring)][1]].topics:
                 at += 1
-            target[topic.topic_id, partition] = members[ring[at % len(ring)][1]].member_id
+            target[PartitionId(topic.topic_id, partition)] = members[ring[at % len(ring)][1]].member_id
     return target
 
 

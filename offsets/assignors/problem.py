@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from offsets.topics import Partition, TopicSize
+from ledger.keys import PartitionId
+from offsets.topics import TopicSize
 
-Target = dict[Partition, str]
+Target = dict[PartitionId, str]
 Rack = Callable[[TopicSize, int], str]
 
 
@@ -45,7 +46,7 @@ class Problem:
 
     members: list[Candidate]
     topics: list[TopicSize]
-    current: Mapping[Partition, str] = field(default_factory=dict)
+    current: Mapping[PartitionId, str] = field(default_factory=dict)
     rack: Rack | None = None
 
     def classes(self) -> list[SubscriberClass]:

@@ -7,6 +7,7 @@ nothing but the members' order, so members that come or go move others' partitio
 
 from __future__ import annotations
 
+from ledger.keys import PartitionId
 from offsets.assignors.problem import Problem, Target
 
 
@@ -21,6 +22,6 @@ def assign(problem: Problem) -> Target:
                 if first == topic.partitions:
                     break
                 end = first + size + (number < more)
-                target |= {(topic.topic_id, p): member.member_id for p in range(first, end)}
+                target |= {PartitionId(topic.topic_id, p): member.member_id for p in range(first, end)}
                 first = end
     return target

@@ -9,9 +9,9 @@ partition's rack among equally loaded ones.
 
 from __future__ import annotations
 
+from ledger.keys import PartitionId
 from offsets.assignors.loads import LeastLoaded, Loads, MostLoaded
 from offsets.assignors.problem import Problem, SubscriberClass, Target
-from offsets.topics import Partition
 
 PASSES_MAX = 16
 """Over all classes; a bound only for subscriptions that overlap in strange ways."""
@@ -30,18 +30,18 @@ def assign(problem: Problem) -> Target:
     return {partition: member for mine in held for member, partitions in mine.items() for partition in partitions}
 
 
-def _keep(problem: Problem, alike: SubscriberClass, loads: Loads) -> dict[str, list[Partition]]:
-    mine: dict[str, list[Partition]] = {member.member_id: [] for member in alike.members}
+def _keep(problem: Problem, alike: SubscriberClass, loads: Loads) -> dict[str, list[PartitionId]]:
+    mine: dict[str, list[PartitionId]] = {member.member_id: [] for member in alike.members}
     for topic in alike.topics:
         for number in range(topic.partitions):
-            holder = problem.current.get((topic.topic_id, number))
+            holder = problem.current.get(PartitionId(topic.topic_id, number))
             if holder is not None and holder in mine:
-                mine[holder].append((topic.topic_id, number))
+                mine[holder].append(PartitionId(topic.topic_id, number))
                 loads[holder] += 1
     return mine
 
 
-def _place(problem: Problem, alike: SubscriberClass, mine: dict[str, list[Partition]], loads: Loads) -> None:
+def _place(problem: Problem, alike: SubscriberClass, mine: dict[str, list[PartitionId]], loads: Loads) -> None:
     least = LeastLoaded(loads, mine)
     racks: dict[str, list[str]] = {}
     for candidate in alike.members:
@@ -51,7 +51,7 @@ def _place(problem: Problem, alike: SubscriberClass, mine: dict[str, list[Partit
     kept = {partition for partitions in mine.values() for partition in partitions}
     for topic in alike.topics:
         for number in range(topic.partitions):
-            partition = (topic.topic_id, number)
+            partition = PartitionId(topic.topic_id, number)
             if partition in kept:
                 continue
             member = least.first()
@@ -65,7 +65,7 @@ def _place(problem: Problem, alike: SubscriberClass, mine: dict[str, list[Partit
                 near[rack_of[member]].changed(member)
 
 
-def _balance(alike: SubscriberClass, mine: dict[str, list[Partition]], loads: Loads) -> int:
+def _balance(alike: SubscriberClass, mine: dict[str, list[PartitionId]], loads: Loads) -> int:
     """Returns how many have moved.
 
     The last ones of a member move first, so that an answer is the same again.

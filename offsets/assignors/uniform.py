@@ -9,6 +9,7 @@ Prefers members of a partition's rack.
 
 from __future__ import annotations
 
+from ledger.keys import PartitionId
 from offsets.assignors.loads import LeastLoaded, Loads
 from offsets.assignors.problem import Candidate, Problem, SubscriberClass, Target
 from offsets.topics import TopicSize
@@ -31,7 +32,7 @@ def assign(problem: Problem) -> Target:
 def _current(problem: Problem, topic: TopicSize, members: LeastLoaded) -> dict[str, list[int]]:
     mine: dict[str, list[int]] = {}
     for number in range(topic.partitions):
-        holder = problem.current.get((topic.topic_id, number))
+        holder = problem.current.get(PartitionId(topic.topic_id, number))
         if holder is not None and holder in members:
             mine.setdefault(holder, []).append(number)
     return mine
@@ -84,13 +85,15 @@ def _fill(
     free = set(range(topic.partitions))
     for member_id, partitions in mine.items():
         for number in partitions[: room.get(member_id, 0)]:
-            target[topic.topic_id, number] = member_id
+            target[PartitionId(topic.topic_id, number)] = member_id
             free.discard(number)
             room[member_id] -= 1
     if problem.rack is not None:
         _fill_near(problem, topic, room, free, by_id, target)
     takers = [member_id for member_id, left in room.items() for _ in range(left)]
-    target |= {(topic.topic_id, number): member_id for number, member_id in zip(sorted(free), takers, strict=True)}
+    target |= {
+        PartitionId(topic.topic_id, number): member_id for number, member_id in zip(sorted(free), takers, strict=True)
+    }
 
 
 def _fill_near(
@@ -111,7 +114,7 @@ def _fill_near(
         if not members:
             continue
         member_id = members[-1]
-        target[topic.topic_id, number] = member_id
+        target[PartitionId(topic.topic_id, number)] = member_id
         free.discard(number)
         room[member_id] -= 1
         if not room[member_id]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from ledger.keys import PartitionId
 from ledgermq.client.routing import TopicRoute
 from spark.sink.rows import Routed, lean
 
@@ -54,7 +55,9 @@ class Collector:
 
     def add(self, routed: Routed) -> Iterator[Routed]:
         """What is complete now. A row that is larger than a batch is a batch of its own."""
-        pile = self._piles.setdefault((routed.topic.topic_id, routed.partition), _Pile(routed.topic, routed.partition))
+        pile = self._piles.setdefault(
+            PartitionId(routed.topic.topic_id, routed.partition), _Pile(routed.topic, routed.partition)
+        )
         kept = len(pile.parts)
         for part in split(routed.rows, self._batch_bytes_max):
             size = part.nbytes

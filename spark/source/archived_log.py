@@ -4,8 +4,8 @@ with. No Spark.
 
 from __future__ import annotations
 
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint, partition_of
-from ledger.log.fold import PartitionKey
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.archive_read import ArchivedFile, ArchiveReader
 from ledger.parquet.pages import PageReader
@@ -20,7 +20,7 @@ class ArchivedLog:
     """
 
     def __init__(
-        self, reader: LedgerReader, archive: ArchiveReader, key: PartitionKey, files: list[ArchivedFile], border: int
+        self, reader: LedgerReader, archive: ArchiveReader, key: PartitionId, files: list[ArchivedFile], border: int
     ) -> None:
         self._reader = reader
         self._archive = archive
@@ -38,19 +38,19 @@ class ArchivedLog:
 
         Raises the errors of both stores.
         """
-        key = (topic.id, partition)
+        key = PartitionId(topic.id, partition)
         part = partition_of(await newest_checkpoint(store, reader.bundle), *key)
         live = await PageReader(store, reader.bundle).files_from(part, part.parquet_start) if part.newest_page else []
         files = await archive.files_before(topic, part, live)
         return cls(reader, archive, key, files, max(part.log_start, reader.log_start(key)))
 
-    def log_start(self, key: PartitionKey) -> int:
+    def log_start(self, key: PartitionId) -> int:
         return self._files[0].first if self._files else self.border
 
-    def end(self, key: PartitionKey) -> int:
+    def end(self, key: PartitionId) -> int:
         return max(self.border, self._reader.end(key))
 
-    async def offset_at(self, key: PartitionKey, timestamp_us: int) -> int | None:
+    async def offset_at(self, key: PartitionId, timestamp_us: int) -> int | None:
         known_us, known = self._searched
         files = [file for file in self._files if timestamp_us < known_us or file.end > known]
         found = await self._archive.offset_at(files, timestamp_us)

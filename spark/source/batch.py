@@ -64,5 +64,5 @@ async def read_ranges(options: SourceOptions, ranges: list[TopicRange]) -> Async
                 reader.read(wanted.range, record_columns(options), skip_lost=not options.fail_on_data_loss)
             ) as parts:
                 async for first, rows in parts:
-                    for batch in batches_of(rows, wanted.topic, wanted.range.key[1], first, options):
+                    for batch in batches_of(rows, wanted.topic, wanted.range.key.partition, first, options):
                         yield batch

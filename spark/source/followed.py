@@ -12,7 +12,7 @@ import asyncio
 
 from ledger import keys
 from ledger.cluster import ClusterSettings
-from ledger.log.fold import PartitionKey
+from ledger.keys import PartitionId
 from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import ObjectStore
 from ledger.topics.catalog import Catalog, Topic, read_catalog
@@ -113,8 +113,8 @@ class FollowedTopics:
     def _follow(self, bundle: int, topic_ids: frozenset[int]) -> FollowedLedger:
         chosen = self._options.partitions
 
-        def wanted(key: PartitionKey) -> bool:
-            return key[0] in topic_ids and (chosen is None or key[1] in chosen)
+        def wanted(key: PartitionId) -> bool:
+            return key.topic_id in topic_ids and (chosen is None or key.partition in chosen)
 
         return FollowedLedger(
             self._ledger(bundle),

@@ -146,7 +146,7 @@ def _check_named(name: str, offsets: Offsets, options: SourceOptions) -> None:
             raise InvalidConfig(f"{name} names topic {topic!r}, which the query does not read")
         others = sorted(parts.keys() - options.partitions) if options.partitions is not None else []
         if others:
-            raise InvalidConfig(f"{name} names {topic}-{others[0]}, and partitions leaves that partition out")
+            raise InvalidConfig(f"{name} names {topic}/{others[0]}, and partitions leaves that partition out")
 
 
 def _topics(values: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
@@ -219,7 +219,7 @@ def _offset(name: str, topic: str, partition: str, offset: object) -> tuple[int,
         raise InvalidConfig(f"{name}: {topic!r} has no partition {partition!r}")
     if isinstance(offset, bool) or not isinstance(offset, int) or not EARLIEST <= offset <= OFFSET_MAX:
         raise InvalidConfig(
-            f"{name}: {topic}-{partition}: an offset, -2 (earliest) or -1 (latest) is needed, not {offset!r}"
+            f"{name}: {topic}/{partition}: an offset, -2 (earliest) or -1 (latest) is needed, not {offset!r}"
         )
     return int(partition), offset
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ledger import keys
-from ledger.log.fold import PartitionKey
+from ledger.keys import PartitionId
 from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.archive import Archives
@@ -45,11 +45,11 @@ planned, at the price of a recovery for all its partitions."""
 class Log(Protocol):
     """What offsets are resolved against."""
 
-    def log_start(self, key: PartitionKey) -> int: ...
+    def log_start(self, key: PartitionId) -> int: ...
 
-    def end(self, key: PartitionKey) -> int: ...
+    def end(self, key: PartitionId) -> int: ...
 
-    async def offset_at(self, key: PartitionKey, timestamp_us: int) -> int | None: ...
+    async def offset_at(self, key: PartitionId, timestamp_us: int) -> int | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Part:
     """What is read of one partition: these offsets of its log, and before them what is archived."""
 
     topic: str
-    key: PartitionKey
+    key: PartitionId
     reader: LedgerReader
     span: Span
     archived: Sequence[OffsetRange] = ()
@@ -105,7 +105,7 @@ async def _part(
     partition: int,
     options: SourceOptions,
 ) -> Part:
-    key = (topic.id, partition)
+    key = PartitionId(topic.id, partition)
     if not options.include_archive:
         return Part(topic.name, key, reader, await _offsets(reader, topic.name, key, options))
     log = await ArchivedLog.open(store, archive, reader, topic, partition)
@@ -195,7 +195,7 @@ def topics_of(catalog: Catalog, options: SourceOptions) -> list[Topic]:
 
 async def _readers(ledgers: Mapping[int, LedgerRef], chosen: Sequence[tuple[Topic, int]]) -> dict[int, LedgerReader]:
     """Open each bundle that holds some of these partitions."""
-    wanted = {(topic.id, partition) for topic, partition in chosen}
+    wanted = {PartitionId(topic.id, partition) for topic, partition in chosen}
     followed = {
         bundle: FollowedLedger(ledger, wanted=wanted.__contains__, index_batches_max=INDEX_BATCHES_MAX)
         for bundle, ledger in ledgers.items()
@@ -217,7 +217,7 @@ def partitions_of(topic: Topic, options: SourceOptions) -> list[int]:
     return sorted(options.partitions) if options.partitions is not None else list(range(topic.partitions))
 
 
-async def _offsets(reader: Log, topic: str, key: PartitionKey, options: SourceOptions) -> tuple[int, int]:
+async def _offsets(reader: Log, topic: str, key: PartitionId, options: SourceOptions) -> tuple[int, int]:
     """First and end, within what there is; where that is less than was asked for, `failOnDataLoss`
     decides.
     """
@@ -225,7 +225,7 @@ async def _offsets(reader: Log, topic: str, key: PartitionKey, options: SourceOp
     first = await resolve(reader, options.starting_offsets, topic, key, start)
     last = await resolve(reader, options.ending_offsets, topic, key, end)
     if options.fail_on_data_loss and (lost := _lost(first, last, start, end)):
-        text = f"{topic}-{key[1]}: {lost}; with failOnDataLoss=false what is left is read"
+        text = f"{topic}/{key.partition}: {lost}; with failOnDataLoss=false what is left is read"
         raise OffsetOutOfRange(text)
     first = min(max(first, start), end)
     return first, min(max(last, first), end)
@@ -238,7 +238,7 @@ def _lost(first: int, last: int, start: int, end: int) -> str:
     return next((f"offset {offset} is asked for, the log ends at {end}" for offset in beyond), "")
 
 
-async def resolve(reader: Log, offsets: Offsets, topic: str, key: PartitionKey, default: int) -> int:
+async def resolve(reader: Log, offsets: Offsets, topic: str, key: PartitionId, default: int) -> int:
     """A partition that a mapping does not name is read from its begin, or to its end."""
     start, end = reader.log_start(key), reader.end(key)
     if isinstance(offsets, AtTime):
@@ -246,5 +246,5 @@ async def resolve(reader: Log, offsets: Offsets, topic: str, key: PartitionKey, 
         return end if found is None else found
     if not isinstance(offsets, Mapping):
         return start if offsets == "earliest" else end
-    named = offsets.get(topic, {}).get(key[1], default)
+    named = offsets.get(topic, {}).get(key.partition, default)
     return {EARLIEST: start, LATEST: end}.get(named, named)

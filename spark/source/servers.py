@@ -83,7 +83,7 @@ class Progress:
             self._told = position
         if refused:
             self._warn(
-                "; ".join(f"{topic}-{partition}: {why.message}" for (topic, partition), why in sorted(refused.items()))
+                "; ".join(f"{topic}/{partition}: {why.message}" for (topic, partition), why in sorted(refused.items()))
             )
 
     def _warn(self, text: str) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ledger.keys import PartitionId
 from ledger.topics.catalog import Topic
 from ledgermq.errors import InvalidConfig, LedgerMQError, OffsetOutOfRange, UnknownTopic
 from ledgermq.runtime.tasks import all_of
@@ -58,7 +59,7 @@ class Tracker:
         return Position(self._cluster, found, is_first=True)
 
     async def _start(self, topic: Topic, partition: int) -> int:
-        reader, key = self._followed.reader(topic, partition), (topic.id, partition)
+        reader, key = self._followed.reader(topic, partition), PartitionId(topic.id, partition)
         start, end = reader.log_start(key), reader.end(key)
         offset = await resolve(reader, self._options.starting_offsets, topic.name, key, start)
         return self._within(topic, partition, offset, start, end)
@@ -71,7 +72,10 @@ class Tracker:
         return {
             name: TopicPosition(
                 topic.id,
-                {p: self._followed.reader(topic, p).end((topic.id, p)) for p in self._followed.partitions(topic)},
+                {
+                    p: self._followed.reader(topic, p).end(PartitionId(topic.id, p))
+                    for p in self._followed.partitions(topic)
+                },
             )
             for name, topic in self._followed.topics.items()
         }
@@ -116,7 +120,7 @@ class Tracker:
                     continue  # it came after this batch
                 first, last = self._begin(begins, topic, partition), position.offsets[partition]
                 if first < last:
-                    reader, key = self._followed.reader(topic, partition), (topic.id, partition)
+                    reader, key = self._followed.reader(topic, partition), PartitionId(topic.id, partition)
                     last = self._within(topic, partition, last, first, reader.end(key))
                     parts.append(Part(name, key, reader, (first, last)))
         return deal(await plan_parts(parts), self._options.min_partitions, TASK_BYTES)
@@ -139,14 +143,14 @@ class Tracker:
 
     def _begin(self, begins: Topics, topic: Topic, partition: int) -> int:
         """Where a batch begins in a partition: one that is new to the query, at offset 0."""
-        reader, key = self._followed.reader(topic, partition), (topic.id, partition)
+        reader, key = self._followed.reader(topic, partition), PartitionId(topic.id, partition)
         known = begins.get(topic.name)
         offset = known.offsets.get(partition, 0) if known is not None and known.id == topic.id else 0
         return self._within(topic, partition, offset, reader.log_start(key), reader.end(key))
 
     def _within(self, topic: Topic, partition: int, offset: int, start: int, end: int) -> int:
         if not start <= offset <= end:
-            text = f"{topic.name}-{partition}: offset {offset} is asked for, the log reaches from {start} to {end}"
+            text = f"{topic.name}/{partition}: offset {offset} is asked for, the log reaches from {start} to {end}"
             self._lose(OffsetOutOfRange(f"{text}; failOnDataLoss=false reads what is left"))
         return min(max(offset, start), end)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.garbage.left import may_have_been_keyed
 from ledger.garbage.retention import has_retention
+from ledger.keys import PartitionId
 from ledger.parquet.plan import INTERNAL_LAG_MS, is_internal_due
 from ledger.parquet.settled import SettledPartitions
 from ledger.topics.catalog import Catalog
@@ -20,14 +21,14 @@ from ledger.view.view import LedgerView
 def next_compaction_ms(view: LedgerView, catalog: Catalog) -> int | None:
     """The wall-clock time at which a round is due; 0: at once; None: nothing waits for one."""
     times = [0] if view.is_partial else []
-    parked = {(part.topic_id, part.partition) for part in view.parked}
+    parked = {PartitionId(part.topic_id, part.partition) for part in view.parked}
     needed = [part.parked.first_slot for part in view.parked]
     removed_bytes = kept_bytes = 0
     first_removed: list[int] = []
     for key in view.index.partitions:
-        topic = catalog.topics_by_id.get(key[0])
+        topic = catalog.topics_by_id.get(key.topic_id)
         if (
-            topic.removed if topic is not None else key[0] < catalog.offset
+            topic.removed if topic is not None else key.topic_id < catalog.offset
         ):  # the checkpoint may be newer than the one known
             partition = view.index.partitions[key]
             place = partition.place_of_slot(view.checkpoint.trim_slot)
@@ -70,7 +71,7 @@ def wants_snapshot(view: LedgerView, catalog: Catalog) -> bool:
     slots: set[int] = set()
     size_bytes = 0
     for key in view.index.partitions:
-        topic = catalog.topics_by_id.get(key[0])
+        topic = catalog.topics_by_id.get(key.topic_id)
         if topic is not None and topic.internal:
             found, length = view.index.behind(key, view.parquet_end(key))
             slots |= found

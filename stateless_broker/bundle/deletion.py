@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Literal
 
 from ledger.garbage.delete import deletion_move
+from ledger.keys import PartitionId
 from ledger.log.recovery import bring_into_force
 from ledger.log.writer import LedgerWriter
 from ledger.topics.catalog import Topic
@@ -56,7 +57,7 @@ async def delete_records(
     await view.look()  # others may have moved log starts
     refuse_held(view.checkpoint, topic)
     found: dict[int, Deleted | LedgerMQError] = {}
-    starts = {partition: view.log_start((topic.id, partition), topic) for partition in befores}
+    starts = {partition: view.log_start(PartitionId(topic.id, partition), topic) for partition in befores}
     offsets: dict[int, int] = {}
     for partition, before in befores.items():
         try:
@@ -72,12 +73,13 @@ async def delete_records(
     await view.look()
     await writer.check_fence()
     return found | {
-        partition: Deleted(starts[partition], view.log_start((topic.id, partition), topic)) for partition in offsets
+        partition: Deleted(starts[partition], view.log_start(PartitionId(topic.id, partition), topic))
+        for partition in offsets
     }
 
 
 async def _offset(writer: LedgerWriter, reader: LedgerReader, topic: Topic, partition: int, before: Before) -> int:
-    key = (topic.id, partition)
+    key = PartitionId(topic.id, partition)
     if isinstance(before, timedelta):
         found = await reader.offset_at(key, before // timedelta(microseconds=1), topic)
         return reader.end(key) if found is None else found
@@ -85,5 +87,5 @@ async def _offset(writer: LedgerWriter, reader: LedgerReader, topic: Topic, part
         return reader.end(key)
     if before > reader.end(key):
         await writer.check_fence()  # a zombie must not refuse an offset that its successor has
-        raise OffsetOutOfRange(f"{topic.name}-{partition}: offset {before} is above the end {reader.end(key)}")
+        raise OffsetOutOfRange(f"{topic.name}/{partition}: offset {before} is above the end {reader.end(key)}")
     return before

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keys import PartitionId
 from ledger.log.internal_topic import decode_internal, read_snapshot
 from ledger.log.segment import whose_damage
 from ledger.log.snapshot import InternalRecord, records_of
@@ -101,7 +102,7 @@ async def read_internal_state(owned: OwnedLedger, topic: Topic, partitions: Sequ
 async def _read(owned: OwnedLedger, topic: Topic, partitions: Sequence[int]) -> dict[int, LatestRecords] | None:
     """None: there is a newer checkpoint now than when this began."""
     store, checkpoint = owned.context.store, owned.view.checkpoint
-    ends = {partition: owned.view.durable_end((topic.id, partition)) for partition in partitions}
+    ends = {partition: owned.view.durable_end(PartitionId(topic.id, partition)) for partition in partitions}
     snapshot = await read_snapshot(store, checkpoint)
     snapshot_key = keys.snapshot(owned.bundle, checkpoint.snapshot_plan)
     folds = {partition: _Fold(*records_of(snapshot, topic.id, partition), snapshot_key) for partition in partitions}
@@ -119,7 +120,7 @@ async def _read(owned: OwnedLedger, topic: Topic, partitions: Sequence[int]) -> 
     for partition, fold in folds.items():
         if fold.damage is None and fold.end < ends[partition]:
             fold.damage = DataDamaged(
-                f"bundle {owned.bundle}: offset {fold.end} of {topic.name}-{partition} is in no segment"
+                f"bundle {owned.bundle}: offset {fold.end} of {topic.name}/{partition} is in no segment"
             )
     return {partition: fold.result() for partition, fold in folds.items()}
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint
-from ledger.log.fold import PartitionKey
 from ledger.log.history import History, read_history
 from ledger.log.recovery import Recovered
 from ledger.log.shared_run import SharedRun
@@ -55,7 +55,7 @@ class OwnedLedger:
     def on_durable(self, index: fmt.SegmentIndex, data: Sequence[Buffer]) -> None:
         self.view.index.add(index)
         self.context.tail_cache.add(index, data)
-        self.waiters.wake({(entry.topic_id, entry.partition) for entry in index.batches})
+        self.waiters.wake({PartitionId(entry.topic_id, entry.partition) for entry in index.batches})
 
     def close(self) -> None:
         """Drop what the term knew, and wake all callers that wait."""
@@ -70,7 +70,7 @@ class OwnedLedger:
 
     # As the source of its view.
 
-    def durable_end(self, key: PartitionKey) -> int:
+    def durable_end(self, key: PartitionId) -> int:
         return self._writer.durable.end(*key)
 
     async def check_end(self) -> None:
@@ -102,19 +102,19 @@ class Waiters:
     partitions it names. `end_of`: the readable end of a partition.
     """
 
-    def __init__(self, end_of: Callable[[PartitionKey], int]) -> None:
+    def __init__(self, end_of: Callable[[PartitionId], int]) -> None:
         self._end_of = end_of
-        self._waiting: dict[PartitionKey, dict[asyncio.Future[None], None]] = {}  # woken in order of arrival
+        self._waiting: dict[PartitionId, dict[asyncio.Future[None], None]] = {}  # woken in order of arrival
         self._closed = False
 
-    async def wait(self, positions: Mapping[PartitionKey, int]) -> None:
+    async def wait(self, positions: Mapping[PartitionId, int]) -> None:
         """Return when a partition can be read beyond its offset, or `close` was called; at once if
         that is so already.
         """
         while not self._closed and not any(self._end_of(key) > offset for key, offset in positions.items()):
             await self._grown(positions)
 
-    async def _grown(self, positions: Iterable[PartitionKey]) -> None:
+    async def _grown(self, positions: Iterable[PartitionId]) -> None:
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         for key in positions:
             self._waiting.setdefault(key, {})[woken] = None
@@ -124,7 +124,7 @@ class Waiters:
             for key in positions:
                 self._forget(key, woken)
 
-    def wake(self, keys: Iterable[PartitionKey]) -> None:
+    def wake(self, keys: Iterable[PartitionId]) -> None:
         """These partitions have grown."""
         for key in keys:
             for future in self._waiting.get(key, ()):
@@ -135,7 +135,7 @@ class Waiters:
         self._closed = True
         self.wake(list(self._waiting))
 
-    def _forget(self, key: PartitionKey, woken: asyncio.Future[None]) -> None:
+    def _forget(self, key: PartitionId, woken: asyncio.Future[None]) -> None:
         waiting = self._waiting.get(key)
         if waiting is not None:
             waiting.pop(woken, None)

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Literal, TypeVar
 
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.fold import PartitionKey
+from ledger.keys import PartitionId
 from ledger.log.recovery import Recovered
 from ledger.log.segment import Batch
 from ledger.log.writer import LedgerWriter, claim
@@ -119,9 +119,11 @@ class BundleOwner:
         self._check_term()
         self._check_partition(topic, partition)
         self._upkeep.on_read()
-        return await self._in_term(self._reader.fetch((topic.id, partition), offset, bytes_max, topic, direct=direct))
+        return await self._in_term(
+            self._reader.fetch(PartitionId(topic.id, partition), offset, bytes_max, topic, direct=direct)
+        )
 
-    async def wait_for_data(self, positions: Mapping[PartitionKey, int]) -> None:
+    async def wait_for_data(self, positions: Mapping[PartitionId, int]) -> None:
         """Returns when a partition reaches beyond its offset, or the term has ended."""
         await self._ledger.waiters.wait(positions)
 
@@ -139,7 +141,7 @@ class BundleOwner:
         """
         self._check_term()
         self._check_partition(topic, partition)
-        return self._ledger.view.durable_end((topic.id, partition))
+        return self._ledger.view.durable_end(PartitionId(topic.id, partition))
 
     async def list_offset(
         self, topic: Topic, partition: int, at: Literal["earliest", "latest", "durable"] | int
@@ -152,7 +154,7 @@ class BundleOwner:
         self._check_term()
         self._check_partition(topic, partition)
         self._upkeep.on_read()
-        key = (topic.id, partition)
+        key = PartitionId(topic.id, partition)
         if at == "earliest":
             return self._ledger.view.log_start(key, topic)
         end = self._reader.end(key)
@@ -227,7 +229,7 @@ class BundleOwner:
         self._context.metrics.stored(index)
         if logs_debug(__name__):
             held = [
-                f"{entry.topic_id}-{entry.partition}:{entry.base_offset}+{entry.record_count}"
+                f"{entry.topic_id}/{entry.partition}:{entry.base_offset}+{entry.record_count}"
                 for entry in index.batches
             ]
             log.debug("segment durable", bundle=self.bundle, epoch=self.epoch, slot=index.slot, batches=held)
@@ -284,7 +286,7 @@ class BundleOwner:
         if not 0 <= partition < topic.partitions:
             raise UnknownPartition(f"topic {topic.name!r} has partitions 0 to {topic.partitions - 1}, not {partition}")
         if topic.bundles[partition] != self.bundle:
-            raise NotOwner(f"{topic.name}-{partition} is in bundle {topic.bundles[partition]}, not {self.bundle}")
+            raise NotOwner(f"{topic.name}/{partition} is in bundle {topic.bundles[partition]}, not {self.bundle}")
 
 
 async def _forever(work: Callable[[], Awaitable[None]]) -> None:

@@ -85,7 +85,7 @@ class Upkeep:
         if untrimmed <= self._limits.parked_slots_max or not self._view.parked:
             return
         named = ", ".join(
-            f"{self._name(part.topic_id)}-{part.partition} ({part.parked.object_key})" for part in self._view.parked[:3]
+            f"{self._name(part.topic_id)}/{part.partition} ({part.parked.object_key})" for part in self._view.parked[:3]
         )
         raise ResourceExhausted(
             f"bundle {self.bundle}: {untrimmed} segments cannot be trimmed, for {len(self._view.parked)} partitions are parked: {named}; "
@@ -95,7 +95,7 @@ class Upkeep:
 
     def parked(self) -> list[str]:
         return [
-            f"partition {self._name(part.topic_id)}-{part.partition} of bundle {self.bundle} is parked, for {part.parked.object_key} "
+            f"partition {self._name(part.topic_id)}/{part.partition} of bundle {self.bundle} is parked, for {part.parked.object_key} "
             "cannot be read: its records no longer become Parquet; `ledgermq repair ROOT --dry-run` shows what is damaged, and how to go on"
             for part in self._view.parked
         ]

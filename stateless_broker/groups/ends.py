@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
+from ledger.keys import PartitionId
 from ledger.topics.catalog import Catalog
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
 from offsets.coordinator import EndWanted
-from offsets.topics import Partition
 from stateless_broker.logs import get_logger
 
 NamedPartition = tuple[str, int]
@@ -37,7 +37,7 @@ class PartitionEnds:
         self._catalog = catalog
         self._broker = broker
 
-    async def of(self, wanted: Sequence[EndWanted], offsets: Mapping[NamedPartition, int]) -> dict[Partition, int]:
+    async def of(self, wanted: Sequence[EndWanted], offsets: Mapping[NamedPartition, int]) -> dict[PartitionId, int]:
         """Ends at or above `offsets` where there are such; partitions whose owner does not answer
         in time are left out.
         """
@@ -47,15 +47,15 @@ class PartitionEnds:
             found.pop(_key(end), None)
         return found | (await self._ask(behind, latest=True) if behind else {})
 
-    async def known(self, wanted: Sequence[EndWanted]) -> dict[Partition, int]:
+    async def known(self, wanted: Sequence[EndWanted]) -> dict[PartitionId, int]:
         """As the owners believe them now, which costs no request to the store; those who do not
         answer in time are left out.
         """
         return await self._ask(wanted, latest=False) if wanted else {}
 
-    async def _ask(self, wanted: Sequence[EndWanted], *, latest: bool) -> dict[Partition, int]:
-        found: dict[Partition, int] = {}
-        owners: dict[Partition, str] = {}
+    async def _ask(self, wanted: Sequence[EndWanted], *, latest: bool) -> dict[PartitionId, int]:
+        found: dict[PartitionId, int] = {}
+        owners: dict[PartitionId, str] = {}
         try:
             async with asyncio.timeout(ASK_S_MAX):
                 for _ in range(HOPS_MAX):
@@ -67,7 +67,7 @@ class PartitionEnds:
         return found
 
     async def _ask_owners(
-        self, wanted: Sequence[EndWanted], latest: bool, found: dict[Partition, int], owners: dict[Partition, str]
+        self, wanted: Sequence[EndWanted], latest: bool, found: dict[PartitionId, int], owners: dict[PartitionId, str]
     ) -> None:
         """`owners`: who was said to own a partition by somebody who does not."""
         by_broker: dict[str, tuple[BrokerApi, list[EndWanted]]] = {}
@@ -85,8 +85,8 @@ class PartitionEnds:
         broker: BrokerApi,
         ends: Sequence[EndWanted],
         latest: bool,
-        found: dict[Partition, int],
-        owners: dict[Partition, str],
+        found: dict[PartitionId, int],
+        owners: dict[PartitionId, str],
     ) -> None:
         at = {"latest": True} if latest else {"durable": True}
         queries = [pb.OffsetQuery(topic=end.topic, partition=end.partition, **at) for end in ends]
@@ -102,5 +102,5 @@ class PartitionEnds:
                 owners[_key(end)] = result.error.owner
 
 
-def _key(end: EndWanted) -> Partition:
-    return (end.topic_id, end.partition)
+def _key(end: EndWanted) -> PartitionId:
+    return PartitionId(end.topic_id, end.partition)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 
+from ledger.keys import PartitionId
 from ledger.topics.catalog import Topic
 from ledgermq.errors import LedgerMQError, NotOwner, UnknownGroup, UnknownPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -117,7 +118,7 @@ class Groups:
         ends = await self._parts.ends.known([*{wanted for _, wanted, _ in entries}])
         rows: dict[tuple[str, str], GroupLag] = {}
         for group, wanted, offset in entries:
-            end = ends.get((wanted.topic_id, wanted.partition))
+            end = ends.get(PartitionId(wanted.topic_id, wanted.partition))
             if end is not None:
                 row = rows.setdefault(
                     (group.name, wanted.topic), GroupLag(group.name, wanted.topic, len(group.members))

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from infra.minio import Minio
+from ledger.keys import PartitionId
 from ledger.object_store.contract import ObjectStore
 from ledger.root.open import open_store
 from ledger.view.followed_ledger import FollowedLedger
@@ -50,7 +51,7 @@ async def follow(store: ObjectStore, seen: dict[int, bytes]) -> None:
     while b"last" not in seen.values():
         try:
             await ledger.open()
-            async for _, batches in following(ledger, {(TOPIC_ID, 0): len(seen)}, poll_s=0.02):
+            async for _, batches in following(ledger, {PartitionId(TOPIC_ID, 0): len(seen)}, poll_s=0.02):
                 seen |= rows_of(batches, len(seen))
                 if b"last" in seen.values():
                     return

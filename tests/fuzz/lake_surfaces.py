@@ -15,7 +15,7 @@ from crc32c import crc32c
 from ledger import keys, sinks
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keyed.version import KeyedFile, KeyedVersion, decode_version, encode_version
-from ledger.keys import KeyedPlace
+from ledger.keys import PartitionId
 from ledger.log.segment import encode_segment, first_batch_position
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.errors import InvalidConfig
@@ -27,7 +27,7 @@ from spark.source.options import parse_options as parse_source_options
 from tests.batches import mutate
 from tests.fuzz.surface import Surface, Untyped
 
-PLACE = KeyedPlace(7, 3)
+PLACE = PartitionId(7, 3)
 STAGED = keys.sink_staged_rows("query", 5, b"p" * 16)
 ODD: tuple[Any, ...] = (
     None,
@@ -95,7 +95,7 @@ def spoil_version(rng: random.Random, data: bytes) -> bytes:
 
 
 def check_version(data: bytes) -> None:
-    found = decode_version(data, PLACE.version(4), PLACE)
+    found = decode_version(data, keys.keyed_version(PLACE, 4), PLACE)
     numbers = [
         found.number,
         found.end,
@@ -226,7 +226,10 @@ def surfaces() -> list[Surface]:
     return [
         Surface(
             "keyed-version",
-            [version(), encode_version(replace(decode_version(version(), PLACE.version(4), PLACE), files=()))],
+            [
+                version(),
+                encode_version(replace(decode_version(version(), keys.keyed_version(PLACE, 4), PLACE), files=())),
+            ],
             check_version,
             spoil_version,
         ),

@@ -18,6 +18,7 @@ from ledger.cluster import read_cluster
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
 from ledger.garbage.delete import log_start_move, tidy_bundle
+from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectMissing
 from ledger.object_store.file import FileStore
@@ -109,7 +110,7 @@ class Life:
             end = len(self.root.produced[name, partition])
             below = end if everything else self.rng.randrange(1, end + 1)
             self.recording.note(Dropped(name, partition, below))
-            move = log_start_move({(self.root.topics[name].id, partition): below})
+            move = log_start_move({PartitionId(self.root.topics[name].id, partition): below})
             await advance_checkpoint(
                 ledger_of(self.root.store, 1, cluster=self.root.cluster, sources=self.root.sources), move
             )

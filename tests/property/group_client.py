@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ledger.keys import PartitionId
 from ledgermq.protocol import ledgermq_pb2 as pb
-from offsets.topics import Partition
 
 GROUP = "g"
 TOPICS = ("t", "u")
@@ -23,11 +23,11 @@ class Client:
     life: int = 0
     static: bool = False
     joined: bool = False
-    owned: dict[Partition, pb.GivenPartition] = field(default_factory=dict)
-    letting_go: set[Partition] = field(default_factory=set)
+    owned: dict[PartitionId, pb.GivenPartition] = field(default_factory=dict)
+    letting_go: set[PartitionId] = field(default_factory=set)
     seen_epoch: int = 0
-    counters: dict[Partition, int] = field(default_factory=dict)
-    position: dict[Partition, int] = field(default_factory=dict)
+    counters: dict[PartitionId, int] = field(default_factory=dict)
+    position: dict[PartitionId, int] = field(default_factory=dict)
     answers: list[pb.GroupHeartbeatResponse] = field(default_factory=list)
     polling: bool = False
     topics: tuple[str, ...] = TOPICS
@@ -65,7 +65,7 @@ class Client:
         if answer.group_epoch < self.seen_epoch:
             return
         self.seen_epoch = answer.group_epoch
-        given = {(g.topic_id, g.partition): g for g in answer.assigned}
+        given = {PartitionId(g.topic_id, g.partition): g for g in answer.assigned}
         for partition, g in given.items():
             if partition not in self.owned or self.owned[partition].epoch != g.epoch:
                 self.position.pop(partition, None)
@@ -79,5 +79,5 @@ class Sent:
     """A commit on its way: of which partition, in which era it was made, and which offset."""
 
     request: pb.CommitOffsetsRequest
-    partition: Partition
+    partition: PartitionId
     era: int

@@ -13,10 +13,10 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
+from ledger.keys import PartitionId
 from ledgermq.errors import GroupNotEmpty, StaticIdInUse, UnknownGroup, UnknownMember
 from ledgermq.protocol import ledgermq_pb2 as pb
 from offsets.assignors.choose import ASSIGNORS
-from offsets.topics import Partition
 from tests.property.group_client import GROUP, SESSION_MS, TOPICS, Client, Sent
 from tests.property.group_promises import MEMBERS, RETENTION_MS, GroupPromises
 
@@ -82,7 +82,7 @@ class GroupLife(GroupPromises):
                 except UnknownMember:
                     pass
 
-    def new_era(self, partition: Partition) -> None:
+    def new_era(self, partition: PartitionId) -> None:
         self.eras[partition] = self.eras.get(partition, 0) + 1
 
     # Members
@@ -212,7 +212,7 @@ class GroupLife(GroupPromises):
         counter = client.counters[partition] = client.counters.get(partition, 0) + 1
         return self.sent(client.member_id, partition, given.epoch, counter, position, given.topic)
 
-    def sent(self, member_id: str, partition: Partition, epoch: int, counter: int, offset: int, topic: str) -> Sent:
+    def sent(self, member_id: str, partition: PartitionId, epoch: int, counter: int, offset: int, topic: str) -> Sent:
         commit = pb.OffsetCommit(
             topic=topic,
             topic_id=partition[0],
@@ -271,7 +271,7 @@ class GroupLife(GroupPromises):
         found = self.desk.committed(GROUP, topic, number)
         if found.HasField("error"):
             return
-        partition = (found.topic_id, number)
+        partition = PartitionId(found.topic_id, number)
         sent = self.sent("", partition, found.epoch, found.counter + 1, found.offset + step, topic)
         if late:
             self.late_commits.append(sent)
@@ -300,7 +300,7 @@ class GroupLife(GroupPromises):
 
     def reset_one(self, topic: str, number: int, offset: int | None) -> None:
         if self.desk.reset(GROUP, pb.OffsetReset(topic=topic, partition=number, offset=offset)) == [""]:
-            partition = (self.catalog.topics[topic].topic_id, number)
+            partition = PartitionId(self.catalog.topics[topic].topic_id, number)
             self.may_go_back.add(partition)
             self.new_era(partition)
             self.note_holders()
@@ -326,7 +326,7 @@ class GroupLife(GroupPromises):
         for partition in (
             set(self.committed)
             | set(self.eras)
-            | {(t.topic_id, p) for t in self.catalog.topics.values() for p in range(9)}
+            | {PartitionId(t.topic_id, p) for t in self.catalog.topics.values() for p in range(9)}
         ):
             self.may_go_back.add(partition)
             self.new_era(partition)
@@ -405,7 +405,12 @@ class GroupLife(GroupPromises):
         ):
             return  # somebody has died, and is not put out, or only just now
         names = {name for client in self.clients if client.joined for name in client.topics}
-        wanted = {(t.topic_id, p) for t in self.catalog.topics.values() if t.name in names for p in range(t.partitions)}
+        wanted = {
+            PartitionId(t.topic_id, p)
+            for t in self.catalog.topics.values()
+            if t.name in names
+            for p in range(t.partitions)
+        }
         owned = [partition for client in self.clients if client.joined for partition in client.owned]
         assert sorted(owned) == sorted(wanted), "not every partition has exactly one owner"
         assert self.desk.coordinator.describe(GROUP, self.desk.now_s).state == pb.STABLE

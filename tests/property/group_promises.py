@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
+from ledger.keys import PartitionId
 from ledgermq.protocol import ledgermq_pb2 as pb
 from offsets.limits import GroupLimits
-from offsets.topics import Partition
 from tests.coordinators import Catalog, Desk, replayed
 from tests.property.group_client import GROUP, Client, Sent
 
@@ -23,11 +23,11 @@ class GroupPromises(RuleBasedStateMachine):
         self.clients = [Client(number) for number in range(MEMBERS)]
         self.late_heartbeats: list[pb.GroupHeartbeatRequest] = []
         self.late_commits: list[Sent] = []
-        self.eras: dict[Partition, int] = {}
-        self.holders: dict[Partition, str] = {}
-        self.committed: dict[Partition, int] = {}
-        self.counters: dict[Partition, tuple[int, int]] = {}
-        self.may_go_back: set[Partition] = set()
+        self.eras: dict[PartitionId, int] = {}
+        self.holders: dict[PartitionId, str] = {}
+        self.committed: dict[PartitionId, int] = {}
+        self.counters: dict[PartitionId, tuple[int, int]] = {}
+        self.may_go_back: set[PartitionId] = set()
         self.epoch_max = 0
         self.batches_checked = 0
 
@@ -35,7 +35,7 @@ class GroupPromises(RuleBasedStateMachine):
     def no_partition_has_two_owners(self) -> None:
         group = self.desk.coordinator.state.groups.get(GROUP)
         members = group.members if group is not None else {}
-        owners: dict[Partition, str] = {}
+        owners: dict[PartitionId, str] = {}
         for client in self.clients:
             if client.member_id not in members or members[client.member_id].away:
                 continue  # put out: whatever it believes, it commits nothing
@@ -48,7 +48,7 @@ class GroupPromises(RuleBasedStateMachine):
     @invariant()
     def no_committed_offset_goes_back(self) -> None:
         group = self.desk.coordinator.state.groups.get(GROUP)
-        now: dict[Partition, int] = {}
+        now: dict[PartitionId, int] = {}
         if group is not None:
             now = {
                 (t, p): v.offset for t, topic in group.offsets.items() for p, v in topic.items() if v.offset is not None

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keys import PartitionId
 from ledger.view.fetch_index import FetchIndex, IndexedBatch, PartitionIndex, indexed
 
 KEYS = [(1, 0), (1, 1), (2, 0)]
@@ -28,8 +29,8 @@ def build(shape: list[list[tuple[int, int]]]) -> list[fmt.SegmentIndex]:
         position = 100
         for which, count in batches:
             topic_id, partition = KEYS[which]
-            base = ends[topic_id, partition]
-            ends[topic_id, partition] = base + count
+            base = ends[PartitionId(topic_id, partition)]
+            ends[PartitionId(topic_id, partition)] = base + count
             index.batches.add(
                 topic_id=topic_id,
                 partition=partition,

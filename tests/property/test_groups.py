@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from ledger.keys import PartitionId
 from offsets import commits, reconcile
 from offsets.group import Group, Member
 from offsets.records import LogRecord
-from offsets.topics import Partition
 from tests.property.group_life import GroupLife
 
 LIVES = settings(max_examples=60, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))
@@ -59,7 +59,7 @@ def a_reset_keeps_the_epoch(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_partition_is_given_before_it_was_let_go(patch: pytest.MonkeyPatch) -> None:
-    def withdraw(group: Group, member: Member, partition: Partition, now_s: float) -> None:
+    def withdraw(group: Group, member: Member, partition: PartitionId, now_s: float) -> None:
         group.release(member, partition)
         group.tell(member)
 
@@ -83,7 +83,7 @@ def members_are_not_written(patch: pytest.MonkeyPatch) -> None:
 def let_go_is_not_written(patch: pytest.MonkeyPatch) -> None:
     true = Group.release
 
-    def release(group: Group, member: Member, partition: Partition) -> None:
+    def release(group: Group, member: Member, partition: PartitionId) -> None:
         before = dict(group._touched_members)
         true(group, member, partition)
         group._touched_members = before

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from ledger.blocking import run_inline
 from ledger.garbage.gc import collect_garbage
+from ledger.keys import PartitionId
 from ledger.object_store.contract import Buffer, ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction
@@ -104,7 +105,7 @@ class _World:
         if self.ledger is None:
             self.ledger = await opened_ledger(self.store)
         await self.ledger.refresh()
-        key = (self.topic.id, 0)
+        key = PartitionId(self.topic.id, 0)
         self._judge_older(await _rows_by_reader(self.ledger.reader, key), self.ledger.reader.end(key))
         assert fold(await _rows_by_reader((await opened_ledger(self.store)).reader, key)) == self.written.table(
             len(self.written.rows)
@@ -129,7 +130,7 @@ class _World:
 
     async def plan(self) -> None:
         reader = (await opened_ledger(self.store)).reader
-        key = (self.topic.id, 0)
+        key = PartitionId(self.topic.id, 0)
         self.planned = (await plan_ranges(reader, {key: (0, reader.end(key))}))[key]
 
     async def compact(self, store: ObjectStore) -> None:

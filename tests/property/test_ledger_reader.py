@@ -19,6 +19,7 @@ import pytest
 from ledger.blocking import run_inline
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.garbage.delete import log_start_move, tidy_bundle
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint, partition_of
 from ledger.log.history import History
 from ledger.log.ledger_ref import LedgerRef
@@ -143,7 +144,7 @@ class Reading:
             self.is_open = True
         await self.ledger.refresh()
         for partition, offset in enumerate(self.positions):
-            key = (self.world.topic_id, partition)
+            key = PartitionId(self.world.topic_id, partition)
             try:
                 batches = await self.ledger.reader.read(key, offset, bytes_max)
             except OffsetOutOfRange:
@@ -169,11 +170,11 @@ async def query(world: World, store: ObjectStore, sources: Sources) -> None:
     await ledger.open()
     spans = {}
     for number in range(PARTITIONS):
-        part = (world.topic_id, number)
+        part = PartitionId(world.topic_id, number)
         first = sources.random.randint(ledger.reader.log_start(part), ledger.reader.end(part))
         spans[part] = first, sources.random.randint(first, ledger.reader.end(part))
     partition = sources.random.randrange(PARTITIONS)
-    key = (world.topic_id, partition)
+    key = PartitionId(world.topic_id, partition)
     ranges = split((await plan_ranges(ledger.reader, spans))[key], sources.random.randint(1, 4))
     await asyncio.sleep(sources.random.choice((0, 1, 20)) * sources.random.random())
     executor, _ = world.process()
@@ -235,7 +236,7 @@ async def retain(world: World, store: ObjectStore, sources: Sources) -> None:
     ends = {part.partition: part.end for part in newest.state.ends}
     start = sources.random.randint(counters.log_start, max(counters.log_start, ends.get(partition, 0)))
     world.starts[partition] = max(world.starts[partition], start)
-    move = log_start_move({(world.topic_id, partition): start})
+    move = log_start_move({PartitionId(world.topic_id, partition): start})
     await advance_checkpoint(ledger_of(store, 1, cluster=world.root.cluster, sources=sources), move)
     await tidy_bundle(ledger_of(store, 1, cluster=world.root.cluster, sources=sources), await world.root.catalog())
 

@@ -14,6 +14,7 @@ from ledger import keys
 from ledger.blocking import run_inline
 from ledger.garbage.delete import log_start_move, tidy_bundle
 from ledger.garbage.gc import collect_garbage
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import partition_of
 from ledger.log.history import read_history
 from ledger.log.recovery import advance_checkpoint
@@ -114,7 +115,7 @@ class World:
         """Somewhere in the kept records, in Parquet or behind it."""
         end = len(self.root.produced.get(("t", partition), []))
         start = min(end, self.log_starts.get(partition, 0) + by)
-        move = log_start_move({(self.root.topics["t"].id, partition): start})
+        move = log_start_move({PartitionId(self.root.topics["t"].id, partition): start})
         if await advance_checkpoint(
             ledger_of(self.root.store, 1, cluster=self.root.cluster, sources=self.root.sources), move
         ):

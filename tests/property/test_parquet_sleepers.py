@@ -19,6 +19,7 @@ from ledger import keys
 from ledger.blocking import run_inline
 from ledger.garbage.delete import log_start_move, tidy_bundle
 from ledger.garbage.gc import collect_garbage
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint, partition_of
 from ledger.log.recovery import advance_checkpoint
 from ledger.log.writer import claim
@@ -145,7 +146,8 @@ async def _retain(world: _World, store: ObjectStore, sources: Sources) -> None:
     end = counters.parquet_end if sources.random.random() < 0.8 else ends.get(partition, 0)
     start = sources.random.randint(counters.log_start, max(counters.log_start, end))
     await advance_checkpoint(
-        ledger_of(store, 1, cluster=world.root.cluster, sources=sources), log_start_move({(topic.id, partition): start})
+        ledger_of(store, 1, cluster=world.root.cluster, sources=sources),
+        log_start_move({PartitionId(topic.id, partition): start}),
     )
     catalog = await read_catalog(ledger_of(world.objects, 0, cluster=world.root.cluster))
     await tidy_bundle(ledger_of(store, 1, cluster=world.root.cluster, sources=sources), catalog)

@@ -24,6 +24,7 @@ import ledgermq
 from infra import java
 from ledger.cluster import ClusterDefaults, open_cluster
 from ledger.garbage.delete import log_start_move
+from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.parquet.engine import LocalEngine
 from ledger.root.open import open_store
@@ -163,7 +164,7 @@ class Log:
         if done and max(done) > self.kept_from:
             self.kept_from = max(done)
             async with await open_store(self._root_url, sources=Sources()) as store:
-                move = log_start_move({(self._topic.id, 0): self.kept_from})
+                move = log_start_move({PartitionId(self._topic.id, 0): self.kept_from})
                 await advance_checkpoint(ledger_of(store, self._topic.bundles[0], sources=Sources()), move)
 
 

@@ -18,6 +18,7 @@ from ledger.cluster import read_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
+from ledger.keys import PartitionId
 from ledger.parquet.engine import LocalEngine
 from ledger.rounds.runner import compact_root
 from ledgermq.client.client import Client
@@ -312,9 +313,13 @@ class ClusterRun:
         store, logs = self.world.store, {}
         names = _topic_names(self.world)
         for bundle in range(1, self.cluster.settings.bundles):
-            starts = {(p.topic_id, p.partition): p.log_start for p in store.newest_checkpoint(bundle).partitions}
+            starts = {
+                PartitionId(p.topic_id, p.partition): p.log_start for p in store.newest_checkpoint(bundle).partitions
+            }
             for (topic_id, number), records in sorted(ledger_log(store, bundle).items()):
-                logs[f"{names[topic_id]}#{topic_id}", number] = FinalLog(records, starts.get((topic_id, number), 0))
+                logs[f"{names[topic_id]}#{topic_id}", number] = FinalLog(
+                    records, starts.get(PartitionId(topic_id, number), 0)
+                )
         return logs
 
 

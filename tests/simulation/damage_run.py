@@ -19,6 +19,7 @@ from ledger.blocking import run_inline
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
 from ledger.garbage.removal import remove_topics
+from ledger.keys import PartitionId
 from ledger.log.segment import decode_tail
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
@@ -239,7 +240,7 @@ class DamageRun(RoundsRun):
             return {}
         store = self.world.store
         parked = {
-            (part.topic_id, part.partition): part.parked.object_key
+            PartitionId(part.topic_id, part.partition): part.parked.object_key
             for bundle in range(BUNDLES)
             for part in store.newest_checkpoint(bundle).partitions
             if part.HasField("parked")

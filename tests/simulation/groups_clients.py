@@ -9,6 +9,7 @@ import random
 from collections import defaultdict, deque
 from dataclasses import dataclass, field, replace
 
+from ledger.keys import PartitionId
 from ledgermq.client.client import Client
 from ledgermq.client.groups.coordinator import Coordinator
 from ledgermq.client.groups.group_consumer import GroupConsumer
@@ -16,7 +17,6 @@ from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.settings import ClientSettings
 from ledgermq.errors import GroupError, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
-from offsets.topics import Partition
 from tests.simulation.cluster_clients import PARTITIONS, SimulatedClient
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.model import Violation
@@ -60,7 +60,7 @@ class Done:
     """What members were done with, by partition: offsets."""
 
     def __init__(self, topic_id: int) -> None:
-        self.offsets: defaultdict[Partition, set[int]] = defaultdict(set)
+        self.offsets: defaultdict[PartitionId, set[int]] = defaultdict(set)
         self._topic_id = topic_id
 
     def note(self, message: GroupMessage) -> None:

@@ -12,6 +12,7 @@ import asyncio
 from dataclasses import replace
 
 from ledger import keys
+from ledger.keys import PartitionId
 from ledgermq.client.groups.coordinator import Coordinator
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -135,7 +136,7 @@ class GroupsRun(ClusterRun):
             coordinator = Coordinator(client._connections, group)
             answer = await self._insist(lambda at=coordinator, group=group: _all_committed(at, group))  # type: ignore[misc]
             told = {
-                (p.topic_id, p.partition): (p.offset if p.HasField("offset") else None, p.counter)
+                PartitionId(p.topic_id, p.partition): (p.offset if p.HasField("offset") else None, p.counter)
                 for p in answer.partitions
             }
             stored = {p: v.offset for (name, p), v in truth.committed.items() if name == group}

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from ledger.keys import PartitionId
 from ledgermq.protocol.records import decode_batch
 from offsets.records import Held, MemberEntry, OffsetEntry, OffsetValue, decode
-from offsets.topics import Partition
 from tests.simulation.model import Violation
 from tests.simulation.watch import WatchedStore
 
@@ -29,9 +29,9 @@ from tests.simulation.watch import WatchedStore
 class GroupTruth:
     """`committed` and `held` as of the last record; `commits` and `resets` count records."""
 
-    committed: dict[tuple[str, Partition], OffsetValue] = field(default_factory=dict)
-    held: defaultdict[str, dict[str, Mapping[Partition, Held]]] = field(default_factory=lambda: defaultdict(dict))
-    passed_over: defaultdict[tuple[str, Partition], set[int]] = field(default_factory=lambda: defaultdict(set))
+    committed: dict[tuple[str, PartitionId], OffsetValue] = field(default_factory=dict)
+    held: defaultdict[str, dict[str, Mapping[PartitionId, Held]]] = field(default_factory=lambda: defaultdict(dict))
+    passed_over: defaultdict[tuple[str, PartitionId], set[int]] = field(default_factory=lambda: defaultdict(set))
     """What a reset forwards left out."""
     violations: list[Violation] = field(default_factory=list)
     commits: int = 0
@@ -56,7 +56,7 @@ class GroupTruth:
         for name in {entry.group for entry in entries if isinstance(entry, MemberEntry)}:
             self._check_owners(name)
 
-    def _note_epochs(self, valid: defaultdict[tuple[str, Partition], set[int]], group: str | None = None) -> None:
+    def _note_epochs(self, valid: defaultdict[tuple[str, PartitionId], set[int]], group: str | None = None) -> None:
         for name, members in self.held.items():
             if group in (None, name):
                 for held in members.values():
@@ -73,7 +73,7 @@ class GroupTruth:
         members[entry.member_id] = entry.value.held
 
     def _check_owners(self, name: str) -> None:
-        owners: dict[Partition, str] = {}
+        owners: dict[PartitionId, str] = {}
         for member_id, held in self.held[name].items():
             for partition in held:
                 if partition in owners:
@@ -124,7 +124,7 @@ def group_truth(store: WatchedStore, bundles: Iterable[int], offsets_topic: int,
     return truth
 
 
-def judge_done(truth: GroupTruth, group: str, done: Mapping[Partition, set[int]]) -> list[Violation]:
+def judge_done(truth: GroupTruth, group: str, done: Mapping[PartitionId, set[int]]) -> list[Violation]:
     """Every record below a committed offset, some member was done with.
 
     For topics without retention that are read from their beginning.

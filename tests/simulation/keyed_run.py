@@ -10,7 +10,7 @@ from crc32c import crc32c
 
 from ledger import keys
 from ledger.garbage.keyed_delete import delete_removed
-from ledger.keys import KeyedPlace
+from ledger.keys import PartitionId
 from ledger.log.segment import Batch
 from ledger.rounds.keyed_runner import clean_bundle
 from ledger.topics.catalog import Topic, encode_topic_record
@@ -71,7 +71,7 @@ class KeyedRun(RoundsRun):
     def _logs(self) -> dict[Partition, FinalLog]:
         """Without the keyed topic, which has a judge of its own."""
         for partition in range(PARTITIONS):
-            self.keyed.look(KeyedPlace(self.keyed.topic_id, partition))
+            self.keyed.look(PartitionId(self.keyed.topic_id, partition))
         return {
             partition: log
             for partition, log in super()._logs().items()

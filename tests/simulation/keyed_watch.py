@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 
 from ledger import keys
-from ledger.keys import KeyedName, KeyedPlace
+from ledger.keys import KeyedName, PartitionId
 from ledgermq.protocol.records import decode_batch
 from tests.simulation.model import Violation
 from tests.simulation.rounds_processes import bundle_of
@@ -45,21 +45,21 @@ class KeyedWatch:
             return
         coverage, store = self._world.coverage, self._world.store
         if not changed.is_file:
-            there = store.has(changed.place.version(changed.number))
+            there = store.has(keys.keyed_version(changed.place, changed.number))
             coverage.saw("a version was published" if there else "a version was deleted")
-        elif len(store.keys_now(changed.place.files)) < self._seen:
+        elif len(store.keys_now(keys.keyed_files(changed.place))) < self._seen:
             coverage.saw("a file of versions was deleted")
-        self._seen = len(store.keys_now(changed.place.files))
+        self._seen = len(store.keys_now(keys.keyed_files(changed.place)))
         self.look(changed.place)
 
     def on_parquet(self, changed: keys.ParquetName) -> None:
         if changed.topic_id == self.topic_id:
-            self.look(KeyedPlace(changed.topic_id, changed.partition))
+            self.look(PartitionId(changed.topic_id, changed.partition))
 
-    def look(self, place: KeyedPlace) -> None:
+    def look(self, place: PartitionId) -> None:
         store = self._world.store
         self._world.coverage.saw("a plain reader looked")
-        found = store.keys_now(place.versions)
+        found = store.keys_now(keys.keyed_versions(place))
         version: Any = json.loads(store.read_now(found[-1])) if found else {"end": 0, "files": []}
         end: int = version["end"]
         where = f"partition {place.partition}, version {len(found) and version['number']}"
@@ -102,7 +102,7 @@ class KeyedWatch:
         if any(row.value is None and row.key not in names for row in latest.values()):
             coverage.saw("a tombstone has gone")
 
-    def _judge_log(self, place: KeyedPlace, end: int, where: str) -> None:
+    def _judge_log(self, place: PartitionId, end: int, where: str) -> None:
         names = [
             keys.parse_parquet(key)
             for key in self._world.store.keys_now(keys.parquet_partition(self._topic, place.partition))

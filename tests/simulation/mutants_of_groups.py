@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from ledger.keys import PartitionId
 from ledger.log.snapshot import InternalRecord, clean
 from ledger.parquet import snapshot_build
 from ledger.root.two_clocks import TwoClocks
 from ledgermq.client.groups.progress import Progress
 from offsets import commits, members
 from offsets.group import Group, Member
-from offsets.topics import Partition
 from stateless_broker.groups.append_log import AppendLog
 from stateless_broker.groups.partition import PartitionCoordinator
 from tests.simulation.cluster_plan import cluster_plan_of
@@ -94,11 +94,11 @@ def rebalance_gives_one_partition_to_two_members(patch: Patch) -> None:
     """What a member is told to let go is given to the next one at once."""
     real = Group.give
 
-    def give(self: Group, member: Member, partition: Partition, topic: str) -> None:
+    def give(self: Group, member: Member, partition: PartitionId, topic: str) -> None:
         self.holders.pop(partition, None)
         real(self, member, partition, topic)
 
-    def withdraw(self: Group, member: Member, partition: Partition, now_s: float) -> None:
+    def withdraw(self: Group, member: Member, partition: PartitionId, now_s: float) -> None:
         self.tell(member)
         self.holders.pop(partition, None)
 

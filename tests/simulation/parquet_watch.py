@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keys import PartitionId
 from ledger.parquet.pages import PageReader
 from ledgermq.errors import LedgerMQError
 from tests.simulation.checker import judge_plain_read
@@ -49,7 +50,9 @@ class ParquetWatch:
                 text = f"bundle {checkpoint.bundle} checkpoint {checkpoint.number}: {error.message}"
                 self._world.violations.append(Violation("file list", text))
                 continue
-            live[part.topic_id, part.partition] = tuple((file.first_offset, file.last_offset) for file in files)
+            live[PartitionId(part.topic_id, part.partition)] = tuple(
+                (file.first_offset, file.last_offset) for file in files
+            )
             if files:
                 self.on_parquet(_name_of(files[0].key))
 
@@ -60,7 +63,7 @@ class ParquetWatch:
         names = [
             name for key in self._world.store.keys_now(keys.parquet_topic(changed.topic)) if (name := parquet_name(key))
         ]
-        key = (changed.topic_id, changed.partition)
+        key = PartitionId(changed.topic_id, changed.partition)
         same = [name for name in names if (name.topic_id, name.partition) == key]
         files = tuple(sorted((name.first_offset, name.last_offset) for name in same))
         live = next((found[key] for found in self._live.values() if key in found), ())

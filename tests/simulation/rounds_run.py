@@ -16,7 +16,7 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
 from ledger.garbage.removal import remove_topics
-from ledger.keys import ParquetName
+from ledger.keys import ParquetName, PartitionId
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.rounds.runner import compact_root
@@ -208,10 +208,13 @@ class RoundsRun:
         logs: dict[Partition, FinalLog] = {}
         names = {world.topic_ids[name]: name for name in LASTING}
         for bundle in range(1, BUNDLES):
-            starts = {(p.topic_id, p.partition): p.log_start for p in world.store.newest_checkpoint(bundle).partitions}
+            starts = {
+                PartitionId(p.topic_id, p.partition): p.log_start
+                for p in world.store.newest_checkpoint(bundle).partitions
+            }
             for (topic_id, number), records in sorted(ledger_log(world.store, bundle).items()):
                 name = f"{names.get(topic_id, CHURNED)}#{topic_id}"
-                logs[name, number] = FinalLog(records, starts.get((topic_id, number), 0))
+                logs[name, number] = FinalLog(records, starts.get(PartitionId(topic_id, number), 0))
         return logs
 
     def _whole(self, logs: dict[Partition, FinalLog]) -> dict[Partition, FinalLog]:

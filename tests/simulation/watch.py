@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.keys import KeyedName, ParquetName, parse_parquet
+from ledger.keys import KeyedName, ParquetName, PartitionId, parse_parquet
 from ledger.log.checkpoint import decode_checkpoint
 from ledger.log.plan_chain import decode_plan
 from ledger.log.segment import decode_tail
@@ -284,9 +284,9 @@ def goes_back(before: fmt.Checkpoint, after: fmt.Checkpoint) -> list[Violation]:
         ("planned slot", before.planned_slot, after.planned_slot),
         ("metadata offset", before.metadata_offset, after.metadata_offset),
     ]
-    later = {(part.topic_id, part.partition): part for part in after.partitions}
+    later = {PartitionId(part.topic_id, part.partition): part for part in after.partitions}
     for part in before.partitions:
-        now = later.get((part.topic_id, part.partition), part)
+        now = later.get(PartitionId(part.topic_id, part.partition), part)
         counters.append((f"log start of {part.topic_id}-{part.partition}", part.log_start, now.log_start))
         counters.append((f"end of Parquet of {part.topic_id}-{part.partition}", part.parquet_end, now.parquet_end))
     where = f"bundle {after.bundle} checkpoint {after.number}"
@@ -327,7 +327,7 @@ def ledger_log(store: WatchedStore, bundle: int) -> dict[tuple[int, int], dict[i
         if not segment.valid:
             continue
         for entry in segment.index.batches:
-            log = logs[entry.topic_id, entry.partition]
+            log = logs[PartitionId(entry.topic_id, entry.partition)]
             data = segment.data[entry.position : entry.position + entry.length]
             for i, value in enumerate(values_of(data)):
                 text = value.decode(errors="replace") if value is not None else ""

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ledger import keys
 from ledger.garbage.delete import delete_expired_parquet, log_start_move
+from ledger.keys import PartitionId
 from ledger.log.plan_chain import PlanOvertaken, read_plan
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectStore
@@ -116,7 +117,8 @@ async def test_a_read_ends_with_file_not_found_or_a_run_without_gaps(spark: Spar
         before = spark.read.parquet(path)
         topic = root.topics["flights"].id
         await advance_checkpoint(
-            ledger_of(store, 1, cluster=root.cluster, sources=root.sources), log_start_move({(topic, 0): 200})
+            ledger_of(store, 1, cluster=root.cluster, sources=root.sources),
+            log_start_move({PartitionId(topic, 0): 200}),
         )
         assert (
             await delete_expired_parquet(

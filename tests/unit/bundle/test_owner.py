@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from ledger.keys import PartitionId
 from ledger.object_store.memory import MemoryStore
 from ledger.topics.catalog import Topic
 from ledgermq.errors import InvalidRequest, NotOwner, OffsetOutOfRange, UnknownPartition
@@ -70,8 +71,8 @@ async def test_a_new_owner_serves_what_the_former_one_acknowledged(context: Bund
 
 async def test_a_long_poll_wakes_with_new_data_and_with_the_end_of_the_term(context: BundleContext) -> None:
     async with opened(context) as owner:
-        key = (TOPIC.id, 0)
-        poll = asyncio.create_task(owner.wait_for_data({key: 0, (TOPIC.id, 1): 0}))
+        key = PartitionId(TOPIC.id, 0)
+        poll = asyncio.create_task(owner.wait_for_data({key: 0, PartitionId(TOPIC.id, 1): 0}))
         await asyncio.sleep(0)
         assert not poll.done()
         await produce(owner, batch(b"a"))
@@ -85,7 +86,7 @@ async def test_a_long_poll_wakes_with_new_data_and_with_the_end_of_the_term(cont
 
 async def test_a_long_poll_above_the_end_waits_until_its_offset_is_there(context: BundleContext) -> None:
     async with opened(context) as owner:
-        poll = asyncio.create_task(owner.wait_for_data({(TOPIC.id, 0): 2}))
+        poll = asyncio.create_task(owner.wait_for_data({PartitionId(TOPIC.id, 0): 2}))
         for value in (b"0", b"1"):
             await produce(owner, batch(value))
             await asyncio.sleep(0)
@@ -122,7 +123,7 @@ async def test_answered_on_receipt_is_answered_at_once_and_durable_soon(context:
     async with opened(context) as owner:
         [received] = owner.produce([batch(b"a")], durable=False)
         assert received.result() == OFFSET_NOT_KNOWN
-        await owner.wait_for_data({(TOPIC.id, 0): 0})
+        await owner.wait_for_data({PartitionId(TOPIC.id, 0): 0})
         assert await fetch_values(owner, 0) == [b"a"]
         with pytest.raises(InvalidRequest):
             owner.produce([batch(b"b", producer=session(0))], durable=False)

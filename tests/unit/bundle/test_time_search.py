@@ -10,6 +10,7 @@ import pytest
 from crc32c import crc32c
 
 from ledger.blocking import run_inline
+from ledger.keys import PartitionId
 from ledger.log.segment import Batch
 from ledger.log.time_search import first_row_at
 from ledger.object_store.memory import MemoryStore
@@ -97,7 +98,7 @@ async def test_a_time_in_parquet_is_found_in_the_times_of_one_row_group(sources:
             await produce(owner, timed(*range(100 * hundred, 100 * (hundred + 1)), values=values))
         await compact(owner._context)
         await owner._ledger.view.look()
-        [file] = await owner._ledger.reader.parquet_files((TOPIC_ID, 0), 0)
+        [file] = await owner._ledger.reader.parquet_files(PartitionId(TOPIC_ID, 0), 0)
     async with opened(bundle_context(store, sources)) as owner:
         store.ranges.clear()
         assert [await owner.list_offset(TOPIC, 0, at) for at in (555, 999, 1000)] == [555, 999, 1000]
@@ -117,7 +118,7 @@ async def test_parquet_that_is_ahead_of_the_acknowledgement_is_not_searched_abov
         await compact(context)
         await owner._ledger.view.look()
         assert await owner.list_offset(TOPIC, 0, 20) == 1, "the end, as if there were no such record"
-        assert await owner._ledger.reader.offset_at((TOPIC_ID, 0), 20, TOPIC) is None
+        assert await owner._ledger.reader.offset_at(PartitionId(TOPIC_ID, 0), 20, TOPIC) is None
         store.gate.set()
         assert await second == [1]
-        assert await owner._ledger.reader.offset_at((TOPIC_ID, 0), 20, TOPIC) == 1
+        assert await owner._ledger.reader.offset_at(PartitionId(TOPIC_ID, 0), 20, TOPIC) == 1

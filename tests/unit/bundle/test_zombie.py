@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from ledger import keys
+from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
 from ledger.object_store.memory import MemoryStore
@@ -103,7 +104,7 @@ async def test_a_zombie_that_wakes_drops_everything(
     zombie, view, its_context = await paused(store, sources, land=False)
     in_flight = zombie.produce([batch(b"in flight")], durable=True)
     await asyncio.sleep(0)
-    poll = asyncio.create_task(zombie.wait_for_data({(TOPIC.id, 0): 0}))
+    poll = asyncio.create_task(zombie.wait_for_data({PartitionId(TOPIC.id, 0): 0}))
     queued = zombie.produce([batch(b"queued"), batch(b"queued too")], durable=True)
     async with opened(context) as owner:
         await produce(owner, batch(b"new"))

@@ -13,7 +13,7 @@ import pytest
 from ledger import keys
 from ledger.blocking import run_inline
 from ledger.keyed.version import newest_version
-from ledger.keys import KeyedPlace
+from ledger.keys import PartitionId
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction
@@ -70,7 +70,7 @@ class Filled:
         return replace(self, store=store)
 
     async def newest(self) -> tuple[int, int]:
-        published = await newest_version(self.store, KeyedPlace(self.topic.id, 0))
+        published = await newest_version(self.store, PartitionId(self.topic.id, 0))
         assert published is not None
         return published.version.number, published.version.end
 
@@ -141,7 +141,7 @@ def test_a_cleaner_that_dies_anywhere_leaves_each_key_there_once() -> None:
 
 async def _is_tidy(made: Filled) -> bool:
     """One version, and the files that it names."""
-    published = await newest_version(made.store, KeyedPlace(made.topic.id, 0))
+    published = await newest_version(made.store, PartitionId(made.topic.id, 0))
     assert published is not None
     return set(await made.names()) == {published.version.key, *(file.key for file in published.version.files)}
 
@@ -226,7 +226,7 @@ class _Sleeper(DyingStore):
 @virtual
 async def test_a_damaged_file_stops_its_partition_and_is_named() -> None:
     made = await filled()
-    published = await newest_version(made.store, KeyedPlace(made.topic.id, 0))
+    published = await newest_version(made.store, PartitionId(made.topic.id, 0))
     assert published is not None
     key = published.version.files[0].key
     data = bytearray(await made.store.get(key))
@@ -243,7 +243,7 @@ async def test_a_damaged_file_stops_its_partition_and_is_named() -> None:
 @virtual
 async def test_a_file_that_a_version_names_and_that_is_gone_is_damage() -> None:
     made = await filled()
-    published = await newest_version(made.store, KeyedPlace(made.topic.id, 0))
+    published = await newest_version(made.store, PartitionId(made.topic.id, 0))
     assert published is not None
     key = published.version.files[0].key
     await made.store.delete([key])

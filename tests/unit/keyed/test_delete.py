@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from ledger.garbage.keyed_delete import delete_cleaned_log
-from ledger.keys import KeyedPlace
+from ledger.keys import PartitionId
 from ledger.object_store.contract import ObjectStore
 from ledger.rounds.keyed_runner import clean_bundle
 from ledger.rounds.runner import compact_bundle
@@ -37,7 +37,7 @@ async def delete(keyed: Keyed, store: ObjectStore) -> list[str]:
     return await delete_cleaned_log(
         ledger_of(store, 1, cluster=keyed.root.cluster, sources=keyed.root.sources),
         keyed.topic,
-        KeyedPlace(keyed.topic.id, 0),
+        PartitionId(keyed.topic.id, 0),
     )
 
 

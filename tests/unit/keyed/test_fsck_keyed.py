@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ledger import keys
 from ledger.blocking import run_inline
 from ledger.fsck.check import check_root
 from ledger.keyed.note import KeyedNote
 from ledger.keyed.version import KeyedVersion, encode_version, newest_version
-from ledger.keys import KeyedPlace
+from ledger.keys import PartitionId
 from ledger.parquet.columns import close_writer, open_writer
 from ledger.parquet.new_file import FileSink
 from ledger.parquet.stored_file import parse_footer
@@ -30,7 +31,7 @@ async def problems(made: Filled, *, quick: bool = False) -> set[tuple[str, str]]
 
 
 async def newest(made: Filled) -> KeyedVersion:
-    published = await newest_version(made.store, KeyedPlace(made.topic.id, 0))
+    published = await newest_version(made.store, PartitionId(made.topic.id, 0))
     assert published is not None
     return published.version
 
@@ -69,7 +70,7 @@ async def flipped_byte(made: Filled) -> tuple[str, str]:
 async def version_gone(made: Filled) -> tuple[str, str]:
     version = await newest(made)
     await made.store.delete([version.key])
-    return "KEYED_GAP", version.place.folder
+    return "KEYED_GAP", keys.keyed_folder(version.place)
 
 
 async def version_damaged(made: Filled) -> tuple[str, str]:
@@ -103,7 +104,7 @@ async def key_twice(made: Filled) -> tuple[str, str]:
     sink = FileSink()
     writer = open_writer(sink, {})
     writer.write_table(moved)
-    copy = version.place.file(first, last + 100, version.number + 1, b"y" * 16)
+    copy = keys.keyed_file(version.place, first, last + 100, version.number + 1, b"y" * 16)
     whole = close_writer(writer, sink, replace(note, first=first, last=last + 100))
     await made.store.put_if_absent(copy, whole.parts)
     added = replace(file, key=copy, first=first, last=last + 100, size=whole.size)
@@ -113,14 +114,14 @@ async def key_twice(made: Filled) -> tuple[str, str]:
 
 async def left_over(made: Filled) -> tuple[str, str]:
     version = await newest(made)
-    key = version.place.file(0, 9, version.number, b"o" * 16)
+    key = keys.keyed_file(version.place, 0, 9, version.number, b"o" * 16)
     await made.store.put_if_absent(key, [b"x"])
     return "UNREFERENCED", key
 
 
 async def under_way(made: Filled) -> tuple[str, str]:
     version = await newest(made)
-    key = version.place.file(0, 9, version.number + 1, b"o" * 16)
+    key = keys.keyed_file(version.place, 0, 9, version.number + 1, b"o" * 16)
     await made.store.put_if_absent(key, [b"x"])
     return "UNPUBLISHED", key
 
@@ -153,4 +154,4 @@ async def test_a_healthy_root_is_clean_and_each_damage_is_found() -> None:
 async def test_a_removed_topic_leaves_versions_that_may_go(quick: bool) -> None:
     made = await filled(2)
     await made.root.remove_topic("t")
-    assert ("REMOVED_TOPIC", KeyedPlace(made.topic.id, 0).folder) in await problems(made, quick=quick)
+    assert ("REMOVED_TOPIC", keys.keyed_folder(PartitionId(made.topic.id, 0))) in await problems(made, quick=quick)

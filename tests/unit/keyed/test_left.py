@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from ledger.garbage.delete import deletion_move
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import partition_of
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import Buffer
@@ -47,7 +48,7 @@ async def delete_before(keyed: Keyed, offset: int) -> None:
 async def read(keyed: Keyed) -> list[int]:
     """Offsets, from the log start on."""
     reader = (await opened_ledger(keyed.root.store)).reader
-    key, found = (keyed.topic.id, 0), list[int]()
+    key, found = PartitionId(keyed.topic.id, 0), list[int]()
     offset = reader.log_start(key)
     while batches := await reader.read(key, offset):
         found += [at for batch in batches for at in range(batch.base_offset, batch.end)]

@@ -15,6 +15,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ledger import keys
 from ledger.keyed.note import KeyedNote
 from ledger.keyed.version import (
     EARLIER_MAX,
@@ -26,17 +27,17 @@ from ledger.keyed.version import (
     earlier_of,
     encode_version,
 )
-from ledger.keys import KeyedName, KeyedPlace, parse_keyed
+from ledger.keys import KeyedName, PartitionId, parse_keyed
 from ledgermq.errors import DataDamaged, FormatNotSupported
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "keyed-version-v1.json"
-PLACE = KeyedPlace(7, 1)
+PLACE = PartitionId(7, 1)
 
 
 def version() -> KeyedVersion:
     files = (
-        KeyedFile(PLACE.file(0, 99, 3, b"a" * 16), 0, 99, 12, 1, 4321, 1_000_000, 2_000_000),
-        KeyedFile(PLACE.file(100, 149, 4, b"b" * 16), 100, 149, 50, 0, 9876, 0, 0),
+        KeyedFile(keys.keyed_file(PLACE, 0, 99, 3, b"a" * 16), 0, 99, 12, 1, 4321, 1_000_000, 2_000_000),
+        KeyedFile(keys.keyed_file(PLACE, 100, 149, 4, b"b" * 16), 100, 149, 50, 0, 9876, 0, 0),
     )
     return KeyedVersion(
         PLACE, "prices", "ab" * 16, 4, b"b" * 16, 150, files, ((80, 1_700_000_000_000), (100, 1_700_000_001_000)), 80
@@ -44,7 +45,7 @@ def version() -> KeyedVersion:
 
 
 def test_the_golden_file_is_readable_for_ever() -> None:
-    assert decode_version(GOLDEN.read_bytes(), PLACE.version(4), PLACE) == version()
+    assert decode_version(GOLDEN.read_bytes(), keys.keyed_version(PLACE, 4), PLACE) == version()
 
 
 def test_a_version_is_plain_json() -> None:
@@ -67,7 +68,14 @@ def test_round_trip(counts: list[tuple[int, int]], earlier: list[tuple[int, int]
     for gap, length in counts:
         files.append(
             KeyedFile(
-                PLACE.file(at + gap, at + gap + length, 9, b"x" * 16), at + gap, at + gap + length, 1, 0, 10, 5, 6
+                keys.keyed_file(PLACE, at + gap, at + gap + length, 9, b"x" * 16),
+                at + gap,
+                at + gap + length,
+                1,
+                0,
+                10,
+                5,
+                6,
             )
         )
         at += gap + length + 1
@@ -80,7 +88,7 @@ def test_round_trip(counts: list[tuple[int, int]], earlier: list[tuple[int, int]
         "expired_ms": expired_ms,
     }
     whole = replace(version(), **changed)
-    assert decode_version(encode_version(whole), PLACE.version(9), PLACE) == whole
+    assert decode_version(encode_version(whole), keys.keyed_version(PLACE, 9), PLACE) == whole
 
 
 @given(at=st.integers(min_value=0), value=st.integers(min_value=1, max_value=255))
@@ -88,14 +96,14 @@ def test_any_flipped_byte_is_found(at: int, value: int) -> None:
     data = bytearray(encode_version(version()))
     data[at % len(data)] ^= value
     with pytest.raises((DataDamaged, FormatNotSupported)) as caught:
-        decode_version(bytes(data), PLACE.version(4), PLACE)
-    assert caught.value.object_key == PLACE.version(4)
+        decode_version(bytes(data), keys.keyed_version(PLACE, 4), PLACE)
+    assert caught.value.object_key == keys.keyed_version(PLACE, 4)
 
 
 @given(st.binary(max_size=200))
 def test_garbage_is_refused(data: bytes) -> None:
     with pytest.raises((DataDamaged, FormatNotSupported)):
-        decode_version(data, PLACE.version(4), PLACE)
+        decode_version(data, keys.keyed_version(PLACE, 4), PLACE)
 
 
 @pytest.mark.parametrize(
@@ -114,13 +122,13 @@ def test_values_of_other_kinds_are_refused_though_the_checksum_fits(changed: dic
     found = json.loads(encode_version(version())) | {"checksum": "00000000"} | changed
     blank = json.dumps(found, sort_keys=True).encode() + b"\n"
     with pytest.raises(DataDamaged, match="no version of a keyed partition"):
-        decode_version(blank.replace(b'"00000000"', b'"%08x"' % crc32c(blank)), PLACE.version(4), PLACE)
+        decode_version(blank.replace(b'"00000000"', b'"%08x"' % crc32c(blank)), keys.keyed_version(PLACE, 4), PLACE)
 
 
 @pytest.mark.parametrize("number", [3, 5])
 def test_a_version_under_another_key_is_refused(number: int) -> None:
     with pytest.raises(DataDamaged, match="it says that it is"):
-        decode_version(encode_version(version()), PLACE.version(number), PLACE)
+        decode_version(encode_version(version()), keys.keyed_version(PLACE, number), PLACE)
 
 
 def test_files_that_overlap_or_reach_beyond_the_end_are_never_written() -> None:
@@ -131,13 +139,13 @@ def test_files_that_overlap_or_reach_beyond_the_end_are_never_written() -> None:
 
 
 def test_names() -> None:
-    assert parse_keyed(PLACE.version(4)) == KeyedName(PLACE, 4, False)
+    assert parse_keyed(keys.keyed_version(PLACE, 4)) == KeyedName(PLACE, 4, False)
     assert parse_keyed(version().files[0].key) == KeyedName(PLACE, 3, True)
     for wrong in (
         "keyed/x",
         "keyed/_7/partition=1/versions/4",
         "keyed/_7/partition=1/files/4.parquet",
-        f"parquet/{PLACE.version(4)}",
+        f"parquet/{keys.keyed_version(PLACE, 4)}",
     ):
         assert parse_keyed(wrong) is None
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from ledger import keys
 from ledger.blocking import run_inline
 from ledger.garbage.delete import log_start_move
+from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.metered import CountingMeter, MeteredStore
@@ -39,7 +40,7 @@ async def root(sources: Sources) -> Root:
 
 
 def key(root: Root) -> tuple[int, int]:
-    return root.topics["t"].id, 0
+    return PartitionId(root.topics["t"].id, 0)
 
 
 async def planned(root: Root, first: int = 0, end: int = 18) -> list[OffsetRange]:

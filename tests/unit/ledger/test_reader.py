@@ -14,6 +14,7 @@ from ledger import keys
 from ledger.blocking import run_inline
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.garbage.delete import log_start_move
+from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.log.segment import encode_segment
 from ledger.object_store.memory import MemoryStore
@@ -40,7 +41,7 @@ on_a_root = virtual_in(two_partitions, "root", "store")
 
 
 def part(root: Root, partition: int = 0) -> tuple[int, int]:
-    return root.topics["t"].id, partition
+    return PartitionId(root.topics["t"].id, partition)
 
 
 def written(root: Root, partition: int = 0) -> dict[int, bytes]:

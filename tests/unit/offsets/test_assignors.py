@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ledger.keys import PartitionId
 from offsets.assignors.choose import ASSIGNORS, chosen
 from offsets.assignors.problem import Candidate, Problem, Target
-from offsets.topics import Partition, TopicSize
+from offsets.topics import TopicSize
 
 BALANCED = ["uniform", "sticky"]
 
@@ -56,7 +57,10 @@ def test_every_partition_goes_to_one_of_its_subscribers(name: str, problem: Prob
     topics_by_member = {member.member_id: member.topics for member in problem.members}
     subscribed = frozenset[int]().union(*topics_by_member.values())
     wanted = {
-        (topic.topic_id, p) for topic in problem.topics if topic.topic_id in subscribed for p in range(topic.partitions)
+        PartitionId(topic.topic_id, p)
+        for topic in problem.topics
+        if topic.topic_id in subscribed
+        for p in range(topic.partitions)
     }
     assert target.keys() == wanted
     assert all(partition[0] in topics_by_member[member] for partition, member in target.items())
@@ -81,7 +85,7 @@ def test_members_that_subscribe_alike_get_equally_many(
     name: str, members: int, sizes: list[int], data: st.DataObject
 ) -> None:
     somebody = st.sampled_from([f"m{number:03}" for number in range(10)])
-    current = {(t.topic_id, p): data.draw(somebody) for t in topics_of(sizes) for p in range(t.partitions)}
+    current = {PartitionId(t.topic_id, p): data.draw(somebody) for t in topics_of(sizes) for p in range(t.partitions)}
     target = ASSIGNORS[name](alike(members, sizes, current))
     loads = Counter(dict.fromkeys((f"m{number:03}" for number in range(members)), 0))
     loads.update(target.values())
@@ -102,8 +106,8 @@ def test_sticky_moves_as_little_as_can_be(members: int, sizes: list[int], data: 
     where most is held.
     """
     somebody = st.sampled_from([f"m{number:03}" for number in range(members + 1)])  # one of them has left
-    current: dict[Partition, str] = {
-        (t.topic_id, p): data.draw(somebody) for t in topics_of(sizes) for p in range(t.partitions)
+    current: dict[PartitionId, str] = {
+        PartitionId(t.topic_id, p): data.draw(somebody) for t in topics_of(sizes) for p in range(t.partitions)
     }
     target = ASSIGNORS["sticky"](alike(members, sizes, current))
     here = {f"m{number:03}" for number in range(members)}

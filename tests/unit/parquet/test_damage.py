@@ -8,6 +8,7 @@ import pytest
 
 from ledger import keys
 from ledger.garbage.delete import delete_expired_parquet, log_start_move, tidy_bundle
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import partition_of
 from ledger.log.plan_chain import read_plan
 from ledger.log.recovery import advance_checkpoint
@@ -229,7 +230,7 @@ async def test_a_page_that_is_damaged_once_retention_has_moved_the_log_keeps_no_
             assert not (await root.compact()).failures
         await advance_checkpoint(
             ledger_of(store, 1, cluster=root.cluster, sources=sources),
-            log_start_move({(topic.id, p): 1 for p in range(3)}),
+            log_start_move({PartitionId(topic.id, p): 1 for p in range(3)}),
         )
         page = keys.file_page(1, partition_of(await root.newest(), topic.id, 1).newest_page)
         await _damage(store, page, 1)

@@ -12,6 +12,7 @@ import pytest
 
 from ledger.blocking import run_inline
 from ledger.garbage.delete import delete_expired_parquet, log_start_move
+from ledger.keys import PartitionId
 from ledger.log.plan_chain import PlanOvertaken, fence_of, put_plan, read_plan, require_open
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import FenceClosed, ObjectStore
@@ -101,7 +102,7 @@ async def test_parquet_is_deleted_only_when_old_enough_and_its_fences_are_closed
             clock_us[0] += 8_000_000
         kept = await parquet_keys(store)
         await advance_checkpoint(
-            ledger_of(store, 1, cluster=root.cluster, sources=sources), log_start_move({(topic.id, 0): 5})
+            ledger_of(store, 1, cluster=root.cluster, sources=sources), log_start_move({PartitionId(topic.id, 0): 5})
         )
         catalog = await root.catalog()
         assert await delete_expired_parquet(ledger_of(store, 1, cluster=root.cluster, sources=sources), catalog) == 0, (

@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import genesis
 from ledger.log.fold import LedgerState
 from ledger.log.history import History
@@ -43,8 +44,8 @@ class Ledger:
         self.slot += 1
         index = fmt.SegmentIndex(bundle=1, slot=self.slot, kind=kind, put_id=self.slot.to_bytes(16, "big"))
         for topic_id, partition, records in batches:
-            base = self.ends.get((topic_id, partition), 0)
-            self.ends[topic_id, partition] = base + records
+            base = self.ends.get(PartitionId(topic_id, partition), 0)
+            self.ends[PartitionId(topic_id, partition)] = base + records
             index.batches.append(
                 fmt.BatchEntry(
                     topic_id=topic_id, partition=partition, base_offset=base, record_count=records, length=bytes_each

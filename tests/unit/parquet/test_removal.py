@@ -12,6 +12,7 @@ from ledger import keys
 from ledger.blocking import run_inline
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.garbage.removal import remove_topics
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint
 from ledger.log.history import read_history
 from ledger.log.plan_chain import put_plan
@@ -178,7 +179,7 @@ async def test_files_that_failed_count_for_late_puts_too(root: Root, repaired: b
     list of files has ever named one.
     """
     for partition in range(2):
-        await damage_batch(root.store, 1, 2, (root.topics["gone"].id, partition))
+        await damage_batch(root.store, 1, 2, PartitionId(root.topics["gone"].id, partition))
     assert len((await root.compact()).parked) == 2
     if repaired:
         for found in await find_parked(root.store, root.cluster, run_inline):

@@ -10,6 +10,7 @@ import pytest
 from ledger import keys
 from ledger.blocking import run_inline
 from ledger.garbage.delete import log_start_move
+from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
@@ -228,7 +229,9 @@ async def test_retention_in_a_still_bundle_waits_ten_minutes_at_most() -> None:
     assert (await root.newest()).partitions[0].log_start == 4, "records are as old as their timestamps say"
 
     root, store, _, service = await still_root()
-    await advance_checkpoint(ledger_of(store, 1, sources=root.sources), log_start_move({(root.topics["t"].id, 0): 4}))
+    await advance_checkpoint(
+        ledger_of(store, 1, sources=root.sources), log_start_move({PartitionId(root.topics["t"].id, 0): 4})
+    )
     await service.run_once(collect=False)  # a rival did that, and so it is looked at
     assert len(await parquet_keys(store)) == 1, "not old enough"
     await asyncio.sleep(60)

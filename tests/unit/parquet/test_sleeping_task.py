@@ -15,6 +15,7 @@ import pytest
 
 from ledger.blocking import run_inline
 from ledger.garbage.delete import delete_expired_parquet, log_start_move
+from ledger.keys import PartitionId
 from ledger.log.plan_chain import read_plan
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import Buffer, FencedPuts, ObjectInfo, ObjectStore
@@ -97,7 +98,7 @@ def test_no_deleted_file_comes_back(fenced: bool) -> None:
         await asyncio.sleep(NAP_S + 1)
         assert not (await root.compact()).failures
         await advance_checkpoint(
-            ledger_of(store, 1, cluster=root.cluster, sources=sources), log_start_move({(topic.id, 0): 1})
+            ledger_of(store, 1, cluster=root.cluster, sources=sources), log_start_move({PartitionId(topic.id, 0): 1})
         )
         await asyncio.sleep(root.cluster.parquet_min_age_ms / 1000 + 1)
         assert (

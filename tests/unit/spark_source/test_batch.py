@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ledger.garbage.delete import log_start_move
+from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.file import FileStore
 from ledgermq.errors import InvalidConfig, LedgerMQError, OffsetOutOfRange, UnknownPartition, UnknownTopic
@@ -119,7 +120,9 @@ def test_records_that_retention_took_fail_the_query_unless_told_otherwise(folder
     async def retain() -> None:
         async with FileStore(folder, Sources()) as store:
             topic = (await (await Root.open(store, Sources())).catalog()).living("t")
-            await advance_checkpoint(ledger_of(store, 1, sources=Sources()), log_start_move({(topic.id, 0): 4}))
+            await advance_checkpoint(
+                ledger_of(store, 1, sources=Sources()), log_start_move({PartitionId(topic.id, 0): 4})
+            )
 
     asyncio.run(retain())
     wanted = {"startingOffsets": '{"t": {"0": 2, "1": 0}}'}

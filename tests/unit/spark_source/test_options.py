@@ -71,7 +71,7 @@ def test_times_are_milliseconds_or_iso_8601(text: str) -> None:
         ({"topicsPattern": "t.*", "startingOffsets": '{"tu": {"0": 5}, "u": {"0": 5}}'}, "names topic 'u'"),
         (
             {"topic": "t", "partitions": "1,2", "startingOffsets": '{"t": {"1": 1, "3": 5}}'},
-            "names t-3, and partitions leaves",
+            "names t/3, and partitions leaves",
         ),
         ({"topic": "t", "endingOffsets": '{"t": {"0": true}}'}, "-1 \\(latest\\) is needed"),
         ({"topic": "t", "endingOffsets": '{"t": {"0": -3}}'}, "-1 \\(latest\\) is needed"),

@@ -13,6 +13,7 @@ import pytest
 
 from ledger import keys
 from ledger.garbage.delete import log_start_move
+from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
 from ledger.object_store.memory import MemoryStore
@@ -130,7 +131,7 @@ async def take_all(root: Root, *, moved: bool) -> None:
     await root.alter_topic("t", delete_action="archive")
     topic = root.topics["t"]
     for bundle in (1, 2):
-        ends = {(topic.id, p): len(root.produced["t", p]) for p in range(4) if topic.bundles[p] == bundle}
+        ends = {PartitionId(topic.id, p): len(root.produced["t", p]) for p in range(4) if topic.bundles[p] == bundle}
         await advance_checkpoint(ledger_of(root.store, bundle, sources=root.sources), log_start_move(ends))
     for key in await parquet_keys(root.store) if moved else []:
         await move(root.store, key)

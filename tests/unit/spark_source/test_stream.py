@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.garbage.delete import log_start_move
+from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.file import FileStore
 from ledger.topics.catalog import METADATA, Topic, encode_topic_record, topic_key
@@ -123,7 +124,7 @@ class Place:
 
         async def work(root: Root) -> None:
             topic = root.topics[name]
-            key, bundle = (topic.id, partition), topic.bundles[partition]
+            key, bundle = PartitionId(topic.id, partition), topic.bundles[partition]
             assert await advance_checkpoint(
                 ledger_of(root.store, bundle, sources=root.sources), log_start_move({key: before})
             )
@@ -354,7 +355,7 @@ def test_what_is_new_begins_at_its_first_record_or_retention_took_some(place: Pl
     strict.restart()
     lenient.restart()
     with pytest.raises(
-        OffsetOutOfRange, match=f"{name}-{partition}: offset 0 is asked for, the log reaches from 3 to 5"
+        OffsetOutOfRange, match=f"{name}/{partition}: offset 0 is asked for, the log reaches from 3 to 5"
     ):
         strict.batch()
     assert lenient.batch() == rows(name, partition, 3, 5)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.log.fold import PartitionKey
+from ledger.keys import PartitionId
 from ledger.view.fetch_index import IndexedBatch, PartitionIndex
 from ledger.view.range_read import OffsetRange
 from spark.source import planning
@@ -32,7 +32,7 @@ def offsets(tasks: list[list[TopicRange]]) -> list[int]:
     return [offset for task in tasks for part in task for offset in range(part.range.first, part.range.end)]
 
 
-def places(tasks: list[list[TopicRange]]) -> list[tuple[PartitionKey, int]]:
+def places(tasks: list[list[TopicRange]]) -> list[tuple[PartitionId, int]]:
     return sorted(
         (part.range.key, offset)
         for task in tasks

@@ -15,6 +15,7 @@ from ledger.garbage.delete import deletion_move
 from ledger.garbage.find import find_removable
 from ledger.garbage.removable import Found, Kind
 from ledger.garbage.sweep import Swept, sweep
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectStore
@@ -266,7 +267,7 @@ async def test_a_chore_that_fails_keeps_no_other_from_being_done(sources: Source
         await store.put_if_absent(garbage, [bytes(empty_file(note))])
         topic = await root.create_topic("gone")
         await root.put_internal(METADATA, topic_key("gone"), None)
-        keyed = keys.KeyedPlace(topic.id, 0).version(1)
+        keyed = keys.keyed_version(PartitionId(topic.id, 0), 1)
         await store.put_if_absent(keyed, [b"of a removed topic"])
         await store.put(keys.broker("dead"), b"{}")
         untidied.pass_time()
