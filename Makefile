@@ -23,12 +23,13 @@ $(STAMP): pyproject.toml requirements.lock infra/setup.sh
 	@bash infra/setup.sh .venv
 	@touch $@
 
-lint: $(STAMP) ## ruff, mypy --strict, import rules, generated code up to date
+lint: $(STAMP) ## ruff, mypy --strict, import rules, generated code up to date, plain English
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(PYTHON) infra/protobuf.py --check $(PROTOS)
+	$(PYTHON) infra/plain_english.py
 
 format: $(STAMP) ## Let ruff format and repair what it can
 	$(BIN)/ruff check --fix .

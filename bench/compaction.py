@@ -36,7 +36,7 @@ from ledger.blocking import RunBlocking, run_inline
 from ledger.log.segment import Batch
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.file import FileStore
-from ledger.object_store.metered import CountingMeter, MeteredStore
+from ledger.object_store.metered import MeteredStore
 from ledger.parquet.columns import ROW_GROUP_BYTES, SCHEMA, open_writer
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.report import CompactionReport
@@ -45,8 +45,9 @@ from ledgermq.protocol.records import SCHEMA as RECORD_SCHEMA
 from ledgermq.protocol.records import encode_batch
 from ledgermq.sources import Sources
 from stateless_broker.metrics.store_metrics import DELETES, NOT_SENT, S3_PRICES, WRITES
-from tests.ledgers import append_and_wait
-from tests.roots import Root
+from tests.stores.counting import CountingMeter
+from tests.worlds.ledgers import append_and_wait
+from tests.worlds.roots import Root
 
 TARGET_BYTES = 128 * 1024 * 1024
 

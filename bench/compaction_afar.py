@@ -23,7 +23,7 @@ from bench.stores import DISTANT, stores
 from ledger.blocking import RunBlocking, run_inline
 from ledger.root.open import open_store
 from ledgermq.sources import Sources
-from tests.roots import Root
+from tests.worlds.roots import Root
 
 SEGMENT_BYTES, PARTITIONS, VALUE_BYTES = 4_000_000, 8, 1000
 

@@ -34,9 +34,9 @@ from ledger.root.open import open_store
 from ledger.rounds.runner import compact_root
 from ledgermq.protocol.records import encode_batch
 from ledgermq.sources import Sources
-from tests.ledgers import append_and_wait
-from tests.roots import Root
-from tests.spark_cluster import SparkCluster, spark_cluster
+from tests.servers.spark_cluster import SparkCluster, spark_cluster
+from tests.worlds.ledgers import append_and_wait
+from tests.worlds.roots import Root
 
 QUICK_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 """The work is done in Python; a JVM that lives for a minute does not pay for the best code."""

@@ -18,8 +18,8 @@ from ledger.object_store.memory import MemoryStore
 from ledger.root.open import open_store
 from ledgermq.sources import Sources
 from tests.broker.cluster import Cluster, cluster_of, until
-from tests.broker.counting_store import CountingStore
 from tests.broker.groups import Member, Outsider, committed
+from tests.stores.counting import CountingStore
 
 GROUPS, PARTITIONS = 10, 100
 MEMBERS, TOPICS, TOPIC_PARTITIONS = 500, 5, 1000

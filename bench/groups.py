@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from ledgermq.protocol import ledgermq_pb2 as pb
-from tests.coordinators import Catalog, Consumer, Desk, replayed
+from tests.worlds.coordinators import Catalog, Consumer, Desk, replayed
 
 
 def watch(desk: Desk) -> list[float]:

@@ -15,12 +15,13 @@ import json
 
 from ledger.blocking import run_inline
 from ledger.object_store.memory import MemoryStore
-from ledger.object_store.metered import CountingMeter, MeteredStore
+from ledger.object_store.metered import MeteredStore
 from ledger.parquet.engine import LocalEngine
 from ledger.rounds.service import CompactionService, ServiceEvents
 from stateless_broker.metrics.store_metrics import S3_PRICES
-from tests.roots import Root
+from tests.stores.counting import CountingMeter
 from tests.virtual_time import run_virtual, virtual_sources
+from tests.worlds.roots import Root
 
 SETTLE_H, COUNTED_H, MONTH_H = 3, 6, 720
 

@@ -24,7 +24,7 @@ from bench.measures import Results
 from bench.percentiles import at
 from ledgermq.protocol.records import encode_batch
 from stateless_broker.process import loop_factory
-from tests.batches import batch_of
+from tests.worlds.batches import batch_of
 
 ROW = "raw"
 SUBJECT = "this machine"

@@ -22,12 +22,12 @@ from importlib.util import find_spec
 
 from infra import minio
 from ledger.object_store.contract import ObjectStore
-from ledger.object_store.s3 import S3Store, open_s3
+from ledger.object_store.s3 import CLIENTS, S3Store, open_s3
 from ledger.object_store.s3_client import S3Client
-from ledger.object_store.s3_location import CLIENTS, parse_s3_url
+from ledger.object_store.s3_location import parse_s3_url
 from ledger.object_store.s3_signed import SignedWire
 from ledgermq.sources import Sources
-from tests.stores import create_bucket
+from tests.stores.backends import create_bucket
 
 MIB = 1 << 20
 SMALL, LARGE = [bytes(1000)], [os.urandom(MIB) for _ in range(4)]
@@ -89,7 +89,7 @@ async def one_client(client: str, root: str) -> Run:
 
 async def _open(client: str, root: str) -> S3Store:
     if client in CLIENTS:
-        return await open_s3(f"{root}&client={client}")
+        return await open_s3(root, client)
     from bench.aiobotocore_wire import open_aiobotocore
 
     location = parse_s3_url(root)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench import distant
 from infra import hdfs, java, minio
-from tests.stores import create_bucket
+from tests.stores.backends import create_bucket
 
 FILE, MINIO, DISTANT, HDFS = "file, fsync", "MinIO", "MinIO, as far as S3", "HDFS"
 

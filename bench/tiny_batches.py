@@ -29,9 +29,9 @@ from spark.source.batch import read_ranges
 from spark.source.followed import FollowedTopics
 from spark.source.options import SourceOptions
 from spark.source.tracking import Tracker
-from tests.batches import batch_of
-from tests.ledgers import append_and_wait
-from tests.roots import Root
+from tests.worlds.batches import batch_of
+from tests.worlds.ledgers import append_and_wait
+from tests.worlds.roots import Root
 
 TOPIC = "tiny"
 BATCHES_A_SEGMENT = 1000

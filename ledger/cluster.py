@@ -92,7 +92,7 @@ async def open_cluster(
     chosen.check()
     cluster = ClusterSettings(**asdict(chosen), cluster_id=sources.new_id().hex(), created_ms=sources.now_ms())
     if await settle_put(store, keys.CLUSTER, [_encode(cluster)], sources=sources) is PutOutcome.UNKNOWN:
-        raise Unavailable(f"{store.url}: it cannot be told whether {keys.CLUSTER} was created")
+        raise Unavailable(f"{store.url}: the outcome of creating {keys.CLUSTER} is unknown; retry later")
     return await read_cluster(store)
 
 

@@ -30,6 +30,7 @@ from typing import NamedTuple
 
 from ledger.object_store.contract import PASSING
 from ledgermq.errors import InvalidTopicName
+from ledgermq.protocol.names import NAME_CHARS_MAX, is_name
 
 CLUSTER = "cluster.json"
 LEDGERS = "ledgers/"
@@ -42,9 +43,6 @@ METADATA_BUNDLE = 0
 METADATA_TOPIC = "__metadata"
 METADATA_TOPIC_ID = 0
 OFFSETS_TOPIC = "__consumer_offsets"
-
-TOPIC_NAME_LENGTH_MAX = 249
-_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]+\Z")
 
 
 class PartitionId(NamedTuple):
@@ -59,9 +57,9 @@ class PartitionId(NamedTuple):
 
 def check_topic_name(name: str) -> str:
     """Kafka's rule: 1 to 249 of ``[A-Za-z0-9._-]``, not "." or "..". Raises InvalidTopicName."""
-    if not name or len(name) > TOPIC_NAME_LENGTH_MAX:
-        raise InvalidTopicName(f"a topic name has 1 to {TOPIC_NAME_LENGTH_MAX} characters, this one has {len(name)}")
-    if name in (".", "..") or not _TOPIC_NAME.match(name):
+    if not name or len(name) > NAME_CHARS_MAX:
+        raise InvalidTopicName(f"a topic name has 1 to {NAME_CHARS_MAX} characters, this one has {len(name)}")
+    if name in (".", "..") or not is_name(name):
         raise InvalidTopicName(
             f"topic name {name!r}: only letters, digits, '.', '_' and '-' are allowed, and neither '.' nor '..'"
         )

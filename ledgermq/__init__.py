@@ -34,21 +34,20 @@ from ledgermq.client.descriptions import (
     TopicDescription,
     TopicPartition,
 )
-from ledgermq.client.groups.admin import GroupAdmin
-from ledgermq.client.groups.descriptions import GroupDescription, GroupSummary, MemberDescription
+from ledgermq.client.groups.admin.descriptions import GroupDescription, GroupSummary, MemberDescription
+from ledgermq.client.groups.admin.group_admin import GroupAdmin
+from ledgermq.client.groups.admin.resets import Like, PlannedReset, Shift
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.handlers.handler import Handler
 from ledgermq.client.groups.lag import Lag
 from ledgermq.client.groups.message import GroupMessage
-from ledgermq.client.groups.offset_store import GivenPartition, OffsetEntry, OffsetStore, StoredOffset
-from ledgermq.client.groups.resets import Like, PlannedReset, Shift
-from ledgermq.client.producing.delivery import BatchResult, Deliveries, Delivery, SendResult
+from ledgermq.client.producing.delivery import BatchDelivery, BatchResult, Deliveries, Delivery, SendResult
 from ledgermq.client.producing.producer import Producer
-from ledgermq.client.producing.unrouted import BatchDelivery
 from ledgermq.client.record import Record
 from ledgermq.client.tables.rows import Change
 from ledgermq.client.tables.table import Table
 from ledgermq.errors import LedgerMQError
+from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, OffsetStore, StoredOffset
 
 try:
     __version__ = version("ledgermq")

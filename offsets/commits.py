@@ -23,13 +23,12 @@ from ledgermq.errors import (
     UnknownTopic,
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.limits import OFFSET_MAX
 from offsets.group import Group, Member
 from offsets.limits import METADATA_BYTES_MAX, GroupLimits
 from offsets.members import RETRY_MS, member_of
 from offsets.records import OffsetValue
 from offsets.topics import TopicsView
-
-OFFSET_MAX = 2**63 - 1
 
 
 @dataclass
@@ -57,7 +56,7 @@ class Ends:
         if offset <= max(self.known.get(partition, 0), committed):
             return
         if partition not in self.fresh:
-            raise Unavailable(f"the end of partition {partition[1]} cannot be told at present", retry_after_ms=RETRY_MS)
+            raise Unavailable(f"the end of partition {partition[1]} is unknown at present", retry_after_ms=RETRY_MS)
         raise OffsetOutOfRange(
             f"offset {offset} lies beyond the end of partition {partition[1]}, {self.known[partition]}"
         )

@@ -5,17 +5,13 @@ The same letters as in topic names, so that a key of the log needs no escapes.
 
 from __future__ import annotations
 
-import re
-
 from ledgermq.errors import InvalidGroupName, InvalidRequest
-
-NAME_CHARS_MAX = 249
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
+from ledgermq.protocol.names import NAME_CHARS_MAX, is_name
 
 
 def check_group_name(name: str) -> str:
     """1 to 249 of ``[A-Za-z0-9._-]``. Raises InvalidGroupName."""
-    if not _NAME.match(name):
+    if not is_name(name):
         raise InvalidGroupName(
             f"group name {name[:300]!r}: 1 to {NAME_CHARS_MAX} letters, digits, '.', '_' and '-' are allowed"
         )
@@ -24,7 +20,7 @@ def check_group_name(name: str) -> str:
 
 def check_member_name(name: str, what: str = "member id") -> str:
     """The same rule for member ids and instance ids. Raises InvalidRequest."""
-    if not _NAME.match(name):
+    if not is_name(name):
         raise InvalidRequest(
             f"{what} {name[:300]!r}: 1 to {NAME_CHARS_MAX} letters, digits, '.', '_' and '-' are allowed"
         )

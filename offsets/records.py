@@ -21,6 +21,7 @@ from google.protobuf.message import DecodeError
 
 from ledger.keys import PartitionId
 from ledgermq.errors import DataDamaged, FormatNotSupported
+from ledgermq.protocol.names import NAME_PATTERN
 from offsets.format import ledgermq_offsets_pb2 as fmt
 
 VERSION = 1
@@ -119,7 +120,7 @@ class OffsetEntry:
 
 Entry = FloorEntry | GroupEntry | MemberEntry | OffsetEntry
 
-_NAME = rb"([A-Za-z0-9._-]{1,249})"
+_NAME = f"({NAME_PATTERN})".encode()
 _NUMBER = rb"(0|[1-9][0-9]{0,19})"
 _GROUP = re.compile(rb"group/" + _NAME + rb"\Z")
 _MEMBER = re.compile(rb"member/" + _NAME + rb"/" + _NAME + rb"\Z")

@@ -10,7 +10,8 @@ from __future__ import annotations
 from ledger.keys import PartitionId
 from ledgermq.errors import InvalidRequest, ResourceExhausted
 from ledgermq.protocol import ledgermq_pb2 as pb
-from offsets.commits import OFFSET_MAX, Ends
+from ledgermq.protocol.limits import OFFSET_MAX
+from offsets.commits import Ends
 from offsets.group import Group
 from offsets.limits import GroupLimits
 from offsets.records import OffsetValue

@@ -12,14 +12,12 @@ import re2
 from ledger.keys import check_topic_name
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.names import NAME_CHARS_MAX
 from offsets.assignors.choose import ASSIGNORS, DEFAULT
 from offsets.limits import GroupLimits
 from offsets.names import check_member_name
 from offsets.records import Subscription
 from offsets.topics import TopicSize, TopicsView
-
-TEXT_CHARS_MAX = 249
-"""Of a rack and of a client id."""
 
 PATTERN_BYTES_MAX = 1024 * 1024
 """Memory that one compiled pattern may take."""
@@ -40,8 +38,8 @@ def read_subscription(asked: pb.GroupSubscription, limits: GroupLimits) -> Subsc
     if asked.instance_id:
         check_member_name(asked.instance_id, "instance id")
     for what, text in (("rack", asked.rack), ("client id", asked.client_id)):
-        if len(text) > TEXT_CHARS_MAX:
-            raise InvalidRequest(f"a {what} has at most {TEXT_CHARS_MAX} characters, this one has {len(text)}")
+        if len(text) > NAME_CHARS_MAX:
+            raise InvalidRequest(f"a {what} has at most {NAME_CHARS_MAX} characters, this one has {len(text)}")
     subscription = Subscription(
         topics=tuple(sorted({check_topic_name(name) for name in asked.topics})),
         topic_pattern=asked.topic_pattern,

@@ -26,7 +26,7 @@ from stateless_broker.controller import Controller
 from stateless_broker.deletion_path import DeletionPath
 from stateless_broker.directory import Directory
 from stateless_broker.fetch_path import FetchPath
-from stateless_broker.groups.opening import open_groups
+from stateless_broker.groups.groups import open_groups
 from stateless_broker.health import Alarms
 from stateless_broker.logs import get_logger
 from stateless_broker.membership import Membership
@@ -34,8 +34,8 @@ from stateless_broker.metadata import Metadata, Source
 from stateless_broker.ownership import Ownership, OwnershipTimes
 from stateless_broker.peers import Peers
 from stateless_broker.produce_path import ProducePath
-from stateless_broker.service import BrokerService, Parts
-from stateless_broker.settings import BrokerSettings
+from stateless_broker.service import BrokerService, ClusterPath, OffsetPath, TopicPath
+from stateless_broker.settings import BrokerConstants, BrokerSettings, from_settings
 from stateless_broker.topic_changes import TopicLimits
 from stateless_broker.topics import Topics
 
@@ -58,6 +58,7 @@ class Broker:
         connector: Connector,
         run_blocking: RunBlocking = asyncio.to_thread,
         metrics: BundleMetrics | None = None,
+        constants: BrokerConstants | None = None,
     ) -> None:
         self.broker_id = settings.broker_id or f"b-{sources.new_id().hex()[:12]}"
         self.address = address
@@ -66,16 +67,27 @@ class Broker:
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         interval_s = settings.heartbeat_interval_s(store.url)
         self._settings = settings
+        self._constants = constants or BrokerConstants()
         self._clocks = TwoClocks(store, sources)
-        self.membership = Membership(
-            store, sources, self.broker_id, address, interval_s, settings.peer_address or "", self._clocks.learn
-        )
         self.alarms = Alarms()
-        self.membership.alarms = self.alarms.now
+        self.membership = Membership(
+            store,
+            sources,
+            self.broker_id,
+            address,
+            interval_s,
+            settings.peer_address or "",
+            self._clocks.learn,
+            settings.rack,
+            self.alarms.now,
+        )
         self.directory = Directory(cluster.bundles)
         self._peers = Peers(connector, interval_s, self._peer_lost)
         self.metadata = Metadata(
-            LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources), self._metadata_source, self._peers.connection
+            LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources),
+            self._metadata_source,
+            self._peers.connection,
+            self._catalog_changed,
         )
         context = self.context = BundleContext(
             store,
@@ -87,7 +99,7 @@ class Broker:
             metrics or BundleMetrics(),
             run_blocking,
         )
-        times = _times(settings, interval_s)
+        times = self._times(settings, interval_s)
         self.ownership = Ownership(
             self.membership, self._peers, self.directory, context, sources, times, self._ownership_changed
         )
@@ -95,8 +107,10 @@ class Broker:
         self.alarms.add(self._takes_no_records)
         if (copies := copies_of(store)) is not None:
             self.alarms.add(lambda: sorted(copies.damaged.values()))
-        self.controller = Controller(context.compaction, self.metadata, self.ownership, _topic_limits(settings))
-        self.service = self._put_service_together(cluster, store.url, run_blocking)
+        self.controller = Controller(
+            context.compaction, self.metadata, self.ownership, from_settings(TopicLimits, settings)
+        )
+        self.service = self._put_service_together(run_blocking)
         self._run: asyncio.Task[None] | None = None
 
     @classmethod
@@ -109,15 +123,16 @@ class Broker:
         connector: Connector,
         run_blocking: RunBlocking = asyncio.to_thread,
         metrics: BundleMetrics | None = None,
+        constants: BrokerConstants | None = None,
     ) -> Broker:
         """A broker that takes part in the cluster of this root; `run_blocking` runs Arrow and
         Parquet work (default: threads).
 
         Raises FormatNotSupported, DataDamaged, the store's errors.
         """
-        cluster = await open_cluster(store, sources, settings.cluster_defaults(), settings.cluster_id)
+        cluster = await open_cluster(store, sources, settings.cluster_defaults(constants), settings.cluster_id)
         await check_fit(store, cluster)
-        broker = cls(store, sources, settings, cluster, address, connector, run_blocking, metrics)
+        broker = cls(store, sources, settings, cluster, address, connector, run_blocking, metrics, constants)
         await broker.membership.join()
         broker._run = asyncio.create_task(broker._main(), name=f"broker {broker.broker_id}")
         log.info("broker started", broker=broker.broker_id, address=address, root=store.url, cluster=cluster.cluster_id)
@@ -143,10 +158,8 @@ class Broker:
         """
         self._settings = settings
         self.context.take_limits(_bundle_limits(settings, self.context.store.url))
-        self.ownership.times = _times(settings, self.membership.interval_s)
-        self.controller.limits = _topic_limits(settings)
-        self._produce_path.window = settings.produce_window
-        self._fetch_path.bytes_default = settings.fetch_bytes
+        self.ownership.times = self._times(settings, self.membership.interval_s)
+        self.controller.limits = from_settings(TopicLimits, settings)
         self._fetch_path.wait_s_max = settings.fetch_wait_ms_max / 1000
 
     async def _main(self) -> None:
@@ -163,20 +176,16 @@ class Broker:
             if not self.failed.done():
                 self.failed.set_result(failed.exceptions[0])
 
-    def _put_service_together(
-        self, cluster: ClusterSettings, root_url: str, run_blocking: RunBlocking
-    ) -> BrokerService:
+    def _put_service_together(self, run_blocking: RunBlocking) -> BrokerService:
         settings = self._settings
         topics = Topics(self.metadata, self.ownership)
-        self._produce_path = ProducePath(topics, self.ownership, settings.produce_window, run_blocking)
         self._fetch_path = FetchPath(
             topics,
             self.ownership,
-            settings.fetch_bytes,
             settings.fetch_wait_ms_max / 1000,
             self.context.metrics,
             self.context.answers,
-            direct=settings.tells_places(root_url),
+            direct=settings.shares_locations(self.context.store.url),
         )
         at_controller = AtController(self.address, self.ownership, self.metadata, self._peers.connection)
         self.groups = open_groups(
@@ -189,31 +198,35 @@ class Broker:
             self.context.sources,
             self._clocks,
             self._broker,
+            self._rack_of,
         )
-        parts = Parts(
-            cluster=cluster,
-            root_url=root_url,
-            version=self.version,
-            auto_create_topics=lambda: self._settings.auto_create_topics,
-            membership=self.membership,
-            directory=self.directory,
-            ownership=self.ownership,
-            metadata=self.metadata,
-            controller=self.controller,
-            topics=topics,
-            produce_path=self._produce_path,
-            fetch_path=self._fetch_path,
-            deletion_path=DeletionPath(topics, self.ownership),
-            at_controller=at_controller,
-            groups=self.groups,
+        return BrokerService(
+            ProducePath(topics, self.ownership, run_blocking),
+            self._fetch_path,
+            DeletionPath(topics, self.ownership),
+            OffsetPath(topics, self.ownership),
+            TopicPath(topics, self.metadata, self.controller, at_controller, lambda: self._settings.auto_create_topics),
+            ClusterPath(
+                self.context.ledger(keys.METADATA_BUNDLE), self.version, self.membership, self.directory, self.ownership
+            ),
+            self.groups,
         )
-        return BrokerService(parts)
+
+    def _times(self, settings: BrokerSettings, interval_s: float) -> OwnershipTimes:
+        constants = self._constants
+        return OwnershipTimes(
+            interval_s, settings.holding_ms / 1000, constants.damaged_retry_s, constants.ownership_wait_s
+        )
 
     def _broker(self, address: str) -> BrokerApi:
         return self.service if address == self.address else self._peers.connection(address)
 
+    def _rack_of(self, bundle: int) -> str:
+        owner = self.directory.owners.get(bundle)
+        return owner.rack if owner is not None else ""
+
     def _metadata_source(self) -> Source | None:
-        opened = self.ownership.terms.opened.get(keys.METADATA_BUNDLE)
+        opened = self.ownership.opened.get(keys.METADATA_BUNDLE)
         if opened is not None and opened.lost is None:
             return opened
         address = self.ownership.address_of(keys.METADATA_BUNDLE)
@@ -223,11 +236,14 @@ class Broker:
         self.ownership.report_lost(broker, refused)
 
     def _parked(self) -> list[str]:
-        return [alarm for _, owner in sorted(self.ownership.terms.opened.items()) for alarm in owner.parked()]
+        return [alarm for _, owner in sorted(self.ownership.opened.items()) for alarm in owner.parked()]
 
     def _takes_no_records(self) -> list[str]:
         refusal = self.ownership.write_refusal
         return [f"the object store takes no records, reads go on: {refusal.message}"] if refusal is not None else []
+
+    def _catalog_changed(self) -> None:
+        self.groups.catalog_changed()
 
     def _ownership_changed(self) -> None:
         self.metadata.ownership_changed()
@@ -235,28 +251,5 @@ class Broker:
         self.groups.ownership_changed()
 
 
-def _times(settings: BrokerSettings, interval_s: float) -> OwnershipTimes:
-    return OwnershipTimes(
-        interval_s, settings.holding_ms / 1000, settings.trouble_retry_ms / 1000, settings.ownership_wait_ms / 1000
-    )
-
-
-def _topic_limits(settings: BrokerSettings) -> TopicLimits:
-    return TopicLimits(
-        settings.default_partitions, settings.partitions_max, settings.topics_max, settings.offsets_partitions
-    )
-
-
 def _bundle_limits(settings: BrokerSettings, root_url: str) -> BundleLimits:
-    return BundleLimits(
-        flush_spacing_s=settings.flush_spacing_s(root_url),
-        flush_bytes=settings.flush_bytes,
-        produce_memory_bytes_max=settings.produce_memory_bytes_max,
-        cache_bytes_max=settings.cache_bytes_max,
-        answer_memory_bytes_max=settings.answer_memory_bytes_max,
-        checkpoint_slots=settings.checkpoint_slots,
-        checkpoint_bytes=settings.checkpoint_bytes,
-        background_compaction=settings.background_compaction,
-        cleaning_bytes_max=settings.cleaning_bytes_max,
-        compaction_memory_bytes_max=settings.compaction_memory_bytes_max,
-    )
+    return from_settings(BundleLimits, settings, flush_spacing_s=settings.flush_spacing_s(root_url))

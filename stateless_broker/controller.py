@@ -24,6 +24,7 @@ from ledger.topics.catalog import METADATA, Catalog, Topic, encode_topic_record,
 from ledger.topics.facts import concern_protection
 from ledgermq.errors import LedgerMQError, TopicExists, Unavailable
 from ledgermq.protocol.records import SCHEMA, encode_batch
+from ledgermq.runtime.wait import wait_for
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.logs import get_logger
 from stateless_broker.metadata import Metadata
@@ -105,7 +106,7 @@ class Controller:
         return await self._change(lambda catalog: deleted(catalog, name))
 
     def ownership_changed(self) -> None:
-        opened = self._ownership.terms.opened.get(keys.METADATA_BUNDLE)
+        opened = self._ownership.opened.get(keys.METADATA_BUNDLE)
         if opened is not self._opened:
             self._opened = opened
             self._changed.set()
@@ -118,7 +119,7 @@ class Controller:
         while True:
             self._changed.clear()
             freed = False
-            if keys.METADATA_BUNDLE in self._ownership.terms.opened:
+            if keys.METADATA_BUNDLE in self._ownership.opened:
                 try:
                     async with self._lock:
                         await self._ready()
@@ -128,12 +129,8 @@ class Controller:
                 except Exception:  # a bug in background work must not take the bundles of this broker down
                     log.exception("controller's work failed")
             pause_s = REMOVAL_PAUSE_S_MIN if freed else min(REMOVAL_PAUSE_S_MAX, 2 * pause_s)
-            try:
-                async with asyncio.timeout(pause_s if self._removed() else None):
-                    await self._changed.wait()
+            if await wait_for(self._changed, pause_s if self._removed() else None):
                 pause_s = REMOVAL_PAUSE_S_MIN
-            except TimeoutError:
-                pass
 
     async def _change(self, decide: Callable[[Catalog], Topic]) -> Topic:
         """Goes on although its caller is cancelled: half a change would block the next one."""

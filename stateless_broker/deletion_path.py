@@ -22,7 +22,7 @@ class DeletionPath:
         self._topics = topics
         self._ownership = ownership
 
-    async def answer(self, request: pb.DeleteRecordsRequest) -> pb.DeleteRecordsResponse:
+    async def delete_records(self, request: pb.DeleteRecordsRequest) -> pb.DeleteRecordsResponse:
         """Results in the order of the request, each with its own error.
 
         Raises InvalidRequest, UnknownTopic, Unavailable.

@@ -25,6 +25,7 @@ class Owner:
     address: str
     epoch: int
     leaving: bool
+    rack: str = ""
 
 
 class Directory:
@@ -55,6 +56,6 @@ class Directory:
             for bundle, epoch in heartbeat.bundles.items():
                 leaving = heartbeat.leaving or bundle in heartbeat.releasing
                 if bundle in self.claims and epoch >= self.claims[bundle].epoch:
-                    self.owners[bundle] = Owner(heartbeat.broker, heartbeat.address, epoch, leaving)
+                    self.owners[bundle] = Owner(heartbeat.broker, heartbeat.address, epoch, leaving, heartbeat.rack)
         self._last |= self.owners
         self.troubles = {bundle: why for heartbeat in present.values() for bundle, why in heartbeat.troubles.items()}

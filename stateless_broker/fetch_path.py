@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from ledger import keys
 from ledger.keys import PartitionId
 from ledger.topics.catalog import Topic
+from ledgermq.buffers import Buffer
 from ledgermq.errors import CorruptFrame, InvalidRequest, LedgerMQError, SubscribeNotAccepted
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.batch_header import Buffer
 from ledgermq.protocol.frames import FetchFrame, Frame
-from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
+from ledgermq.protocol.limits import BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.runtime.tasks import end
 from stateless_broker.bundle.budgets import AnswerBudget, AnswerReader
 from stateless_broker.bundle.context import BundleMetrics
@@ -95,7 +95,6 @@ class FetchPath:
         self,
         topics: Topics,
         ownership: Ownership,
-        bytes_default: int,
         wait_s_max: float,
         metrics: BundleMetrics,
         answers: AnswerBudget,
@@ -104,13 +103,12 @@ class FetchPath:
     ) -> None:
         self._topics = topics
         self._ownership = ownership
-        self.bytes_default = bytes_default
         self.wait_s_max = wait_s_max
         self._metrics = metrics
         self._answers = answers
         self._direct = direct
 
-    async def once(self, request: pb.FetchRequest) -> FetchFrame:
+    async def fetch_once(self, request: pb.FetchRequest) -> FetchFrame:
         """Long poll. Raises InvalidRequest for a request without partitions, or with too many."""
         cursors = _cursors(request)
         loop = asyncio.get_running_loop()
@@ -134,7 +132,7 @@ class FetchPath:
             if reader.caller is None:  # the answer has arrived
                 reader.leave()
 
-    async def stream(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
+    async def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
         """The first frame comes at once, even if empty: it tells the high watermarks."""
         cursors = _cursors(request)
         room_until = 0.0
@@ -170,7 +168,7 @@ class FetchPath:
         """What the first of the cursors have; (without their batches, False) where there was no
         room for them until then.
         """
-        asked = min(request.max_bytes or self.bytes_default, FRAME_PAYLOAD_BYTES_MAX)
+        asked = min(request.max_bytes or BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX)
         direct = self._direct and request.direct
         least = 0
         while True:
@@ -243,7 +241,7 @@ class FetchPath:
             )
             found.urls.append(located.url)
         if header.batches and logs_debug(__name__):
-            self._tell(cursor, header)
+            self._log_sent(cursor, header)
         return found
 
     def _frame(self, found: Sequence[_Found]) -> FetchFrame:
@@ -258,7 +256,7 @@ class FetchPath:
         return Frame(header, [piece for part in found for piece in part.data])
 
     @staticmethod
-    def _tell(cursor: _Cursor, header: pb.FetchedPartition) -> None:
+    def _log_sent(cursor: _Cursor, header: pb.FetchedPartition) -> None:
         end = header.batches[-1].base_offset + header.batches[-1].record_count
         log.debug(
             "batches sent",
@@ -293,7 +291,7 @@ class FetchPath:
                 )
         tasks = []
         for bundle, wanted in positions.items():
-            owner = self._ownership.terms.opened.get(bundle)
+            owner = self._ownership.opened.get(bundle)
             if owner is None:
                 return True
             tasks.append(asyncio.create_task(owner.wait_for_data(wanted), name=f"fetch of bundle {bundle}"))

@@ -44,6 +44,9 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.max_ping_strikes", 0),
 )
 
+CALLS_MAX = 2000
+"""Calls and streams at the same time; gRPC refuses more."""
+
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
 log = get_logger(__name__)

@@ -2,7 +2,8 @@
 it.
 
     {"version": 1, "broker": "…", "address": "host:port", "incarnation": 3, "session": "…", "counter": 17,
-     "bundles": {"1": 4, "3": 9}, "releasing": [3], "troubles": {"2": "…"}, "leaving": false, "peer_address": "", "alarms": ["…"]}
+     "bundles": {"1": 4, "3": 9}, "releasing": [3], "troubles": {"2": "…"}, "leaving": false, "peer_address": "", "alarms": ["…"],
+     "rack": ""}
 
 `counter` grows when the content changes, not with every beat: an unchanged heartbeat keeps its
 ETag, only its time advances, so that others see it alive without reading it again. `incarnation` is
@@ -27,6 +28,7 @@ class Heartbeat:
     `troubles`: bundles that it should own and cannot serve, and why. `leaving`: it hands over
     everything. `peer_address`: where the other brokers reach it, if not at `address`, which remains
     its name among them. `alarms`: what is amiss with what it does serve.
+    `rack`: where it runs, "" if it was not set.
     """
 
     broker: str
@@ -40,6 +42,7 @@ class Heartbeat:
     leaving: bool = False
     peer_address: str = ""
     alarms: tuple[str, ...] = ()
+    rack: str = ""
 
     def supersedes(self, other: Heartbeat) -> bool:
         """Of two processes with one address or one id, the later incarnation stays."""
@@ -68,6 +71,7 @@ def decode_heartbeat(data: bytes) -> Heartbeat | None:
             leaving=bool(found["leaving"]),
             peer_address=str(found.get("peer_address", "")),
             alarms=tuple(str(alarm) for alarm in found.get("alarms", ())),
+            rack=str(found.get("rack", "")),
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None

@@ -56,17 +56,23 @@ class Membership:
         interval_s: float,
         peer_address: str = "",
         on_store_time: Callable[[int, float], None] = lambda store_ms, at_s: None,
+        rack: str = "",
+        alarms: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
         """`on_store_time(store_ms, at_s)` is called with what each look shows: see
-        `TwoClocks.learn`.
+        `TwoClocks.learn`. `alarms()` returns the alarms for the next heartbeat.
         """
         self.me = Heartbeat(
-            broker=broker_id, address=address, incarnation=0, session=sources.new_id().hex(), peer_address=peer_address
+            broker=broker_id,
+            address=address,
+            incarnation=0,
+            session=sources.new_id().hex(),
+            peer_address=peer_address,
+            rack=rack,
         )
         self.members: dict[str, Member] = {}
         self.interval_s = interval_s
-        self.alarms: Callable[[], tuple[str, ...]] = tuple
-        """What the next heartbeat says is amiss here."""
+        self.alarms = alarms
         self._store = store
         self._on_store_time = on_store_time
         self._beaten_s: float | None = None

@@ -16,13 +16,16 @@ from ledger.keys import PartitionId
 from ledger.log.ledger_ref import LedgerRef
 from ledger.log.shared_run import SharedRun
 from ledger.topics.catalog import METADATA, Catalog, read_catalog
+from ledgermq.buffers import Buffer
 from ledgermq.errors import LedgerMQError, OffsetOutOfRange, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
-from ledgermq.protocol.batch_header import Buffer, check_crc
+from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.frames import FetchFrame
 from ledgermq.protocol.records import decode_batch
 from ledgermq.protocol.status import error_from_proto
+from ledgermq.runtime.backoff import Backoff
+from ledgermq.runtime.wait import wait_for
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.logs import get_logger
 
@@ -49,14 +52,15 @@ class Metadata:
         ledger: LedgerRef,
         source: Callable[[], Source | None],
         connect: Callable[[str], Connection],
+        on_change: Callable[[], None],
     ) -> None:
         self.catalog = Catalog()
-        self.on_change: Callable[[], None] = lambda: None
-        self._told_offset = 0
+        self._notified_offset = 0
         self._ledger = ledger
         self._sources = ledger.sources
         self._source = source
         self._connect = connect
+        self._on_change = on_change
         self._followed: Source | None = None
         self._following: asyncio.Task[None] | None = None
         self._moved = asyncio.Event()
@@ -68,7 +72,7 @@ class Metadata:
         found = await read_catalog(self._ledger)
         if found.offset > self.catalog.offset:
             self.catalog = found
-        self._tell()
+        self._notify()
 
     def ownership_changed(self) -> None:
         """Follow another source if there is another one now."""
@@ -81,7 +85,7 @@ class Metadata:
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        pause_s = PAUSE_FIRST_S
+        backoff = Backoff(self._sources, PAUSE_FIRST_S, PAUSE_S_MAX)
         while True:
             before = self.catalog.offset
             self._moved.clear()
@@ -97,12 +101,9 @@ class Metadata:
                     raise error
                 log.info("metadata source lost", error=str(error))
                 await self._reload()
-            pause_s = PAUSE_FIRST_S if self.catalog.offset > before else min(PAUSE_S_MAX, 2 * pause_s)
-            try:
-                async with asyncio.timeout(pause_s * self._sources.random.uniform(0.5, 1.0)):
-                    await self._moved.wait()
-            except TimeoutError:
-                pass
+            if self.catalog.offset > before:
+                backoff.reset()
+            await wait_for(self._moved, backoff.next_s())
 
     async def catch_up(self) -> None:
         """Learn everything that the controller had acknowledged before this call.
@@ -124,7 +125,7 @@ class Metadata:
                 continue
             for batch in found.batches:
                 self._apply(batch.base_offset, batch.crc, batch.data)
-            self._tell()
+            self._notify()
             if self.catalog.offset >= found.high_watermark:
                 return
 
@@ -143,7 +144,7 @@ class Metadata:
                     await self._wait_for(await self._latest_offset(source))
         except (LedgerMQError, TimeoutError) as error:
             why = str(error) or "time-out"
-            raise Unavailable(f"what topics there are cannot be told at present: {why}", retry_after_ms=200) from error
+            raise Unavailable(f"topic metadata is not available yet: {why}", retry_after_ms=200) from error
 
     async def _latest_offset(self, address: str) -> int:
         query = pb.OffsetQuery(topic=keys.METADATA_TOPIC, partition=0, latest=True)
@@ -191,13 +192,13 @@ class Metadata:
             for batch in partition.batches:
                 self._apply(batch.base_offset, batch.crc, payload[at : at + batch.length])
                 at += batch.length
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._advanced.set()
-        if self.catalog.offset != self._told_offset:
-            self._told_offset = self.catalog.offset
-            self.on_change()
+        if self.catalog.offset != self._notified_offset:
+            self._notified_offset = self.catalog.offset
+            self._on_change()
 
     def _apply(self, base_offset: int, crc: int, data: Buffer) -> None:
         check_crc(data, crc)

@@ -22,7 +22,7 @@ from ledgermq.sources import Sources
 from stateless_broker.broker import Broker
 from stateless_broker.bundle.context import BundleMetrics
 from stateless_broker.call_meter import CallMeter
-from stateless_broker.grpc_server import GrpcServer
+from stateless_broker.grpc_server import CALLS_MAX, GrpcServer
 from stateless_broker.health import Health
 from stateless_broker.logs import get_logger
 from stateless_broker.settings import BrokerSettings
@@ -71,7 +71,7 @@ class Node:
         """
         told = hooks or Hooks()
         store = await open_store(url, sources=sources, meter=told.store, mends=True)
-        server = GrpcServer(settings.calls_max, told.calls)
+        server = GrpcServer(CALLS_MAX, told.calls)
         try:
             port = await server.listen(settings.host, settings.port)
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ledgermq.errors import LedgerMQError, NotOwner
+from ledgermq.runtime.wait import wait_until
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.owner import BundleOwner
@@ -65,7 +66,10 @@ class Ownership:
         on_change: Callable[[], None],
     ) -> None:
         self.pulse = Pulse(self._goes_on)
+        self.opened: dict[int, BundleOwner] = {}
+        """The bundles that are served here; `terms` opens and drops them."""
         self.terms = Terms(
+            self.opened,
             context,
             directory.claims,
             lambda: self.times.damaged_retry_s,
@@ -108,7 +112,7 @@ class Ownership:
 
     def address_of(self, bundle: int) -> str:
         """Where to ask for a bundle: its owner, else whoever should be; "" when nobody is known."""
-        opened, owner = self.terms.opened.get(bundle), self._directory.owners.get(bundle)
+        opened, owner = self.opened.get(bundle), self._directory.owners.get(bundle)
         if opened is not None and opened.lost is None:
             return self._membership.me.address
         if owner is not None and owner.broker != self.me:
@@ -125,7 +129,7 @@ class Ownership:
         deadline = loop.time() + self.times.request_wait_s
         looks_needed = self._looks_begun + 1
         while True:
-            found = self.terms.opened.get(bundle)
+            found = self.opened.get(bundle)
             if found is not None and found.lost is None:
                 return found
             if bundle in self.terms.troubles:
@@ -170,11 +174,7 @@ class Ownership:
         self._look_due = True
         self._wake.set()
         self._round.clear()
-        try:
-            async with asyncio.timeout_at(deadline):
-                await self._round.wait()
-        except TimeoutError:
-            pass
+        await wait_until(self._round, deadline)
 
     # The loop
 
@@ -236,7 +236,7 @@ class Ownership:
         if now - self._beaten_at > SILENT_INTERVALS * self.times.interval_s:  # others may have given this broker up
             self.terms.suspect()
         self._beat_at = now
-        bundles = {bundle: owner.epoch for bundle, owner in self.terms.opened.items()}
+        bundles = {bundle: owner.epoch for bundle, owner in self.opened.items()}
         try:
             async with asyncio.timeout(STORE_PATIENCE_INTERVALS * self.times.interval_s):
                 await self._membership.beat(bundles, self._troubles(), self.terms.releasing, leaving=self.leaving)
@@ -280,9 +280,9 @@ class Ownership:
         """
         self._look_due = self._beat_due = True
         self._wake.set()
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._round.set()
         self._on_change()
 
@@ -321,19 +321,19 @@ class Ownership:
                 continue
             if bundle in self._directory.owners or self.wanted.get(bundle, self.me) != self.me:
                 self.terms.forgive(bundle)
-            if bundle in self.terms.opened:
+            if bundle in self.opened:
                 self._decide_opened(bundle, now)
             elif may_open and self._may_open(bundle):
                 wait_s = self._directory.claims[bundle].wait_s(now, self._sources.random)
                 self.terms.open(bundle, wait_s, lambda bundle=bundle: self._may_open(bundle))  # type: ignore[misc]
-        self._tell()
+        self._notify()
 
     def _present(self) -> dict[str, Heartbeat]:
         """What everybody says, this broker's part by what is true now."""
         present = self._membership.present()
         present[self.me] = replace(
             self._membership.me,
-            bundles={bundle: owner.epoch for bundle, owner in self.terms.opened.items()},
+            bundles={bundle: owner.epoch for bundle, owner in self.opened.items()},
             troubles=self._troubles(),
             releasing=tuple(self.terms.releasing),
         )
@@ -342,7 +342,7 @@ class Ownership:
     def _troubles(self) -> dict[int, str]:
         """By bundle: why it is not served here, or that it is served to readers only."""
         gate = self.terms.context.write_gate
-        refused = {bundle: refusal for bundle in self.terms.opened if (refusal := gate.refusal_of(bundle)) is not None}
+        refused = {bundle: refusal for bundle in self.opened if (refusal := gate.refusal_of(bundle)) is not None}
         troubles = {bundle: f"takes no records: {refusal.message}" for bundle, refusal in refused.items()}
         return troubles | {bundle: str(trouble.error) for bundle, trouble in self.terms.troubles.items()}
 
@@ -365,7 +365,7 @@ class Ownership:
     def _decide_opened(self, bundle: int, now: float) -> None:
         claims = self._directory.claims[bundle]
         owner = self._directory.owners.get(bundle)
-        if claims.epoch > self.terms.opened[bundle].epoch:
+        if claims.epoch > self.opened[bundle].epoch:
             self.terms.drop(bundle, f"epoch {claims.epoch} was claimed" + (f" by {owner.broker}" if owner else ""))
             return
         wanted = self.wanted.get(bundle, self.me)
@@ -384,7 +384,7 @@ class Ownership:
         The first term of a bundle need not be held: a young cluster spreads quickly.
         """
         held_s = now - self.terms.opened_at[bundle]
-        return self.write_refusal is None and (self.terms.opened[bundle].epoch == 1 or held_s >= self.times.holding_s)
+        return self.write_refusal is None and (self.opened[bundle].epoch == 1 or held_s >= self.times.holding_s)
 
     def _successor_address(self, bundle: int) -> str:
         heartbeat = self._membership.live().get(self.wanted.get(bundle, ""))

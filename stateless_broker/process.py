@@ -60,12 +60,11 @@ def run_node(
 async def _serve(
     url: str, settings: BrokerSettings, read: Callable[[], BrokerSettings], on_ready: OnReady, *, supervised: bool
 ) -> None:
-    health, metrics = Health(), ProcessMetrics(settings, url)
+    health, metrics = Health(), ProcessMetrics(url)
     node: Node | None = None
 
     def apply(changed: BrokerSettings) -> None:
         configure_logs(changed.log_format, changed.log_level, metrics.lines)
-        metrics.apply(changed)
         if node is not None:
             node.apply(changed)
 

@@ -79,20 +79,19 @@ class Admitted:
     entries: list[_Entry] = field(default_factory=list)
 
 
-class ProducePath:
-    """`window`: requests of one stream that may wait for their answers; a change counts for streams
-    that begin after it.
-    """
+WINDOW_REQUESTS = 64
+"""Requests of one stream that may wait for their answers."""
 
-    def __init__(self, topics: Topics, ownership: Ownership, window: int, run_blocking: RunBlocking) -> None:
+
+class ProducePath:
+    def __init__(self, topics: Topics, ownership: Ownership, run_blocking: RunBlocking) -> None:
         self._topics = topics
         self._ownership = ownership
-        self.window = window
         self._run_blocking = run_blocking
 
-    async def stream(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
-        """Answers in the order of the requests; at most `window` of them wait."""
-        waiting: asyncio.Queue[Admitted | Exception | None] = asyncio.Queue(self.window)
+    async def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
+        """Answers in the order of the requests; at most `WINDOW_REQUESTS` of them wait."""
+        waiting: asyncio.Queue[Admitted | Exception | None] = asyncio.Queue(WINDOW_REQUESTS)
         reader = asyncio.create_task(self._admit_all(requests, waiting), name="produce stream")
         try:
             while (admitted := await waiting.get()) is not None:
@@ -102,6 +101,9 @@ class ProducePath:
             await reader
         finally:
             reader.cancel()
+
+    async def produce_once(self, request: ProduceFrame) -> pb.ProduceResponse:
+        return await self.answer(await self.admit(request))
 
     async def _admit_all(
         self, requests: AsyncIterator[ProduceFrame], waiting: asyncio.Queue[Admitted | Exception | None]
@@ -146,7 +148,7 @@ class ProducePath:
             try:
                 base_offset = await entry.done
                 if logs_debug(__name__):
-                    _tell(entry, base_offset, durable)
+                    _log_answer(entry, base_offset, durable)
                 return pb.ProduceResult(base_offset=base_offset if durable else 0, topic_id=topic_id)
             except NotOwner as failed:
                 error = failed if failed.owner or entry.bundle is None else await self._ownership.redirect(entry.bundle)
@@ -212,7 +214,7 @@ class ProducePath:
         return await self._run_blocking(partial(decode_batch, data, walked=walked))
 
 
-def _tell(entry: _Entry, base_offset: int, durable: bool) -> None:
+def _log_answer(entry: _Entry, base_offset: int, durable: bool) -> None:
     batch = entry.batch
     assert batch is not None
     log.debug(

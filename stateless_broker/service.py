@@ -1,29 +1,25 @@
 """The broker's service: every method of `BrokerApi`, put together from the paths; without gRPC, so
-that it runs in any event loop.
+that it runs in any event loop. The smaller paths are here: offsets, topics, the cluster.
 
-Any broker answers who owns what.
+Any broker returns the owners of all bundles.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from ledger import keys
-from ledger.cluster import ClusterSettings
+from ledger.log.ledger_ref import LedgerRef
 from ledger.topics.catalog import Topic
 from ledgermq.errors import InvalidRequest, LedgerMQError, TopicExists, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.api import BrokerApi
-from ledgermq.protocol.frames import FetchFrame, ProduceFrame
 from stateless_broker.at_controller import AtController
 from stateless_broker.controller import Controller
 from stateless_broker.deletion_path import DeletionPath
 from stateless_broker.directory import Directory
 from stateless_broker.fetch_path import FetchPath
-from stateless_broker.groups.calls import GroupCalls
 from stateless_broker.groups.groups import Groups
 from stateless_broker.health import problems
 from stateless_broker.membership import Membership
@@ -39,138 +35,153 @@ A = TypeVar("A")
 Q = TypeVar("Q")
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What the service is put together from."""
+class BrokerService:
+    """`BrokerApi` of one broker: a table of the methods of its paths, so that no call passes
+    through a method here.
+    """
 
-    cluster: ClusterSettings
-    root_url: str
-    version: str
-    auto_create_topics: Callable[[], bool]
-    membership: Membership
-    directory: Directory
-    ownership: Ownership
-    metadata: Metadata
-    controller: Controller
-    topics: Topics
-    produce_path: ProducePath
-    fetch_path: FetchPath
-    deletion_path: DeletionPath
-    at_controller: AtController
-    groups: Groups
+    def __init__(
+        self,
+        produce_path: ProducePath,
+        fetch_path: FetchPath,
+        deletion_path: DeletionPath,
+        offsets: OffsetPath,
+        topics: TopicPath,
+        cluster: ClusterPath,
+        groups: Groups,
+    ) -> None:
+        self.produce = produce_path.produce
+        self.produce_once = produce_path.produce_once
+        self.fetch = fetch_path.fetch
+        self.fetch_once = fetch_path.fetch_once
+        self.delete_records = deletion_path.delete_records
+        self.list_offsets = offsets.list_offsets
+        self.open_producer = offsets.open_producer
+        self.describe_topics = topics.describe_topics
+        self.create_topic = topics.create_topic
+        self.alter_topic = topics.alter_topic
+        self.delete_topic = topics.delete_topic
+        self.describe_cluster = cluster.describe_cluster
+        self.problems = cluster.problems
+        self.group_heartbeat = groups.group_heartbeat
+        self.commit_offsets = groups.commit_offsets
+        self.fetch_committed = groups.fetch_committed
+        self.reset_offsets = groups.reset_offsets
+        self.list_groups = groups.list_groups
+        self.describe_group = groups.describe_group
+        self.delete_group = groups.delete_group
 
 
-class BrokerService(GroupCalls, BrokerApi):
-    def __init__(self, parts: Parts) -> None:
-        super().__init__(parts.groups)
-        self._parts = parts
+class OffsetPath:
+    """Offsets of partitions, and where producer sessions go on; from their owners."""
 
-    def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
-        return self._parts.produce_path.stream(requests)
-
-    async def produce_once(self, request: ProduceFrame) -> pb.ProduceResponse:
-        path = self._parts.produce_path
-        return await path.answer(await path.admit(request))
-
-    def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
-        return self._parts.fetch_path.stream(request)
-
-    async def fetch_once(self, request: pb.FetchRequest) -> FetchFrame:
-        return await self._parts.fetch_path.once(request)
+    def __init__(self, topics: Topics, ownership: Ownership) -> None:
+        self._topics = topics
+        self._ownership = ownership
 
     async def list_offsets(self, request: pb.ListOffsetsRequest) -> pb.ListOffsetsResponse:
-        lookup = self._parts.topics.lookup()
+        lookup = self._topics.lookup()
         return pb.ListOffsetsResponse(
             results=await _side_by_side(lambda query: self._offset(lookup, query), request.queries)
         )
 
     async def open_producer(self, request: pb.OpenProducerRequest) -> pb.OpenProducerResponse:
-        lookup = self._parts.topics.lookup()
+        lookup = self._topics.lookup()
         producer = request.producer_id
         return pb.OpenProducerResponse(
             partitions=await _side_by_side(lambda wanted: self._opened(lookup, wanted, producer), request.partitions)
         )
 
-    async def describe_cluster(self, request: pb.DescribeClusterRequest) -> pb.DescribeClusterResponse:
-        parts = self._parts
-        live = parts.membership.present()
-        known = {name: member.heartbeat for name, member in parts.membership.members.items()} | live
-        return pb.DescribeClusterResponse(
-            cluster_id=parts.cluster.cluster_id,
-            root=parts.root_url,
-            brokers=[pb.BrokerInfo(id=name, address=known[name].address, alive=name in live) for name in sorted(known)],
-            bundles=[self._bundle_info(bundle) for bundle in range(parts.cluster.bundles)],
-            version=parts.version,
-            controller=parts.ownership.address_of(keys.METADATA_BUNDLE),
-            problems=self.problems(),
-        )
+    async def _offset(self, lookup: Lookup, query: pb.OffsetQuery) -> pb.OffsetResult:
+        bundle = None
+        try:
+            topic, bundle = await lookup.partition(query.topic, query.partition)
+            owner = await self._ownership.owner(bundle)
+            kind = query.WhichOneof("at")
+            if kind is None:
+                raise InvalidRequest("an offset query says earliest, latest, durable or a time")
+            if kind == "timestamp_us":
+                return pb.OffsetResult(offset=await owner.list_offset(topic, query.partition, query.timestamp_us))
+            return pb.OffsetResult(offset=await owner.list_offset(topic, query.partition, kind))
+        except LedgerMQError as error:
+            return pb.OffsetResult(error=self._topics.error(error, bundle))
 
-    def problems(self) -> list[str]:
-        """Why the cluster is not well, as this broker sees it."""
-        membership = self._parts.membership
-        others = [
-            alarm
-            for name, told in membership.present().items()
-            if name != membership.me.broker
-            for alarm in told.alarms
-        ]
-        return problems(self._parts.directory, [*membership.alarms(), *others], asyncio.get_running_loop().time())
+    async def _opened(self, lookup: Lookup, wanted: pb.TopicPartition, producer_id: bytes) -> pb.OpenedPartition:
+        bundle = None
+        try:
+            topic, bundle = await lookup.partition(wanted.topic, wanted.partition)
+            owner = await self._ownership.owner(bundle)
+            next_sequence = owner.next_sequence(producer_id, topic.id, wanted.partition)
+            return pb.OpenedPartition(opened_slot=owner.opened_slot(), next_sequence=next_sequence)
+        except LedgerMQError as error:
+            return pb.OpenedPartition(error=self._topics.error(error, bundle))
+
+
+class TopicPath:
+    """What topics there are, and changes of them, which the controller makes."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        metadata: Metadata,
+        controller: Controller,
+        at_controller: AtController,
+        auto_create_topics: Callable[[], bool],
+    ) -> None:
+        self._topics = topics
+        self._metadata = metadata
+        self._controller = controller
+        self._at_controller = at_controller
+        self._auto_create_topics = auto_create_topics
 
     async def describe_topics(self, request: pb.DescribeTopicsRequest) -> pb.DescribeTopicsResponse:
         if len(request.topics) > QUERIES_MAX:
             raise InvalidRequest(f"at most {QUERIES_MAX} topics in one request, not {len(request.topics)}")
         if request.fresh or not request.topics:
-            await self._parts.metadata.catch_up()
+            await self._metadata.catch_up()
         if request.topics:
-            lookup = self._parts.topics.lookup()
+            lookup = self._topics.lookup()
             return pb.DescribeTopicsResponse(
                 topics=[await self._describe(lookup, name, request.auto_create) for name in request.topics]
             )
-        topics = sorted(self._parts.metadata.catalog.living_topics(), key=lambda topic: topic.name)
-        return pb.DescribeTopicsResponse(
-            topics=[self._parts.topics.info(topic) for topic in topics if not topic.internal]
-        )
+        topics = sorted(self._metadata.catalog.living_topics(), key=lambda topic: topic.name)
+        return pb.DescribeTopicsResponse(topics=[self._topics.info(topic) for topic in topics if not topic.internal])
 
     async def create_topic(self, request: pb.CreateTopicRequest) -> pb.CreateTopicResponse:
         async def here() -> pb.CreateTopicResponse:
             if (
                 request.forwarded and request.name == keys.OFFSETS_TOPIC
             ):  # another broker's wish; nothing about it is the asker's choice
-                return pb.CreateTopicResponse(
-                    topic=self._parts.topics.info(await self._parts.controller.create_offsets_topic())
-                )
-            topic = await self._parts.controller.create_topic(request.name, request.partitions, dict(request.settings))
-            return pb.CreateTopicResponse(topic=self._parts.topics.info(topic))
+                return pb.CreateTopicResponse(topic=self._topics.info(await self._controller.create_offsets_topic()))
+            topic = await self._controller.create_topic(request.name, request.partitions, dict(request.settings))
+            return pb.CreateTopicResponse(topic=self._topics.info(topic))
 
         keys.check_topic_name(request.name)
-        return await self._parts.at_controller.run(request, here, lambda line, passed: line.create_topic(passed))
+        return await self._at_controller.run(request, here, lambda line, passed: line.create_topic(passed))
 
     async def alter_topic(self, request: pb.AlterTopicRequest) -> pb.AlterTopicResponse:
         async def here() -> pb.AlterTopicResponse:
-            topic = await self._parts.controller.alter_topic(
+            topic = await self._controller.alter_topic(
                 request.name, request.partitions, dict(request.set), list(request.unset)
             )
-            return pb.AlterTopicResponse(topic=self._parts.topics.info(topic))
+            return pb.AlterTopicResponse(topic=self._topics.info(topic))
 
-        return await self._parts.at_controller.run(request, here, lambda line, passed: line.alter_topic(passed))
+        return await self._at_controller.run(request, here, lambda line, passed: line.alter_topic(passed))
 
     async def delete_topic(self, request: pb.DeleteTopicRequest) -> pb.DeleteTopicResponse:
         async def here() -> pb.DeleteTopicResponse:
-            await self._parts.controller.delete_topic(request.name)
+            await self._controller.delete_topic(request.name)
             return pb.DeleteTopicResponse()
 
-        return await self._parts.at_controller.run(request, here, lambda line, passed: line.delete_topic(passed))
-
-    async def delete_records(self, request: pb.DeleteRecordsRequest) -> pb.DeleteRecordsResponse:
-        return await self._parts.deletion_path.answer(request)
+        return await self._at_controller.run(request, here, lambda line, passed: line.delete_topic(passed))
 
     async def _describe(self, lookup: Lookup, name: str, auto_create: bool) -> pb.TopicInfo:
         try:
-            return self._parts.topics.info(
-                await self._find_or_create(lookup, name, auto_create and self._parts.auto_create_topics())
+            return self._topics.info(
+                await self._find_or_create(lookup, name, auto_create and self._auto_create_topics())
             )
         except LedgerMQError as error:
-            return pb.TopicInfo(name=name, error=self._parts.topics.error(error))
+            return pb.TopicInfo(name=name, error=self._topics.error(error))
 
     async def _find_or_create(self, lookup: Lookup, name: str, auto_create: bool) -> Topic:
         try:
@@ -182,39 +193,53 @@ class BrokerService(GroupCalls, BrokerApi):
             await self.create_topic(pb.CreateTopicRequest(name=name))
         except TopicExists:
             pass
-        return await self._parts.topics.lookup().find(name)
+        return await self._topics.lookup().find(name)
 
-    async def _offset(self, lookup: Lookup, query: pb.OffsetQuery) -> pb.OffsetResult:
-        bundle = None
-        try:
-            topic, bundle = await lookup.partition(query.topic, query.partition)
-            owner = await self._parts.ownership.owner(bundle)
-            kind = query.WhichOneof("at")
-            if kind is None:
-                raise InvalidRequest("an offset query says earliest, latest, durable or a time")
-            if kind == "timestamp_us":
-                return pb.OffsetResult(offset=await owner.list_offset(topic, query.partition, query.timestamp_us))
-            return pb.OffsetResult(offset=await owner.list_offset(topic, query.partition, kind))
-        except LedgerMQError as error:
-            return pb.OffsetResult(error=self._parts.topics.error(error, bundle))
 
-    async def _opened(self, lookup: Lookup, wanted: pb.TopicPartition, producer_id: bytes) -> pb.OpenedPartition:
-        bundle = None
-        try:
-            topic, bundle = await lookup.partition(wanted.topic, wanted.partition)
-            owner = await self._parts.ownership.owner(bundle)
-            next_sequence = owner.next_sequence(producer_id, topic.id, wanted.partition)
-            return pb.OpenedPartition(opened_slot=owner.opened_slot(), next_sequence=next_sequence)
-        except LedgerMQError as error:
-            return pb.OpenedPartition(error=self._parts.topics.error(error, bundle))
+class ClusterPath:
+    """Brokers, owners of bundles, and what is amiss."""
+
+    def __init__(
+        self, ledger: LedgerRef, version: str, membership: Membership, directory: Directory, ownership: Ownership
+    ) -> None:
+        self._cluster = ledger.cluster
+        self._root_url = ledger.store.url
+        self._version = version
+        self._membership = membership
+        self._directory = directory
+        self._ownership = ownership
+
+    async def describe_cluster(self, request: pb.DescribeClusterRequest) -> pb.DescribeClusterResponse:
+        live = self._membership.present()
+        known = {name: member.heartbeat for name, member in self._membership.members.items()} | live
+        return pb.DescribeClusterResponse(
+            cluster_id=self._cluster.cluster_id,
+            root=self._root_url,
+            brokers=[pb.BrokerInfo(id=name, address=known[name].address, alive=name in live) for name in sorted(known)],
+            bundles=[self._bundle_info(bundle) for bundle in range(self._cluster.bundles)],
+            version=self._version,
+            controller=self._ownership.address_of(keys.METADATA_BUNDLE),
+            problems=self.problems(),
+        )
+
+    def problems(self) -> list[str]:
+        """Why the cluster is not well, as this broker sees it."""
+        membership = self._membership
+        others = [
+            alarm
+            for name, told in membership.present().items()
+            if name != membership.me.broker
+            for alarm in told.alarms
+        ]
+        return problems(self._directory, [*membership.alarms(), *others], asyncio.get_running_loop().time())
 
     def _bundle_info(self, bundle: int) -> pb.BundleInfo:
-        owner = self._parts.directory.owners.get(bundle)
+        owner = self._directory.owners.get(bundle)
         return pb.BundleInfo(
             bundle=bundle,
             owner=owner.address if owner else "",
-            epoch=self._parts.directory.claims[bundle].epoch,
-            trouble=self._parts.directory.troubles.get(bundle, ""),
+            epoch=self._directory.claims[bundle].epoch,
+            trouble=self._directory.troubles.get(bundle, ""),
         )
 
 

@@ -1,30 +1,59 @@
-"""The settings of LedgerMQ's processes (broker, embedded broker, compaction service): frozen,
-typed, each with its default and range here.
+"""The settings of LedgerMQ's processes (broker, embedded broker, compaction service): frozen and
+typed.
 
-Where they come from is `settings_sources`. Units are the last word of a name. What all brokers of a
-cluster must agree on (`bundles` and below) counts only when this process is the one that creates
-the cluster; afterwards `cluster.json` says it. docs/settings.md is made from these classes by
-`settings_page`.
+Each setting is declared once, here: name, type, default, range, help text, and whether a running
+process takes a change (`_live`). `LIVE`, the flags of the commands, `docs/settings.md` and the
+limits that the parts of a broker get (`from_settings`) are derived from these declarations.
+`settings_sources` reads flags, environment and file. The last word of a name is its unit. Settings
+of a new cluster (`bundles`, `producer_states_max`) count only in the process that creates the
+cluster; afterwards `cluster.json` holds them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ledger.cluster import BUNDLES_MAX, ClusterDefaults
+from ledgermq.buffers import KIB, MIB
+from offsets.limits import GroupLimits
 from stateless_broker.settings_sources import names_of, read_sources, settle
 
 PORT = 9650
 ADMIN_PORT = 9651
-KIB, MIB = 1024, 1024 * 1024
+
+HEARTBEAT_MS = {"file": 500, "hdfs": 1000, "s3": 3000}
+SPACING_MS = {"file": 0, "hdfs": 100, "s3": 100}
+"""By the scheme of the root; other schemes count as files.
+
+A put of HDFS takes half a second, so several have to be under way.
+"""
+
+T = TypeVar("T")
+
+
+def _setting(default: Any, help_text: str, **rules: Any) -> Any:
+    """Declare a setting that a process reads when it starts; `rules` as in pydantic's `Field`."""
+    return Field(default, description=help_text, **rules)
+
+
+def _live(default: Any, help_text: str, **rules: Any) -> Any:
+    """Declare a setting that SIGHUP changes in a running process."""
+    return Field(default, description=help_text, json_schema_extra={"live": True}, **rules)
+
+
+def _is_live(field: FieldInfo) -> bool:
+    return isinstance(field.json_schema_extra, Mapping) and field.json_schema_extra.get("live") is True
 
 
 class ProcessSettings(BaseSettings):
-    """Of every process. Prices are None where the kind of store decides (see `prices_for`)."""
+    """Settings of every process."""
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid")
 
@@ -35,223 +64,304 @@ class ProcessSettings(BaseSettings):
         """Plain data: only `load_settings` looks at the environment."""
         return (init_settings,)
 
-    cluster_id: str | None = Field(
+    cluster_id: str | None = _setting(
         None,
+        "Accept only the root of this cluster; the process refuses any other root, and an empty one. Set it where a "
+        "wrong root URL must not start a second cluster. `ledgermq inspect cluster ROOT` prints the id",
         pattern=r"^[0-9a-f]{32}$",
-        description="Refuse every root but the one of this cluster, an empty one too; `ledgermq inspect cluster ROOT` shows the id",
     )
 
-    log_format: Literal["console", "json"] = Field(
-        "console", description="How log lines on stderr look: for people or for programs"
+    log_format: Literal["console", "json"] = _live(
+        "console", "Format of the log lines on stderr: console for people, json for log collectors"
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="The least level that is logged"
-    )
-
-    shutdown_ms: int = Field(
-        20_000, ge=100, description="SIGTERM: time to flush and hand over; 3 s later the process ends anyway"
+    log_level: Literal["debug", "info", "warning", "error"] = _live(
+        "info", "Lowest level that is logged. Set debug to look into a problem, warning for less output"
     )
 
-    admin_host: str = Field(
-        "127.0.0.1", description="Address of the admin port (/livez, /readyz, /metrics); 0.0.0.0 for all"
-    )
-    admin_port: int | None = Field(
-        None, ge=0, le=65535, description="Admin port over HTTP; 0 takes a free one, not set opens none"
-    )
-    metrics_topics_max: int = Field(
-        100, ge=0, le=10_000, description="Topics with metrics of their own; all others are summed up"
+    shutdown_ms: int = _live(
+        20_000,
+        "Longest time after SIGTERM to flush and to hand over bundles; 3 s later the process exits in any case. Keep "
+        "it shorter than the grace period of the supervisor, such as Kubernetes' terminationGracePeriodSeconds",
+        ge=100,
     )
 
-    price_write_dollars: float | None = Field(
-        None, ge=0, le=1000, description="What the store asks for 1000 PUT or LIST requests; 0.005 for S3, 0 for others"
+    admin_host: str = _setting(
+        "127.0.0.1",
+        "Address on which the admin port (/livez, /readyz, /metrics) listens; 0.0.0.0 for all. Set it when another "
+        "machine scrapes metrics or probes health",
     )
-    price_read_dollars: float | None = Field(
-        None, ge=0, le=1000, description="The same for 1000 GET or HEAD requests; 0.0004 for S3"
+    admin_port: int | None = _setting(
+        None,
+        "Admin port, HTTP; 0 takes a free port, not set opens none. Set it to get metrics and probes",
+        ge=0,
+        le=65535,
     )
-    price_delete_dollars: float | None = Field(None, ge=0, le=1000, description="The same for 1000 deleted objects; 0")
-
-
-HEARTBEAT_MS = {"s3": 3000, "hdfs": 1000}
-SPACING_MS = {"s3": 100, "hdfs": 100}
-"""By the scheme of the root.
-
-A put of HDFS takes half a second, so several have to be on their way.
-"""
-
-
-def _scheme(root_url: str) -> str:
-    return root_url.partition(":")[0]
 
 
 class BrokerSettings(ProcessSettings):
-    """Defaults are for one machine; `None` where the kind of store decides (see `flush_spacing_s`
-    and `heartbeat_interval_s`).
+    """Settings of a broker. Defaults fit one machine; None where the kind of store decides (see
+    `flush_spacing_s` and `heartbeat_interval_s`).
     """
 
-    host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 for all")
-    port: int = Field(PORT, ge=0, le=65535, description="Port to listen on; 0 takes a free one")
-    advertised_address: str | None = Field(
-        None, description="host:port by which clients and other brokers reach this one"
+    host: str = _setting(
+        "127.0.0.1", "Address on which the broker listens; 0.0.0.0 for all. Set it when clients run on other machines"
     )
-    peer_address: str | None = Field(
+    port: int = _setting(PORT, "Port on which the broker listens; 0 takes a free port", ge=0, le=65535)
+    advertised_address: str | None = _setting(
         None,
-        description="host:port by which other brokers reach this one, where the advertised address is for clients alone",
+        "host:port at which clients and other brokers reach this broker; not set: its host and port. Set it behind a "
+        "proxy, and in containers",
     )
-    broker_id: str | None = Field(
+    peer_address: str | None = _setting(
         None,
+        "host:port at which other brokers reach this broker; not set: the advertised address. Set it when only clients "
+        "can use the advertised address",
+    )
+    broker_id: str | None = _setting(
+        None,
+        "Name of this broker, unique in the cluster; not set: a random name at each start. Set it to recognise a broker "
+        "in logs and metrics after a restart",
         pattern=r"^[A-Za-z0-9._-]{1,64}$",
-        description="Name of this process, unique in the cluster; drawn at random if not set",
+    )
+    rack: str = _setting(
+        "",
+        "Rack or availability zone in which this broker runs. Group members that give the same `rack` get partitions of "
+        "this broker first, which saves traffic between zones",
+        max_length=249,
     )
 
-    flush_spacing_ms: int | None = Field(
+    flush_spacing_ms: int | None = _live(
         None,
+        "Least time between the puts of two segments of a bundle while one is under way; a full segment does not wait. "
+        "Not set: 0 for files, 100 for S3 and HDFS. Raise it for fewer requests, lower it for lower latency",
         ge=0,
         le=10_000,
-        description="Between two segments of a bundle while a put is on its way, else none; 0 for files, 100 for S3 and HDFS",
     )
-    flush_bytes: int = Field(
-        8 * MIB, ge=64 * KIB, le=64 * MIB, description="A segment is put at once when this much waits"
+    flush_bytes: int = _live(
+        8 * MIB,
+        "Size at which a segment is put at once, without waiting for `flush_spacing_ms`. Lower it if puts of large "
+        "segments are slow",
+        ge=64 * KIB,
+        le=64 * MIB,
     )
-    produce_memory_bytes_max: int = Field(
-        256 * MIB, ge=MIB, description="Admitted and not yet durable; above it producers are asked to come back"
-    )
-    cache_bytes_max: int = Field(256 * MIB, ge=0, description="Newest batches kept for consumers that are near the end")
-    answer_memory_bytes_max: int = Field(
+    produce_memory_bytes_max: int = _live(
         256 * MIB,
+        "Memory for records that are received and not yet stored. Above it producers get RESOURCE_EXHAUSTED and retry "
+        "later. Raise it if that happens while memory is free",
         ge=MIB,
-        description="Answers on their way to consumers, from the read until the connection has taken them; above it consumers wait",
     )
-    fetch_bytes: int = Field(4 * MIB, ge=4 * KIB, description="Size of a fetch answer when the client does not say")
-    direct_reads: bool | None = Field(
+    cache_bytes_max: int = _live(
+        256 * MIB,
+        "Memory for the newest batches, from which consumers near the end of a partition are served. Raise it if "
+        "consumers fall out of the cache: metric ledgermq_reads_total",
+        ge=0,
+    )
+    answer_memory_bytes_max: int = _live(
+        256 * MIB,
+        "Memory for fetch responses, from the read until the connection has taken them. Above it consumers wait. Raise "
+        "it if ledgermq_waiting_readers stays above 0",
+        ge=MIB,
+    )
+    direct_reads: bool | None = _setting(
         None,
-        description="Tell consumers that ask for it where old batches are, and let them read the segments themselves; not set: yes for "
-        "files. On S3 by URLs signed for 15 minutes, each good for a whole segment, records of other topics included",
+        "Return the location of old batches to consumers that ask for it, so that these read segments from the store "
+        "themselves; not set: true for files, false for other stores. On S3 the locations are URLs signed for 15 "
+        "minutes, each valid for a whole segment, records of other topics included: set true only if consumers may read "
+        "all of them",
     )
-    fetch_wait_ms_max: int = Field(30_000, ge=0, description="Longest long poll")
-    produce_window: int = Field(
-        64, ge=1, le=10_000, description="Produce requests of one stream that may wait for their answer"
+    fetch_wait_ms_max: int = _live(
+        30_000,
+        "Longest wait of a fetch for new records. Lower it if a proxy cuts quiet connections earlier",
+        ge=0,
     )
-    calls_max: int = Field(2000, ge=10, description="gRPC calls and streams at the same time; more are refused")
 
-    reserve_bytes: int = Field(
+    reserve_bytes: int = _setting(
         64 * MIB,
+        "Files only: disk space kept in .reserve at the root, so that deletions, takeovers and checkpoints still work on "
+        "a full disk; a sixteenth of the disk at most, 0 keeps none. Set it alike in all brokers of a root",
         ge=0,
-        description="Files: room kept in .reserve at the root for deletions, takeovers and checkpoints on a full disk; at most a sixteenth "
-        "of the disk; the same for all brokers of a root; 0 keeps none",
     )
 
-    heartbeat_interval_ms: int | None = Field(
-        None, ge=20, description="Between two heartbeats; 500 for files, 1000 for HDFS, 3000 for S3"
+    heartbeat_interval_ms: int | None = _setting(
+        None,
+        "Time between two heartbeats, each a PUT and a LIST. Not set: 500 for files, 1000 for HDFS, 3000 for S3. Lower "
+        "it for a faster takeover after a crash, raise it for fewer requests; set it alike in all brokers",
+        ge=20,
     )
-    holding_ms: int = Field(
-        10_000, ge=0, description="A bundle that was taken stays at least this long, if its owner lives"
+    holding_ms: int = _live(
+        10_000,
+        "Least time for which a broker keeps a bundle that it took, so that bundles do not move to and fro. Lower it to "
+        "spread bundles faster after brokers start",
+        ge=0,
     )
-    ownership_wait_ms: int = Field(
-        3000, ge=0, description="A request for a bundle that this broker is just taking over waits this long"
-    )
-    trouble_retry_ms: int = Field(30_000, ge=10, description="A bundle with damaged data is tried again after this")
 
-    auto_create_topics: bool = Field(False, description="Producing to a topic that does not exist creates it")
-    default_partitions: int = Field(
-        4, ge=1, le=10_000, description="Partitions of a topic when the client does not say"
+    auto_create_topics: bool = _live(
+        False, "Create a topic when a client produces to it and it does not exist. Useful in development"
     )
-    partitions_max: int = Field(10_000, ge=1, description="Most partitions of one topic")
-    topics_max: int = Field(10_000, ge=1, description="Most topics of the cluster")
-    offsets_partitions: int = Field(
-        16, ge=1, le=1000, description="Partitions of __consumer_offsets, when the first group makes it"
+    default_partitions: int = _live(4, "Number of partitions of a new topic if the client gives none", ge=1, le=10_000)
+    partitions_max: int = _live(10_000, "Largest number of partitions of one topic", ge=1)
+    topics_max: int = _live(10_000, "Largest number of topics in the cluster. Raise it when it is reached", ge=1)
+    offsets_partitions: int = _setting(
+        16,
+        "Number of partitions of __consumer_offsets, used when the first group of the cluster creates it. Raise it before "
+        "that for thousands of groups",
+        ge=1,
+        le=1000,
     )
-    offsets_retention_ms: int = Field(
-        7 * 24 * 3600 * 1000, ge=1000, description="Committed offsets stay this long after their group is empty"
-    )
-    group_session_timeout_ms: int = Field(
-        45_000,
+    offsets_retention_ms: int = _setting(
+        GroupLimits.retention_ms,
+        "How long committed offsets are kept after the last member left the group. Raise it for consumers that run less "
+        "than once a week",
         ge=1000,
-        le=1_800_000,
-        description="A member of a group that is silent for this long is put out, if it does not choose itself",
     )
-    group_members_max: int = Field(1000, ge=1, le=100_000, description="Most members of one group")
-    background_compaction: bool = Field(True, description="Move segments to Parquet in this process, slowly")
-    compaction_memory_bytes_max: int = Field(
+    group_session_timeout_ms: int = _setting(
+        GroupLimits.session_timeout_ms,
+        "How long a group member may send no heartbeat before it loses its partitions, unless the member chooses its own "
+        "`session_timeout_s`. Lower it for a faster hand-over after a crash, raise it if busy members are removed",
+        ge=GroupLimits.session_timeout_ms_min,
+        le=GroupLimits.session_timeout_ms_max,
+    )
+    group_members_max: int = _setting(
+        GroupLimits.members_max,
+        "Largest number of members of one group; another one gets RESOURCE_EXHAUSTED",
+        ge=1,
+        le=100_000,
+    )
+    background_compaction: bool = _live(
+        True,
+        "Write Parquet files from segments in this process, in the background. Set false when a compaction service "
+        "(`ledgermq compactor`) or Spark does it",
+    )
+    compaction_memory_bytes_max: int = _live(
         256 * MIB,
+        "Approximate memory of background compaction. With less memory row groups are smaller and segments are read more "
+        "often",
         ge=16 * MIB,
-        description="What background compaction may take, about; with less, row groups are smaller and segments are read more often",
     )
-    cleaning_bytes_max: int = Field(
-        256 * MIB,
-        ge=0,
-        description="Keyed partitions whose files take more are cleaned by the compaction service, not in this process",
-    )
-    checkpoint_slots: int = Field(256, ge=1, description="A checkpoint at the latest after this many segments")
-    checkpoint_bytes: int = Field(64 * MIB, ge=KIB, description="A checkpoint at the latest after this many bytes")
-
-    bundles: int = Field(5, ge=2, le=BUNDLES_MAX, description="New cluster: bundles, the one for metadata included")
-    producer_states_max: int = Field(100_000, ge=1, description="New cluster: producer sessions remembered per bundle")
-    url_life_ms: int = Field(15 * 60 * 1000, ge=1000, description="New cluster: life of presigned URLs")
-    parquet_min_age_ms: int = Field(
-        60 * 60 * 1000, ge=4000, description="New cluster: least age of a Parquet file that is deleted"
+    checkpoint_slots: int = _live(
+        256,
+        "Number of segments of a bundle after which a checkpoint is written, at the latest. Lower it for faster "
+        "takeovers, raise it for fewer requests",
+        ge=1,
     )
 
-    def cluster_defaults(self) -> ClusterDefaults:
-        return ClusterDefaults(self.bundles, self.producer_states_max, self.url_life_ms, self.parquet_min_age_ms)
+    bundles: int = _setting(
+        ClusterDefaults().bundles,
+        "New cluster: number of bundles, one of them for metadata. It cannot change later, and no more brokers than "
+        "this can own data: choose at least the number of brokers that the cluster may grow to",
+        ge=2,
+        le=BUNDLES_MAX,
+    )
+    producer_states_max: int = _setting(
+        ClusterDefaults().producer_states_max,
+        "New cluster: number of producer sessions per bundle whose duplicates are recognised. It cannot change later. "
+        "Raise it if more producers than this are active at once",
+        ge=1,
+    )
+
+    def cluster_defaults(self, constants: BrokerConstants | None = None) -> ClusterDefaults:
+        """Return what `cluster.json` gets if this process creates the cluster."""
+        chosen = constants or BrokerConstants()
+        return ClusterDefaults(self.bundles, self.producer_states_max, chosen.url_life_ms, chosen.parquet_min_age_ms)
 
     def heartbeat_interval_s(self, root_url: str) -> float:
         """A heartbeat is a PUT and a LIST: on S3 three seconds keep the bill below half a dollar a
         day and broker.
         """
         chosen = self.heartbeat_interval_ms
-        return (chosen if chosen is not None else HEARTBEAT_MS.get(_scheme(root_url), 500)) / 1000
+        return (chosen if chosen is not None else HEARTBEAT_MS.get(_scheme(root_url), HEARTBEAT_MS["file"])) / 1000
 
-    def tells_places(self, root_url: str) -> bool:
-        """A file's path opens nothing that its permissions keep shut; a signed URL does."""
+    def shares_locations(self, root_url: str) -> bool:
+        """Whether consumers may read segments themselves.
+
+        The path of a file opens nothing that its permissions keep shut; a signed URL does.
+        """
         return self.direct_reads if self.direct_reads is not None else _scheme(root_url) == "file"
 
     def flush_spacing_s(self, root_url: str) -> float:
         chosen = self.flush_spacing_ms
-        return (chosen if chosen is not None else SPACING_MS.get(_scheme(root_url), 0)) / 1000
+        return (chosen if chosen is not None else SPACING_MS.get(_scheme(root_url), SPACING_MS["file"])) / 1000
 
 
 class CompactionSettings(ProcessSettings):
-    """Of the compaction service (`ledgermq compactor`)."""
+    """Settings of the compaction service (`ledgermq compactor`)."""
 
-    compaction_interval_ms: int = Field(
-        60_000, ge=100, description="Compaction service: pause between two runs over all bundles"
+    compaction_interval_ms: int = _live(
+        60_000,
+        "Compaction service: pause between two runs over all bundles. Lower it if records have to be in Parquet sooner",
+        ge=100,
     )
-    compaction_engine: str = Field(
-        "local", description="Compaction service: where the tasks run, local (this process) or spark"
-    )
+    compaction_engine: str = _setting("local", "Compaction service: where its tasks run, local (this process) or spark")
+
+
+def _scheme(root_url: str) -> str:
+    return root_url.partition(":")[0]
 
 
 KINDS: tuple[type[ProcessSettings], ...] = (BrokerSettings, CompactionSettings)
 NAMES = names_of(*KINDS)
+LIVE = frozenset(name for kind in KINDS for name, field in kind.model_fields.items() if _is_live(field))
+"""What SIGHUP changes in a running process; every other setting needs a restart."""
 
-LIVE = frozenset(
-    {
-        *("log_format", "log_level", "metrics_topics_max"),
-        *("price_write_dollars", "price_read_dollars", "price_delete_dollars"),
-        *("flush_spacing_ms", "flush_bytes", "produce_memory_bytes_max", "cache_bytes_max", "answer_memory_bytes_max"),
-        *("fetch_bytes", "fetch_wait_ms_max", "produce_window"),
-        *("holding_ms", "ownership_wait_ms", "trouble_retry_ms", "shutdown_ms"),
-        *("auto_create_topics", "default_partitions", "partitions_max", "topics_max"),
-        *(
-            "checkpoint_slots",
-            "checkpoint_bytes",
-            "background_compaction",
-            "cleaning_bytes_max",
-            "compaction_interval_ms",
-        ),
-        "compaction_memory_bytes_max",
-    }
-)
-"""What SIGHUP changes in a running process; everything else needs a restart."""
+_CONSTANT = "its value is a constant now"
+_PRICES = "ledgermq_store_dollars counts the list prices of S3 Standard; recompute other prices from ledgermq_store_requests_total"
+_OF_CLUSTERS = "cluster.json of a new cluster holds the default, and that of an existing cluster counts"
+REMOVED = {
+    "price_write_dollars": _PRICES,
+    "price_read_dollars": _PRICES,
+    "price_delete_dollars": _PRICES,
+    "metrics_topics_max": f"{_CONSTANT}: 100 topics have metrics of their own",
+    "fetch_bytes": f"{_CONSTANT}: 4 MiB; a consumer sets its own `fetch_bytes_max`",
+    "produce_window": f"{_CONSTANT}: 64 requests of a stream; `produce_memory_bytes_max` bounds their memory",
+    "calls_max": f"{_CONSTANT}: 2000 calls and streams",
+    "ownership_wait_ms": f"{_CONSTANT}: 3 s; clients retry within their own `timeout_s`",
+    "trouble_retry_ms": f"{_CONSTANT}: 30 s",
+    "cleaning_bytes_max": f"{_CONSTANT}: 256 MiB; `background_compaction = false` leaves cleaning to the compaction service",
+    "checkpoint_bytes": f"{_CONSTANT}: 64 MiB; `checkpoint_slots` sets how often checkpoints are written",
+    "url_life_ms": _OF_CLUSTERS,
+    "parquet_min_age_ms": _OF_CLUSTERS,
+}
+"""Settings of version 0.1 that are gone, and what to do without them."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConstants:
+    """What no operator sets; tests and simulations inject other values.
+
+    `damaged_retry_s`: a bundle with damaged data is opened again after this. `ownership_wait_s`: a
+    request for a bundle that this broker is taking over waits this long. The others go into the
+    `cluster.json` of a new cluster.
+    """
+
+    damaged_retry_s: float = 30.0
+    ownership_wait_s: float = 3.0
+    url_life_ms: int = ClusterDefaults().url_life_ms
+    parquet_min_age_ms: int = ClusterDefaults().parquet_min_age_ms
+
+
+def default_of(name: str) -> Any:
+    """Return the default of a broker's setting."""
+    return BrokerSettings.model_fields[name].default
+
+
+def from_settings(kind: type[T], settings: ProcessSettings, **more: Any) -> T:
+    """Return a value of the dataclass `kind`: its fields that are named as settings have their
+    values, `more` are others, and the rest keep their defaults.
+    """
+    values = dict(settings)
+    named = {field.name: values[field.name] for field in fields(kind) if field.name in values}  # type: ignore[arg-type]
+    return kind(**named, **more)
 
 
 def load_settings(file: Path | None = None, **flags: Any) -> BrokerSettings:
-    """`flags`: settings by name; None = not given. Raises InvalidConfig, naming the setting, and
-    its nearest name where it is unknown.
+    """`flags`: settings by name; None = not given.
+
+    Raises InvalidConfig for a wrong value, an unknown name (with the nearest one), and a name that
+    was removed (with what to do).
     """
-    return settle(BrokerSettings, read_sources(KINDS, file, flags))
+    return settle(BrokerSettings, read_sources(KINDS, file, flags, REMOVED))
 
 
 def load_compaction_settings(file: Path | None = None, **flags: Any) -> CompactionSettings:
     """The same for the compaction service, from the same file and variables."""
-    return settle(CompactionSettings, read_sources(KINDS, file, flags))
+    return settle(CompactionSettings, read_sources(KINDS, file, flags, REMOVED))

@@ -1,8 +1,9 @@
 """Where settings come from: flags, then LEDGERMQ_… variables, then a TOML file, then the default.
-What nobody knows is refused.
+Unknown names are refused.
 
-One file and one environment may serve every process of a cluster: each takes what is its own, and a
-name that no process knows is an error with the nearest one that exists. Knows no setting by name.
+One file and one environment may serve every process of a cluster: each takes its own settings. A
+name that no process has is an error that gives the nearest name; a name that was removed is an
+error that says what to do instead. This module names no setting.
 """
 
 from __future__ import annotations
@@ -62,18 +63,24 @@ def names_of(*kinds: type[BaseSettings]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for kind in kinds for name in kind.model_fields))
 
 
-def read_sources(kinds: Iterable[type[BaseSettings]], file: Path | None, flags: Mapping[str, Any]) -> Given:
-    """`kinds`: of all processes.
+def read_sources(
+    kinds: Iterable[type[BaseSettings]],
+    file: Path | None,
+    flags: Mapping[str, Any],
+    removed: Mapping[str, str] | None = None,
+) -> Given:
+    """`kinds`: of all processes. `removed`: names that are gone, and what to do without them.
 
-    Raises InvalidConfig for names that are none of theirs, and a file that cannot be read.
+    Raises InvalidConfig for other names than those of `kinds`, and for a file that cannot be read.
     """
     every = tuple(kinds)
     names = names_of(*every)
+    gone = removed or {}
     given = {name: value for name, value in flags.items() if value is not None}
-    _refuse_unknown(given, names, "")
-    environment = _read_environment(every, names)
+    _refuse_unknown(given, names, gone, "")
+    environment = _read_environment(every, names, gone)
     from_file = _read_toml(file) if file is not None else {}
-    _refuse_unknown(from_file, names, f"{file}: ")
+    _refuse_unknown(from_file, names, gone, f"{file}: ")
     return Given(given, environment, from_file)
 
 
@@ -111,9 +118,11 @@ def _problem(kind: type[BaseSettings], given: Given, problem: Any) -> str:
     return f"setting {name}: {problem['msg']}, not {value}{where}"
 
 
-def _read_environment(kinds: Iterable[type[BaseSettings]], names: tuple[str, ...]) -> dict[str, Any]:
+def _read_environment(
+    kinds: Iterable[type[BaseSettings]], names: tuple[str, ...], removed: Mapping[str, str]
+) -> dict[str, Any]:
     """A variable that is set to nothing counts as not set."""
-    check_variables(names)
+    check_variables(names, removed)
     found: dict[str, Any] = {}
     for kind in kinds:
         found |= EnvSettingsSource(kind, env_prefix=PREFIX, env_ignore_empty=True)()
@@ -129,7 +138,9 @@ def _read_toml(file: Path) -> dict[str, Any]:
         raise InvalidConfig(f"settings file {file}: {error}") from error
 
 
-def _refuse_unknown(values: Mapping[str, Any], names: tuple[str, ...], where: str) -> None:
+def _refuse_unknown(values: Mapping[str, Any], names: tuple[str, ...], removed: Mapping[str, str], where: str) -> None:
     for name in values:
+        if name in removed:
+            raise InvalidConfig(f"{where}setting {name!r} was removed: {removed[name]}")
         if name not in names:
             raise InvalidConfig(f"{where}unknown setting {name!r}; {did_you_mean(name, names, SEE)}")

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from ledgermq.errors import RetriableError
+from ledgermq.runtime.backoff import Backoff
 from ledgermq.sources import Sources
 from stateless_broker.health import Health
 from stateless_broker.logs import get_logger
@@ -26,16 +27,20 @@ async def when_store_answers(step: Callable[[], Awaitable[T]], url: str, health:
 
     Raises what is not retriable: wrong credentials, no such bucket, damage.
     """
-    pause_s = PAUSE_FIRST_S
+    backoff = Backoff(sources, PAUSE_FIRST_S, PAUSE_S_MAX)
     begun_s = asyncio.get_running_loop().time()
     while True:
         try:
             return await step()
         except RetriableError as error:
+            pause_s = backoff.next_s()
             waited_s = round(asyncio.get_running_loop().time() - begun_s, 1)
             health.waits(f"waiting for the object store {url}, for {waited_s} s so far: {error.message}")
             log.warning(
-                "waiting for the object store", root=url, waited_s=waited_s, retry_s=pause_s, error=error.message
+                "waiting for the object store",
+                root=url,
+                waited_s=waited_s,
+                retry_s=round(pause_s, 1),
+                error=error.message,
             )
-        await asyncio.sleep(pause_s * sources.random.uniform(0.75, 1.25))
-        pause_s = min(PAUSE_S_MAX, 2 * pause_s)
+        await asyncio.sleep(pause_s)

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from math import inf
 from random import Random  # noqa: TID251  the type only; the generator is injected
 
+from ledgermq.runtime.backoff import backoff_s
+
 CLAIMS_WINDOW_S = 60.0
 WAIT_FIRST_S = 0.5
 WAIT_S_MAX = 30.0
@@ -153,7 +155,7 @@ class ClaimHistory:
 def wait_before_claim_s(recent_claims: int, random: Random) -> float:
     if recent_claims <= 0:
         return 0.0
-    return float(min(WAIT_S_MAX, WAIT_FIRST_S * 2.0 ** min(recent_claims - 1, 10)) * random.uniform(0.5, 1.0))
+    return backoff_s(recent_claims - 1, WAIT_FIRST_S, WAIT_S_MAX, random)
 
 
 def may_claim_back(history: ClaimHistory, *, winner_gone: bool, now: float, holding_s: float) -> bool:

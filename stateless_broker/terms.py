@@ -44,6 +44,7 @@ class Terms:
 
     def __init__(
         self,
+        opened: dict[int, BundleOwner],
         context: BundleContext,
         claims: dict[int, ClaimHistory],
         damaged_retry_s: Callable[[], float],
@@ -51,7 +52,7 @@ class Terms:
         announce: Callable[[], Awaitable[None]],
         stood_still: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.opened: dict[int, BundleOwner] = {}
+        self.opened = opened
         self.opened_at: dict[int, float] = {}
         self.troubles: dict[int, Trouble] = {}
         self.releasing: set[int] = set()

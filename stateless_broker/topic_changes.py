@@ -20,16 +20,19 @@ from ledgermq.errors import (
     TopicBeingDeleted,
     TopicExists,
 )
+from stateless_broker.settings import default_of
 
 SETTING_CHARS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
 class TopicLimits:
+    """The broker's settings of these names."""
+
     default_partitions: int
     partitions_max: int
     topics_max: int
-    offsets_partitions: int = 16
+    offsets_partitions: int = default_of("offsets_partitions")
 
 
 def created(

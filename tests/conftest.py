@@ -14,7 +14,7 @@ from infra import hdfs as hdfs_server
 from infra.hdfs import Hdfs
 from infra.minio import Minio, running
 from ledgermq.sources import Sources
-from tests.stores import create_bucket, seeded_sources
+from tests.stores.backends import create_bucket, seeded_sources
 
 BUCKET = "ledgermq-test"
 _numbers = itertools.count(1)

@@ -9,7 +9,7 @@ import random
 from bench.sizing.distant_store import DistantStore
 from ledger.blocking import run_inline
 from ledger.object_store.memory import MemoryStore
-from ledger.object_store.metered import CountingMeter, MeteredStore
+from ledger.object_store.metered import MeteredStore
 from ledger.object_store.resilient import ResilientStore
 from ledgermq.client.client import Client
 from ledgermq.client.settings import ClientSettings
@@ -18,6 +18,7 @@ from stateless_broker.settings import HEARTBEAT_MS, SPACING_MS, BrokerSettings
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.network import Network
 from tests.simulation.world import World
+from tests.stores.counting import CountingMeter
 
 NAME = "broker"
 TIMEOUT_S = 10.0

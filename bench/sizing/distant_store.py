@@ -19,7 +19,7 @@ class DistantStore(StoreWrapper):
         super().__init__(inner)
         self._random = random
 
-    async def run(self, operation: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
+    async def run(self, operation: str, what: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
         await asyncio.sleep(late_s(self._random))
         return await step()
 

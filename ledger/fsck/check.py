@@ -142,7 +142,7 @@ async def _check_once(
         if view.whole:
             check_put_ids(view, problems)
             check_offsets(view, removed_ids(catalog, view), problems)
-            check_sequences(view, cluster.producer_states_max, problems)
+            check_sequences(view, cluster, problems)
     if catalog is not None:
         check_partitions(catalog, views, problems)
     if len(views) == cluster.bundles:  # else nobody can say which files count

@@ -7,6 +7,7 @@ Safety invariants 1, 2, 3 and 6, told from indexes and checkpoint alone.
 from __future__ import annotations
 
 from ledger import keys
+from ledger.cluster import ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.ledger_check import LedgerView
 from ledger.fsck.problem import Problems
@@ -101,7 +102,7 @@ def _check_unknown(
         problems.damage(keys.checkpoint(view.bundle, view.checkpoint.number), "WRONG_END", text)
 
 
-def check_sequences(view: LedgerView, producer_states_max: int, problems: Problems) -> None:
+def check_sequences(view: LedgerView, cluster: ClusterSettings, problems: Problems) -> None:
     """A producer's batches in a partition follow each other: a repeated one was stored twice, one
     left out was lost.
 
@@ -115,7 +116,9 @@ def check_sequences(view: LedgerView, producer_states_max: int, problems: Proble
                 continue
             key = (entry.producer_id, entry.producer_epoch, entry.topic_id, entry.partition)
             sequence, slot = expected.get(key, (entry.sequence, 0))
-            may_be_forgotten = slot <= state.forgotten_to or len(state.producers) + len(expected) > producer_states_max
+            may_be_forgotten = (
+                slot <= state.forgotten_to or len(state.producers) + len(expected) > cluster.producer_states_max
+            )
             if entry.sequence != sequence and not (entry.sequence == 0 and may_be_forgotten):
                 code = "RECORD_DOUBLED" if entry.sequence < sequence else "SEQUENCE_GAP"
                 text = f"producer {entry.producer_id.hex()} goes on with sequence {entry.sequence}, not {sequence}"

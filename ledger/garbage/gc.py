@@ -110,7 +110,7 @@ async def find_garbage(store: ObjectStore, cluster: ClusterSettings) -> Garbage:
             return await _judge(store, cluster, listed)
         except ObjectMissing:
             continue  # a page or checkpoint was replaced meanwhile
-    raise Unavailable("the root changes faster than its garbage can be told")
+    raise Unavailable("the root kept changing while garbage was listed; retry later")
 
 
 @dataclass(slots=True)

@@ -203,7 +203,7 @@ async def _publish(store: ObjectStore, version: KeyedVersion, sources: Sources) 
     """False: a rival's version has the number."""
     outcome = await settle_put(store, version.key, [encode_version(version)], sources=sources)
     if outcome is PutOutcome.UNKNOWN:
-        raise Unavailable(f"{version.key}: it cannot be told whether it was put")
+        raise Unavailable(f"{version.key}: the outcome of the put is unknown; retry later")
     return outcome is PutOutcome.WON
 
 

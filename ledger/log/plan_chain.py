@@ -63,7 +63,7 @@ async def put_plan(store: ObjectStore, plan: fmt.CompactionPlan, sources: Source
     if outcome is PutOutcome.LOST:
         await store.close_fence(fence_of(plan))  # nobody puts under the fence of a plan that was never put
     if outcome is PutOutcome.UNKNOWN:
-        raise Unavailable(f"bundle {plan.bundle}: it cannot be told whether plan {plan.number} was put")
+        raise Unavailable(f"bundle {plan.bundle}: the outcome of putting plan {plan.number} is unknown; retry later")
     return outcome is PutOutcome.WON
 
 

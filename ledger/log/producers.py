@@ -17,11 +17,7 @@ from dataclasses import dataclass
 
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq.errors import OutOfOrderSequence, UnknownProducer
-
-WINDOW_BATCHES = 5
-"""Batches remembered per producer and partition: no more than that may be unacknowledged at once,
-on either side.
-"""
+from ledgermq.protocol.limits import WINDOW_BATCHES
 
 
 @dataclass(frozen=True, slots=True)

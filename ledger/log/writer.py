@@ -32,19 +32,18 @@ from ledger.log.recovery import Recovered, recover
 from ledger.log.segment import Batch, encode_segment, first_batch_position, read_index
 from ledger.log.segment_indexes import SegmentIndexes
 from ledger.log.shared_run import SharedRun
-from ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
+from ledger.object_store.contract import Buffer, ObjectMissing
 from ledger.object_store.settle import PutOutcome, settle_put
 from ledgermq.errors import LedgerMQError, NotOwner, ProducerError
-from ledgermq.sources import Sources
 
 log = logging.getLogger(__name__)
 
 OnDurable = Callable[[fmt.SegmentIndex, Sequence[Buffer]], None]
-"""Told of each segment once it is acknowledged, in order: its index and the bytes of its batches."""
+"""Called with each segment once it is acknowledged, in order: its index and its batches' bytes."""
 
 OnRefused = Callable[[int, LedgerMQError], None]
-"""Told that the store refused a put: nothing is or will be stored in the segments from this slot on
-that are in flight.
+"""Called when the store refused a put: nothing is or will be stored in the segments from this slot
+on that are in flight.
 """
 
 
@@ -74,10 +73,8 @@ class _InFlight:
     settled: bool = False
 
 
-async def claim(
-    ledger: LedgerRef, broker: str, on_durable: OnDurable = lambda index, data: None
-) -> tuple[LedgerWriter, Recovered]:
-    """Take the ledger over.
+async def claim(ledger: LedgerRef, broker: str) -> Recovered:
+    """Take the ledger over, and return what it says at the begin of the term, for `LedgerWriter`.
 
     Raises NotOwner when somebody else was faster (retry after a pause), DataDamaged, the store's
     errors.
@@ -104,12 +101,19 @@ async def claim(
     after = await recover(ledger)  # a claim counts only if recovery, run after it, says so
     if after.state.writer != index.writer or after.state.released:
         raise NotOwner(f"bundle {bundle}: the claim of slot {index.slot} did not open the current term")
-    return LedgerWriter(store, sources, broker, after, on_durable), after
+    return after
 
 
 class LedgerWriter:
+    """The term that `claim` has opened. `recovered`: what it returned."""
+
     def __init__(
-        self, store: ObjectStore, sources: Sources, broker: str, recovered: Recovered, on_durable: OnDurable
+        self,
+        ledger: LedgerRef,
+        broker: str,
+        recovered: Recovered,
+        on_durable: OnDurable = lambda index, data: None,
+        on_refused: OnRefused = lambda slot, error: None,
     ) -> None:
         self.bundle = recovered.bundle
         self.epoch = recovered.state.epoch
@@ -117,11 +121,13 @@ class LedgerWriter:
         self.ended = asyncio.Event()
         self.lost: LedgerMQError | None = None
         self._issued = recovered.state.copy()
-        self._store = store
-        self._sources = sources
+        self._store = ledger.store
+        self._sources = ledger.sources
         self._broker = broker
-        self.on_durable = on_durable
-        self.on_refused: OnRefused = lambda slot, error: None
+        self._on_durable = on_durable
+        self._on_refused = on_refused
+        self._release_refusals: list[LedgerMQError] | None = None
+        """While a RELEASE is on its way: its refusal is raised by `release`."""
         self._in_flight: deque[_InFlight] = deque()
         self._refusal: LedgerMQError | None = None
         """While what is in flight behind a refused put is being settled."""
@@ -234,12 +240,11 @@ class LedgerWriter:
         flight.index.successor = successor
         self._issued.open_segment(flight.index)
         self._put(flight)
-        refusals: list[LedgerMQError] = []
-        on_refused, self.on_refused = self.on_refused, lambda slot, error: refusals.append(error)
+        refusals = self._release_refusals = []
         try:
             await self.drain()
         finally:
-            self.on_refused = on_refused
+            self._release_refusals = None
         if refusals:
             raise refusals[0]
         self.end(NotOwner(f"bundle {self.bundle} was released", owner=successor or None))
@@ -392,8 +397,10 @@ class LedgerWriter:
             later.answers.clear()
         for append in self._refused.values():  # judged by a fold that is not in force any more
             fail(append, error)
-        if refused:
-            self.on_refused(flight.index.slot, error)
+        if refused and self._release_refusals is not None:
+            self._release_refusals.append(error)
+        elif refused:
+            self._on_refused(flight.index.slot, error)
         self._go_on_if_settled()
 
     def _go_on_if_settled(self) -> None:
@@ -416,7 +423,7 @@ class LedgerWriter:
         self._own_voids = {slot for slot in self._own_voids if slot > self.durable.slot}
         if not self.durable.apply(flight.index):
             raise AssertionError(f"bundle {self.bundle}: slot {flight.index.slot} was won but is void")
-        self.on_durable(flight.index, flight.data)
+        self._on_durable(flight.index, flight.data)
         for append, base_offset in flight.answers:
             succeed(append, base_offset)
 

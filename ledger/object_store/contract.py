@@ -26,9 +26,10 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
+from ledgermq import buffers
 from ledgermq.errors import LedgerMQError, RetriableError
 
-Buffer = bytes | bytearray | memoryview
+Buffer = buffers.Buffer
 
 FENCES = "parquet/_tmp/"
 """Folder of the stores' own: what is put under a fence stays below it until the put is whole."""
@@ -208,13 +209,13 @@ class ObjectStore(ABC):
     async def list_fences(self) -> Sequence[str]:
         """Fences that still hold something in the store (S3: none ever)."""
 
+    @abstractmethod
     async def share(self, key: str, life_ms: int) -> str | None:
-        """A URL (file:, http: or https:) by which others may read `key` for so long, or longer;
-        None where there is none.
+        """Return a URL (file:, http: or https:) by which others may read `key` for so long, or
+        longer; None where there is none.
 
-        Says nothing of whether the object is there.
+        The object need not be there.
         """
-        return None
 
     async def close(self) -> None:
         """Give back connections and threads."""

@@ -156,6 +156,9 @@ class HdfsStore(ObjectStore):
         entries = await self._run(self._readers, FENCES, lambda: list(self._entries(FENCES)))
         return sorted(name for name, is_folder, _ in entries if is_folder)
 
+    async def share(self, key: str, life_ms: int) -> None:
+        """Return None: consumers have no client of HDFS."""
+
     async def close(self) -> None:
         """Does not wait for calls that were cancelled: their threads end by themselves, within the
         client's own time-outs.

@@ -107,6 +107,9 @@ class MemoryStore(ObjectStore):
     async def list_fences(self) -> Sequence[str]:
         return sorted(self._fences)
 
+    async def share(self, key: str, life_ms: int) -> None:
+        """Return None: no other process can read this memory."""
+
     def _create(self, key: str, buffers: Sequence[Buffer]) -> None:
         if key in self._objects:
             raise AlreadyExists(f"object {key} exists", object_key=key)

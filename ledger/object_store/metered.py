@@ -5,9 +5,7 @@ bytes. Knows no metrics library.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from ledger.object_store.contract import ObjectInfo, ObjectStore
@@ -34,36 +32,6 @@ class StoreMeter(Protocol):
         """
 
 
-@dataclass
-class RequestTotals:
-    requests: int = 0
-    seconds: float = 0.0
-    bytes_sent: int = 0
-    bytes_received: int = 0
-
-
-class CountingMeter:
-    """Totals by (operation, outcome), in memory."""
-
-    def __init__(self) -> None:
-        self.totals: defaultdict[tuple[str, str], RequestTotals] = defaultdict(RequestTotals)
-
-    def request_ended(self, operation: str, outcome: str, seconds: float, bytes_sent: int, bytes_received: int) -> None:
-        total = self.totals[operation, outcome]
-        total.requests += 1
-        total.seconds += seconds
-        total.bytes_sent += bytes_sent
-        total.bytes_received += bytes_received
-
-    def requests(self, operation: str) -> int:
-        """Whatever their outcome."""
-        return sum(total.requests for (name, _), total in self.totals.items() if name == operation)
-
-    def by_operation(self) -> dict[str, int]:
-        """Requests of all operations that there were, sorted by name."""
-        return {name: self.requests(name) for name in sorted({operation for operation, _ in self.totals})}
-
-
 class MeteredStore(StoreWrapper):
     """Put it inside a `ResilientStore` to see each try, outside to see what the caller sees."""
 
@@ -71,7 +39,7 @@ class MeteredStore(StoreWrapper):
         super().__init__(inner)
         self._meter = meter
 
-    async def run(self, operation: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
+    async def run(self, operation: str, what: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
         begun = asyncio.get_running_loop().time()
         outcome, received = FAILED, 0
         try:

@@ -19,6 +19,7 @@ from typing import TypeVar
 from ledger.object_store.admission import Admission
 from ledger.object_store.contract import ObjectInfo, ObjectStore, StoreUncertain
 from ledger.object_store.wrapper import PUTS, StoreWrapper
+from ledgermq.runtime.backoff import backoff_s
 from ledgermq.sources import Sources
 
 IN_FLIGHT_MAX = 64
@@ -52,7 +53,7 @@ class ResilientStore(StoreWrapper):
         self._puts = Admission(in_flight_max, bytes_in_flight_max, waiting_max)
         self._others = Admission(in_flight_max, bytes_in_flight_max, waiting_max)
 
-    async def run(self, operation: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
+    async def run(self, operation: str, what: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
         if operation in PUTS:
             async with self._puts.admit(bytes_known):
                 return await step()
@@ -82,6 +83,6 @@ class ResilientStore(StoreWrapper):
     async def _pause(self, tries: int, error: StoreUncertain) -> None:
         if tries >= TRIES_MAX:
             raise error
-        pause_s = min(PAUSE_MAX_S, PAUSE_FIRST_S * 2**tries) * self._random.uniform(0.5, 1.0)
+        pause_s = backoff_s(tries, PAUSE_FIRST_S, PAUSE_MAX_S, self._random)
         wished_s = min(PAUSE_MAX_S, (error.retry_after_ms or 0) / 1000)
         await asyncio.sleep(max(pause_s, wished_s))

@@ -14,6 +14,7 @@ these always go by `SignedWire`. Must not know what the objects mean.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import suppress
 
@@ -29,32 +30,41 @@ from ledger.object_store.contract import (
 from ledger.object_store.names import check_fence, check_key, check_prefix, is_shown
 from ledger.object_store.s3_client import S3Client, date_ms, signed_ms
 from ledger.object_store.s3_errors import contract_errors, error_of, is_expired, refused
-from ledger.object_store.s3_location import CLIENTS, S3Location, parse_s3_url
+from ledger.object_store.s3_location import S3Location, parse_s3_url
 from ledger.object_store.s3_signed import SignedWire
 from ledger.object_store.s3_wire import READERS_MAX, WRITERS_MAX, Part, S3Refused, S3Wire
-from ledgermq.errors import InvalidRequest, StoreUnusable
+from ledgermq.errors import InvalidConfig, InvalidRequest, StoreUnusable
 
 DELETED_AT_ONCE_MAX = 1000
 CLOCKS_APART_PARTS = 3
 """The store's clock may be away from ours by one part in this of a URL's life."""
 
 
-async def open_s3(url: str) -> S3Store:
-    """Sends nothing yet. Raises InvalidConfig, Unauthorized (no credentials)."""
+CLIENTS = ("obstore", "botocore")
+CLIENT_VARIABLE = "LEDGERMQ__S3_CLIENT"
+"""For platforms without wheels of obstore, and for tests; no setting."""
+
+
+async def open_s3(url: str, library: str | None = None) -> S3Store:
+    """Open the store; sends nothing yet. `library`: what sends requests, one of CLIENTS; None: what
+    CLIENT_VARIABLE names, else the first.
+
+    Raises InvalidConfig, Unauthorized (no credentials).
+    """
+    library = library or os.environ.get(CLIENT_VARIABLE) or CLIENTS[0]
+    if library not in CLIENTS:
+        raise InvalidConfig(f"{CLIENT_VARIABLE} is one of {', '.join(CLIENTS)}, not {library!r}")
     location = parse_s3_url(url)
     client = await asyncio.to_thread(
         S3Client, location, READERS_MAX + WRITERS_MAX
     )  # reads files, perhaps asks a metadata service
-    return await store_of(location, client)
+    return await store_of(location, client, library)
 
 
-async def store_of(location: S3Location, client: S3Client) -> S3Store:
-    """With the wire that `location` names.
-
-    Raises ImportError where its library is not installed.
-    """
+async def store_of(location: S3Location, client: S3Client, library: str = CLIENTS[0]) -> S3Store:
+    """Return the store on this library. Raises ImportError where it is not installed."""
     signed = SignedWire(client)
-    if (location.client or CLIENTS[0]) == "botocore":
+    if library == "botocore":
         return S3Store(location, signed)
     from ledger.object_store.s3_obstore import ObstoreWire  # who chose the other need not have it
 

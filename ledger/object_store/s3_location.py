@@ -1,6 +1,6 @@
 """Where a root lies in S3, as its URL says it.
 
-    s3://bucket/prefix?endpoint=http://127.0.0.1:9000&region=eu-central-1&path_style=true&client=botocore
+    s3://bucket/prefix?endpoint=http://127.0.0.1:9000&region=eu-central-1&path_style=true
 
 What the URL leaves out comes from the usual AWS environment and files: AWS_ENDPOINT_URL,
 AWS_REGION, AWS_PROFILE and so on. Credentials come from there alone: a root URL is printed, stored
@@ -19,8 +19,7 @@ PREFIX_LENGTH_MAX = 120
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,254}\Z")
 _PREFIX = re.compile(r"([A-Za-z0-9._=-]+(/[A-Za-z0-9._=-]+)*)?\Z")
 _REGION = re.compile(r"[A-Za-z0-9-]{1,64}\Z")
-CLIENTS = ("obstore", "botocore")
-_SETTINGS = ("endpoint", "region", "path_style", "client")
+_SETTINGS = ("endpoint", "region", "path_style")
 _DIRECTORY_BUCKET = "--x-s3"
 
 
@@ -29,8 +28,7 @@ class S3Location:
     """`prefix` has no "/" at its ends. None: as the environment says.
 
     `path_style`: ``endpoint/bucket/key`` instead of ``bucket.endpoint/key``; by default for
-    endpoints other than Amazon's. `client`: the library that sends requests, one of CLIENTS; by
-    default the first.
+    endpoints other than Amazon's.
     """
 
     bucket: str
@@ -38,12 +36,11 @@ class S3Location:
     endpoint: str | None = None
     region: str | None = None
     path_style: bool | None = None
-    client: str | None = None
 
     @property
     def url(self) -> str:
         path_style = None if self.path_style is None else str(self.path_style).lower()
-        given = {"endpoint": self.endpoint, "region": self.region, "path_style": path_style, "client": self.client}
+        given = {"endpoint": self.endpoint, "region": self.region, "path_style": path_style}
         query = urlencode({name: value for name, value in given.items() if value is not None}, safe=":/")
         path = f"/{self.prefix}" if self.prefix else ""
         return f"s3://{self.bucket}{path}" + (f"?{query}" if query else "")
@@ -77,14 +74,13 @@ def parse_s3_url(url: str) -> S3Location:
     region = settings.get("region")
     if region is not None and not _REGION.match(region):
         raise InvalidConfig(f"root URL {_shown(url)!r}: a region has a name like eu-central-1")
-    client = settings.get("client")
-    if client not in (None, *CLIENTS):
-        raise InvalidConfig(f"root URL {_shown(url)!r}: the client has to be one of {', '.join(CLIENTS)}")
-    return S3Location(parts.netloc, prefix, endpoint, region, _truth(url, settings.get("path_style")), client)
+    return S3Location(parts.netloc, prefix, endpoint, region, _truth(url, settings.get("path_style")))
 
 
 def _settings(url: str, query: str) -> dict[str, str]:
     settings = dict(parse_qsl(query, keep_blank_values=True))
+    if "client" in settings:
+        raise InvalidConfig(f"root URL {_shown(url)!r}: client was removed: leave it out, obstore sends the requests")
     unknown = sorted(set(settings) - set(_SETTINGS))
     if unknown:
         raise InvalidConfig(f"root URL {_shown(url)!r}: unknown {', '.join(unknown)}; known are {', '.join(_SETTINGS)}")

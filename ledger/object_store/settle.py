@@ -15,6 +15,7 @@ from functools import partial
 
 from ledger.object_store.contract import AlreadyExists, Buffer, ObjectStore, StoreUncertain
 from ledgermq.errors import LedgerMQError
+from ledgermq.runtime.backoff import backoff_s
 from ledgermq.sources import Sources
 
 ATTEMPTS_MAX = 12
@@ -70,8 +71,7 @@ async def settle_put(
 
 async def pause_before_retry(attempt: int, sources: Sources) -> None:
     """After try `attempt`, counted from 0, of a put."""
-    pause_s = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2**attempt)
-    await asyncio.sleep(pause_s * sources.random.uniform(0.5, 1.0))
+    await asyncio.sleep(backoff_s(attempt, BACKOFF_FIRST_S, BACKOFF_MAX_S, sources.random))
 
 
 async def _put_hedged(put: Callable[[], Coroutine[None, None, None]], key: str, hedge_after_s: float | None) -> None:

@@ -1,12 +1,12 @@
 """`StoreWrapper`: a store around another one; every operation but `list` passes through one method,
 `run`.
 
-Knows no policy: `resilient` and `metered` override `run` (and `list`, which yields as it goes).
+It passes everything on as it is. `resilient` and `metered` override `run` (and `list`, which yields
+as it goes), others the operations that they change.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
@@ -28,21 +28,22 @@ class StoreWrapper(ObjectStore):
         self.url = inner.url
         self.fences_close_at_once = inner.fences_close_at_once
 
-    @abstractmethod
-    async def run(self, operation: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
-        """Call `step`, once or more often.
+    async def run(self, operation: str, what: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
+        """Call `step`; a subclass may call it later, more than once, or not at all.
 
-        `bytes_known`: sent, or asked for; 0 where it is not known before.
+        `what`: the key, or what else the operation is about. `bytes_known`: sent, or asked for; 0
+        where it is not known before.
         """
+        return await step()
 
     async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
-        await self.run("put_if_absent", size_of(buffers), lambda: self.inner.put_if_absent(key, buffers))
+        await self.run("put_if_absent", key, size_of(buffers), lambda: self.inner.put_if_absent(key, buffers))
 
     async def confirm(self, key: str, buffers: Sequence[Buffer]) -> bool:
         return await self.inner.confirm(key, buffers)
 
     async def put_data(self, key: str, buffers: Sequence[Buffer]) -> None:
-        await self.run("put_if_absent", size_of(buffers), lambda: self.inner.put_data(key, buffers))
+        await self.run("put_if_absent", key, size_of(buffers), lambda: self.inner.put_data(key, buffers))
 
     async def make_durable(self, keys: Sequence[str]) -> None:
         await self.inner.make_durable(keys)
@@ -51,41 +52,45 @@ class StoreWrapper(ObjectStore):
         return await self.inner.keep_reserve(size_bytes)
 
     async def put(self, key: str, data: Buffer) -> None:
-        await self.run("put", size_of([data]), lambda: self.inner.put(key, data))
+        await self.run("put", key, size_of([data]), lambda: self.inner.put(key, data))
 
     async def get(self, key: str) -> bytes:
-        return await self.run("get", 0, lambda: self.inner.get(key))
+        return await self.run("get", key, 0, lambda: self.inner.get(key))
 
     async def get_range(self, key: str, start: int, length: int) -> Buffer:
-        return await self.run("get_range", length, lambda: self.inner.get_range(key, start, length))
+        return await self.run("get_range", key, length, lambda: self.inner.get_range(key, start, length))
 
     async def get_suffix(self, key: str, length: int) -> bytes:
-        return await self.run("get_suffix", length, lambda: self.inner.get_suffix(key, length))
+        return await self.run("get_suffix", key, length, lambda: self.inner.get_suffix(key, length))
 
     def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         return self.inner.list(prefix, start_after)
 
     async def delete(self, keys: Sequence[str]) -> None:
-        await self.run("delete", 0, lambda: self.inner.delete(keys))
+        await self.run("delete", ", ".join(keys), 0, lambda: self.inner.delete(keys))
 
     async def head(self, key: str) -> ObjectInfo:
-        return await self.run("head", 0, lambda: self.inner.head(key))
+        return await self.run("head", key, 0, lambda: self.inner.head(key))
 
     async def store_time_ms(self) -> int:
-        return await self.run("store_time_ms", 0, self.inner.store_time_ms)
+        return await self.run("store_time_ms", "clock", 0, self.inner.store_time_ms)
 
     async def open_fence(self, fence: str) -> None:
-        await self.run("open_fence", 0, lambda: self.inner.open_fence(fence))
+        await self.run("open_fence", fence, 0, lambda: self.inner.open_fence(fence))
 
     async def fenced_puts(self, fence: str, keys: Sequence[str], url_life_ms: int) -> FencedPuts:
-        puts = await self.run("fenced_puts", 0, lambda: self.inner.fenced_puts(fence, keys, url_life_ms))
+        puts = await self.run("fenced_puts", fence, 0, lambda: self.inner.fenced_puts(fence, keys, url_life_ms))
         return _WrappedFencedPuts(self, puts)
 
+    async def put_fenced(self, puts: FencedPuts, key: str, buffers: Sequence[Buffer]) -> None:
+        """Put by a permission that `fenced_puts` of the inner store gave."""
+        await self.run("fenced_put", key, size_of(buffers), lambda: puts.put_if_absent(key, buffers))
+
     async def close_fence(self, fence: str) -> None:
-        await self.run("close_fence", 0, lambda: self.inner.close_fence(fence))
+        await self.run("close_fence", fence, 0, lambda: self.inner.close_fence(fence))
 
     async def list_fences(self) -> Sequence[str]:
-        return await self.run("list_fences", 0, self.inner.list_fences)
+        return await self.run("list_fences", "fences", 0, self.inner.list_fences)
 
     async def share(self, key: str, life_ms: int) -> str | None:
         return await self.inner.share(key, life_ms)
@@ -100,4 +105,4 @@ class _WrappedFencedPuts(FencedPuts):
         self._puts = puts
 
     async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
-        await self._wrapper.run("fenced_put", size_of(buffers), lambda: self._puts.put_if_absent(key, buffers))
+        await self._wrapper.put_fenced(self._puts, key, buffers)

@@ -78,7 +78,7 @@ class Archives:
             await mark(archive, self._cluster_id, self._sources)
             self._marked[url] = True
         if await settle_put(archive, copy, [data], sources=self._sources) is PutOutcome.UNKNOWN:
-            raise Unavailable(f"{copy}: it cannot be told whether it was put into the archive")
+            raise Unavailable(f"{copy}: the outcome of the put into the archive is unknown; retry later")
         if not await _holds(archive, copy, data):
             raise DataDamaged(f"{copy}: the archive holds something else than {key} under its name", object_key=copy)
 

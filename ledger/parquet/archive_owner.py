@@ -42,7 +42,7 @@ async def mark(archive: ObjectStore, cluster_id: str, sources: Sources) -> None:
     # Whoever marks it for the same cluster puts the same bytes, so it does not matter whose they
     # are.
     if await settle_put(archive, keys.ARCHIVE_OWNER, [encode_mark(cluster_id)], sources=sources) is PutOutcome.UNKNOWN:
-        raise Unavailable(f"{archive.url}: it cannot be told whether {keys.ARCHIVE_OWNER} was put")
+        raise Unavailable(f"{archive.url}: the outcome of putting {keys.ARCHIVE_OWNER} is unknown; retry later")
     await check_owner(archive, cluster_id)
 
 

@@ -14,8 +14,9 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq.buffers import Buffer
 from ledgermq.errors import CorruptFrame
-from ledgermq.protocol.batch_header import Buffer, check_crc
+from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.records import SCHEMA, decode_batch
 
 LOST = "ledgermq.lost"

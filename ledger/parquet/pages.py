@@ -173,7 +173,7 @@ async def put_page(store: ObjectStore, page: fmt.FilePage, sources: Sources) -> 
     key = keys.file_page(page.bundle, page.plan)
     outcome = await settle_put(store, key, [encode_page(page)], sources=sources)
     if outcome is PutOutcome.UNKNOWN:
-        raise Unavailable(f"{key}: it cannot be told whether it was put")
+        raise Unavailable(f"{key}: the outcome of the put is unknown; retry later")
     if outcome is PutOutcome.LOST:
         there = decode_page(await store.get(key), key)
         if there.put_id != page.put_id or newest_files(there) != newest_files(page):

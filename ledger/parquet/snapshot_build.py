@@ -107,5 +107,5 @@ async def put_snapshot(store: ObjectStore, snapshot: fmt.Snapshot, sources: Sour
     if outcome is PutOutcome.LOST:
         raise DataDamaged(f"{key}: another snapshot has its name", object_key=key)
     if outcome is PutOutcome.UNKNOWN:
-        raise Unavailable(f"{key}: it cannot be told whether it was put")
+        raise Unavailable(f"{key}: the outcome of the put is unknown; retry later")
     return len(data)

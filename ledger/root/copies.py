@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import TypeVar
 
 from ledger import keys
@@ -92,9 +92,6 @@ class CopyingStore(StoreWrapper):
         self._logs = logs
         self._mends = mends
         self._meter = meter
-
-    async def run(self, operation: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
-        return await step()
 
     async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
         await self.inner.put_if_absent(key, buffers)

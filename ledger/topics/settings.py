@@ -1,31 +1,13 @@
-"""The settings of a topic: names as in Kafka where Kafka has them, typed, with units and defaults;
-the one place that knows them.
+"""The settings of a topic: names as in Kafka where Kafka has them, with units and defaults.
 
-name                    default     meaning
-retention.ms            -1          records older than this may be deleted; -1 = kept for ever
-retention.bytes         -1          a partition's Parquet bytes above this may be deleted; -1 = no bound
-cleanup.policy          delete      delete | compact (the latest record of each key stays) | compact,delete
-min.cleanable.dirty.ratio  0.5      keyed topics: cleaned when so much of a partition's bytes in Parquet is not cleaned yet
-delete.retention.ms     86400000    keyed topics: a tombstone stays this long after it was cleaned first
-min.compaction.lag.ms   0           keyed topics: records younger than this are not cleaned
-compression.type        producer    producer (as it was sent) | none | lz4 | zstd: what producers should use
-max.message.bytes       1048576     largest record: key, value and headers
-accept.publish          true        false: producing is refused
-accept.subscribe        true        false: fetching is refused
-parquet.target.bytes    134217728   size of a Parquet file, 1073741824 at most
-parquet.max.lag.ms      3600000     a record is in Parquet at the latest after this
-parquet.bloom.key       false       Bloom filter on the key column
-delete.action           delete      what becomes of records that retention takes: delete | archive
-delete.when             none        cron expression of the times at which retention takes effect; none = at any time
-delete.when.timezone    UTC         by whose clocks
-archive.url             none        store URL of the archive; none = the folder archive/ of the cluster's own root
-legal.hold              false       true: nothing of the topic is deleted, by whatever means
+Each is declared once, as a field of `TopicSettings`: its name (with dots for underscores), type,
+default, what it accepts, and below it the help text of docs/settings.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ledger.topics.archive_location import check_archive_url
@@ -33,44 +15,21 @@ from ledger.topics.deletion_times import ZONE, check_cron, check_zone
 from ledgermq.errors import InvalidConfig
 from ledgermq.hints import did_you_mean
 
-
-@dataclass(frozen=True, slots=True)
-class TopicSettings:
-    retention_ms: int = -1
-    retention_bytes: int = -1
-    cleanup_policy: str = "delete"
-    compression_type: str = "producer"
-    max_message_bytes: int = 1024 * 1024
-    accept_publish: bool = True
-    accept_subscribe: bool = True
-    parquet_target_bytes: int = 128 * 1024 * 1024
-    parquet_max_lag_ms: int = 60 * 60 * 1000
-    parquet_bloom_key: bool = False
-    delete_action: str = "delete"
-    delete_when: str = ""
-    delete_when_timezone: str = ZONE
-    archive_url: str = ""
-    legal_hold: bool = False
-    min_cleanable_dirty_ratio: float = 0.5
-    delete_retention_ms: int = 24 * 60 * 60 * 1000
-    min_compaction_lag_ms: int = 0
-
-    @property
-    def keyed(self) -> bool:
-        """The latest record of each key is kept."""
-        return self.cleanup_policy.startswith("compact")
-
-    @property
-    def forgets_keys(self) -> bool:
-        """`compact,delete` with a bound: keys that were not written for `retention_ms` go."""
-        return self.cleanup_policy == "compact,delete" and self.retention_ms >= 0
-
-
 PARQUET_TARGET_BYTES_MAX = 2**30
 """A file is built in memory and put in one request, of which S3 takes 5 GiB."""
+PARQUET_TARGET_BYTES_MAX_BEFORE = 2**34
+"""What older versions accepted."""
 
 MILLISECONDS = "of milliseconds is needed, or a duration, as 7d or 604800000 for seven days"
 BYTES = "of bytes is needed, as 134217728 for 128 MiB"
+
+Parser = Callable[[str], Any]
+"""Text as a user wrote it → value. Raises ValueError, saying what is allowed."""
+
+
+def _setting(default: Any, parse: Parser, parse_stored: Parser | None = None) -> Any:
+    """Declare a setting. `parse_stored`: also accepts what older versions accepted."""
+    return field(default=default, metadata={"parse": parse, "parse_stored": parse_stored or parse})
 
 
 def _whole(least: int, most: int, needed: str) -> Callable[[str], int]:
@@ -114,54 +73,102 @@ def _truth(text: str) -> bool:
     return _one_of("true", "false")(text.lower()) == "true"
 
 
-_PARSERS: dict[str, Callable[[str], Any]] = {
-    "retention_ms": _whole(-1, 2**62, MILLISECONDS),
-    "retention_bytes": _whole(-1, 2**62, BYTES),
-    "cleanup_policy": _policy,
-    "compression_type": _one_of("producer", "none", "lz4", "zstd"),
-    "max_message_bytes": _whole(1, 32 * 1024 * 1024, BYTES),
-    "accept_publish": _truth,
-    "accept_subscribe": _truth,
-    "parquet_target_bytes": _whole(1024, PARQUET_TARGET_BYTES_MAX, BYTES),
-    "parquet_max_lag_ms": _whole(0, 2**62, MILLISECONDS),
-    "parquet_bloom_key": _truth,
-    "min_cleanable_dirty_ratio": _share,
-    "delete_retention_ms": _whole(0, 2**62, MILLISECONDS),
-    "min_compaction_lag_ms": _whole(0, 2**62, MILLISECONDS),
-    "delete_action": _one_of("delete", "archive"),
-    "delete_when": check_cron,
-    "delete_when_timezone": check_zone,
-    "archive_url": check_archive_url,
-    "legal_hold": _truth,
-}
+def _file_size_of_any_version(text: str) -> int:
+    return min(PARQUET_TARGET_BYTES_MAX, _whole(1024, PARQUET_TARGET_BYTES_MAX_BEFORE, BYTES)(text))
 
-_PARSERS_OF_STORED = _PARSERS | {
-    "parquet_target_bytes": lambda text: min(PARQUET_TARGET_BYTES_MAX, _whole(1024, 2**34, BYTES)(text)),
-}
 
-NAMES = tuple(field.name.replace("_", ".") for field in fields(TopicSettings))
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    retention_ms: int = _setting(-1, _whole(-1, 2**62, MILLISECONDS))
+    """Age at which records may be deleted; -1 keeps them for ever. 7d and the like are accepted."""
+    retention_bytes: int = _setting(-1, _whole(-1, 2**62, BYTES))
+    """Bytes of Parquet of one partition above which its oldest records may be deleted; -1 sets no
+    bound.
+    """
+    cleanup_policy: str = _setting("delete", _policy)
+    """delete, or compact to keep the latest record of each key, or compact,delete to also delete
+    keys that were not written for `retention.ms`.
+    """
+    min_cleanable_dirty_ratio: float = _setting(0.5, _share)
+    """Keyed topics: share, from 0 to 1, of a partition's Parquet bytes that has to be uncleaned
+    before cleaning starts. Lower it for less old data, raise it for less work.
+    """
+    delete_retention_ms: int = _setting(24 * 60 * 60 * 1000, _whole(0, 2**62, MILLISECONDS))
+    """Keyed topics: how long a tombstone is kept after it was first cleaned. Readers that are slower
+    than this can miss a deletion.
+    """
+    min_compaction_lag_ms: int = _setting(0, _whole(0, 2**62, MILLISECONDS))
+    """Keyed topics: age below which records are not cleaned."""
+    compression_type: str = _setting("producer", _one_of("producer", "none", "lz4", "zstd"))
+    """Codec that producers use: none, lz4, zstd, or producer to leave it to them."""
+    max_message_bytes: int = _setting(1024 * 1024, _whole(1, 32 * 1024 * 1024, BYTES))
+    """Largest record, with key, value and headers; 33554432 at most."""
+    accept_publish: bool = _setting(True, _truth)
+    """Set false to refuse produce requests."""
+    accept_subscribe: bool = _setting(True, _truth)
+    """Set false to refuse fetch requests."""
+    parquet_target_bytes: int = _setting(
+        128 * 1024 * 1024, _whole(1024, PARQUET_TARGET_BYTES_MAX, BYTES), _file_size_of_any_version
+    )
+    """Size that a Parquet file should have; 1073741824 at most. Lower it for less memory during
+    compaction.
+    """
+    parquet_max_lag_ms: int = _setting(60 * 60 * 1000, _whole(0, 2**62, MILLISECONDS))
+    """Age at which a record has to be in Parquet. Lower it for fresher tables, at the price of
+    smaller files.
+    """
+    parquet_bloom_key: bool = _setting(False, _truth)
+    """Set true to write a Bloom filter of the key column, for queries by key."""
+    delete_action: str = _setting("delete", _one_of("delete", "archive"))
+    """What happens to records when retention removes them: delete, or archive to move them to
+    `archive.url`.
+    """
+    delete_when: str = _setting("", check_cron)
+    """Cron expression of the moments at which retention takes effect; not set: at any time."""
+    delete_when_timezone: str = _setting(ZONE, check_zone)
+    """Time zone in which `delete.when` is evaluated, such as Europe/Berlin."""
+    archive_url: str = _setting("", check_archive_url)
+    """Store URL of the archive; not set: the folder archive/ of the cluster's root."""
+    legal_hold: bool = _setting(False, _truth)
+    """Set true to keep every record: retention and cleaning delete nothing, and deletion of records
+    or of the topic is refused.
+    """
+
+    @property
+    def keyed(self) -> bool:
+        """The latest record of each key is kept."""
+        return self.cleanup_policy.startswith("compact")
+
+    @property
+    def forgets_keys(self) -> bool:
+        """`compact,delete` with a bound: keys that were not written for `retention_ms` go."""
+        return self.cleanup_policy == "compact,delete" and self.retention_ms >= 0
+
+
+_FIELDS = {field.name.replace("_", "."): field for field in fields(TopicSettings)}
+NAMES = tuple(_FIELDS)
 
 
 def parse_settings(raw: Mapping[str, str]) -> TopicSettings:
-    """As somebody wishes them. Raises InvalidConfig, naming the setting and what it may be."""
-    return _parse(raw, _PARSERS)
+    """Parse settings that a user chose. Raises InvalidConfig, naming the setting and what it may be."""
+    return _parse(raw, "parse")
 
 
 def parse_stored_settings(raw: Mapping[str, str]) -> TopicSettings:
-    """As a topic has them: a file size that an older version allowed counts as the largest of
-    today. Raises as `parse_settings`.
+    """Parse the settings of an existing topic: a file size that an older version accepted counts as
+    the largest of today. Raises as `parse_settings`.
     """
-    return _parse(raw, _PARSERS_OF_STORED)
+    return _parse(raw, "parse_stored")
 
 
-def _parse(raw: Mapping[str, str], parsers: Mapping[str, Callable[[str], Any]]) -> TopicSettings:
+def _parse(raw: Mapping[str, str], parser: str) -> TopicSettings:
     values = {}
     for name, text in raw.items():
-        if name not in NAMES:
+        if name not in _FIELDS:
             raise InvalidConfig(f"unknown topic setting {name!r}; {did_you_mean(name, NAMES)}")
-        field = name.replace(".", "_")
+        found = _FIELDS[name]
         try:
-            values[field] = parsers[field](text)
+            values[found.name] = found.metadata[parser](text)
         except ValueError as error:
             raise InvalidConfig(f"topic setting {name}: {text!r} is not allowed: {error}") from error
     return TopicSettings(**values)

@@ -11,7 +11,7 @@ else passes through.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -56,9 +56,6 @@ class SharedSlots(StoreWrapper):
             if extent.ranges > 1 and extent.size <= min(bytes_max, WASTE_MAX * extent.left):
                 self._extents[name] = extent
                 bytes_max -= extent.size
-
-    async def run(self, operation: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
-        return await step()
 
     async def get_range(self, key: str, start: int, length: int) -> Buffer:
         extent = self._extents.get(key)

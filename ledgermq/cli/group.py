@@ -22,8 +22,8 @@ from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected, connected_session
 from ledgermq.cli.start import parse_start
 from ledgermq.cli.terminal import notes
-from ledgermq.client.groups.descriptions import GroupDescription
-from ledgermq.client.groups.resets import PlannedReset, Where
+from ledgermq.client.groups.admin.descriptions import GroupDescription
+from ledgermq.client.groups.admin.resets import PlannedReset, Where
 from ledgermq.errors import InvalidRequest
 
 Name = Annotated[

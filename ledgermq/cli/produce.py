@@ -22,6 +22,7 @@ from ledgermq.cli.reporting import command
 from ledgermq.cli.sent import Sent, at_line
 from ledgermq.cli.session import Session, connected_session
 from ledgermq.cli.terminal import notes, progress_of_bytes, progress_of_items
+from ledgermq.client.settings import ChosenCompression
 from ledgermq.errors import InvalidRecord, InvalidRequest, LedgerMQError, MessageTooLarge, OutcomeUnknown
 
 PIECE_RECORDS = 1000
@@ -38,13 +39,6 @@ COLUMNS = ("partition", "records", "first_offset", "last_offset")
 class Acks(StrEnum):
     DURABLE = "durable"
     RECEIVED = "received"
-
-
-class Compression(StrEnum):
-    AUTO = "auto"
-    NONE = "none"
-    LZ4 = "lz4"
-    ZSTD = "zstd"
 
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to send to.", autocompletion=complete_topic)]
@@ -83,7 +77,7 @@ Skip = Annotated[
     ),
 ]
 CompressionOption = Annotated[
-    Compression, typer.Option("--compression", "-z", help="Of the batches; auto: lz4 where it pays.")
+    ChosenCompression, typer.Option("--compression", "-z", help="Of the batches; auto: lz4 where it pays.")
 ]
 
 
@@ -103,7 +97,7 @@ async def produce(
     partition: Partition = None,
     skip: Skip = 0,
     acks: AcksOption = Acks.DURABLE,
-    compression: CompressionOption = Compression.AUTO,
+    compression: CompressionOption = "auto",
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
@@ -115,7 +109,7 @@ async def produce(
     common = Common(tuple(parse_headers(header)), tag, partition)
     settings = {
         "acks": acks.value,
-        "compression": compression.value,
+        "compression": compression,
         "delivery_timeout_s": DELIVERY_TIMEOUTS * timeout_s,
         "request_timeout_s": min(REQUEST_TIMEOUT_S_MAX, timeout_s / 2),
     }

@@ -18,9 +18,12 @@ from ledgermq.cli.session import connected
 from ledgermq.cli.start import parse_start
 from ledgermq.cli.terminal import notes
 from ledgermq.errors import InvalidConfig, InvalidRequest, TopicExists
+from ledgermq.protocol.names import NAME_CHARS_MAX
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", autocompletion=complete_topic)]
-NewName = Annotated[str, typer.Argument(metavar="TOPIC", help="1 to 249 of letters, digits, '.', '_' and '-'.")]
+NewName = Annotated[
+    str, typer.Argument(metavar="TOPIC", help=f"1 to {NAME_CHARS_MAX} of letters, digits, '.', '_' and '-'.")
+]
 Partitions = Annotated[int, typer.Option("--partitions", "-p", min=0, help="How many; 0 = the cluster's default.")]
 Grow = Annotated[
     int, typer.Option("--partitions", "-p", min=0, help="New number of partitions; it can only grow. 0 = unchanged.")

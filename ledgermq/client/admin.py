@@ -12,7 +12,7 @@ from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import (
     ClusterDescription,
     TopicDescription,
-    check_topic_name,
+    check_topic_text,
     cluster_description,
     topic_description,
 )
@@ -32,7 +32,7 @@ class Admin:
         self, name: str, partitions: int, settings: Mapping[str, object], *, if_not_exists: bool = False
     ) -> TopicDescription:
         request = pb.CreateTopicRequest(
-            name=check_topic_name(name), partitions=_whole("partitions", partitions), settings=_texts(settings)
+            name=check_topic_text(name), partitions=_whole("partitions", partitions), settings=_texts(settings)
         )
         attempts = 0
 
@@ -81,7 +81,7 @@ class Admin:
         self, name: str, partitions: int, settings: Mapping[str, object], unset: Iterable[str]
     ) -> TopicDescription:
         request = pb.AlterTopicRequest(
-            name=check_topic_name(name),
+            name=check_topic_text(name),
             partitions=_whole("partitions", partitions),
             set=_texts(settings),
             unset=[_text(setting) for setting in unset],
@@ -91,7 +91,7 @@ class Admin:
         return topic_description(answer.topic)
 
     async def delete_topic(self, name: str) -> None:
-        request = pb.DeleteTopicRequest(name=check_topic_name(name))
+        request = pb.DeleteTopicRequest(name=check_topic_text(name))
         attempts = 0
 
         async def delete(connection: Connection) -> None:

@@ -1,12 +1,11 @@
-"""Asks the owners of partitions something, each owner for all that it has, until every partition
-has its answer.
+"""Ask the owners of partitions, each owner for all of its partitions, until every partition has its
+answer.
 
 Redirects and dead brokers are followed until the deadline; an owner that is silent delays no other.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
@@ -30,7 +29,7 @@ class AtOwners(Generic[A]):
         self._ask_one = ask
 
     async def find(self, wanted: Sequence[TopicPartition], deadline: float) -> dict[TopicPartition, A]:
-        """Every partition's answer.
+        """Return every partition's answer.
 
         Raises UnknownPartition, the first other error that no retry cures, and Unavailable.
         """
@@ -44,13 +43,9 @@ class AtOwners(Generic[A]):
             last = await self._round(missing, found, deadline)
             if last is None:
                 continue
-            wait_s = backoff.next_s(last.retry_after_ms)
-            if asyncio.get_running_loop().time() + wait_s >= deadline:
-                names = ", ".join(
-                    f"{topic}/{partition}" for topic, partition in missing if (topic, partition) not in found
-                )
+            if not await backoff.pause(last.retry_after_ms, deadline):
+                names = ", ".join(str(partition) for partition in missing if partition not in found)
                 raise Unavailable(f"no answer in time about {names}: {last}") from last
-            await asyncio.sleep(wait_s)
             for topic in {partition.topic for partition in missing if partition not in found}:
                 if any(self._routing.owner(*partition) is None for partition in missing if partition.topic == topic):
                     await self._routing.refresh(topic, deadline)
@@ -80,7 +75,7 @@ class AtOwners(Generic[A]):
             if (owner := self._routing.owner(*partition)) is not None:
                 by_owner.setdefault(owner, []).append(partition)
             else:
-                last = Unavailable(f"nobody owns {partition.topic}/{partition.partition} at present")
+                last = Unavailable(f"no broker owns {partition} at present")
         errors = await all_of(self._ask(*one, found, deadline) for one in by_owner.items())
         return next((error for error in errors if error is not None), last)
 
@@ -108,6 +103,6 @@ class AtOwners(Generic[A]):
                 raise last
             named = (
                 last.owner if isinstance(last, NotOwner) else None
-            )  # whoever cannot serve it may be an owner of before
+            )  # a broker that cannot serve it may be an earlier owner
             self._routing.redirected(asked.topic, asked.partition, named, refused_by=owner)
         return last

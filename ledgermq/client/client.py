@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, overload
 
@@ -26,17 +27,16 @@ from ledgermq.client.consuming.start import Start
 from ledgermq.client.context import ClientContext
 from ledgermq.client.deletion import Before, DeletedRecords, Deletion, chosen_befores
 from ledgermq.client.descriptions import ClusterDescription, TopicDescription, TopicPartition
-from ledgermq.client.groups.admin import GroupAdmin
+from ledgermq.client.groups.admin.group_admin import GroupAdmin
+from ledgermq.client.groups.assignment import GivenRule, Topics, check_rule, subscription_of, topics_of
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.handlers.handler import Handler, HandlerFunction, handler_settings
 from ledgermq.client.groups.handlers.runner import HandlerRunner
-from ledgermq.client.groups.start_rule import GivenRule, check_rule
-from ledgermq.client.groups.subscription import Topics, topics_of
+from ledgermq.client.groups.holdings import LettingGo
 from ledgermq.client.grpc_connection import GrpcConnector, refuse_after_fork
 from ledgermq.client.offsets import At, Offsets
-from ledgermq.client.producing.given_sessions import GivenSessions, open_sessions
-from ledgermq.client.producing.partition_queue import Session
 from ledgermq.client.producing.producer import Producer
+from ledgermq.client.producing.sessions import Session, open_sessions
 from ledgermq.client.routing import Routing
 from ledgermq.client.settings import (
     ClientSettings,
@@ -81,7 +81,7 @@ class Client:
         self._context = ClientContext(self._connections, self._routing, self._offsets, self._sources)
         self._admin = Admin(self._context)
         self._deletion = Deletion(self._context)
-        self.groups = GroupAdmin(self._connections, self._routing, self._offsets, self._sources)
+        self.groups = GroupAdmin(self._context)
         """Administration of consumer groups: list, describe, reset, delete."""
         self._handlers: list[Handler] = []
         self._made: list[Producer | Consumer | GroupConsumer | Table] = []
@@ -168,7 +168,7 @@ class Client:
     def producer(self, **settings: Any) -> Producer:
         """Settings: the fields of `ProducerSettings`. Raises InvalidConfig."""
         self._forget_closed()
-        producer = Producer(self._routing, self._connections, settings_from(ProducerSettings, settings), self._sources)
+        producer = Producer(self._context, settings_from(ProducerSettings, settings))
         self._made.append(producer)
         return producer
 
@@ -180,18 +180,16 @@ class Client:
 
         Raises UnknownTopic, UnknownPartition, Unavailable.
         """
-        return await open_sessions(
-            self._connections, self._routing, producer_id, partitions, self._connections.deadline()
-        )
+        return await open_sessions(self._context, producer_id, partitions, self._connections.deadline())
 
     def resumed_producer(self, sessions: Mapping[TopicPartition, Session], **settings: Any) -> Producer:
-        """Goes on with these sessions, by `send_encoded` alone; see `given_sessions`.
+        """Goes on with these sessions, by `send_encoded` alone; see `producing.sessions`.
 
         Raises InvalidConfig.
         """
         self._forget_closed()
         parsed = settings_from(ProducerSettings, settings)
-        producer = Producer(self._routing, self._connections, parsed, self._sources, GivenSessions(sessions))
+        producer = Producer(self._context, parsed, sessions)
         self._made.append(producer)
         return producer
 
@@ -252,7 +250,9 @@ class Client:
                 raise InvalidConfig(
                     "a member of a group reads without end; leave out either group, or end and until_end"
                 )
-            made = self._group_consumer(topics, partitions, start, group, settings)
+            if partitions is not None:
+                raise InvalidConfig("a group assigns the partitions itself; leave out either partitions or group")
+            made = self._group_consumer(topics, start, group, settings)
         self._made.append(made)
         return made
 
@@ -300,22 +300,23 @@ class Client:
             raise InvalidConfig("only a group reads topics by a pattern: client.consumer(…, group=…)")
         chosen = None if partitions is None else list(partitions)
         parsed = settings_from(ConsumerSettings, settings)
-        return Consumer(self._connections, self._routing, self._offsets, names, chosen, start, end, parsed)
+        return Consumer(self._context, names, chosen, start, end, parsed)
 
     def _group_consumer(
-        self, topics: Topics, partitions: object, start: object, group: str, settings: dict[str, Any]
+        self,
+        topics: Topics,
+        start: object,
+        group: str,
+        settings: dict[str, Any],
+        letting_go: LettingGo = lambda partitions: None,
     ) -> GroupConsumer:
-        if partitions is not None:
-            raise InvalidConfig("a group shares out the partitions itself; leave out either partitions or group")
         rule = check_rule(start, self._connections.now())
         parsed = settings_from(GroupSettings, settings)
         if parsed.broadcast and topics_of(topics)[1]:
             raise InvalidConfig("a broadcast reads topics by their names, not by a pattern")
         reset = parsed.auto_offset_reset if "auto_offset_reset" in settings else rule
         out_of_range: At | None = None if reset == "error" else reset
-        return GroupConsumer(
-            self._connections, self._routing, self._offsets, self._sources, group, topics, rule, out_of_range, parsed
-        )
+        return GroupConsumer(self._context, subscription_of(group, topics, rule), out_of_range, parsed, letting_go)
 
     def handler(self, topics: Topics, *, group: str, **settings: Any) -> Callable[[HandlerFunction], Handler]:
         """Declare a function that handles the messages of a group; `run_handlers` runs it.
@@ -351,7 +352,7 @@ class Client:
         if not chosen:
             raise InvalidConfig("no handler was declared; @client.handler(topic, group=…) declares one")
         ending = stop or asyncio.Event()
-        runners = [HandlerRunner(handler, self._consumer_of(handler), self._sources) for handler in chosen]
+        runners = [HandlerRunner(handler, partial(self._consumer_of, handler), self._sources) for handler in chosen]
         try:
             async with asyncio.TaskGroup() as tasks:
                 for runner in runners:
@@ -359,9 +360,13 @@ class Client:
         except BaseExceptionGroup as failures:
             raise first_of(failures) from failures
 
-    def _consumer_of(self, handler: Handler) -> GroupConsumer:
+    def _consumer_of(self, handler: Handler, letting_go: LettingGo) -> GroupConsumer:
+        self._forget_closed()
         settings = {"commit": "acked", **handler.settings.consumer}
-        return self.consumer(handler.settings.topics, group=handler.settings.group, **settings)
+        start = settings.pop("start", "earliest")
+        made = self._group_consumer(handler.settings.topics, start, handler.settings.group, settings, letting_go)
+        self._made.append(made)
+        return made
 
     def table(self, topic: str, **settings: Any) -> Table:
         """A live key → value view of a keyed topic (cleanup.policy=compact), held in memory.
@@ -374,7 +379,7 @@ class Client:
         self._forget_closed()
         parsed = settings_from(TableSettings, settings)
         made = Table(
-            lambda: Consumer(self._connections, self._routing, self._offsets, [topic], None, "earliest", None, parsed),
+            lambda: Consumer(self._context, [topic], None, "earliest", None, parsed),
             topic,
             parsed.table_bytes_max,
         )

@@ -143,7 +143,12 @@ class Connections:
                     break
                 if asyncio.get_running_loop().time() >= deadline:
                     break
-            await self._pause(backoff.next_s(wait_ms), deadline, last)
+            if not await backoff.pause(wait_ms, deadline):
+                if isinstance(last, ResourceExhausted):
+                    raise last
+                raise Unavailable(
+                    f"no broker of {', '.join(self.candidates())} answered in time; the last error: {last}"
+                ) from last
 
     async def _ask_redirected(self, address: str, call: Callable[[Connection], Awaitable[T]], deadline: float) -> T:
         try:
@@ -155,17 +160,6 @@ class Connections:
             return await self.ask_at(error.owner, call, deadline)
         self._last_good = address
         return answer
-
-    async def _pause(self, wait_s: float, deadline: float, last: RetriableError | None) -> None:
-        now = asyncio.get_running_loop().time()
-        if now + wait_s < deadline:
-            await asyncio.sleep(wait_s)
-            return
-        if isinstance(last, ResourceExhausted):
-            raise last
-        raise Unavailable(
-            f"no broker of {', '.join(self.candidates())} answered in time; the last said: {last}"
-        ) from last
 
     def candidates(self, avoid: str | None = None) -> list[str]:
         """All brokers known: first the one that answered last, in the end the one to avoid."""

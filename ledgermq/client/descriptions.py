@@ -76,8 +76,8 @@ class ClusterDescription:
     problems: tuple[str, ...] = ()
 
 
-def check_topic_name(name: object) -> str:
-    """Only that it can be sent; what a good name is, brokers know. Raises InvalidTopicName."""
+def check_topic_text(name: object) -> str:
+    """Check only that the name can be sent; brokers check the rest. Raises InvalidTopicName."""
     if not isinstance(name, str):
         raise InvalidTopicName(f"a topic's name is text, not {type(name).__name__}")
     try:

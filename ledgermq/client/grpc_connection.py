@@ -19,7 +19,7 @@ from ledgermq.client.home import Home
 from ledgermq.errors import Unavailable, UsedElsewhere
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol import methods
-from ledgermq.protocol.frames import FetchFrame, ProduceFrame
+from ledgermq.protocol.frames import FetchFrame, ProduceFrame, encode_frame
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import METHODS, Kind, Method
 from ledgermq.protocol.status import error_from_rpc
@@ -182,7 +182,7 @@ def _drop_late_events(loop: asyncio.AbstractEventLoop) -> None:
 
 async def _encoded(requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[bytes]:
     async for frame in requests:
-        yield methods.PRODUCE.encode_request(frame)
+        yield encode_frame(frame)
 
 
 async def _refuses(address: str) -> bool:

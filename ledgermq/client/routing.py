@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import cast, get_args
 
 from ledgermq.client.connections import Connections
-from ledgermq.client.descriptions import check_topic_name
+from ledgermq.client.descriptions import check_topic_text
 from ledgermq.errors import UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
@@ -22,9 +22,14 @@ from ledgermq.protocol.records import Compression
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.runtime.tasks import end
 
-UNKNOWN_TOPIC_GRACE_S = 1.0
-"""A topic that was created a moment ago may not be known to every broker: ask again for this time
-before giving up.
+UNKNOWN_TOPIC_GRACE_S = 5.0
+"""A broker may not have learned yet of a topic that the client has learned of from another one: its
+refusal of records or reads counts only after this time.
+"""
+
+UNKNOWN_TOPIC_ASK_S = 1.0
+"""A topic that no broker has described yet may have been created a moment ago: ask again for this
+time before raising UnknownTopic. Shorter, because a program with a wrong name waits for it.
 """
 
 RECORD_BYTES_MAX_DEFAULT = 1024 * 1024
@@ -101,7 +106,7 @@ class Routing:
         self, topic: str, deadline: float, *, auto_create: bool = False, avoid: str | None = None
     ) -> TopicRoute:
         """Ask the brokers now, `avoid` last; callers at the same time share one question."""
-        check_topic_name(topic)
+        check_topic_text(topic)
         task = self._asking.get(topic)
         if task is None:
             task = asyncio.get_running_loop().create_task(self._ask(topic, deadline, auto_create, avoid))
@@ -116,7 +121,7 @@ class Routing:
 
     async def _ask(self, topic: str, deadline: float, auto_create: bool, avoid: str | None) -> TopicRoute:
         request = pb.DescribeTopicsRequest(topics=[topic], auto_create=auto_create)
-        grace = min(deadline, self._connections.deadline(UNKNOWN_TOPIC_GRACE_S))
+        grace = min(deadline, self._connections.deadline(UNKNOWN_TOPIC_ASK_S))
         backoff = self._connections.backoff()
 
         async def describe(connection: Connection) -> pb.TopicInfo:
@@ -132,11 +137,9 @@ class Routing:
             try:
                 return self.learn(await self._connections.ask(describe, deadline, avoid=avoid))
             except UnknownTopic:
-                wait_s = backoff.next_s()
-                if asyncio.get_running_loop().time() + wait_s >= grace:
+                if not await backoff.pause(deadline=grace):
                     self.forget(topic)
                     raise
-                await asyncio.sleep(wait_s)
 
     def learn(self, info: pb.TopicInfo) -> TopicRoute:
         """Take in what a broker said of a topic.

@@ -1,10 +1,10 @@
-"""Places for a group's committed offsets other than the cluster itself: `client.consumer(…,
-group="g", offset_store=…)`.
+"""Offset stores: where a group's committed offsets are kept.
 
-`MemoryOffsetStore` for tests and for broadcast readers that need no memory; `FileOffsetStore` for
-one machine; `ledgermq.offset_stores.sql.SqlOffsetStore` (extra "sql") for offsets in one
-transaction with the program's own results. Each keeps the three rules of `ledgermq.OffsetStore`,
-which are in `rules`.
+`contract` is what every store promises, `rules` its three rules as pure decisions. The default is
+the cluster itself (`cluster`). A program may choose another one, by `client.consumer(…, group="g",
+offset_store=…)`: `MemoryOffsetStore` for tests, and for broadcast readers that begin anew each
+time; `FileOffsetStore` for one machine; `ledgermq.offset_stores.sql.SqlOffsetStore` (extra "sql")
+for offsets in one transaction with the program's own results.
 """
 
 from ledgermq.offset_stores.file import FileOffsetStore

@@ -1,10 +1,10 @@
-"""Offsets in a local JSON file, for members of one machine: several processes may share it.
+"""Offsets in a local JSON file, which several processes of one machine may share.
 
     {"version": 1, "offsets": [{"group", "topic", "topic_id", "partition", "epoch", "counter", "offset", "metadata", "commit_ms"}, …]}
 
-Invariants: the file is always whole (written beside, fsynced, renamed over it, folder fsynced) and
-changed only under the lock of `<file>.lock`; a damaged file is an error that names it, never an
-empty store.
+Invariants: the file is always whole: a new one is written beside it, fsynced, and renamed over it.
+It is changed only under the lock of `<file>.lock`. A damaged file is an error that names it, never
+an empty store.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.groups.offset_store import GivenPartition, OffsetEntry, StoredOffset
 from ledgermq.errors import DataDamaged, FormatNotSupported, InvalidConfig, LedgerMQError, StoreUnusable
+from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, StoredOffset
 from ledgermq.offset_stores.rules import Row, RowKey, commit_rows, load_rows
 from ledgermq.sources import Sources
 
@@ -30,10 +30,7 @@ T = TypeVar("T")
 
 
 class FileOffsetStore:
-    """`path`: made by the first commit, with its folder.
-
-    Each call reads the file; commits are seconds apart.
-    """
+    """`path`: the first call creates it, with its folder. Each call reads the whole file."""
 
     def __init__(self, path: str | Path, sources: Sources | None = None) -> None:
         self._path = Path(path).expanduser()
@@ -72,7 +69,7 @@ class FileOffsetStore:
             document = json.loads(text)
             if document["version"] != VERSION:
                 raise FormatNotSupported(
-                    f"offset file {self._path} is of version {document['version']}, this is for version {VERSION}"
+                    f"offset file {self._path} has version {document['version']}; this program reads version {VERSION}"
                 )
             return dict(map(_row, document["offsets"]))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -95,11 +92,11 @@ class FileOffsetStore:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Between processes; the system lets go of it when its holder dies."""
+    """Hold a lock between processes. The system releases it when its holder dies."""
     try:
         import fcntl
     except ImportError as error:
-        raise InvalidConfig("the file offset store needs a POSIX system; take the SQL store with SQLite") from error
+        raise InvalidConfig("FileOffsetStore needs a POSIX system; use SqlOffsetStore with SQLite instead") from error
     with path.open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -119,11 +116,11 @@ def _row(entry: dict[str, object]) -> tuple[RowKey, Row]:
 
 def _whole(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{value!r} is no number of 0 or more")
+        raise ValueError(f"{value!r} is not a whole number of 0 or more")
     return value
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not text")
     return value

@@ -1,18 +1,18 @@
-"""Offsets in the memory of this process: gone with it."""
+"""Offsets in the memory of this process; they end with it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.groups.offset_store import GivenPartition, OffsetEntry, StoredOffset
 from ledgermq.errors import LedgerMQError
+from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, StoredOffset
 from ledgermq.offset_stores.rules import Row, RowKey, commit_rows, load_rows
 from ledgermq.sources import Sources
 
 
 class MemoryOffsetStore:
-    """May serve several consumers of one event loop."""
+    """Several consumers of one event loop may share it."""
 
     def __init__(self, sources: Sources | None = None) -> None:
         self._rows: dict[RowKey, Row] = {}

@@ -1,4 +1,4 @@
-"""The rules that make an offset store safe (see `ledgermq.OffsetStore`), as pure decisions about
+"""The rules that make an offset store safe (see `offset_stores.contract`), as pure decisions about
 one row.
 """
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.groups.offset_store import GivenPartition, OffsetEntry, StoredOffset
 from ledgermq.errors import CommitGoesBack, InvalidRequest, LedgerMQError, StaleAssignment
+from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, StoredOffset
 
 METADATA_BYTES_MAX = 4096
 
@@ -24,7 +24,7 @@ class RowKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`offset` None: fenced by a load, nothing committed yet."""
+    """What a store keeps of one partition. `offset` None: fenced by a load, nothing committed yet."""
 
     epoch: int
     counter: int = 0
@@ -42,7 +42,7 @@ def key_of(group: str, given: GivenPartition) -> RowKey:
 
 
 def fenced(row: Row | None, given: GivenPartition) -> Row:
-    """The row after a load under this epoch.
+    """Return the row after a load under this epoch.
 
     Raises StaleAssignment: a later member has loaded it.
     """
@@ -53,7 +53,7 @@ def fenced(row: Row | None, given: GivenPartition) -> Row:
 
 
 def committed(row: Row | None, entry: OffsetEntry, now_ms: int) -> Row:
-    """The row after a commit; unchanged by a delayed repetition.
+    """Return the row after a commit; a delayed repetition leaves it unchanged.
 
     Raises StaleAssignment, CommitGoesBack, InvalidRequest.
     """
@@ -66,7 +66,7 @@ def committed(row: Row | None, entry: OffsetEntry, now_ms: int) -> Row:
             return row
         if row.offset is not None and entry.offset < row.offset:
             raise CommitGoesBack(
-                f"{_name(entry.given)}: {row.offset} is committed already, {entry.offset} would go back"
+                f"{entry.given.partition}: offset {row.offset} is committed already; {entry.offset} would go back"
             )
     return Row(entry.given.epoch, entry.counter, entry.offset, entry.metadata, now_ms)
 
@@ -74,7 +74,7 @@ def committed(row: Row | None, entry: OffsetEntry, now_ms: int) -> Row:
 def load_rows(
     rows: MutableMapping[RowKey, Row], group: str, partitions: Iterable[GivenPartition]
 ) -> dict[TopicPartition, StoredOffset]:
-    """Fence and read. Raises StaleAssignment; then nothing has changed."""
+    """Fence the partitions, and return their offsets. Raises StaleAssignment, and changes nothing."""
     changed = {key_of(group, given): (given, fenced(rows.get(key_of(group, given)), given)) for given in partitions}
     rows.update({key: row for key, (_, row) in changed.items()})
     return {given.partition: row.stored for given, row in changed.values() if row.stored is not None}
@@ -83,7 +83,7 @@ def load_rows(
 def commit_rows(
     rows: MutableMapping[RowKey, Row], group: str, entries: Iterable[OffsetEntry], now_ms: int
 ) -> Mapping[TopicPartition, LedgerMQError]:
-    """All that may be committed; by partition why the others may not."""
+    """Commit what may be committed. Return an error for each partition that was refused."""
     refused: dict[TopicPartition, LedgerMQError] = {}
     for entry in entries:
         key = key_of(group, entry.given)
@@ -97,9 +97,5 @@ def commit_rows(
 def _check_epoch(row: Row, given: GivenPartition) -> None:
     if given.epoch < row.epoch:
         raise StaleAssignment(
-            f"{_name(given)} was given to another member under epoch {row.epoch}; this one had it under {given.epoch}"
+            f"{given.partition} was given to another member under epoch {row.epoch}; this member holds epoch {given.epoch}"
         )
-
-
-def _name(given: GivenPartition) -> str:
-    return f"{given.partition.topic}/{given.partition.partition}"

@@ -1,12 +1,12 @@
-"""Offsets in an SQL database through SQLAlchemy, alone or in one transaction with the program's own
-results.
+"""Offsets in an SQL database, through SQLAlchemy: alone, or in one transaction with the program's
+own results.
 
 In one transaction every message takes effect exactly once: results and offset are stored together
-or not at all, a repetition finds the offset beyond it, and a member that has lost the partition is
-refused by the epoch, so that its whole transaction is rolled back.
+or not at all. A repetition finds that the offset is past it. A member that has lost the partition
+is refused by its epoch, and its whole transaction is rolled back.
 
-One table, one row for each group and partition; a row is locked while it is judged (SQLite locks
-the database). Runs on every database that SQLAlchemy knows and that locks rows or serializes;
+One table has one row for each group and partition; a row is locked while it is checked (SQLite
+locks the database). Any database of SQLAlchemy will do that locks rows or serializes transactions;
 tested on SQLite and PostgreSQL.
 """
 
@@ -33,12 +33,11 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
 
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.groups.offset_store import GivenPartition, OffsetEntry, StoredOffset
 from ledgermq.errors import CommitGoesBack, LedgerMQError, StoreUnusable, Unavailable
+from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, StoredOffset
 from ledgermq.offset_stores.rules import METADATA_BYTES_MAX, Row, RowKey, committed, fenced, key_of
+from ledgermq.protocol.names import NAME_CHARS_MAX
 from ledgermq.sources import Sources
-
-NAME_CHARS_MAX = 249
 
 
 class SqlOffsetStore:
@@ -65,7 +64,7 @@ class SqlOffsetStore:
         )
 
     async def create_table(self) -> None:
-        """Unless it is there. Raises Unavailable, StoreUnusable."""
+        """Create the table unless it exists. Raises Unavailable, StoreUnusable."""
         await asyncio.to_thread(self._create)
 
     def _create(self) -> None:
@@ -77,26 +76,23 @@ class SqlOffsetStore:
         return await asyncio.to_thread(self._load, group, partitions)
 
     async def commit(self, group: str, entries: Sequence[OffsetEntry]) -> Mapping[TopicPartition, LedgerMQError]:
-        """In a transaction of its own. Raises Unavailable, StoreUnusable."""
+        """Commit in a separate transaction. Raises Unavailable, StoreUnusable."""
         return await asyncio.to_thread(self._commit, group, entries)
 
     def commit_in(self, transaction: Connection, group: str, entries: Iterable[OffsetEntry]) -> None:
-        """Within the program's own transaction, which has to be rolled back when this raises.
-        Blocking.
+        """Commit within the program's own transaction; roll it back when this raises. Blocking.
 
         `entries`: `consumer.entries(messages)`. Raises StaleAssignment, InvalidRequest, and the
-        database's own errors; CommitGoesBack also where an earlier transaction has stored these
-        messages, whose end was not known: then they are done.
+        database's own errors. CommitGoesBack also means that an earlier transaction, whose outcome
+        was unknown, has stored these messages: they are done.
         """
         now_ms = self._sources.now_ms()
-        for entry in sorted(
-            entries, key=lambda entry: entry.given.partition
-        ):  # in one order, so that members do not block each other
+        # In one order, so that members do not block each other.
+        for entry in sorted(entries, key=lambda entry: entry.given.partition):
             before = self._commit_one(transaction, group, entry, now_ms)
             if before is not None and before.offset is not None and entry.offset <= before.offset:
-                at = entry.given.partition
                 raise CommitGoesBack(
-                    f"{at.topic}/{at.partition}: {before.offset} is stored already, with the results of all below it"
+                    f"{entry.given.partition}: {before.offset} is stored already, with the results of all below it"
                 )
 
     def _commit_one(self, transaction: Connection, group: str, entry: OffsetEntry, now_ms: int) -> Row | None:
@@ -125,7 +121,7 @@ class SqlOffsetStore:
                 try:
                     self._commit_one(transaction, group, entry, self._sources.now_ms())
                 except Unavailable:
-                    raise  # a rival's change: nothing of this is stored, all of it may be tried again
+                    raise  # another member's change: nothing of this is stored, all of it may be tried again
                 except LedgerMQError as error:
                     refused[entry.given.partition] = error
         return refused
@@ -137,8 +133,10 @@ class SqlOffsetStore:
         return Row(found.epoch, found.counter, found.next_offset, found.metadata, found.commit_ms)
 
     def _write(self, transaction: Connection, key: RowKey, before: Row | None, row: Row) -> None:
-        """Only over what was read: on databases that lock nothing for a read, a rival's change
-        between the two is noticed here.
+        """Write a row, if it is still the one that was read.
+
+        On databases that do not lock rows for a read, this notices another member's change in
+        between.
         """
         if row == before:
             return
@@ -161,7 +159,9 @@ class SqlOffsetStore:
             return
         unchanged = (columns.epoch == before.epoch, columns.counter == before.counter)
         if transaction.execute(update(self._table).where(*self._is(key), *unchanged).values(**values)).rowcount != 1:
-            raise Unavailable(f"the offset of {key.topic}/{key.partition} was changed meanwhile, try again")
+            raise Unavailable(
+                f"the offset of {key.topic}/{key.partition} was changed by another transaction; try again"
+            )
 
     def _is(self, key: RowKey) -> tuple[ColumnElement[bool], ...]:
         columns = self._table.c
@@ -175,7 +175,9 @@ class SqlOffsetStore:
 
 @contextmanager
 def _database_errors() -> Iterator[None]:
-    """What a retry may cure: connections, locks, a rival's row that was inserted first."""
+    """Convert errors. Those of connections and locks, and of a row that another member inserted first,
+    may pass with a retry.
+    """
     try:
         yield
     except (OperationalError, IntegrityError) as error:

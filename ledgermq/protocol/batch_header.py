@@ -22,9 +22,8 @@ from dataclasses import dataclass
 
 from crc32c import crc32c
 
+from ledgermq.buffers import Buffer
 from ledgermq.errors import CorruptFrame, MessageTooLarge
-
-Buffer = bytes | bytearray | memoryview
 
 RECORD_BATCH = 3
 ALIGNMENT = 8

@@ -17,11 +17,11 @@ from typing import Generic, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from ledgermq.buffers import Buffer
 from ledgermq.errors import CorruptFrame
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import FRAME_HEADER_BYTES_MAX
 
-Buffer = bytes | bytearray | memoryview
 H = TypeVar("H", bound=Message)
 
 _HEADER_TAG = 0x0A

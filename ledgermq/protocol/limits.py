@@ -1,4 +1,4 @@
-"""Sizes that both sides of the wire agree on, in bytes.
+"""Limits that both sides of the wire agree on; sizes are in bytes.
 
 Every buffer that a peer can fill is bounded by one of them.
 """
@@ -16,6 +16,16 @@ FRAME_PAYLOAD_BYTES_MAX = 32 * 1024 * 1024
 FRAME_HEADER_BYTES_MAX = 1024 * 1024
 
 BATCHES_PER_FRAME_MAX = 4096
+
+WINDOW_BATCHES = 5
+"""Batches of one producer and partition that may be unacknowledged at once. Brokers remember as many
+(design P2), so both sides must agree.
+"""
+
+OFFSET_MAX = 2**63 - 1
+
+PARTITIONS_PER_CALL_MAX = 4096
+"""A client names at most so many partitions in one call for producer sessions."""
 
 MESSAGE_BYTES_MAX = FRAME_PAYLOAD_BYTES_MAX + FRAME_HEADER_BYTES_MAX + 64
 """One gRPC message: a frame with its tags and lengths, or any other message of the service."""

@@ -16,10 +16,10 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ledgermq.buffers import Buffer
 from ledgermq.errors import CorruptFrame, InvalidRecord
 from ledgermq.protocol.batch_header import BatchInfo, walk_batch
 
-Buffer = bytes | bytearray | memoryview
 Compression = Literal["none", "lz4", "zstd"]
 
 SCHEMA_VERSION = 1

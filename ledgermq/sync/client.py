@@ -19,9 +19,8 @@ import ledgermq
 from ledgermq.client.client import READ_BYTES_MAX
 from ledgermq.client.consuming.start import Start
 from ledgermq.client.deletion import Before
+from ledgermq.client.groups.assignment import GivenRule, Topics
 from ledgermq.client.groups.handlers.handler import HandlerFunction, handler_settings
-from ledgermq.client.groups.start_rule import GivenRule
-from ledgermq.client.groups.subscription import Topics
 from ledgermq.client.grpc_connection import refuse_after_fork
 from ledgermq.sources import Sources
 from ledgermq.sync.background import Background, as_coroutine

@@ -16,7 +16,7 @@ import pyarrow as pa
 import ledgermq
 from ledgermq.client.consuming.consumer import State
 from ledgermq.client.consuming.start import Wanted
-from ledgermq.client.groups.committing import Committable
+from ledgermq.client.groups.commits import Committable
 from ledgermq.client.groups.group_consumer import GroupConsumerState
 from ledgermq.errors import LedgerMQError
 from ledgermq.sync.background import Background, as_coroutine

@@ -31,6 +31,7 @@ from stateless_broker.settings import (
     ADMIN_PORT,
     NAMES,
     PORT,
+    REMOVED,
     BrokerSettings,
     CompactionSettings,
     ProcessSettings,
@@ -77,7 +78,7 @@ Supervised = Annotated[bool, typer.Option("--supervised", hidden=True, help="Sto
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
-    add_settings(NAMES)
+    add_settings(NAMES, REMOVED)
     command(app, "dev")(dev)
     command(app, "broker")(with_settings(BrokerSettings)(broker))
     command(app, "compactor")(with_settings(CompactionSettings)(compactor))
@@ -202,7 +203,9 @@ def _option(name: str, field: FieldInfo) -> inspect.Parameter:
     """
     kind = next((k for k in (get_args(field.annotation) or [field.annotation]) if k in (bool, int, float)), str)
     flag = "--" + name.replace("_", "-")
-    default = "not set" if field.default is None else str(field.default).lower() if kind is bool else str(field.default)
+    default = (
+        "not set" if field.default in (None, "") else str(field.default).lower() if kind is bool else str(field.default)
+    )
     allowed = "" if kind is bool else range_of(field).replace("`", "")
     facts = escape(f"[default: {default}{f'; {allowed}' if allowed not in ('', 'text') else ''}]")
     option = typer.Option(

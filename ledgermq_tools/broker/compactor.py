@@ -47,11 +47,10 @@ async def _serve(
     url: str, settings: CompactionSettings, read: Callable[[], CompactionSettings], on_ready: Callable[[], None]
 ) -> None:
     sources = Sources()
-    health, metrics = Health(), ProcessMetrics(settings, url)
+    health, metrics = Health(), ProcessMetrics(url)
 
     def apply(changed: CompactionSettings) -> None:
         configure_logs(changed.log_format, changed.log_level, metrics.lines)
-        metrics.apply(changed)
 
     live = LiveSettings(settings, read, apply)
     stopping = stop_signals(lambda: live.in_force)

@@ -15,7 +15,7 @@ from ledgermq.cli.options import Debug, Output, OutputFormat
 from ledgermq.cli.report import Report, Rows, show
 from ledgermq.cli.reporting import command
 from ledgermq_tools.broker.settings_page import unit_of
-from stateless_broker.settings import KINDS, LIVE, BrokerSettings, CompactionSettings, ProcessSettings
+from stateless_broker.settings import KINDS, LIVE, REMOVED, BrokerSettings, CompactionSettings, ProcessSettings
 from stateless_broker.settings_sources import read_sources, settle, shown
 
 COLUMNS = ("setting", "value", "unit", "from", "live")
@@ -64,7 +64,7 @@ def validate(file: Checked = None, debug: Debug = False) -> None:
 
     Exit code 2 when something is wrong.
     """
-    given = read_sources(KINDS, file, {})
+    given = read_sources(KINDS, file, {}, REMOVED)
     for kind in KINDS:
         settle(kind, given)
     settle(BrokerSettings, given).cluster_defaults().check()
@@ -76,7 +76,7 @@ def validate(file: Checked = None, debug: Debug = False) -> None:
 def settings_report(process: Process, file: Path | None) -> Report:
     """Raises InvalidConfig."""
     kind = SETTINGS_OF[process]
-    given = read_sources(KINDS, file, {})
+    given = read_sources(KINDS, file, {}, REMOVED)
     settings = settle(kind, given)
     rows: list[dict[str, Any]] = [
         {

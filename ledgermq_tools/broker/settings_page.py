@@ -15,9 +15,9 @@ from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
-from ledger.topics import settings as topic_settings
+from ledger.topics.settings import TopicSettings
 from ledgermq.client.groups.handlers.handler import HandlerSettings
-from ledgermq.client.settings import ClientSettings, ConsumerSettings, GroupSettings, ProducerSettings
+from ledgermq.client.settings import ClientSettings, ConsumerSettings, GroupSettings, ProducerSettings, TableSettings
 from stateless_broker.settings import LIVE, BrokerSettings, CompactionSettings, ProcessSettings
 
 INTRODUCTION = """\
@@ -85,6 +85,7 @@ CLIENTS: tuple[tuple[str, str, type, frozenset[str]], ...] = (
     ("Clients", OF_CLIENTS, ClientSettings, frozenset()),
     ("Producers", "", ProducerSettings, frozenset()),
     ("Consumers", "", ConsumerSettings, frozenset()),
+    ("Tables", "`client.table(…)`: this, and those of consumers.", TableSettings, _names(ConsumerSettings)),
     (
         "Members of groups",
         "`client.consumer(…, group=…)`: these, and those of consumers.",
@@ -146,12 +147,9 @@ def range_of(field: FieldInfo) -> str:
 
 
 def _topic_rows() -> Iterable[tuple[str, ...]]:
-    """The table that `ledger.topics.settings` is documented by: name, default, meaning."""
-    for line in (topic_settings.__doc__ or "").splitlines():
-        name, _, rest = line.partition(" ")
-        if name in topic_settings.NAMES:
-            default, _, meaning = rest.strip().partition(" ")
-            yield f"`{name}`", unit_of(name), f"`{default}`", meaning.strip()
+    for name, unit, default, meaning in _client_rows(TopicSettings, frozenset()):
+        dotted = name.replace("_", ".")
+        yield dotted, unit, default, meaning
 
 
 def _client_rows(kind: type, elsewhere: frozenset[str]) -> Iterable[tuple[str, ...]]:
@@ -179,7 +177,7 @@ def _meanings(kind: type) -> dict[str, str]:
 
 
 def _shown(value: Any) -> str:
-    if value is None:
+    if value is None or value == "":
         return "not set"
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 

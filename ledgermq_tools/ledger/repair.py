@@ -69,7 +69,7 @@ async def repair(
     )  # late: every command of the application loads this module
 
     if skip and (topic is None or partition is None):
-        raise InvalidRequest("--skip gives up records: name one partition, by --topic and --partition")
+        raise InvalidRequest("--skip abandons records: name one partition, by --topic and --partition")
     sources = Sources()
     async with opened(root, sources) as store:
         cluster = await fitting_cluster_of(store)

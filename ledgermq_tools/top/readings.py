@@ -9,6 +9,8 @@ from math import isfinite
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from stateless_broker.metrics import names
+from stateless_broker.metrics.names import buckets, total
 from stateless_broker.metrics.topic_totals import OTHER
 
 Labels = tuple[tuple[str, str], ...]
@@ -92,31 +94,31 @@ def broker_row(admin: str, before: Reading, now: Reading) -> BrokerRow:
         return _rate(before.sum(name, **labels), now.sum(name, **labels), now.at_s - before.at_s)
 
     def requests(*operations: str) -> float:
-        return sum(rate("ledgermq_store_requests_total", operation=operation) for operation in operations)
+        return sum(rate(total(names.STORE_REQUESTS), operation=operation) for operation in operations)
 
-    reads, hits = rate("ledgermq_reads_total"), rate("ledgermq_reads_total", source="cache")
-    troubled = sorted(now.by("ledgermq_bundle_trouble", "bundle"), key=lambda bundle: (len(bundle), bundle))
-    parked = now.sum("ledgermq_parked_partitions")
+    reads, hits = rate(total(names.READS)), rate(total(names.READS), source="cache")
+    troubled = sorted(now.by(names.BUNDLE_TROUBLE, "bundle"), key=lambda bundle: (len(bundle), bundle))
+    parked = now.sum(names.PARKED_PARTITIONS)
     trouble = [f"bundle {bundle} is in trouble" for bundle in troubled] + (
         [f"{parked:.0f} partitions parked"] if parked else []
     )
     return BrokerRow(
         admin=admin,
-        broker=next(iter(now.by("ledgermq_broker_info", "broker")), ""),
-        ready=now.sum("ledgermq_ready") > 0,
-        bundles=int(now.sum("ledgermq_owned_bundles")),
-        streams=int(now.sum("ledgermq_open_streams")),
-        records_in=rate("ledgermq_produced_records_total"),
-        bytes_in=rate("ledgermq_produced_bytes_total"),
-        bytes_out=rate("ledgermq_fetched_bytes_total"),
+        broker=next(iter(now.by(names.BROKER_INFO, "broker")), ""),
+        ready=now.sum(names.READY) > 0,
+        bundles=int(now.sum(names.OWNED_BUNDLES)),
+        streams=int(now.sum(names.OPEN_STREAMS)),
+        records_in=rate(total(names.PRODUCED_RECORDS)),
+        bytes_in=rate(total(names.PRODUCED_BYTES)),
+        bytes_out=rate(total(names.FETCHED_BYTES)),
         puts=requests("put_if_absent", "put", "fenced_put"),
         gets=requests("get", "get_range", "get_suffix", "head", "list"),
-        flush_p99_s=quantile(0.99, before, now, "ledgermq_flush_seconds_bucket"),
+        flush_p99_s=quantile(0.99, before, now, buckets(names.FLUSH_SECONDS)),
         cache_hits=hits / reads if reads else None,
-        dollars_per_hour=now.sum("ledgermq_store_dollars_per_hour"),
+        dollars_per_hour=now.sum(names.STORE_DOLLARS_PER_HOUR),
         cpu=rate("process_cpu_seconds_total"),
         memory_bytes=now.sum("process_resident_memory_bytes"),
-        heartbeat_s=now.sum("ledgermq_heartbeat_age_seconds"),
+        heartbeat_s=now.sum(names.HEARTBEAT_AGE_SECONDS),
         trouble=", ".join(trouble),
     )
 
@@ -124,11 +126,11 @@ def broker_row(admin: str, before: Reading, now: Reading) -> BrokerRow:
 def topic_rows(pairs: Iterable[tuple[Reading, Reading]]) -> list[TopicRow]:
     """Summed over brokers, the busiest first. `pairs`: each broker's reading before and now."""
     sums: defaultdict[str, list[float]] = defaultdict(lambda: [0.0] * 4)
-    names = ("produced_records", "produced_bytes", "fetched_records", "fetched_bytes")
+    counters = (names.PRODUCED_RECORDS, names.PRODUCED_BYTES, names.FETCHED_RECORDS, names.FETCHED_BYTES)
     for before, now in pairs:
-        for place, name in enumerate(names):
-            earlier = before.by(f"ledgermq_{name}_total", "topic")
-            for topic, value in now.by(f"ledgermq_{name}_total", "topic").items():
+        for place, counter in enumerate(counters):
+            earlier = before.by(total(counter), "topic")
+            for topic, value in now.by(total(counter), "topic").items():
                 sums[topic][place] += _rate(earlier.get(topic, 0.0), value, now.at_s - before.at_s)
     rows = [TopicRow(topic, *found) for topic, found in sums.items() if topic != OTHER or any(found)]
     return sorted(rows, key=lambda row: (-row.bytes_in - row.bytes_out, row.topic))
@@ -138,10 +140,10 @@ def quantile(q: float, before: Reading, now: Reading, name: str) -> float | None
     """Upper bound of the bucket in which it lies; None where nothing was observed in between."""
     earlier = before.by(name, "le")
     counts = {float(le): value - earlier.get(le, 0.0) for le, value in now.by(name, "le").items()}
-    total = counts.get(float("inf"), 0.0)
-    if total <= 0:
+    observed = counts.get(float("inf"), 0.0)
+    if observed <= 0:
         return None
-    return min(le for le, count in counts.items() if count >= q * total)
+    return min(le for le, count in counts.items() if count >= q * observed)
 
 
 def _rate(before: float, now: float, seconds: float) -> float:

@@ -4,7 +4,8 @@ where subscriptions are alike.
 A topic of n partitions and m subscribers gives each n // m, and one more to the n % m of them that
 have the fewest so far; among these, who has it already keeps it, then comes the members' order.
 Within its share a member keeps what it has, so an assignment that is in force is its own answer.
-Prefers members of a partition's rack.
+Prefers members of a partition's rack: a free partition goes to one if it has room, and a member
+that has too many keeps those of its rack.
 """
 
 from __future__ import annotations
@@ -84,6 +85,9 @@ def _fill(
     room = dict(quotas)
     free = set(range(topic.partitions))
     for member_id, partitions in mine.items():
+        if problem.rack is not None:
+            rack = by_id[member_id].rack
+            partitions = sorted(partitions, key=lambda number: problem.rack_of(topic, number) != rack)
         for number in partitions[: room.get(member_id, 0)]:
             target[PartitionId(topic.topic_id, number)] = member_id
             free.discard(number)

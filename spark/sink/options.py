@@ -23,7 +23,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from ledgermq.client.settings import MIB, ProducerSettings
+from ledgermq.buffers import MIB
+from ledgermq.client.settings import ProducerSettings
 from ledgermq.client.target import parse_addresses
 from ledgermq.errors import InvalidConfig
 from ledgermq.protocol.records import Compression

@@ -19,8 +19,8 @@ from ledger.sinks import Decision, DoneMark, encode_done
 from ledgermq.client.client import Client
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.producing.delivery import Outcome
-from ledgermq.client.producing.partition_queue import Session
 from ledgermq.client.producing.producer import Producer
+from ledgermq.client.producing.sessions import Session
 from ledgermq.errors import (
     DataDamaged,
     LedgerMQError,
@@ -145,7 +145,7 @@ class _Publisher:
             return
         if sequence < stored:
             raise DataDamaged(
-                f"{name}/{staged.partition}: {stored} records are stored, which is amid a batch of {sequence} to {end - 1}"
+                f"{name}/{staged.partition}: {stored} records are stored, which is inside the batch from {sequence} to {end - 1}"
             )
         self._waiting.append(
             await producer.send_encoded(name, staged.topic_id, staged.partition, staged.batch, sequence)

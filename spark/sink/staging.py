@@ -22,7 +22,7 @@ from ledger.log.segment import encode_segment, first_batch_position
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.settle import PutOutcome, settle_put
 from ledger.sinks import staged_index
-from ledgermq.client.producing.given_sessions import EncodedBatch
+from ledgermq.client.producing.sessions import EncodedBatch
 from ledgermq.errors import LedgerMQError, MessageTooLarge, Unavailable
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.records import Compression, encode_batch, timestamps_of

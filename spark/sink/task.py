@@ -16,8 +16,8 @@ import pyarrow as pa
 import ledgermq
 from ledgermq.client.client import Client
 from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.producing.delivery import BatchDelivery
 from ledgermq.client.producing.producer import Producer
-from ledgermq.client.producing.unrouted import BatchDelivery
 from ledgermq.client.routing import TopicRoute
 from ledgermq.sources import Sources
 from spark.sink.cluster import Place, opened

@@ -32,7 +32,8 @@ from typing import Literal
 from ledgermq.client.consuming.message import TABLE_SCHEMA
 from ledgermq.client.record import microseconds_of
 from ledgermq.errors import InvalidConfig
-from spark.options import known_options
+from ledgermq.protocol.limits import OFFSET_MAX
+from spark.options import check_servers, known_options
 
 NAMES = (
     "root",
@@ -56,7 +57,6 @@ NAMES = (
 COLUMNS = tuple(TABLE_SCHEMA.names)
 EARLIEST, LATEST = -2, -1
 MIN_PARTITIONS_MAX = 100_000
-OFFSET_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +112,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         raise InvalidConfig(
             'the option root is missing: the root URL of the cluster, as .option("root", "s3://bucket/prefix")'
         )
+    check_servers(values.get("servers", ""))
     if values.get("groupIdForCommit") and not values.get("servers"):
         raise InvalidConfig("groupIdForCommit needs servers: brokers keep the offsets of groups")
     options = SourceOptions(

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ledgermq.errors import FormatNotSupported, InvalidConfig
-from spark.source.options import OFFSET_MAX
+from ledgermq.protocol.limits import OFFSET_MAX
 
 VERSION = 1
 

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from ledgermq.buffers import KIB, MIB
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
-
-KIB, MIB = 1024, 1024 * 1024
 
 LEAST_BYTES = 64 * KIB
 """Answers do not become smaller than this, though a single batch may be larger."""

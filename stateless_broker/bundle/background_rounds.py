@@ -25,7 +25,7 @@ class BackgroundRounds:
         self.under_way = 0
         if allowed:
             self.allowed.set()
-        self._tell_rest()
+        self._log_rest()
 
     def allow(self, allowed: bool) -> None:
         before = self.allowed.is_set()
@@ -34,7 +34,7 @@ class BackgroundRounds:
         else:
             self.allowed.clear()
         if before != allowed:
-            self._tell_rest()
+            self._log_rest()
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
         """Raises what `work` raises. Does nothing unless rounds may begin now."""
@@ -45,8 +45,8 @@ class BackgroundRounds:
             await work()
         finally:
             self.under_way -= 1
-            self._tell_rest()
+            self._log_rest()
 
-    def _tell_rest(self) -> None:
+    def _log_rest(self) -> None:
         if not self.allowed.is_set() and not self.under_way:
             log.info("background compaction at rest")

@@ -25,13 +25,14 @@ from ledger.parquet.reader import ParquetCache
 from ledger.parquet.report import RoundReport
 from ledger.topics.catalog import Catalog
 from ledger.view.held_bytes import TailCache
+from ledgermq.buffers import MIB
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 from stateless_broker.bundle.background_rounds import BackgroundRounds
 from stateless_broker.bundle.budgets import AnswerBudget, ByteBudget
 from stateless_broker.bundle.write_gate import WriteGate
+from stateless_broker.settings import default_of
 
-MIB = 1024 * 1024
 INTERNAL_READS_MAX = 16
 SEGMENT_INDEX_BYTES_MAX = 16 * MIB
 """As stored; in memory some four times as much."""
@@ -39,24 +40,26 @@ SEGMENT_INDEX_BYTES_MAX = 16 * MIB
 
 @dataclass(frozen=True, slots=True)
 class BundleLimits:
-    """Plain data. Those of memory, cache and cold reads hold for the broker, all others for each
-    bundle.
+    """The broker's settings that bundles need, by name (`from_settings`), and constants.
+
+    Limits of memory, cache and cold reads hold for the whole broker, all others for each bundle.
     """
 
     flush_spacing_s: float = 0.0
-    """While a put is in flight the next one begins no earlier than this after it, unless one ends
-    or `flush_bytes` wait.
-    """
-    flush_bytes: int = 8 * MIB
+    """Of `flush_spacing_ms` and the kind of store."""
+    flush_bytes: int = default_of("flush_bytes")
+    produce_memory_bytes_max: int = default_of("produce_memory_bytes_max")
+    cache_bytes_max: int = default_of("cache_bytes_max")
+    answer_memory_bytes_max: int = default_of("answer_memory_bytes_max")
+    checkpoint_slots: int = default_of("checkpoint_slots")
+    background_compaction: bool = default_of("background_compaction")
+    compaction_memory_bytes_max: int = default_of("compaction_memory_bytes_max")
+
     flush_batches: int = 4096
+    """Constants from here on. Batches of one segment."""
     puts_in_flight_max: int = 4
-    produce_memory_bytes_max: int = 256 * MIB
-    """Batches admitted and not yet durable; no bundle takes more than half of it."""
     queue_batches_max: int = 50_000
-    """The same, counted, per bundle."""
-    cache_bytes_max: int = 256 * MIB
-    answer_memory_bytes_max: int = 256 * MIB
-    """Answers to readers, from the read of their batches until the connection has taken them."""
+    """Batches of a bundle that are admitted and not yet durable."""
     cold_reads_max: int = 16
     """Range GETs at the same time for readers that are not near the end."""
     index_batches_max: int = 500_000
@@ -67,17 +70,12 @@ class BundleLimits:
     """Room, for each bundle, for batches that were looked up again (8 MB). Less than the index has:
     a broker owns many bundles, and readers that are so far behind read on from what a look brings.
     """
-    checkpoint_slots: int = 256
     checkpoint_bytes: int = 64 * MIB
+    """Bytes of segments after which a checkpoint is written, at the latest."""
     look_interval_s: float = 15.0
     """How often a bundle that is written to or read looks for checkpoints that others made."""
-    background_compaction: bool = True
     cleaning_bytes_max: int = 256 * MIB
     """Keyed partitions with larger files are left to the compaction service."""
-    compaction_memory_bytes_max: int = 256 * MIB
-    """What a round of Parquet compaction may take, about; a Parquet file that is larger is made all
-    the same.
-    """
     compaction_interval_s: float = 10.0
     """How often the owner considers, without a request, whether a round is due."""
     retention_interval_s: float = 600.0

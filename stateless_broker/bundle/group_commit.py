@@ -16,10 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.producers import WINDOW_BATCHES, ProducerKey
+from ledger.log.producers import ProducerKey
 from ledger.log.segment import Batch
 from ledger.log.writer import Append, LedgerWriter, fail
 from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner, ResourceExhausted
+from ledgermq.protocol.limits import WINDOW_BATCHES
 from stateless_broker.bundle.context import BundleContext, BundleLimits
 
 OFFSET_NOT_KNOWN = -1

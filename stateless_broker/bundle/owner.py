@@ -41,7 +41,10 @@ class BundleOwner:
     why.
     """
 
-    def __init__(self, context: BundleContext, writer: LedgerWriter, recovered: Recovered) -> None:
+    def __init__(self, context: BundleContext, recovered: Recovered) -> None:
+        writer = LedgerWriter(
+            context.ledger(recovered.bundle), context.broker_id, recovered, self._on_durable, self._on_refused
+        )
         self.bundle = writer.bundle
         self.epoch = writer.epoch
         self.ended = writer.ended
@@ -51,8 +54,6 @@ class BundleOwner:
         self._reader = self._ledger.reader
         self._commit = GroupCommit(writer, context)
         self._upkeep = Upkeep(context, writer, self._ledger.view)
-        writer.on_durable = self._on_durable
-        writer.on_refused = self._on_refused
         self._tasks = asyncio.create_task(self._run(), name=f"bundle {self.bundle} epoch {self.epoch}")
 
     @classmethod
@@ -60,8 +61,7 @@ class BundleOwner:
         """Claim the ledger. Raises NotOwner (somebody else was faster: pause), DataDamaged,
         FormatNotSupported, the store's errors.
         """
-        writer, recovered = await claim(context.ledger(bundle), context.broker_id)
-        return cls(context, writer, recovered)
+        return cls(context, await claim(context.ledger(bundle), context.broker_id))
 
     @property
     def lost(self) -> LedgerMQError | None:

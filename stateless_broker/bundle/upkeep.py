@@ -25,6 +25,8 @@ from ledger.rounds.keyed_runner import clean_bundle
 from ledger.rounds.runner import compact_bundle, round_of_bundle, try_to_tidy
 from ledger.view.view import LedgerView
 from ledgermq.errors import LedgerMQError, ResourceExhausted
+from ledgermq.runtime.backoff import Backoff
+from ledgermq.runtime.wait import wait_for
 from stateless_broker.bundle.compaction_due import next_compaction_ms, wants_retention, wants_snapshot
 from stateless_broker.bundle.context import BundleContext, BundleLimits
 from stateless_broker.logs import get_logger
@@ -56,7 +58,7 @@ class Upkeep:
         self._retention_s = asyncio.get_running_loop().time()
         self._compaction_pause_s = self._limits.compaction_interval_s
         self._tidy_again_s: float | None = None
-        self._tidy_pause_s = RETRY_FIRST_S
+        self._tidy_backoff = Backoff(context.sources, RETRY_FIRST_S, RETRY_S_MAX)
         self._consider_checkpoint()
 
     @property
@@ -148,11 +150,7 @@ class Upkeep:
         while True:
             store.surprised.clear()
             await self._insist("copies", partial(mend_copies, store))
-            try:
-                async with asyncio.timeout(MEND_EVERY_S):
-                    await store.surprised.wait()
-            except TimeoutError:
-                pass
+            await wait_for(store.surprised, MEND_EVERY_S)
             await asyncio.sleep(RETRY_FIRST_S)
 
     async def _looks(self) -> None:
@@ -212,7 +210,7 @@ class Upkeep:
         self._retention_s = asyncio.get_running_loop().time()
         report = await round_of_bundle(context.compaction, self.bundle, context.catalog(), everything=False)
         if report is not None:
-            self._tell_round(report)
+            self._log_round(report)
         await self._tidy()
         await self._clean()
         await self._look()
@@ -221,7 +219,7 @@ class Upkeep:
         else:
             self._compaction_pause_s = min(COMPACTION_PAUSE_S_MAX, 2 * self._compaction_pause_s)
 
-    def _tell_round(self, report: RoundReport) -> None:
+    def _log_round(self, report: RoundReport) -> None:
         self._context.metrics.compacted(report)
         log.info("compacted", bundle=self.bundle, plan=report.plan, files=report.files, records=report.records)
         for parked in report.parked:
@@ -232,23 +230,24 @@ class Upkeep:
     async def _tidy(self) -> None:
         """Delete what is no longer needed.
 
-        What fails is told, and tried again later and later: no round has to wait for it.
+        What fails is logged, and retried after growing pauses: no round has to wait for it.
         """
         context, now_s = self._context, asyncio.get_running_loop().time()
         if self._tidy_again_s is not None and now_s < self._tidy_again_s:
             return
         error = await try_to_tidy(context.compaction, self.bundle, context.catalog())
         if error is None:
-            self._tidy_again_s, self._tidy_pause_s = None, RETRY_FIRST_S
+            self._tidy_again_s = None
+            self._tidy_backoff.reset()
             return
-        self._tell_failure("compaction", error, retry_s=self._tidy_pause_s)
-        self._tidy_again_s = now_s + self._tidy_pause_s
-        self._tidy_pause_s = min(RETRY_S_MAX, 2 * self._tidy_pause_s)
+        pause_s = self._tidy_backoff.next_s()
+        self._log_failure("compaction", error, retry_s=round(pause_s, 1))
+        self._tidy_again_s = now_s + pause_s
 
     async def _clean(self) -> None:
         """Keyed topics, as far as they are small.
 
-        What fails is told, and tried again with the next round.
+        What fails is logged, and retried with the next round.
         """
         context = self._context
         bytes_max = self._limits.cleaning_bytes_max
@@ -257,23 +256,23 @@ class Upkeep:
                 context.compaction, self.bundle, context.catalog(), everything=False, bytes_max=bytes_max
             )
         except LedgerMQError as error:
-            self._tell_failure("cleaning", error)
+            self._log_failure("cleaning", error)
             return
         for each in cleaned:
             log.info("cleaned", bundle=self.bundle, topic=each.topic, partition=each.partition, version=each.number)
 
     async def _insist(self, work: str, step: Callable[[], Awaitable[object]]) -> None:
         """Do it until it succeeds; only the end of the term ends that."""
-        pause_s = RETRY_FIRST_S
+        backoff = Backoff(self._context.sources, RETRY_FIRST_S, RETRY_S_MAX)
         while True:
             try:
                 await step()
                 return
             except Exception as error:  # whatever it is, bugs included: the term goes on without it for now
-                self._tell_failure(work, error, retry_s=pause_s)
-            await asyncio.sleep(pause_s * self._context.sources.random.uniform(0.75, 1.25))
-            pause_s = min(RETRY_S_MAX, 2 * pause_s)
+                pause_s = backoff.next_s()
+                self._log_failure(work, error, retry_s=round(pause_s, 1))
+            await asyncio.sleep(pause_s)
 
-    def _tell_failure(self, work: str, error: Exception, **more: float) -> None:
+    def _log_failure(self, work: str, error: Exception, **more: float) -> None:
         self._context.metrics.upkeep_failed(self.bundle, work, error)
         log.warning("upkeep failed", bundle=self.bundle, work=work, error=repr(error), **more)

@@ -16,15 +16,25 @@ from itertools import islice
 from typing import TypeVar
 
 from ledger.keys import PartitionId
+from ledger.root.two_clocks import TwoClocks
 from ledger.topics.catalog import Topic
 from ledgermq.errors import LedgerMQError, NotOwner, UnknownGroup, UnknownPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import BrokerApi
+from ledgermq.sources import Sources
+from offsets.coordinator import GroupCoordinator
+from offsets.limits import GroupLimits
 from offsets.names import check_group_name
+from stateless_broker.at_controller import AtController
 from stateless_broker.bundle.owner import BundleOwner
-from stateless_broker.groups.offsets_topic import OffsetsTopic, partition_of
+from stateless_broker.controller import Controller
+from stateless_broker.groups.ends import PartitionEnds
+from stateless_broker.groups.offsets_topic import CatalogView, OffsetsTopic, partition_of
 from stateless_broker.groups.partition import PartitionCoordinator
 from stateless_broker.groups.term import CoordinatorTerm, TermParts
+from stateless_broker.metadata import Metadata
 from stateless_broker.ownership import Ownership
+from stateless_broker.settings import BrokerSettings
 
 A = TypeVar("A")
 
@@ -52,30 +62,30 @@ class Groups:
 
     # The calls
 
-    async def heartbeat(self, request: pb.GroupHeartbeatRequest) -> pb.GroupHeartbeatResponse:
+    async def group_heartbeat(self, request: pb.GroupHeartbeatRequest) -> pb.GroupHeartbeatResponse:
         return await self._at_coordinator(request.group, lambda found: found.heartbeat(request))
 
-    async def commit(self, request: pb.CommitOffsetsRequest) -> pb.CommitOffsetsResponse:
+    async def commit_offsets(self, request: pb.CommitOffsetsRequest) -> pb.CommitOffsetsResponse:
         if not request.member_id:  # a member's partitions are known by having been given to it
             await self._topic.know((commit.topic, commit.partition) for commit in request.commits)
         return await self._at_coordinator(request.group, lambda found: found.commit(request))
 
-    async def committed(self, request: pb.FetchCommittedRequest) -> pb.FetchCommittedResponse:
+    async def fetch_committed(self, request: pb.FetchCommittedRequest) -> pb.FetchCommittedResponse:
         await self._topic.know((asked.topic, asked.partition) for asked in request.partitions)
         return await self._at_coordinator(request.group, lambda found: found.committed(request))
 
-    async def reset(self, request: pb.ResetOffsetsRequest) -> pb.ResetOffsetsResponse:
+    async def reset_offsets(self, request: pb.ResetOffsetsRequest) -> pb.ResetOffsetsResponse:
         await self._topic.know((reset.topic, reset.partition) for reset in request.resets)
         return await self._at_coordinator(request.group, lambda found: found.reset(request))
 
-    async def describe(self, request: pb.DescribeGroupRequest) -> pb.DescribeGroupResponse:
+    async def describe_group(self, request: pb.DescribeGroupRequest) -> pb.DescribeGroupResponse:
         group = await self._at_coordinator(request.group, lambda found: found.describe(request.group), must_exist=True)
         return pb.DescribeGroupResponse(group=group, coordinator=self._address)
 
-    async def delete(self, request: pb.DeleteGroupRequest) -> pb.DeleteGroupResponse:
+    async def delete_group(self, request: pb.DeleteGroupRequest) -> pb.DeleteGroupResponse:
         return await self._at_coordinator(request.group, lambda found: found.delete(request.group), must_exist=True)
 
-    async def list(self, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse:
+    async def list_groups(self, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse:
         topic = await self._topic.find()
         if topic is None:
             return pb.ListGroupsResponse()
@@ -131,7 +141,7 @@ class Groups:
     def ownership_changed(self) -> None:
         """Open what is owned now, end what is not."""
         topic = self._topic.known
-        opened = self._ownership.terms.opened
+        opened = self._ownership.opened
         for bundle, term in list(self._terms.items()):
             if opened.get(bundle) is not term.owner:
                 self._end(bundle)
@@ -173,3 +183,40 @@ class Groups:
             closing = asyncio.create_task(term.close(), name=f"close groups of bundle {bundle}")
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
+
+
+def open_groups(
+    address: str,
+    settings: BrokerSettings,
+    ownership: Ownership,
+    metadata: Metadata,
+    controller: Controller,
+    at_controller: AtController,
+    sources: Sources,
+    clocks: TwoClocks,
+    broker: Callable[[str], BrokerApi],
+    rack_of: Callable[[int], str],
+) -> Groups:
+    """Put the groups of a broker together.
+
+    `broker(address)`: the broker there, this one included. `rack_of(bundle)`: the rack of its
+    owner, "" where it has none.
+    """
+    limits = GroupLimits(
+        members_max=settings.group_members_max,
+        session_timeout_ms=settings.group_session_timeout_ms,
+        retention_ms=settings.offsets_retention_ms,
+    )
+
+    def asked(bundle: int, named: str) -> tuple[str, BrokerApi]:
+        whom = named or ownership.address_of(bundle) or address
+        return whom, broker(whom)
+
+    parts = TermParts(
+        core=lambda: GroupCoordinator(limits, CatalogView(lambda: metadata.catalog, rack_of)),
+        ends=PartitionEnds(lambda: metadata.catalog, asked),
+        sources=sources,
+        clocks=clocks,
+        damaged_retry_s=lambda: ownership.times.damaged_retry_s,
+    )
+    return Groups(address, OffsetsTopic(metadata, controller, at_controller), ownership, parts)

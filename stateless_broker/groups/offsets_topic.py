@@ -1,18 +1,19 @@
-"""The topic `__consumer_offsets`: found in the catalog, made at the first use, and which of its
-partitions a group has.
+"""What groups need of the catalog: the topic `__consumer_offsets`, made at its first use, which of
+its partitions a group has, and the living user topics by name and by id.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from crc32c import crc32c
 
 from ledger import keys
 from ledger.log.shared_run import SharedRun
-from ledger.topics.catalog import Topic
+from ledger.topics.catalog import Catalog, Topic
 from ledgermq.errors import Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
+from offsets.topics import TopicSize
 from stateless_broker.at_controller import AtController
 from stateless_broker.controller import Controller
 from stateless_broker.metadata import Metadata
@@ -68,3 +69,41 @@ class OffsetsTopic:
 
         wish = pb.CreateTopicRequest(name=keys.OFFSETS_TOPIC)
         await self._at_controller.run(wish, here, lambda line, passed: line.create_topic(passed))
+
+
+class CatalogView:
+    """A `TopicsView`. `catalog()`: this broker's copy now. `rack_of(bundle)`: the rack of the
+    bundle's owner, "" where it has none.
+    """
+
+    def __init__(self, catalog: Callable[[], Catalog], rack_of: Callable[[int], str]) -> None:
+        self._catalog = catalog
+        self._rack_of = rack_of
+
+    @property
+    def version(self) -> int:
+        return self._catalog().offset
+
+    def by_name(self, name: str) -> TopicSize | None:
+        return _size(self._catalog().topics_by_name.get(name))
+
+    def by_id(self, topic_id: int) -> TopicSize | None:
+        return _size(self._catalog().topics_by_id.get(topic_id))
+
+    def names(self) -> Iterable[str]:
+        return [topic.name for topic in self._catalog().living_topics() if not topic.internal]
+
+    def is_removed(self, topic_id: int) -> bool:
+        catalog = self._catalog()
+        return catalog.is_removed(topic_id, catalog.offset)
+
+    def rack(self, topic: TopicSize, partition: int) -> str:
+        """Return the rack of the broker that owns the partition now."""
+        found = self._catalog().topics_by_id.get(topic.topic_id)
+        return self._rack_of(found.bundles[partition]) if found is not None else ""
+
+
+def _size(topic: Topic | None) -> TopicSize | None:
+    return (
+        None if topic is None or topic.removed or topic.internal else TopicSize(topic.id, topic.name, topic.partitions)
+    )

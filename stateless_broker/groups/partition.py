@@ -22,7 +22,6 @@ from offsets.group import Group
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.groups.append_log import AppendLog
 from stateless_broker.groups.ends import NamedPartition, PartitionEnds
-from stateless_broker.groups.held import HeldHeartbeats
 from stateless_broker.logs import get_logger
 
 HOLD_S_MAX = 30.0
@@ -37,6 +36,9 @@ moment to arrive first.
 """
 
 T = TypeVar("T")
+
+MemberId = tuple[str, str]
+"""(group, member id)"""
 
 log = get_logger(__name__)
 
@@ -266,3 +268,50 @@ def _highest(offsets: Iterable[tuple[str, int, int]]) -> dict[NamedPartition, in
     for topic, partition, offset in offsets:
         found[topic, partition] = max(offset, found.get((topic, partition), 0))
     return found
+
+
+class HeldHeartbeats:
+    """Heartbeats that a coordinator holds until it has something to say: long polls, at most one
+    for each member, bounded by the number of members. Each ends at its own time at the latest.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[MemberId, asyncio.Future[None]] = {}
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    async def wait(self, member: MemberId, until_s: float) -> None:
+        """Returns when the member is woken, when a newer heartbeat of it comes, at `until_s` (the
+        loop's time), or after `close`.
+        """
+        self.wake([member])
+        loop = asyncio.get_running_loop()
+        if self._closed or until_s <= loop.time():
+            return
+        woken: asyncio.Future[None] = loop.create_future()
+        self._held[member] = woken
+        timer = loop.call_at(until_s, _wake, woken)
+        try:
+            await woken
+        finally:
+            timer.cancel()
+            if self._held.get(member) is woken:
+                del self._held[member]
+
+    def wake(self, members: Iterable[MemberId]) -> None:
+        for member in members:
+            woken = self._held.pop(member, None)
+            if woken is not None:
+                _wake(woken)
+
+    def close(self) -> None:
+        """Wake all, hold none any more."""
+        self._closed = True
+        self.wake(list(self._held))
+
+
+def _wake(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)

@@ -17,6 +17,8 @@ from ledger import keys
 from ledger.root.two_clocks import TwoClocks
 from ledger.topics.catalog import Topic
 from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError, NotOwner, Unavailable
+from ledgermq.runtime.backoff import Backoff
+from ledgermq.runtime.wait import wait_for
 from ledgermq.sources import Sources
 from offsets.coordinator import GroupCoordinator
 from stateless_broker.bundle.internal_state import LatestRecords
@@ -120,24 +122,21 @@ class CoordinatorTerm:
 
     async def _load_always(self) -> None:
         """Load what is not served, again and again; a term that lasts."""
-        pause_s = RETRY_FIRST_S
+        backoff = Backoff(self._parts.sources, RETRY_FIRST_S, RETRY_S_MAX)
         while self.owner.lost is None:
             missing = self._missing()
             self._work.clear()
             try:
                 if missing:
                     await self._load(missing)
-                pause_s = RETRY_FIRST_S
-                async with asyncio.timeout(self._parts.damaged_retry_s() if self.refused else None):
-                    await self._work.wait()
-            except TimeoutError:
-                pass
+                backoff.reset()
+                await wait_for(self._work, self._parts.damaged_retry_s() if self.refused else None)
             except Exception as error:  # whatever it is, bugs included: others are served on
                 if self.owner.ended.is_set():
                     return  # what was under way ended with the term
-                log.warning("groups not loaded", bundle=self.owner.bundle, error=repr(error), retry_s=pause_s)
-                await asyncio.sleep(pause_s * self._parts.sources.random.uniform(0.75, 1.25))
-                pause_s = min(RETRY_S_MAX, 2 * pause_s)
+                pause_s = backoff.next_s()
+                log.warning("groups not loaded", bundle=self.owner.bundle, error=repr(error), retry_s=round(pause_s, 1))
+                await asyncio.sleep(pause_s)
 
     def _missing(self) -> list[int]:
         mine = [partition for partition, bundle in enumerate(self._topic.bundles) if bundle == self.owner.bundle]

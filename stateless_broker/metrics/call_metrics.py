@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from ledgermq.protocol.methods import METHODS, Kind
 from stateless_broker.call_meter import CallMeter
+from stateless_broker.metrics import names
 from stateless_broker.metrics.store_metrics import SECONDS
 
 
@@ -19,7 +20,7 @@ class CallMetrics(CallMeter):
             buckets=SECONDS,
             registry=registry,
         )
-        streams = Gauge("ledgermq_open_streams", "gRPC streams that are open now", ("method",), registry=registry)
+        streams = Gauge(names.OPEN_STREAMS, "gRPC streams that are open now", ("method",), registry=registry)
         self._ended: dict[tuple[str, str], Counter] = {}
         self._seconds: dict[str, Histogram] = {}
         self._streams = {

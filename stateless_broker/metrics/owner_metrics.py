@@ -8,8 +8,9 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.parquet.report import RoundReport
 from ledgermq.errors import LedgerMQError
 from stateless_broker.bundle.context import READ_SOURCES, BundleMetrics
+from stateless_broker.metrics import names
 from stateless_broker.metrics.store_metrics import SECONDS
-from stateless_broker.metrics.topic_totals import TopicTotals
+from stateless_broker.metrics.topic_totals import TOPICS_MAX, TopicTotals
 
 KIB = 1024
 SIZES = tuple(KIB * 4**power for power in range(9))  # 1 KiB to 64 MiB
@@ -20,35 +21,41 @@ LONG_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 class OwnerMetrics(BundleMetrics):
     """`topics` is read by whoever scrapes."""
 
-    def __init__(self, registry: CollectorRegistry, topics_max: int) -> None:
+    def __init__(self, registry: CollectorRegistry, topics_max: int = TOPICS_MAX) -> None:
         self.topics = TopicTotals(topics_max)
 
         def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"ledgermq_{name}", text, labels, registry=registry)
+            return Counter(name, text, labels, registry=registry)
 
         def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-            return Histogram(f"ledgermq_{name}", text, buckets=buckets, registry=registry)
+            return Histogram(name, text, buckets=buckets, registry=registry)
 
-        self._flush_bytes = histogram("flush_bytes", "Bytes of the segments that became durable", SIZES)
-        self._flush_batches = histogram("flush_batches", "Batches of the segments that became durable", BATCHES)
-        self._flush_seconds = histogram("flush_seconds", "From the put of a segment until it was durable", SECONDS)
+        self._flush_bytes = histogram("ledgermq_flush_bytes", "Bytes of the segments that became durable", SIZES)
+        self._flush_batches = histogram(
+            "ledgermq_flush_batches", "Batches of the segments that became durable", BATCHES
+        )
+        self._flush_seconds = histogram(names.FLUSH_SECONDS, "From the put of a segment until it was durable", SECONDS)
         self._wait_seconds = histogram(
-            "group_commit_wait_seconds", "How long the oldest batch of a segment waited for its put", SECONDS
+            "ledgermq_group_commit_wait_seconds", "How long the oldest batch of a segment waited for its put", SECONDS
         )
         self._refused = counter(
-            "produce_refused", "Produce requests that were asked to come back later (RESOURCE_EXHAUSTED)"
+            "ledgermq_produce_refused", "Produce requests that were asked to come back later (RESOURCE_EXHAUSTED)"
         )
-        self._reads = counter("reads", "Reads of batches for consumers, by where they were found", "source")
-        self._read_bytes = counter("read_bytes", "Bytes of those batches", "source")
-        self._claim_seconds = histogram("claim_seconds", "How long taking a bundle over took", LONG_SECONDS)
-        self._claims = counter("claims", "Claims of bundles: won, lost to another broker, or failed", "outcome")
-        self._terms = counter("terms_ended", "Terms of ownership that ended: released, fenced or failed", "why")
-        self._takeovers = counter("takeovers", "Claims won of bundles that somebody had owned before")
-        self._checkpoints = counter("checkpoints", "Checkpoints that this broker made of its own bundles")
-        self._upkeep = counter("upkeep_failures", "Background work that failed and is tried again", "work")
-        self._rounds = counter("compaction_rounds", "Rounds of Parquet compaction that this process finished")
-        self._compacted_records = counter("compacted_records", "Records that those rounds brought to Parquet")
-        self._compacted_bytes = counter("compacted_bytes", "Bytes of segments that those rounds read")
+        self._reads = counter(names.READS, "Reads of batches for consumers, by where they were found", "source")
+        self._read_bytes = counter("ledgermq_read_bytes", "Bytes of those batches", "source")
+        self._claim_seconds = histogram("ledgermq_claim_seconds", "How long taking a bundle over took", LONG_SECONDS)
+        self._claims = counter(
+            "ledgermq_claims", "Claims of bundles: won, lost to another broker, or failed", "outcome"
+        )
+        self._terms = counter(
+            "ledgermq_terms_ended", "Terms of ownership that ended: released, fenced or failed", "why"
+        )
+        self._takeovers = counter("ledgermq_takeovers", "Claims won of bundles that somebody had owned before")
+        self._checkpoints = counter("ledgermq_checkpoints", "Checkpoints that this broker made of its own bundles")
+        self._upkeep = counter("ledgermq_upkeep_failures", "Background work that failed and is tried again", "work")
+        self._rounds = counter("ledgermq_compaction_rounds", "Rounds of Parquet compaction that this process finished")
+        self._compacted_records = counter("ledgermq_compacted_records", "Records that those rounds brought to Parquet")
+        self._compacted_bytes = counter("ledgermq_compacted_bytes", "Bytes of segments that those rounds read")
         self._sources = {
             source: (self._reads.labels(source), self._read_bytes.labels(source)) for source in READ_SOURCES
         }

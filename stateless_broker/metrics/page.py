@@ -12,10 +12,9 @@ from collections.abc import Iterable
 from prometheus_client.metrics_core import Metric
 
 from stateless_broker.metrics.process_metrics import ProcessMetrics
-from stateless_broker.settings import BrokerSettings
-from stateless_broker.settings_sources import Given, settle
+from stateless_broker.metrics.topic_totals import TOPICS_MAX
 
-INTRODUCTION = """\
+INTRODUCTION = f"""\
 # Metrics
 
 This page is made by `make pages`; a test holds it to the code. A broker whose setting `admin_port` is set gives them at `/metrics`, and
@@ -23,7 +22,7 @@ Prometheus adds `job` and `instance`. `infra/grafana/ledgermq.json` is a dashboa
 operator must know.
 
 Labels are bounded: operations and error codes are closed sets, bundles are those that the broker owns (256 at most), and topics above
-`metrics_topics_max` are summed up under `(other)`. Times are measured to the millisecond.
+the first {TOPICS_MAX} are summed up under `(other)`. Times are measured to the millisecond.
 """
 
 
@@ -31,7 +30,7 @@ def families() -> list[Metric]:
     """Every family, as a broker shows them before it is up."""
 
     async def collect() -> list[Metric]:
-        return list(ProcessMetrics(settle(BrokerSettings, Given({}, {}, {})), "file:///").registry.collect())
+        return list(ProcessMetrics("file:///").registry.collect())
 
     return sorted(asyncio.run(collect()), key=lambda family: family.name)
 

@@ -15,13 +15,13 @@ from prometheus_client import (
 )
 
 from stateless_broker.broker import Broker
+from stateless_broker.metrics import names
 from stateless_broker.metrics.call_metrics import CallMetrics
 from stateless_broker.metrics.group_lag import GroupLagMetrics
 from stateless_broker.metrics.owner_metrics import OwnerMetrics
 from stateless_broker.metrics.scrape import BrokerCollector
 from stateless_broker.metrics.store_metrics import StoreMetrics, prices_for
 from stateless_broker.node import Hooks
-from stateless_broker.settings import ProcessSettings
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for every counter, of no use here
 
@@ -32,15 +32,14 @@ class ProcessMetrics:
     `broker`: set once it is up. `is_ready`: for the gauge.
     """
 
-    def __init__(self, settings: ProcessSettings, root_url: str) -> None:
+    def __init__(self, root_url: str) -> None:
         self.registry = CollectorRegistry()
         self.broker: Broker | None = None
-        self._root_url = root_url
         ProcessCollector(registry=self.registry)
-        self.ready = Gauge("ledgermq_ready", "1 while the process may be given work", registry=self.registry)
-        self.store = StoreMetrics(self.registry, prices_for(settings, root_url), asyncio.get_running_loop().time())
+        self.ready = Gauge(names.READY, "1 while the process may be given work", registry=self.registry)
+        self.store = StoreMetrics(self.registry, prices_for(root_url), asyncio.get_running_loop().time())
         self.calls = CallMetrics(self.registry)
-        self.owners = OwnerMetrics(self.registry, settings.metrics_topics_max)
+        self.owners = OwnerMetrics(self.registry)
         self.lines = LogLines(self.registry)
         self.group_lag = GroupLagMetrics(self.registry)
         self.registry.register(BrokerCollector(lambda: self.broker, self.owners.topics))
@@ -48,11 +47,6 @@ class ProcessMetrics:
     @property
     def hooks(self) -> Hooks:
         return Hooks(self.store, self.calls, self.owners)
-
-    def apply(self, settings: ProcessSettings) -> None:
-        """Take over what may change while the process runs."""
-        self.store.prices = prices_for(settings, self._root_url)
-        self.owners.topics.topics_max = settings.metrics_topics_max
 
     def render(self, *, is_ready: bool) -> bytes:
         self.ready.set(is_ready)

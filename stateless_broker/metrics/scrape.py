@@ -12,6 +12,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from stateless_broker.broker import Broker
+from stateless_broker.metrics import names
 from stateless_broker.metrics.topic_totals import TopicTotals
 
 BUNDLES_MAX = 256
@@ -37,7 +38,7 @@ class BrokerCollector(Collector):
 
 def _info(broker: Broker | None) -> Iterable[Metric]:
     info = GaugeMetricFamily(
-        "ledgermq_broker_info",
+        names.BROKER_INFO,
         "1; the labels say what runs here",
         labels=("broker", "address", "version", "cluster_id", "root"),
     )
@@ -106,30 +107,33 @@ def _membership(broker: Broker | None) -> Iterable[Metric]:
         "ledgermq_live_brokers", "Brokers that this one believes to be alive, itself included", live
     )
     age_s = broker.ownership.heartbeat_age_s() if broker else None
-    yield GaugeMetricFamily("ledgermq_heartbeat_age_seconds", "Since this broker's heartbeat reached the store", age_s)
+    yield GaugeMetricFamily(names.HEARTBEAT_AGE_SECONDS, "Since this broker's heartbeat reached the store", age_s)
 
 
 def _bundles(broker: Broker | None) -> Iterable[Metric]:
     def gauge(name: str, text: str, *more: str) -> GaugeMetricFamily:
-        return GaugeMetricFamily(f"ledgermq_{name}", text, labels=("bundle", *more))
+        return GaugeMetricFamily(name, text, labels=("bundle", *more))
 
-    opened = broker.ownership.terms.opened if broker else {}
-    yield GaugeMetricFamily("ledgermq_owned_bundles", "Bundles that this broker owns", len(opened) if broker else None)
+    opened = broker.ownership.opened if broker else {}
+    yield GaugeMetricFamily(names.OWNED_BUNDLES, "Bundles that this broker owns", len(opened) if broker else None)
     trouble = gauge(
-        "bundle_trouble", "1 for a bundle that should be served here and is not; the label says why", "code"
+        names.BUNDLE_TROUBLE, "1 for a bundle that should be served here and is not; the label says why", "code"
     )
     for bundle, found in broker.ownership.terms.troubles.items() if broker else ():
         trouble.add_metric((str(bundle), found.error.code), 1)
-    epoch = gauge("bundle_epoch", "Epoch of the term in which this broker owns the bundle")
-    slot = gauge("bundle_slot", "Newest durable segment of the bundle")
+    epoch = gauge("ledgermq_bundle_epoch", "Epoch of the term in which this broker owns the bundle")
+    slot = gauge("ledgermq_bundle_slot", "Newest durable segment of the bundle")
     untrimmed = gauge(
-        "untrimmed_segments", "Segments of the bundle that are not in Parquet yet, or kept by a parked partition"
+        "ledgermq_untrimmed_segments",
+        "Segments of the bundle that are not in Parquet yet, or kept by a parked partition",
     )
     parked = gauge(
-        "parked_partitions", "Partitions of the bundle that Parquet compaction has parked: they wait for a repair"
+        names.PARKED_PARTITIONS, "Partitions of the bundle that Parquet compaction has parked: they wait for a repair"
     )
-    age = gauge("compaction_lag_seconds", "Age of the oldest record of the bundle's user topics that is not in Parquet")
-    backlog = gauge("compaction_backlog_bytes", "Bytes of the bundle's user topics that are not in Parquet")
+    age = gauge(
+        "ledgermq_compaction_lag_seconds", "Age of the oldest record of the bundle's user topics that is not in Parquet"
+    )
+    backlog = gauge("ledgermq_compaction_backlog_bytes", "Bytes of the bundle's user topics that are not in Parquet")
     for bundle in sorted(opened)[:BUNDLES_MAX]:
         status, labels = opened[bundle].status(), (str(bundle),)
         epoch.add_metric(labels, status.epoch)
@@ -154,21 +158,23 @@ def _groups(broker: Broker | None) -> Iterable[Metric]:
 
 def _by_topic(broker: Broker | None, topics: TopicTotals) -> Iterable[Metric]:
     def counter(name: str, text: str) -> CounterMetricFamily:
-        return CounterMetricFamily(f"ledgermq_{name}", text, labels=("topic",))
+        return CounterMetricFamily(name, text, labels=("topic",))
 
     records_in, bytes_in = (
-        counter("produced_records", "Records that became durable"),
-        counter("produced_bytes", "Bytes of their batches"),
+        counter(names.PRODUCED_RECORDS, "Records that became durable"),
+        counter(names.PRODUCED_BYTES, "Bytes of their batches"),
     )
-    batches_in = counter("produced_batches", "Batches that became durable")
+    batches_in = counter("ledgermq_produced_batches", "Batches that became durable")
     records_out, bytes_out = (
-        counter("fetched_records", "Records sent to consumers"),
-        counter("fetched_bytes", "Bytes of their batches"),
+        counter(names.FETCHED_RECORDS, "Records sent to consumers"),
+        counter(names.FETCHED_BYTES, "Bytes of their batches"),
     )
     families = (records_in, bytes_in, batches_in, records_out, bytes_out)
     if broker is not None:
-        names = {topic.id: topic.name for topic in broker.metadata.catalog.topics_by_id.values() if not topic.removed}
-        for label, totals in topics.named(names):
+        topic_names = {
+            topic.id: topic.name for topic in broker.metadata.catalog.topics_by_id.values() if not topic.removed
+        }
+        for label, totals in topics.named(topic_names):
             found = (totals.records_in, totals.bytes_in, totals.batches_in, totals.records_out, totals.bytes_out)
             for family, value in zip(families, found, strict=True):
                 family.add_metric((label,), value)

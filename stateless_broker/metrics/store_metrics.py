@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from ledger.object_store.metered import StoreMeter
 from ledger.root.copies import OUTCOMES
-from stateless_broker.settings import ProcessSettings
+from stateless_broker.metrics import names
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 WRITES = frozenset({"put_if_absent", "put", "fenced_put", "list"})
@@ -49,15 +49,9 @@ S3_PRICES = Prices(write=0.005, read=0.0004)
 """S3 Standard, us-east-1."""
 
 
-def prices_for(settings: ProcessSettings, root_url: str) -> Prices:
-    """As set, else as usual for this kind of store."""
-    usual = S3_PRICES if root_url.startswith("s3:") else Prices()
-    write, read, delete = settings.price_write_dollars, settings.price_read_dollars, settings.price_delete_dollars
-    return Prices(
-        usual.write if write is None else write,
-        usual.read if read is None else read,
-        usual.delete if delete is None else delete,
-    )
+def prices_for(root_url: str) -> Prices:
+    """Return the list prices of this kind of store; all but S3 are free."""
+    return S3_PRICES if root_url.startswith("s3:") else Prices()
 
 
 @dataclass
@@ -90,7 +84,7 @@ class StoreMetrics(StoreMeter, Collector):
         self._rate = HourlyRate(deque([(now_s, 0.0)]))
         labels = ("operation", "outcome")
         self._requests = Counter(
-            "ledgermq_store_requests", "Requests to the object store, every try", labels, registry=registry
+            names.STORE_REQUESTS, "Requests to the object store, every try", labels, registry=registry
         )
         self._seconds = Histogram(
             "ledgermq_store_request_seconds",
@@ -149,5 +143,5 @@ class StoreMetrics(StoreMeter, Collector):
         )
         rate = self._rate.at(self._now_s, self._dollars)
         yield GaugeMetricFamily(
-            "ledgermq_store_dollars_per_hour", "The same per hour, over the last ten minutes of scrapes", rate
+            names.STORE_DOLLARS_PER_HOUR, "The same per hour, over the last ten minutes of scrapes", rate
         )

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+TOPICS_MAX = 100
+"""Topics with totals of their own; each costs some ten series for Prometheus."""
+
 OTHER = "(other)"
 """The label of all topics above the cap; no topic can be called so."""
 

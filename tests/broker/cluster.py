@@ -27,16 +27,16 @@ from ledgermq.protocol.status import error_from_proto
 from stateless_broker.broker import Broker
 from stateless_broker.bundle.context import BundleMetrics
 from stateless_broker.in_process import InProcessConnector, Network
-from stateless_broker.settings import BrokerSettings, load_settings
+from stateless_broker.settings import BrokerConstants, BrokerSettings, load_settings
 from tests.virtual_time import VirtualTest, virtual_in, virtual_sources
 
 FAST = {
     "heartbeat_interval_ms": 500,
     "holding_ms": 3000,
-    "trouble_retry_ms": 5000,
     "bundles": 3,
     "background_compaction": False,
 }
+FAST_CONSTANTS = BrokerConstants(damaged_retry_s=5)
 TIMESTAMP_US = 1_700_000_000_000_000
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class PausableStore(StoreWrapper):
     def resume(self) -> None:
         self._running.set()
 
-    async def run(self, operation: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
+    async def run(self, operation: str, what: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
         await self._running.wait()
         return await step()
 
@@ -71,8 +71,9 @@ class PausableStore(StoreWrapper):
 class Cluster:
     """`brokers` by address, each with its own pausable view of `store`."""
 
-    def __init__(self, store: ObjectStore, **settings: object) -> None:
+    def __init__(self, store: ObjectStore, constants: BrokerConstants = FAST_CONSTANTS, **settings: object) -> None:
         self.store = store
+        self.constants = constants
         self.settings: BrokerSettings = load_settings(None, **(FAST | settings))
         self.network = Network()
         self.brokers: dict[str, Broker] = {}
@@ -90,7 +91,7 @@ class Cluster:
         view = self.views[address] = PausableStore(self.store)
         connector = InProcessConnector(self.network)
         broker = await Broker.start(
-            view, sources, self.settings, address, connector, run_inline, self.metrics.get(address)
+            view, sources, self.settings, address, connector, run_inline, self.metrics.get(address), self.constants
         )
         self.network.listen(address, broker.service)
         self.brokers[address] = broker

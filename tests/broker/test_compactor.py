@@ -14,6 +14,7 @@ from ledger import keys
 from ledger.blocking import run_inline
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.report import RoundReport
 from ledgermq.errors import StoreUnusable
@@ -21,12 +22,11 @@ from ledgermq_tools.broker.compactor import Compactor
 from stateless_broker.bundle.background_rounds import BackgroundRounds
 from stateless_broker.bundle.context import BundleMetrics
 from tests.broker.cluster import Cluster, cluster_of, until
-from tests.faulty_store import Faults, FaultyStore
-from tests.passing_store import PassingStore
+from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import virtual, virtual_sources
 
 
-class SlowFences(PassingStore):
+class SlowFences(StoreWrapper):
     """Rounds of compaction stand still before they open their fence, until `go_on` is set."""
 
     def __init__(self, inner: ObjectStore) -> None:

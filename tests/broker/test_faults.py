@@ -20,10 +20,10 @@ from stateless_broker.broker import Broker
 from stateless_broker.in_process import InProcessConnector
 from stateless_broker.membership import Superseded
 from tests.broker.cluster import Cluster, cluster_of, frame_of, in_cluster, until
-from tests.faulty_store import Faults, FaultyStore
-from tests.passing_store import PassingStore
-from tests.roots import cluster_with
+from tests.stores.faulty import Faults, FaultyStore
+from tests.stores.one_put import OnePut
 from tests.virtual_time import EPOCH_US, virtual, virtual_sources
+from tests.worlds.roots import cluster_with
 
 
 async def overwrite(store: ObjectStore, key: str, change: int = 20) -> None:
@@ -199,7 +199,7 @@ async def test_the_catalog_is_followed_without_the_controller(cluster: Cluster) 
     assert await cluster.read_all("last", 1) == [b"x"]
 
 
-class FullStore(PassingStore):
+class FullStore(OnePut):
     """No room for segments of bundle 1 while `full`."""
 
     full = False

@@ -17,14 +17,14 @@ from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import LedgerMQError, StoreFull, StoreUnusable
 from tests.broker.cluster import Cluster, cluster_of, until
 from tests.broker.groups import Outsider, committed_offset
-from tests.full_store import RefusingStore
-from tests.passing_store import PassingStore
+from tests.stores.full import RefusingStore
+from tests.stores.one_put import OnePut
 from tests.virtual_time import virtual, virtual_sources
 
 BUNDLES = {0, 1, 2}
 
 
-class NoReleaseStore(PassingStore):
+class NoReleaseStore(OnePut):
     """Has room for all but RELEASE segments, and takes its time to say so; `refused` of them so
     far.
     """

@@ -17,8 +17,8 @@ from ledger.parquet.plan import INTERNAL_SEGMENTS
 from ledger.rounds.runner import compact_root
 from ledgermq.protocol import ledgermq_pb2 as pb
 from tests.broker.cluster import Cluster, cluster_of, in_cluster, until
-from tests.broker.counting_store import CountingStore
 from tests.broker.groups import Member, Outsider, ask, committed, coordinator_of
+from tests.stores.counting import CountingStore
 from tests.virtual_time import virtual, virtual_sources
 
 

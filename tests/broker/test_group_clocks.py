@@ -10,11 +10,11 @@ from collections.abc import Callable
 import pytest
 
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.root.two_clocks import TwoClocks
 from ledgermq.errors import Unavailable
 from tests.broker.cluster import Cluster, cluster_of
 from tests.broker.groups import Member, Outsider, committed_offset, settled
-from tests.passing_store import PassingStore
 from tests.virtual_time import EPOCH_US, run_virtual, virtual, virtual_sources
 
 HOUR_S = 3600.0
@@ -86,7 +86,7 @@ async def test_what_is_committed_without_members_is_stamped_alike() -> None:
         assert await committed_offset(cluster, "g", "t", 0) is None
 
 
-class TimelessStore(PassingStore):
+class TimelessStore(StoreWrapper):
     """While `silent` nobody is told the time."""
 
     silent = True

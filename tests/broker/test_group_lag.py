@@ -14,7 +14,7 @@ from stateless_broker.metrics.group_lag import PAIRS_MAX, GroupLagMetrics
 from stateless_broker.metrics.topic_totals import OTHER
 from tests.broker.cluster import Cluster, cluster_of, in_cluster
 from tests.broker.groups import Outsider, coordinator_of
-from tests.faulty_store import FaultyStore
+from tests.stores.faulty import FaultyStore
 from tests.virtual_time import virtual, virtual_sources
 
 

@@ -11,6 +11,7 @@ from ledger import keys
 from ledger.log.segment import read_index
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.errors import DataDamaged, LedgerMQError, NotOwner, RetriableError, StaleAssignment, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
@@ -27,7 +28,6 @@ from tests.broker.groups import (
     coordinator_of,
     settled,
 )
-from tests.passing_store import PassingStore
 from tests.virtual_time import virtual, virtual_sources
 
 
@@ -289,7 +289,7 @@ async def _damage_a_batch(cluster: Cluster, bundle: int, topic_id: int, partitio
         slot += 1
 
 
-class GatedStore(PassingStore):
+class GatedStore(StoreWrapper):
     """Data of segments can be read only while the gate is open; their indexes always."""
 
     def __init__(self, inner: ObjectStore) -> None:

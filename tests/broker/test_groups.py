@@ -36,7 +36,7 @@ from tests.broker.groups import (
     coordinator_of,
     settled,
 )
-from tests.passing_store import PassingStore
+from tests.stores.one_put import OnePut
 from tests.virtual_time import virtual, virtual_sources
 
 
@@ -96,7 +96,7 @@ async def test_users_leave_the_topic_of_offsets_alone(cluster: Cluster) -> None:
     assert [topic.name for topic in described.topics] == ["t"]
 
 
-class SlowStore(PassingStore):
+class SlowStore(OnePut):
     """A put takes fifty milliseconds, so that what comes meanwhile gathers; counts segments,
     however often each is tried (hedges).
     """
@@ -221,6 +221,26 @@ async def test_a_member_that_stops_is_put_out_and_its_partitions_go_to_the_other
     await two.join()
     await settled([one, two])
     assert len(one.owned) + len(two.owned) == 4
+
+
+@virtual
+async def test_members_get_the_partitions_of_the_brokers_in_their_rack() -> None:
+    async with cluster_of() as cluster:
+        racks = {"a:1": "east", "b:1": "west"}
+        for address, rack in racks.items():
+            cluster.settings = cluster.settings.model_copy(update={"rack": rack})
+            await cluster.start(address)
+        await cluster.settled()
+        await cluster.create("t", 4)
+        near = {partition: racks[await cluster.owner_of("t", partition)] for partition in range(4)}
+        assert sorted(near.values()) == ["east", "east", "west", "west"]
+        members = {rack: Member(cluster, "g", rack, ["t"], more={"rack": rack}) for rack in ("east", "west")}
+        for member in members.values():
+            await member.join()
+            await settled(list(members.values())[: 1 + (member is members["west"])])
+        for rack, member in members.items():
+            assert {near[partition] for _, partition in member.owned} == {rack}
+            assert len(member.owned) == 2
 
 
 @in_cluster("a:1", "b:1")

@@ -12,8 +12,8 @@ from ledger.object_store.memory import MemoryStore
 from ledgermq.client.descriptions import ClusterDescription, cluster_description
 from ledgermq.protocol import ledgermq_pb2 as pb
 from tests.broker.cluster import Cluster, in_cluster
-from tests.ledgers import ledger_of
 from tests.virtual_time import virtual, virtual_sources
+from tests.worlds.ledgers import ledger_of
 
 
 async def described(cluster: Cluster, address: str) -> ClusterDescription:

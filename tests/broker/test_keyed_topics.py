@@ -18,10 +18,11 @@ from ledgermq.client.client import Client
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.settings import ClientSettings
 from stateless_broker.in_process import InProcessConnector
+from stateless_broker.settings import BrokerConstants
 from tests.broker.cluster import Cluster, cluster_of
 from tests.virtual_time import virtual, virtual_sources
 
-AGES = {"url_life_ms": 1000, "parquet_min_age_ms": 4000, "bundles": 2}
+AGES = BrokerConstants(damaged_retry_s=5, url_life_ms=1000, parquet_min_age_ms=4000)
 KEYED = {"cleanup.policy": "compact", "delete.retention.ms": 60_000}
 
 
@@ -73,7 +74,7 @@ async def parquet_files(cluster: Cluster) -> list[str]:
 @virtual
 async def test_a_consumer_reads_what_was_cleaned_with_gaps_and_then_the_log() -> None:
     async with (
-        cluster_of("a:1", store=MemoryStore("", virtual_sources(1000)), **AGES) as cluster,
+        cluster_of("a:1", store=MemoryStore("", virtual_sources(1000)), constants=AGES, bundles=2) as cluster,
         client_of(cluster) as client,
     ):
         await client.create_topic("t", 1, KEYED)
@@ -101,7 +102,7 @@ async def test_a_consumer_reads_what_was_cleaned_with_gaps_and_then_the_log() ->
 @virtual
 async def test_the_last_tombstone_stays_so_that_readers_come_to_the_end() -> None:
     async with (
-        cluster_of("a:1", store=MemoryStore("", virtual_sources(1000)), **AGES) as cluster,
+        cluster_of("a:1", store=MemoryStore("", virtual_sources(1000)), constants=AGES, bundles=2) as cluster,
         client_of(cluster) as client,
     ):
         await client.create_topic("t", 1, KEYED | {"delete.retention.ms": 0})
@@ -115,7 +116,7 @@ async def test_the_last_tombstone_stays_so_that_readers_come_to_the_end() -> Non
 @virtual
 async def test_a_search_by_time_finds_cleaned_records() -> None:
     async with (
-        cluster_of("a:1", store=MemoryStore("", virtual_sources(1000)), **AGES) as cluster,
+        cluster_of("a:1", store=MemoryStore("", virtual_sources(1000)), constants=AGES, bundles=2) as cluster,
         client_of(cluster) as client,
     ):
         await client.create_topic("t", 1, KEYED)
@@ -133,7 +134,7 @@ async def test_a_search_by_time_finds_cleaned_records() -> None:
 @virtual
 async def test_a_table_survives_takeovers_and_cleaning() -> None:
     async with (
-        cluster_of("a:1", store=MemoryStore("", virtual_sources(1000)), **AGES) as cluster,
+        cluster_of("a:1", store=MemoryStore("", virtual_sources(1000)), constants=AGES, bundles=2) as cluster,
         client_of(cluster) as client,
     ):
         await client.create_topic("t", 3, KEYED)
@@ -161,7 +162,7 @@ async def test_a_table_survives_takeovers_and_cleaning() -> None:
 @virtual
 async def test_a_group_reads_and_commits_over_gaps() -> None:
     async with (
-        cluster_of("a:1", store=MemoryStore("", virtual_sources(1000)), **AGES) as cluster,
+        cluster_of("a:1", store=MemoryStore("", virtual_sources(1000)), constants=AGES, bundles=2) as cluster,
         client_of(cluster) as client,
     ):
         await client.create_topic("t", 1, KEYED)

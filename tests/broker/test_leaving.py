@@ -8,8 +8,8 @@ from contextlib import suppress
 from ledger.log.writer import claim
 from ledgermq.errors import NotOwner
 from tests.broker.cluster import cluster_of
-from tests.ledgers import ledger_of
 from tests.virtual_time import virtual, virtual_sources
+from tests.worlds.ledgers import ledger_of
 
 STEPS = 40
 """Turns of the event loop that pass between the first end of a term and the second, at most."""

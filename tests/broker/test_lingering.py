@@ -31,7 +31,7 @@ class SlowStore(StoreWrapper):
         super().__init__(MemoryStore("", virtual_sources(1000)))
         self.puts = 0
 
-    async def run(self, operation: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
+    async def run(self, operation: str, what: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
         if operation in PUTS:
             self.puts += operation == "put_if_absent"
             await asyncio.sleep(PUT_S)

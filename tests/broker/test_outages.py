@@ -17,7 +17,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker.health import DRAINING, STARTING, Health
 from stateless_broker.store_wait import when_store_answers
 from tests.broker.cluster import Cluster, cluster_of
-from tests.faulty_store import Faults, FaultyStore
+from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import run_virtual, virtual, virtual_sources
 
 MINUTE_S = 60.0

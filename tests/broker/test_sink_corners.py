@@ -5,7 +5,7 @@ was lowered, brokers are away.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
@@ -17,7 +17,7 @@ from ledger import keys
 from ledger.object_store.contract import Buffer, StoreUncertain
 from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.client.descriptions import TopicDescription
-from ledgermq.client.producing.given_sessions import EncodedBatch
+from ledgermq.client.producing.sessions import EncodedBatch
 from ledgermq.errors import DataDamaged, MessageTooLarge, OutcomeUnknown, TopicBeingDeleted, Unavailable, UnknownTopic
 from spark.sink.cluster import Place
 from spark.sink.decision import decide, read_decision
@@ -25,8 +25,8 @@ from spark.sink.driver import commit_epoch, wanted_decision
 from spark.sink.publishing import is_done
 from spark.sink.task import stage_rows
 from tests.broker.cluster import Cluster, in_cluster
-from tests.passing_store import PassingStore
-from tests.sink_places import BetweenReads, place_of, rows_of
+from tests.stores.ahead import AheadStore
+from tests.worlds.sink_places import BetweenReads, place_of, rows_of
 
 T = TypeVar("T")
 ROWS = [f"t k{i % 3} v{i}" for i in range(40)]
@@ -209,9 +209,6 @@ async def test_staged_rows_that_are_gone_are_damage_not_an_empty_epoch(cluster: 
 class NoMarks(StoreWrapper):
     """A view of the store in which no epoch can be marked as done."""
 
-    async def run(self, operation: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
-        return await step()
-
     async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
         if key == keys.sink_done_epoch("q", 0):
             raise StoreUncertain("no answer")
@@ -309,13 +306,10 @@ async def test_rows_that_were_staged_long_ago_are_not_decided_about(cluster: Clu
         with pytest.raises(
             Unavailable, match="rows were staged 96 hours ago, which is too long; nothing is written: begin again"
         ):
-            await commit_epoch(replace(place, store=FourDaysLater(place.store)), "q", 0, [staged], repeatable=True)
+            await commit_epoch(
+                replace(place, store=AheadStore(place.store, 4 * 24 * 3600 * 1000)), "q", 0, [staged], repeatable=True
+            )
         assert await stored(cluster) == []
-
-
-class FourDaysLater(PassingStore):
-    async def store_time_ms(self) -> int:
-        return await self.inner.store_time_ms() + 4 * 24 * 3600 * 1000
 
 
 @in_cluster("a:1")

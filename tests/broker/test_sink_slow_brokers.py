@@ -23,8 +23,8 @@ from spark.sink.publishing import ATTEMPTS_MAX
 from spark.sink.staged import Staged
 from spark.sink.task import stage_rows
 from tests.broker.cluster import Cluster, cluster_of, in_cluster
-from tests.sink_places import BetweenReads, Step, place_of, rows_of
 from tests.virtual_time import virtual, virtual_sources
+from tests.worlds.sink_places import BetweenReads, Step, place_of, rows_of
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ class SlowPuts(StoreWrapper):
         super().__init__(MemoryStore("", virtual_sources(1000)))
         self.put_s = 0.0
 
-    async def run(self, operation: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
+    async def run(self, operation: str, what: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
         if operation == "put_if_absent":
             await asyncio.sleep(self.put_s)
         return await step()

@@ -20,7 +20,7 @@ from ledgermq.errors import LedgerMQError, NotOwner, RetriableError, UnknownProd
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_from_proto
 from tests.broker.cluster import Cluster, cluster_of, fetch_of, until, values_of
-from tests.faulty_store import Faults, FaultyStore
+from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import virtual, virtual_sources
 
 PARTITIONS = 3

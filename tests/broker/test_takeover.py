@@ -8,15 +8,14 @@ import pytest
 
 from ledger import keys
 from ledger.cluster import ClusterSettings
-from ledger.log.writer import claim
 from ledger.object_store.contract import StoreUncertain
 from ledgermq.errors import NotOwner, TopicExists
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import FetchFrame
 from stateless_broker.terms import Trouble
 from tests.broker.cluster import Cluster, fetch_of, frame_of, in_cluster, read_all, until, values_of
-from tests.ledgers import ledger_of
 from tests.virtual_time import virtual_sources
+from tests.worlds.ledgers import ledger_of, take_over
 
 
 def numbered(first: int, count: int) -> list[bytes]:
@@ -231,7 +230,7 @@ async def test_an_owner_that_was_robbed_by_a_broker_that_died_at_once_finds_out(
     owner = await cluster.owner_of("t", 0)
     robber = next(address for address in cluster.brokers if address != owner)
     epoch = cluster.brokers[owner].ownership.terms.opened[1].epoch
-    stolen, _ = await claim(
+    stolen = await take_over(
         ledger_of(cluster.store, 1, cluster=ClusterSettings(producer_states_max=1000), sources=virtual_sources(77)),
         "robber",
     )

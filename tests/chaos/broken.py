@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from ledgermq.cli.main import main
+from tests.constants_main import take_constants
 from tests.simulation import hunt
 from tests.simulation.mutants import MUTANTS
 
@@ -17,4 +18,5 @@ assert callable(hunt.main)  # it has loaded all mutants
 
 if __name__ == "__main__":
     MUTANTS[sys.argv.pop(1)].apply(pytest.MonkeyPatch())
+    take_constants()
     main()

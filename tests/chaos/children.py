@@ -17,11 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from stateless_broker.process import END_ANYWAY_CODE
+from tests.constants_main import LEDGERMQ_WITH_CONSTANTS
 from tests.simulation.model import Violation
 
 PROJECT = Path(__file__).resolve().parents[2]
 POLL_S = 0.05
-LEDGERMQ = (sys.executable, "-m", "ledgermq.cli.main")
+LEDGERMQ = LEDGERMQ_WITH_CONSTANTS
 
 
 def with_mutant(name: str) -> tuple[str, ...]:

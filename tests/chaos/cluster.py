@@ -18,7 +18,7 @@ from contextlib import AsyncExitStack, contextmanager
 from ledgermq.cli.exit_codes import ExitCode
 from tests.chaos.children import LEDGERMQ, Child, Children, Place
 from tests.chaos.stores import ChaosStore
-from tests.cutting_proxy import NEVER, CuttingProxy, cutting_proxy
+from tests.servers.cutting_proxy import NEVER, CuttingProxy, cutting_proxy
 from tests.simulation.model import Violation
 
 READY_S_MAX = 60.0
@@ -31,13 +31,13 @@ PORTS = range(20_000, 32_000)
 SETTINGS: dict[str, int] = {
     "heartbeat-interval-ms": 400,
     "holding-ms": 1500,
-    "trouble-retry-ms": 2000,
+    "constant-damaged-retry-s": 2,
     "checkpoint-slots": 40,
     "shutdown-ms": 10_000,
     "cache-bytes-max": 200_000,
     "bundles": 4,
-    "url-life-ms": 5000,
-    "parquet-min-age-ms": 20_000,
+    "constant-url-life-ms": 5000,
+    "constant-parquet-min-age-ms": 20_000,
 }
 """Small waits, and little memory, so that every path is taken within minutes."""
 

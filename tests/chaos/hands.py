@@ -17,7 +17,7 @@ from tests.chaos.members import Members
 from tests.chaos.schedule import Kind, Part, Trouble
 from tests.chaos.stores import ChaosStore
 from tests.chaos.workload import OwnerWatch
-from tests.cutting_proxy import CuttingProxy
+from tests.servers.cutting_proxy import CuttingProxy
 
 RIVAL_S_MAX = 30.0
 """A rival that is not done by then is killed too: on a slow line with producers at work it has a

@@ -20,8 +20,8 @@ from pyarrow import fs
 from infra.minio import START_SECONDS_MAX, Minio
 from tests.chaos.children import Child, Children
 from tests.chaos.schedule import ALL_KINDS, OF_A_REMOTE_STORE, Kind
-from tests.cutting_proxy import NEVER, CuttingProxy, cutting_proxy
-from tests.stores import create_bucket
+from tests.servers.cutting_proxy import NEVER, CuttingProxy, cutting_proxy
+from tests.stores.backends import create_bucket
 
 BUCKET = "chaos"
 

@@ -23,7 +23,7 @@ from tests.chaos.measures import Measures
 from tests.chaos.plain_reader import PlainReader
 from tests.chaos.schedule import ALL_KINDS, OF_A_REMOTE_STORE, Kind, Part, Trouble, schedule
 from tests.chaos.workload import PARTITIONS, RETENTION_MS, TOPICS, Workload
-from tests.cutting_proxy import NEVER, cutting_proxy
+from tests.servers.cutting_proxy import NEVER, cutting_proxy
 from tests.simulation.history import Gone, Outcome, Partition, Poll
 
 BROKERS, MEMBERS = 3, 5

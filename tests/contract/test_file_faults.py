@@ -26,7 +26,7 @@ from ledger.object_store.file import FileStore
 from ledger.object_store.probe import probe_store
 from ledgermq.errors import InvalidRequest, StoreFull, StoreUnusable
 from ledgermq.sources import Sources
-from tests.small_disk import small_disk
+from tests.servers.small_disk import small_disk
 
 NOBODY = 65534
 

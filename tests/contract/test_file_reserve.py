@@ -15,7 +15,7 @@ import pytest
 from ledger.object_store.file import FileStore
 from ledger.object_store.file_reserve import HEADER_BYTES, NAME, Reserve
 from ledgermq.errors import StoreFull
-from tests.small_disk import small_disk
+from tests.servers.small_disk import small_disk
 
 MIB = 1024 * 1024
 RESERVE = 1 * MIB

@@ -18,10 +18,10 @@ from ledger.root.open import open_store
 from ledger.view.followed_ledger import FollowedLedger
 from ledgermq.errors import NotOwner, RetriableError
 from ledgermq.sources import Sources
-from tests.cutting_proxy import cutting_proxy
-from tests.ledgers import TOPIC_ID, append, batch, ledger_of, own, read_values
-from tests.reading import following, rows_of
-from tests.stores import seeded_sources
+from tests.servers.cutting_proxy import cutting_proxy
+from tests.stores.backends import seeded_sources
+from tests.worlds.ledgers import TOPIC_ID, append, batch, ledger_of, own, read_values
+from tests.worlds.reading import following, rows_of
 
 BROKERS = 3
 TERMS = 4

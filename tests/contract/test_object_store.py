@@ -15,16 +15,16 @@ from ledger.object_store.contract import AlreadyExists, FenceClosed, ObjectMissi
 from ledger.object_store.file import FileStore
 from ledger.object_store.hdfs import open_hdfs
 from ledger.object_store.memory import MemoryStore
-from ledger.object_store.metered import CountingMeter, MeteredStore
+from ledger.object_store.metered import MeteredStore
 from ledger.object_store.probe import probe_store
 from ledger.object_store.resilient import ResilientStore
-from ledger.object_store.s3 import open_s3
-from ledger.object_store.s3_location import CLIENTS
+from ledger.object_store.s3 import CLIENTS, open_s3
 from ledgermq.client.consuming.direct_reads import CannotRead, DirectReads
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.sources import Sources
-from tests.faulty_store import FaultyStore
+from tests.stores.counting import CountingMeter
+from tests.stores.faulty import FaultyStore
 
 FENCE = "0001-00000000000000000007-00ff"
 URL_LIFE_MS = 60_000
@@ -52,10 +52,10 @@ BACKENDS = [
 ]
 
 
-def client(backend: str) -> str:
-    """What the root URL says of it."""
+def library(backend: str) -> str | None:
+    """What sends its requests."""
     name = backend.partition("-")[0]
-    return f"&client={name}" if name in CLIENTS else ""
+    return name if name in CLIENTS else None
 
 
 @pytest.fixture(params=BACKENDS)
@@ -67,9 +67,9 @@ async def backend(request: pytest.FixtureRequest, tmp_path: Path, sources: Sourc
         if name.endswith("file"):
             return FileStore(tmp_path / "root")
         if name.endswith("s3-moto"):
-            return await open_s3(f"{request.getfixturevalue('moto_root')}{client(name)}")
+            return await open_s3(request.getfixturevalue("moto_root"), library(name))
         if name.endswith("s3-minio"):
-            return await open_s3(f"{request.getfixturevalue('minio_root')}{client(name)}")
+            return await open_s3(request.getfixturevalue("minio_root"), library(name))
         if name.endswith("hdfs"):
             return open_hdfs(request.getfixturevalue("hdfs_root"), Sources())
         return memory

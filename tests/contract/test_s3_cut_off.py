@@ -11,8 +11,8 @@ import pytest
 from infra.minio import Minio
 from ledger.object_store.settle import PutOutcome, settle_put
 from ledger.root.open import open_store
-from tests.cutting_proxy import cutting_proxy
-from tests.stores import s3_store, seeded_sources
+from tests.servers.cutting_proxy import cutting_proxy
+from tests.stores.backends import s3_store, seeded_sources
 
 pytestmark = pytest.mark.real
 

@@ -21,7 +21,7 @@ from ledger.object_store.s3_location import parse_s3_url
 from ledger.object_store.s3_wire import S3Silent
 from ledgermq.errors import LedgerMQError, StoreUnusable, Unauthorized
 from ledgermq.sources import Sources
-from tests.stores import s3_store
+from tests.stores.backends import s3_store
 
 pytestmark = pytest.mark.real
 

@@ -12,13 +12,14 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from tests.constants_main import LEDGERMQ_WITH_CONSTANTS
 
 START_S_MAX = 90.0
 """A start is a second of processor time; on a machine that does twenty other things it was seen to
@@ -33,8 +34,7 @@ QUICK = (
     "200",
     "--holding-ms",
     "1500",
-    "--trouble-retry-ms",
-    "2000",
+    "--constant-damaged-retry-s=2",
     "--no-background-compaction",
 )
 
@@ -95,9 +95,7 @@ class BrokerProcesses:
         self._started += 1
         log = self._folder / f"broker-{self._started}.log"
         command = [
-            sys.executable,
-            "-m",
-            "ledgermq.cli.main",
+            *LEDGERMQ_WITH_CONSTANTS,
             "broker",
             self.root_url,
             "--port",

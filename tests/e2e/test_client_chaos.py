@@ -18,7 +18,7 @@ from ledgermq.client.settings import ClientSettings
 from ledgermq.errors import LedgerMQError, OutcomeUnknown
 from stateless_broker.in_process import InProcessConnector
 from tests.broker.cluster import Cluster, cluster_of
-from tests.faulty_store import Faults, FaultyStore
+from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import virtual, virtual_sources
 
 PARTITIONS = 4

@@ -15,7 +15,7 @@ import pytest
 import ledgermq
 from ledgermq import errors
 from tests.e2e.processes import BrokerProcesses
-from tests.loopback_server import serving
+from tests.servers.loopback_server import serving
 
 RECORDS = 12_000
 KEYS = 16

@@ -15,8 +15,8 @@ from pathlib import Path
 import pyarrow.dataset
 
 from tests.e2e.admin_port import until
-from tests.roots import Root
-from tests.stores import file_store, seeded_sources
+from tests.stores.backends import file_store, seeded_sources
+from tests.worlds.roots import Root
 
 STARTED = "service works on root"
 

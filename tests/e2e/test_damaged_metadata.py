@@ -18,7 +18,7 @@ from ledgermq.sources import Sources
 from ledgermq_tools.ledger import fsck, repair
 from tests.e2e.admin_port import ADMIN, AdminPort, until
 from tests.e2e.processes import QUICK, BrokerProcesses
-from tests.root_commands import RootCommand
+from tests.worlds.root_commands import RootCommand
 
 
 async def fill(root: Path) -> None:

@@ -25,8 +25,8 @@ from ledgermq.errors import StoreFull
 from ledgermq.sources import Sources
 from tests.e2e.admin_port import ADMIN, AdminPort
 from tests.e2e.processes import QUICK, BrokerProcesses
-from tests.small_disk import small_disk
-from tests.throttling_proxy import throttling_proxy
+from tests.servers.small_disk import small_disk
+from tests.servers.throttling_proxy import throttling_proxy
 
 PARTITIONS = 4
 
@@ -211,7 +211,7 @@ async def test_two_clusters_on_one_root_are_one_and_lose_nothing(tmp_path: Path)
     with BrokerProcesses(tmp_path, root) as ours, BrokerProcesses(tmp_path / "theirs", root) as theirs:
         (tmp_path / "theirs").mkdir()
         first = await asyncio.to_thread(ours.start, "--bundles", "3")
-        stranger = await asyncio.to_thread(theirs.start, "--bundles", "9", "--url-life-ms", "5000")
+        stranger = await asyncio.to_thread(theirs.start, "--bundles", "9", "--constant-url-life-ms=5000")
         cluster = json.loads((tmp_path / "root" / keys.CLUSTER).read_text())
         assert cluster["bundles"] == 3
         async with ledgermq.connect(first.address) as here, ledgermq.connect(stranger.address) as there:

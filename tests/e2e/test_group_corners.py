@@ -11,8 +11,8 @@ import pytest
 
 import ledgermq
 from ledgermq import TopicPartition, errors
-from ledgermq.client.groups.offset_store import GivenPartition, OffsetEntry
 from ledgermq.offset_stores import MemoryOffsetStore
+from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry
 from ledgermq.protocol import ledgermq_pb2 as pb
 from tests.broker.cluster import Cluster, in_cluster, until
 from tests.e2e.group_clients import committed, fill, take, take_messages

@@ -21,10 +21,10 @@ import ledgermq
 from infra.minio import Minio
 from ledgermq.cli.exit_codes import ExitCode
 from stateless_broker.process import END_ANYWAY_CODE
-from tests.cutting_proxy import NEVER, cutting_proxy
 from tests.e2e.admin_port import ADMIN, AdminPort, until
 from tests.e2e.processes import QUICK, BrokerProcess, BrokerProcesses
 from tests.e2e.raw_client import RawClient
+from tests.servers.cutting_proxy import NEVER, cutting_proxy
 
 
 def lines(broker: BrokerProcess, event: str) -> list[dict[str, object]]:

@@ -22,7 +22,7 @@ from ledgermq.protocol.methods import METHODS, SERVICE
 from tests.broker.cluster import fetch_of
 from tests.e2e.processes import BrokerProcess, BrokerProcesses
 from tests.e2e.raw_client import RawClient
-from tests.roots import cluster_with
+from tests.worlds.roots import cluster_with
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_health_and_reflection_by_the_stock_tools(brokers: BrokerProcesses) -> N
 
 def test_the_published_proto_is_enough_to_talk_to_a_broker(brokers: BrokerProcesses) -> None:
     """Somebody else's client: plain protobuf messages, no frame of ours."""
-    with brokers, grpc.insecure_channel(brokers.start("--ownership-wait-ms", "15000").address) as channel:
+    with brokers, grpc.insecure_channel(brokers.start("--constant-ownership-wait-s=15").address) as channel:
 
         def call(name: str, request: object, answer: type[object]) -> object:
             return channel.unary_unary(f"/{SERVICE}/{name}", request.SerializeToString, answer.FromString)(
@@ -190,7 +190,7 @@ def _assert_alive(broker: BrokerProcess) -> None:
 
 async def test_calls_above_the_bound_are_refused_until_others_end(brokers: BrokerProcesses) -> None:
     with brokers:
-        async with RawClient(brokers.start("--calls-max", "12").address) as client:
+        async with RawClient(brokers.start("--constant-calls-max=12").address) as client:
             line = client.line(brokers.addresses)
             await client.create("t", 1)
             streams = [line.fetch(fetch_of("t", 0)) for _ in range(12)]

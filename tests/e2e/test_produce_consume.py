@@ -16,8 +16,9 @@ import pytest
 
 import ledgermq
 from ledgermq import errors
+from ledgermq.buffers import Buffer
 from ledgermq.client.partitioner import partition_of_key
-from ledgermq.protocol.batch_header import BatchInfo, Buffer
+from ledgermq.protocol.batch_header import BatchInfo
 from ledgermq.sources import Sources
 from stateless_broker import produce_path
 from stateless_broker.node import Node

@@ -93,7 +93,7 @@ async def test_producing_goes_on_when_the_owner_is_killed(brokers: BrokerProcess
 
 async def test_sigterm_hands_over_and_costs_one_retry_at_most(brokers: BrokerProcesses) -> None:
     brokers.start_all(
-        2, "--ownership-wait-ms", "20000", "--heartbeat-interval-ms", "1000"
+        2, "--constant-ownership-wait-s=20", "--heartbeat-interval-ms", "1000"
     )  # a starved successor is waited for
     async with RawClient(*brokers.addresses.split(","), attempt_s=25.0) as client:
         await client.create("t", 1)

@@ -28,11 +28,11 @@ from ledgermq.client.target import is_root_url, parse_addresses
 from ledgermq.errors import InvalidConfig
 from ledgermq_tools.ledger import fsck, inspect
 from stateless_broker.settings import load_settings
-from tests.batches import mutate
-from tests.filled_root import fill_root
 from tests.fuzz.input_surfaces import FOLDER
 from tests.fuzz.surface import Surface, Untyped
-from tests.stores import seeded_sources
+from tests.stores.backends import seeded_sources
+from tests.worlds.batches import mutate
+from tests.worlds.filled_root import fill_root
 
 _runner = asyncio.Runner()
 TARGETS = [
@@ -71,7 +71,7 @@ ENVIRONMENTS = [
     b"LEDGERMQ_PORT=9650\nLEDGERMQ_HOST=0.0.0.0\nLEDGERMQ_AUTO_CREATE_TOPICS=yes",
     b"LEDGERMQ_PORT=tcp://10.0.0.1:9650\nLEDGERMQ_FLUSH_SPACING_MS=-1",
     b"LEDGERMQ_BUNDLES=9e99\nLEDGERMQ_LOG_LEVEL=loud\nLEDGERMQ_BROKER_ID=../x",
-    "LEDGERMQ_CALLS_MAX=\u0663\nledgermq_port=\nLEDGERMQ_".encode(),
+    "LEDGERMQ_TOPICS_MAX=\u0663\nledgermq_port=\nLEDGERMQ_".encode(),
     b"LEDGERMQ_CACHE_BYTES_MAX=" + b"9" * 5000,
 ]
 

@@ -25,9 +25,9 @@ from offsets.records import (
     encode,
 )
 from offsets.state import OffsetsState
-from tests.batches import mutate
 from tests.fuzz.mutation import mutate_fields
 from tests.fuzz.surface import Surface, Untyped
+from tests.worlds.batches import mutate
 
 _LENGTH = struct.Struct("<H")
 HELD = {(7, 0): Held(12, False), (7, 3): Held(40, True)}

@@ -33,7 +33,7 @@ CONFIGS = [
     b"port = 99999\n",
     b"[port]\nx = 1\n",
     b"port = 1979-05-27T07:32:00Z\n",
-    b"flush_bytes = nan\ncalls_max = inf\n",
+    b"flush_bytes = nan\ntopics_max = inf\n",
     b"a = " + b"[" * 5000,
 ]
 

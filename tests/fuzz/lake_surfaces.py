@@ -24,8 +24,8 @@ from spark.sink.options import parse_options as parse_sink_options
 from spark.sink.staging import batches_of
 from spark.source import positions
 from spark.source.options import parse_options as parse_source_options
-from tests.batches import mutate
 from tests.fuzz.surface import Surface, Untyped
+from tests.worlds.batches import mutate
 
 PLACE = PartitionId(7, 3)
 STAGED = keys.sink_staged_rows("query", 5, b"p" * 16)

@@ -31,11 +31,11 @@ from ledger.log.segment import TRAILER, decode_tail
 from ledger.log.snapshot import decode_snapshot, encode_snapshot, records_of
 from ledger.object_store.memory import MemoryStore
 from ledger.topics.catalog import Catalog, Topic, encode_topic_record, read_catalog, topic_key
-from tests.batches import mutate
 from tests.fuzz.mutation import mutate_fields, mutate_sealed
 from tests.fuzz.surface import Surface
-from tests.ledgers import STATES_MAX, append_and_wait, batch, encode_values, ledger_of, own, session
-from tests.stores import seeded_sources
+from tests.stores.backends import seeded_sources
+from tests.worlds.batches import mutate
+from tests.worlds.ledgers import STATES_MAX, append_and_wait, batch, encode_values, ledger_of, own, session
 
 BUNDLE = 1
 _runner = asyncio.Runner()

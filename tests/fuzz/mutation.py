@@ -11,7 +11,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from ledger.log.envelope import ObjectKind, seal
-from tests.batches import mutate
+from tests.worlds.batches import mutate
 
 M = TypeVar("M", bound=Message)
 

@@ -22,12 +22,12 @@ from ledger.parquet.reader import ParquetCache
 from ledger.parquet.stored_file import describe, parse_footer, read_footer
 from ledger.parquet.task import split_plan
 from ledgermq.protocol.records import decode_batch
-from tests.batches import mutate
 from tests.fuzz.mutation import mutate_sealed
 from tests.fuzz.surface import Surface, Untyped
 from tests.fuzz.wire_surfaces import DECODED_BYTES_MAX, batch_seeds, spoil_batch
-from tests.roots import Root
-from tests.stores import seeded_sources
+from tests.stores.backends import seeded_sources
+from tests.worlds.batches import mutate
+from tests.worlds.roots import Root
 
 _runner = asyncio.Runner()
 

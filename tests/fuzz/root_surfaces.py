@@ -31,13 +31,13 @@ from ledgermq_tools.ledger.cluster_report import cluster_report
 from ledgermq_tools.ledger.findings import Findings
 from ledgermq_tools.ledger.ledger_report import ledger_report, view_ledger
 from ledgermq_tools.ledger.segment_report import segment_report
-from tests.batches import mutate
 from tests.fuzz.ledger_surfaces import spoil_segment
 from tests.fuzz.mutation import mutate_sealed
 from tests.fuzz.surface import Surface, Untyped
-from tests.ledgers import append_and_wait, batch, ledger_of, session
-from tests.roots import Root
-from tests.stores import seeded_sources
+from tests.stores.backends import seeded_sources
+from tests.worlds.batches import mutate
+from tests.worlds.ledgers import append_and_wait, batch, ledger_of, session
+from tests.worlds.roots import Root
 
 HEADER = struct.Struct("<BB")
 _runner = asyncio.Runner()

@@ -30,12 +30,12 @@ from ledgermq.client.consuming.message import decode_run, messages_of
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame
 from ledgermq.protocol.records import SCHEMA, decode_batch, timestamps_of
-from tests.batches import batch_of, mutate, serialize
 from tests.broker.cluster import Cluster, batch_header, cluster_of, fetch_of
 from tests.fuzz.surface import Surface, Untyped
 from tests.fuzz.wire_surfaces import DECODED_BYTES_MAX, batch_seeds, spoil_batch
-from tests.roots import parquet_keys
 from tests.virtual_time import VirtualLoop, virtual_sources
+from tests.worlds.batches import batch_of, mutate, serialize
+from tests.worlds.roots import parquet_keys
 
 BATCHES = 6
 INPUTS_PER_ROOT = 10

@@ -18,14 +18,12 @@ from google.protobuf.message import Message
 
 from ledgermq.errors import CorruptFrame, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.methods import METHODS, PRODUCE, PRODUCE_ONCE, Kind, Method
-from stateless_broker.service import BrokerService
-from tests.batches import mutate
 from tests.broker.cluster import Cluster, batch_header, cluster_of, encoded, frame_of, read_all
 from tests.fuzz.mutation import filled, mutate_fields
 from tests.fuzz.surface import Surface, Untyped
 from tests.virtual_time import VirtualLoop
+from tests.worlds.batches import mutate
 
 ANSWER_S = 300.0
 """Virtual seconds: the longest long poll, and all that a broker waits for, are far below."""
@@ -34,10 +32,6 @@ HEALTH_EVERY = 50
 INPUTS_A_CLUSTER = 1000
 """Then a new one: what a request meets must not grow for ever."""
 LIMITS = {"partitions_max": 8, "topics_max": 40, "fetch_wait_ms_max": 1000}
-SERVED = [
-    method for method in METHODS if getattr(BrokerService, method.attribute) is not getattr(BrokerApi, method.attribute)
-]
-"""A method that the protocol has and the broker does not answer yet is left out until it does."""
 ANSWERS_MAX = 3
 """Of a stream, which would otherwise go on for ever."""
 
@@ -63,7 +57,7 @@ class Served:
             await self._stack.aclose()
             self._cluster = await self._stack.enter_async_context(cluster_of("a:1", **LIMITS))
             await self._cluster.create("kept", 2)
-        method = SERVED[data[0] % len(SERVED)] if data else PRODUCE_ONCE
+        method = METHODS[data[0] % len(METHODS)] if data else PRODUCE_ONCE
         try:
             async with asyncio.timeout(ANSWER_S):
                 for answer in await self._answers(self._cluster, method, data[1:]):
@@ -108,7 +102,7 @@ async def _requests(method: Method, data: bytes) -> AsyncIterator[Any]:
 
 
 def _number(method: Method) -> bytes:
-    return bytes([SERVED.index(method)])
+    return bytes([METHODS.index(method)])
 
 
 def _request_type(method: Method) -> type[Message]:
@@ -154,7 +148,7 @@ def seeds() -> list[bytes]:
     frame.header.batches.extend(two)
     whole = PRODUCE_ONCE.encode_request(type(frame)(frame.header, [*frame.payload, good, odd]))
     found = [_number(PRODUCE_ONCE) + whole] * 3 + [_number(PRODUCE) + whole] * 2
-    for method in SERVED:
+    for method in METHODS:
         if method not in (PRODUCE, PRODUCE_ONCE):
             messages = requests.get(method.name) or [filled(_request_type(method))]
             found += [_number(method) + message.SerializeToString() for message in messages]
@@ -163,7 +157,7 @@ def seeds() -> list[bytes]:
 
 def spoil(rng: random.Random, data: bytes) -> bytes:
     """Mostly requests that can be parsed, with fields that nobody sends."""
-    method = SERVED[data[0]]
+    method = METHODS[data[0]]
     if rng.random() < 0.3:
         return data[:1] + mutate(rng, data[1:], data)
     try:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ledgermq.errors import LedgerMQError
-from tests.batches import mutate
+from tests.worlds.batches import mutate
 
 Spoil = Callable[[random.Random, bytes], bytes]
 

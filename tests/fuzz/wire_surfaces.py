@@ -19,7 +19,9 @@ from ledgermq.protocol.methods import METHODS
 from ledgermq.protocol.records import decode_batch, encode_batch, largest_record_bytes, timestamps_of
 from ledgermq.protocol.status import error_from_proto
 from stateless_broker.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
-from tests.batches import (
+from tests.fuzz.mutation import filled, mutate_fields
+from tests.fuzz.surface import Surface, Untyped
+from tests.worlds.batches import (
     BUFFERS,
     NODES,
     ROWS,
@@ -32,8 +34,6 @@ from tests.batches import (
     serialize,
     with_pair,
 )
-from tests.fuzz.mutation import filled, mutate_fields
-from tests.fuzz.surface import Surface, Untyped
 
 VALIDITY_OF_NODE = (0, 3, 6, 8, 9, 12, 15, 17, 19)
 DECODED_BYTES_MAX = 16 * 1024 * 1024

@@ -17,7 +17,7 @@ from tests.powercut.cutting import CUTS, check_cuts
 from tests.powercut.disk_model import OLDEST, DiskModel
 from tests.powercut.recording import Killed, Recording
 from tests.powercut.witness import EXPECTED, Witness, promises_of
-from tests.stores import seeded_sources
+from tests.stores.backends import seeded_sources
 
 
 @pytest.fixture

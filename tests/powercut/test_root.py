@@ -24,13 +24,13 @@ from ledger.object_store.contract import ObjectMissing
 from ledger.object_store.file import FileStore
 from ledger.parquet.round import cut_open_plan_short
 from stateless_broker.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
-from tests.full_store import FullStore
-from tests.ledgers import ledger_of
 from tests.powercut.cutting import CUTS, check_cuts
 from tests.powercut.disk_model import NEWEST, OLDEST, DiskModel, at_random
 from tests.powercut.recording import Killed, Recording, Step
-from tests.roots import Root, parquet_keys, read_rows
-from tests.stores import seeded_sources
+from tests.stores.backends import seeded_sources
+from tests.stores.full import FullStore
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root, parquet_keys, read_rows
 
 TOPICS = ("flights", "planes")
 TURNS = 16

@@ -11,8 +11,8 @@ from typing import Any
 
 from ledger.object_store.contract import AlreadyExists, Buffer, FenceClosed, FencedPuts, ObjectMissing, ObjectStore
 from ledger.object_store.file import FileStore
-from tests.passing_store import PassingStore
 from tests.powercut.recording import Recording
+from tests.stores.one_put import OnePut
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Promises:
             assert await store.get("after/the-power-cut") == b"works"
 
 
-class Witness(PassingStore):
+class Witness(OnePut):
     """Notes what is asked of a store and what it says, between the steps of the disk that it is on."""
 
     def __init__(self, inner: ObjectStore, recording: Recording) -> None:

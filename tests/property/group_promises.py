@@ -7,8 +7,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 from ledger.keys import PartitionId
 from ledgermq.protocol import ledgermq_pb2 as pb
 from offsets.limits import GroupLimits
-from tests.coordinators import Catalog, Desk, replayed
 from tests.property.group_client import GROUP, Client, Sent
+from tests.worlds.coordinators import Catalog, Desk, replayed
 
 RETENTION_MS = 600_000
 MEMBERS = 4

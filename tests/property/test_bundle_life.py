@@ -28,10 +28,10 @@ from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleContext, BundleLimits
 from stateless_broker.bundle.owner import BundleOwner
-from tests.bundles import TOPIC, bundle_context, fetch_values
-from tests.faulty_store import Faults, FaultyStore
-from tests.ledgers import batch, read_values
+from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import virtual, virtual_sources
+from tests.worlds.bundles import TOPIC, bundle_context, fetch_values
+from tests.worlds.ledgers import batch, read_values
 
 PARTITIONS = 2
 GROUPS_EACH = 15

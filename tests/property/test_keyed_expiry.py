@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from ledger.log.checkpoint import partition_of
 from ledger.topics.deletion_times import last_time_ms
-from tests.keyed_root import HOUR_MS, Keyed
-from tests.keyed_topics import Pair, Row, read_plain_version
 from tests.virtual_time import virtual
+from tests.worlds.keyed_root import HOUR_MS, Keyed
+from tests.worlds.keyed_topics import Pair, Row, read_plain_version
 
 EVERY_THREE_HOURS = "0 */3 * * *"
 

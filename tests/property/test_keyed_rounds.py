@@ -28,12 +28,12 @@ from ledger.view.range_read import OffsetRange, RangeReader, plan_ranges
 from ledger.view.reader import LedgerReader
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
-from tests.keyed_topics import Pair, Row, Written, fold, judge_plain, put_pairs
-from tests.passing_store import PassingStore
-from tests.reading import opened_ledger
-from tests.roots import Root
-from tests.unit.parquet.test_crashes import Crash, DyingStore
+from tests.stores.dying import Crash, DyingStore
+from tests.stores.one_put import OnePut
 from tests.virtual_time import virtual
+from tests.worlds.keyed_topics import Pair, Row, Written, fold, judge_plain, put_pairs
+from tests.worlds.reading import opened_ledger
+from tests.worlds.roots import Root
 
 _pairs = st.lists(
     st.tuples(st.sampled_from([b"a", b"b", b"c", b"dd", b""]), st.sampled_from([b"1", b"22", b"x" * 300, None])),
@@ -65,7 +65,7 @@ class _Clock:
         return self.now_us
 
 
-class WatchedStore(PassingStore):
+class WatchedStore(OnePut):
     """A plain reader looks after every put and every single delete."""
 
     def __init__(self, inner: ObjectStore) -> None:

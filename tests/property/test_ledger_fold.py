@@ -8,12 +8,12 @@ import random
 import pytest
 
 from ledger.log.recovery import advance_checkpoint, recover
-from ledger.log.writer import LedgerWriter, claim
+from ledger.log.writer import LedgerWriter
 from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import LedgerMQError, NotOwner
-from tests.faulty_store import Faults, FaultyStore
-from tests.ledgers import append, batch, ledger_of, read_values
+from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import virtual, virtual_sources
+from tests.worlds.ledgers import append, batch, ledger_of, read_values, take_over
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -41,7 +41,7 @@ async def test_acknowledged_records_are_kept_once_and_in_order(seed: int) -> Non
             sources = virtual_sources(draw.getrandbits(32))
             faults = Faults(before=0.05, after=0.05, late=0.1, throttle=0.02, delay_s_max=draw.choice([0.01, 0.3, 2.0]))
             try:
-                writer, _ = await claim(
+                writer = await take_over(
                     ledger_of(FaultyStore(store, sources, faults), 1, sources=sources), f"b{draw.randrange(3)}"
                 )
                 writers.append(writer)

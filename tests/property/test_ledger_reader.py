@@ -24,7 +24,6 @@ from ledger.log.checkpoint import newest_checkpoint, partition_of
 from ledger.log.history import History
 from ledger.log.ledger_ref import LedgerRef
 from ledger.log.recovery import advance_checkpoint, recover
-from ledger.log.writer import claim
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.resilient import ResilientStore
@@ -36,11 +35,12 @@ from ledger.view.followed_ledger import FollowedLedger
 from ledger.view.range_read import RangeReader, plan_ranges, split
 from ledgermq.errors import DataDamaged, LedgerMQError, OffsetOutOfRange
 from ledgermq.sources import Sources
-from tests.faulty_store import Faults, FaultyStore
-from tests.ledgers import append, batch, ledger_of
-from tests.reading import rows_of
-from tests.roots import Root, read_rows
+from tests.stores.faulty import Faults
+from tests.stores.sleepy import SleepyStore
 from tests.virtual_time import run_virtual, virtual, virtual_sources
+from tests.worlds.ledgers import append, batch, ledger_of, take_over
+from tests.worlds.reading import rows_of
+from tests.worlds.roots import Root, read_rows
 
 SEEDS = int(os.environ.get("LEDGERMQ_SEEDS", "4"))
 FAILED_ONCE = (79, 297)
@@ -48,18 +48,6 @@ FAILED_ONCE = (79, 297)
 DURATION_S = 30.0
 PARTITIONS = 2
 READERS = 3
-
-
-class SleepyStore(FaultyStore):
-    """One process's view of the store.
-
-    The process now and then stands still, before or after an operation.
-    """
-
-    async def _delay(self) -> None:
-        await super()._delay()
-        if self._random.random() < 0.01:
-            await asyncio.sleep(self._random.choice((2, 10, 40)) * self._random.random())
 
 
 class World:
@@ -199,7 +187,7 @@ async def produce(world: World, store: ObjectStore, sources: Sources) -> None:
     """A term of ownership with several puts in flight; it may be fenced, and be a zombie, at any
     time.
     """
-    writer, _ = await claim(ledger_of(store, 1, cluster=world.root.cluster, sources=sources), "b")
+    writer = await take_over(ledger_of(store, 1, cluster=world.root.cluster, sources=sources), "b")
     try:
         for _ in range(sources.random.randrange(1, 8)):
             waiting = []

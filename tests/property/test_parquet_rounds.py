@@ -25,11 +25,11 @@ from ledger.parquet.pages import PageReader
 from ledger.rounds.runner import compact_bundle
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
-from tests.ledgers import ledger_of
-from tests.roots import Root, parquet_keys, read_parquet_rows
-from tests.stores import seeded_sources
-from tests.unit.parquet.test_crashes import Crash, DyingStore
+from tests.stores.backends import seeded_sources
+from tests.stores.dying import Crash, DyingStore
 from tests.virtual_time import virtual
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root, parquet_keys, read_parquet_rows
 
 PARTITIONS = 3
 

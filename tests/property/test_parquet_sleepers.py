@@ -22,7 +22,6 @@ from ledger.garbage.gc import collect_garbage
 from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint, partition_of
 from ledger.log.recovery import advance_checkpoint
-from ledger.log.writer import claim
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction
@@ -31,31 +30,28 @@ from ledger.rounds.runner import compact_bundle
 from ledger.topics.catalog import read_catalog
 from ledgermq.errors import DataDamaged, LedgerMQError
 from ledgermq.sources import Sources
-from tests.faulty_store import Faults, FaultyStore
-from tests.ledgers import append_and_wait, batch, ledger_of
-from tests.roots import Root, read_parquet_rows, read_segments
-from tests.url_store import UrlStore
+from tests.stores.faulty import Faults
+from tests.stores.sleepy import SleepyStore
+from tests.stores.url import UrlStore
 from tests.virtual_time import virtual, virtual_sources
+from tests.worlds.ledgers import append_and_wait, batch, ledger_of, take_over
+from tests.worlds.roots import Root, read_parquet_rows, read_segments
 
 SEEDS = int(os.environ.get("LEDGERMQ_SEEDS", "3"))
 DURATION_S = 120.0
 PARTITIONS = 2
 
 
-class _SleepyStore(FaultyStore):
-    """What one process sees of the store: it now and then sleeps for a long time, before or after
-    an operation.
-    """
+class _WatchedSleepyStore(SleepyStore):
+    """A plain reader looks after each delay."""
 
     def __init__(self, world: _World, sources: Sources) -> None:
         faults = Faults(before=0.001, after=0.002, late=0.003, throttle=0.001, delay_s_max=0.05)
-        super().__init__(world.shared, sources, faults)
+        super().__init__(world.shared, sources, faults, naps=0.005, naps_s_max=(3, 10, 30, 120))
         self._world = world
 
     async def _delay(self) -> None:
         await super()._delay()
-        if self._random.random() < 0.005:
-            await asyncio.sleep(self._random.choice((3, 10, 30, 120)) * self._random.random())
         await self._world.look()
 
 
@@ -85,10 +81,10 @@ class _World:
         for offset, value in enumerate(values, base):
             assert self.acked.setdefault((partition, offset), value) == value
 
-    def process(self) -> tuple[_SleepyStore, Sources]:
+    def process(self) -> tuple[_WatchedSleepyStore, Sources]:
         self.processes += 1
         sources = virtual_sources(self.seed * 100 + self.processes)
-        return _SleepyStore(self, sources), sources
+        return _WatchedSleepyStore(self, sources), sources
 
     async def look(self) -> None:
         """A plain reader, by the names of the files; every thousandth time by the rows, and with
@@ -161,7 +157,7 @@ async def _collect(world: _World, store: ObjectStore, sources: Sources) -> None:
 
 async def _produce(world: _World, store: ObjectStore, sources: Sources) -> None:
     """A term of ownership: claims, appends, may be fenced at any time."""
-    writer, _ = await claim(ledger_of(store, 1, cluster=world.root.cluster, sources=sources), "b")
+    writer = await take_over(ledger_of(store, 1, cluster=world.root.cluster, sources=sources), "b")
     topic = world.root.topics["t"]
     for _ in range(sources.random.randrange(1, 12)):
         partition = sources.random.randrange(PARTITIONS)

@@ -20,9 +20,9 @@ from ledger.object_store.memory import MemoryStore
 from ledger.parquet import columns
 from ledger.parquet.reader import ParquetCache, read_parquet
 from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
-from tests.ledgers import append_and_wait
-from tests.roots import Root, parquet_keys
 from tests.virtual_time import run_virtual, virtual_sources
+from tests.worlds.ledgers import append_and_wait
+from tests.worlds.roots import Root, parquet_keys
 
 PARTITIONS = 3
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.producers import Producers, ProducerSession
-from ledgermq.client.producing.batch import Batch
-from ledgermq.client.producing.compressor import Compressor
-from ledgermq.client.producing.partition_queue import Failure, PartitionQueue, Session
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.producing.batch import Batch, Compressor
+from ledgermq.client.producing.partition_queue import Failure, Numbering, PartitionQueue, Session
 from ledgermq.errors import LedgerMQError, NotOwner, OutcomeUnknown, ResourceExhausted, Unavailable, UnknownTopic
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.sources import Sources
+
+AT = TopicPartition("t", 0)
 
 
 class ModelBroker:
@@ -72,7 +74,7 @@ class Run:
         sources = Sources(now_us=lambda: 0, random=self.random)
         self.sources = sources
         self.queue = PartitionQueue(
-            "t", 1, 0, idempotent=True, window_batches=5, backoff=Backoff(sources, 0.001, 0.004)
+            AT, 1, numbering=Numbering.NEW, window_batches=5, backoff=Backoff(sources, 0.001, 0.004)
         )
         self.line: deque[tuple[Session, Batch, list[int]]] = deque()
         self.records: dict[int, list[int]] = {}
@@ -90,7 +92,7 @@ class Run:
 
     def add(self) -> None:
         count = self.random.randint(1, 3)
-        batch = Batch("t", 1, 0, self.now_s, Compressor("none"))
+        batch = Batch(AT, 1, self.now_s, Compressor("none"))
         batch.record_count = count
         self.records[id(batch)] = list(range(self.sent_records, self.sent_records + count))
         self.sent_records += count
@@ -98,7 +100,7 @@ class Run:
 
     def open(self) -> None:
         if self.queue.wants_session(self.now_s):
-            self.queue.opening = True
+            self.queue.session_asked()
             self.queue.opened(Session(self.sources.new_id(), self.broker.slot))
 
     def send(self) -> None:

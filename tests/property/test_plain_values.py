@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.client.producing.batch import Batch
-from ledgermq.client.producing.compressor import Compressor
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.producing.batch import Batch, Compressor
 from ledgermq.client.producing.delivery import Deliveries, Delivery, Place
 from ledgermq.client.record import ROW_OVERHEAD_BYTES, Row, row_bytes, rows_to_arrow
 from ledgermq.protocol.records import decode_batch
@@ -26,10 +26,12 @@ other = st.builds(
     st.none() | st.text(max_size=3),
 )
 
+AT = TopicPartition("t", 0)
+
 
 @given(st.lists(plain | other, min_size=1, max_size=30))
 def test_a_batch_holds_its_records_in_order_and_counts_their_bytes(rows: list[Row]) -> None:
-    batch = Batch("t", 1, 0, 0.0, Compressor("none"), 100_000)
+    batch = Batch(AT, 1, 0.0, Compressor("none"), 100_000)
     assert [batch.add(row, row_bytes(row)) for row in rows] == list(range(len(rows)))
     size = sum(map(row_bytes, rows))
     assert (batch.record_count, batch.data_bytes, batch.buffer_bytes) == (
@@ -44,7 +46,7 @@ def test_a_batch_holds_its_records_in_order_and_counts_their_bytes(rows: list[Ro
 
 @given(st.lists(st.binary(max_size=20), min_size=1), st.booleans())
 def test_what_is_closed_or_given_up_takes_no_more_plain_values(values: list[bytes], given_up: bool) -> None:
-    batch = Batch("t", 1, 0, 0.0, Compressor("none"), 100_000)
+    batch = Batch(AT, 1, 0.0, Compressor("none"), 100_000)
     for moment, value in enumerate(values):
         batch.add_plain(value, moment)
     held = batch.buffer_bytes
@@ -58,7 +60,7 @@ def test_what_is_closed_or_given_up_takes_no_more_plain_values(values: list[byte
 
 @given(st.lists(st.lists(st.binary(max_size=20), max_size=9) | other, min_size=1, max_size=9))
 def test_values_that_join_together_are_as_those_that_join_one_by_one(pieces: list[list[bytes] | Row]) -> None:
-    together, alone = (Batch("t", 1, 0, 0.0, Compressor("none"), 100_000) for _ in range(2))
+    together, alone = (Batch(AT, 1, 0.0, Compressor("none"), 100_000) for _ in range(2))
     for moment, piece in enumerate(pieces):
         if isinstance(piece, tuple):
             assert together.add(piece, row_bytes(piece)) == alone.add(piece, row_bytes(piece))
@@ -78,7 +80,7 @@ def test_values_that_join_together_are_as_those_that_join_one_by_one(pieces: lis
     st.sampled_from([None, 1, 2, -1]),
 )
 def test_deliveries_of_many_are_as_a_list_of_them(counts: list[int], first: int, last: int, step: int | None) -> None:
-    batches = [Batch("t", 1, 0, 0.0, Compressor("none")) for _ in counts]
+    batches = [Batch(AT, 1, 0.0, Compressor("none")) for _ in counts]
     deliveries = Deliveries()
     for batch, count in zip(batches, counts, strict=True):
         deliveries.add(Delivery(batch, 7), count)

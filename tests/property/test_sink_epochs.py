@@ -30,9 +30,9 @@ from spark.sink.publishing import publish
 from spark.sink.staged import Staged
 from spark.sink.task import stage_rows
 from tests.broker.cluster import Cluster, cluster_of
-from tests.faulty_store import Faults
-from tests.sink_places import place_of, rows_of
+from tests.stores.faulty import Faults
 from tests.virtual_time import run_virtual, virtual
+from tests.worlds.sink_places import place_of, rows_of
 
 TOPICS = {"t": 3, "u": 2}
 QUERY = "7e3afc91-a1ed-48aa-8b26-3784e3c39607"

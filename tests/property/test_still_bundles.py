@@ -25,10 +25,10 @@ from ledger.rounds.runner import compact_bundle
 from ledger.rounds.service import CompactionService, ServiceEvents
 from ledger.rounds.stillness import STILL_S_MAX
 from ledgermq.errors import DataDamaged, LedgerMQError
-from tests.ledgers import ledger_of
-from tests.requests_made import LateLists, Requests
-from tests.roots import NoTasks, Root, read_everything
+from tests.stores.requests_made import LateLists, Requests
 from tests.virtual_time import run_virtual, virtual, virtual_sources
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import NoTasks, Root, read_everything
 
 SEEDS = int(os.environ.get("LEDGERMQ_SEEDS", "12"))
 BUNDLES, STEPS = 4, 60

@@ -21,16 +21,16 @@ from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledgermq.sources import Sources
-from tests.passing_store import PassingStore
 from tests.property.test_parquet_rounds import PARTITIONS, Step, World, WorldClock, steps
-from tests.roots import Root
-from tests.stores import seeded_sources
+from tests.stores.backends import seeded_sources
+from tests.stores.one_put import OnePut
 from tests.virtual_time import virtual
+from tests.worlds.roots import Root
 
 STRANGERS = ("archive/half.parquet", "notes.txt", "brokers/readme", "ledgers/0001/segments/copy-of-7")
 
 
-class BusyStore(PassingStore):
+class BusyStore(OnePut):
     """Before call n of the sweep others make the steps that are drawn for n."""
 
     def __init__(self, inner: ObjectStore, world: World, meanwhile: dict[int, list[Step]]) -> None:

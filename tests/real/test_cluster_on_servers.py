@@ -18,9 +18,9 @@ from infra.minio import Minio
 from ledger import keys
 from ledger.root.open import open_store
 from ledgermq.sources import Sources
-from tests.cutting_proxy import NEVER, cutting_proxy
 from tests.e2e.processes import BrokerProcesses
-from tests.roots import Root, parquet_keys, read_everything, read_parquet_rows
+from tests.servers.cutting_proxy import NEVER, cutting_proxy
+from tests.worlds.roots import Root, parquet_keys, read_everything, read_parquet_rows
 
 pytestmark = pytest.mark.real
 

@@ -11,7 +11,7 @@ import pytest
 from infra.hdfs import NAMENODE, Hdfs
 from ledger.root.open import open_store
 from ledgermq.sources import Sources
-from tests.roots import Root, read_everything, read_parquet_rows
+from tests.worlds.roots import Root, read_everything, read_parquet_rows
 
 pytestmark = pytest.mark.real
 

@@ -17,8 +17,8 @@ from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.sources import Sources
 from tests.conftest import BUCKET
 from tests.e2e.processes import BrokerProcesses
-from tests.source_readers import batch_reader
-from tests.source_root import fill
+from tests.worlds.source_readers import batch_reader
+from tests.worlds.source_root import fill
 
 pytestmark = pytest.mark.real
 

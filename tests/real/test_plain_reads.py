@@ -24,9 +24,9 @@ from ledger.object_store.contract import ObjectStore
 from ledger.object_store.file import FileStore
 from ledger.topics.catalog import METADATA, encode_topic_record, topic_key
 from ledgermq.sources import Sources
-from tests.roots import Root
 from tests.soak.numbered import Partition, values
 from tests.soak.plain_reads import READERS, Found, PlainReads
+from tests.worlds.roots import Root
 
 pytestmark = pytest.mark.real
 

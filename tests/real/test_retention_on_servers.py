@@ -22,9 +22,9 @@ from ledger.root.open import open_store
 from ledger.topics.catalog import METADATA, encode_topic_record, topic_key
 from ledgermq.sources import Sources
 from ledgermq_tools.ledger import fsck, gc
-from tests.root_commands import RootCommand
-from tests.roots import Root, parquet_keys, read_everything
-from tests.source_readers import batch_reader
+from tests.worlds.root_commands import RootCommand
+from tests.worlds.roots import Root, parquet_keys, read_everything
+from tests.worlds.source_readers import batch_reader
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 

@@ -9,8 +9,8 @@ import pickle
 
 import pytest
 
-from tests.source_readers import batch_reader
-from tests.source_root import ALL, compact, fill
+from tests.worlds.source_readers import batch_reader
+from tests.worlds.source_root import ALL, compact, fill
 
 pytestmark = pytest.mark.real
 

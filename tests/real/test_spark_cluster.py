@@ -20,8 +20,8 @@ from infra import java
 from ledger import keys
 from ledger.object_store.file import FileStore
 from ledgermq.sources import Sources
-from tests.roots import Root, read_parquet_rows
-from tests.spark_cluster import SparkCluster, spark_cluster
+from tests.servers.spark_cluster import SparkCluster, spark_cluster
+from tests.worlds.roots import Root, read_parquet_rows
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly]
 

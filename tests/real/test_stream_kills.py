@@ -32,12 +32,12 @@ from ledger.rounds.runner import compact_root
 from ledger.topics.catalog import Topic, read_catalog
 from ledgermq.sources import Sources
 from tests.e2e.processes import BrokerProcesses
-from tests.ledgers import ledger_of
+from tests.worlds.ledgers import ledger_of
 
 pytestmark = pytest.mark.real
 
 REPOSITORY = Path(__file__).parents[2]
-SPARK, ALONE = "tests.spark.query_process", "tests.micro_batches"
+SPARK, ALONE = "tests.spark.query_process", "tests.worlds.micro_batches"
 PARTITIONS = 3
 LIVES = 3
 QUICK_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}

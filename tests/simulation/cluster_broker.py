@@ -30,6 +30,7 @@ class ClusterBroker:
         self._world = world
         self._network = network
         self._settings = plan.settings.model_copy(update={"broker_id": name if plan.named_brokers else None})
+        self._constants = plan.constants
         self._store = world.line(name)
         self._sources = world.sources(f"{name} {incarnation}", clock=name)
         self.process.spawn(self._live())
@@ -39,7 +40,13 @@ class ClusterBroker:
         while self.broker is None:
             try:
                 self.broker = await Broker.start(
-                    self._store, self._sources, self._settings, self.name, connector, run_inline
+                    self._store,
+                    self._sources,
+                    self._settings,
+                    self.name,
+                    connector,
+                    run_inline,
+                    constants=self._constants,
                 )
             except LedgerMQError as error:
                 self._world.note(self.name, f"did not start: {error.message[:80]}")

@@ -24,10 +24,12 @@ from ledgermq.errors import (
     UnknownTopic,
 )
 from tests.simulation.cluster_plan import ClusterPlan
+from tests.simulation.direct import LateThreads
 from tests.simulation.history import Assign, Outcome, Partition, Poll
 from tests.simulation.loop import Process
 from tests.simulation.model import Violation
 from tests.simulation.network import Network
+from tests.simulation.watch import PLACE
 from tests.simulation.world import World
 
 PARTITIONS = 3
@@ -53,7 +55,8 @@ class SimulatedClient:
         self.random.shuffle(brokers)
         settings = ClientSettings(timeout_s=15.0, attempt_timeout_s=self._plan.request_timeout_s)
         connector = self._network.connector(self.name, self._plan.request_timeout_s)
-        self.client = Client(connector, brokers[:2], settings, self._world.sources(self.name))
+        threads = LateThreads(self.random, self._plan.request_timeout_s / 2) if self._plan.direct_reads else None
+        self.client = Client(connector, brokers[:2], settings, self._world.sources(self.name), threads)
         await self.work()
         try:
             await self.client.close()
@@ -144,6 +147,7 @@ class Reader(SimulatedClient):
             start=start,
             auto_offset_reset="earliest",
             request_timeout_s=self._plan.request_timeout_s,  # type: ignore[arg-type]
+            direct_reads=PLACE if self._plan.direct_reads else "",
         )
         if not isinstance(start, str):
             for (topic, number), offset in start.items():

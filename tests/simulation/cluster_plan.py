@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from stateless_broker.settings import BrokerSettings
+from stateless_broker.settings import BrokerConstants, BrokerSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,7 @@ class ClusterPlan:
     named_brokers: bool
     """A restarted broker has the id of the one before it; else it draws a new one."""
     settings: BrokerSettings
+    constants: BrokerConstants
     topic_settings: dict[str, dict[str, int]]
     linger_ms: float | None
     compression: str
@@ -25,26 +26,32 @@ class ClusterPlan:
     request_timeout_s: float
     delivery_timeout_s: float
     is_s3: bool
+    direct_reads: bool
+    """Brokers say where segments are, and readers read them from the store."""
 
 
 def cluster_plan_of(seed: int) -> ClusterPlan:
     r = random.Random(f"cluster plan {seed}")
     answer_memory = random.Random(f"memory for answers {seed}").choice((1024 * 1024, 256 * 1024 * 1024))
+    direct_reads = random.Random(f"direct reads {seed}").random() < 0.5
     is_s3 = random.Random(f"cluster on S3 {seed}").random() < 0.3
     target = r.choice((4096, 65536, 128 * 1024 * 1024))
     lag = r.choice((500, 5000, 30_000))
+    brokers, compactors = r.randint(2, 5), r.randint(0, 3)
+    seconds, resets = r.choice((15.0, 30.0, 60.0)), r.choice((0.0, 0.0, 0.002, 0.01))
+    named_brokers = r.random() < 0.5
+    spacing_ms, heartbeat_ms = r.choice((0, 20, 100)), r.choice((200, 500, 2000))
+    holding_ms, ownership_wait_s = r.choice((0, 1000, 10_000)), r.choice((0.1, 3.0))
     return ClusterPlan(
-        brokers=r.randint(2, 5),
-        compactors=r.randint(0, 3),
-        seconds=r.choice((15.0, 30.0, 60.0)),
-        resets=r.choice((0.0, 0.0, 0.002, 0.01)),
-        named_brokers=r.random() < 0.5,
+        brokers=brokers,
+        compactors=compactors,
+        seconds=seconds,
+        resets=resets,
+        named_brokers=named_brokers,
         settings=BrokerSettings(
-            flush_spacing_ms=r.choice((0, 20, 100)),
-            heartbeat_interval_ms=r.choice((200, 500, 2000)),
-            holding_ms=r.choice((0, 1000, 10_000)),
-            ownership_wait_ms=r.choice((100, 3000)),
-            trouble_retry_ms=5000,
+            flush_spacing_ms=spacing_ms,
+            heartbeat_interval_ms=heartbeat_ms,
+            holding_ms=holding_ms,
             cache_bytes_max=r.choice((0, 20_000, 256 * 1024 * 1024)),
             produce_memory_bytes_max=r.choice((1024 * 1024, 256 * 1024 * 1024)),
             answer_memory_bytes_max=answer_memory,
@@ -52,6 +59,11 @@ def cluster_plan_of(seed: int) -> ClusterPlan:
             background_compaction=r.random() < 0.8,
             bundles=r.randint(2, 4),
             producer_states_max=r.choice((3, 10, 100_000)),
+            direct_reads=direct_reads,
+        ),
+        constants=BrokerConstants(
+            damaged_retry_s=5,
+            ownership_wait_s=ownership_wait_s,
             url_life_ms=3000 if is_s3 else 1000,
             parquet_min_age_ms=12_000 if is_s3 else 4000,
         ),
@@ -69,4 +81,5 @@ def cluster_plan_of(seed: int) -> ClusterPlan:
         request_timeout_s=r.choice((2.0, 10.0, 30.0)),
         delivery_timeout_s=r.choice((5.0, 30.0, 120.0)),
         is_s3=is_s3,
+        direct_reads=direct_reads,
     )

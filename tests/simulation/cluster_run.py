@@ -38,6 +38,7 @@ from tests.simulation.cluster_clients import (
     note_polls,
 )
 from tests.simulation.cluster_plan import ClusterPlan, cluster_plan_of
+from tests.simulation.direct import readable
 from tests.simulation.disturbances import Disturbances, fill_and_free
 from tests.simulation.history import FinalLog, LogStart, Outcome, Partition
 from tests.simulation.loop import Process, SimulatedLoop
@@ -72,6 +73,10 @@ class ClusterRun:
         self._incarnation = 0
 
     async def run(self) -> Result:
+        with readable(self.world.store, self.world.coverage):
+            return await self._run()
+
+    async def _run(self) -> Result:
         world, plan = self.world, self.plan
         world.is_s3 = self.cluster.is_s3
         world.coverage.saw("a run on S3" if world.is_s3 else "a run on files")

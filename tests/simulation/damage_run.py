@@ -28,13 +28,13 @@ from ledger.root.mend import is_needed, mend_copies
 from ledger.rounds.runner import compact_root
 from ledger.topics.catalog import read_catalog
 from ledgermq.errors import DataDamaged, LedgerMQError
-from tests.ledgers import ledger_of
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.model import Violation
 from tests.simulation.rounds_plan import BUNDLES
 from tests.simulation.rounds_processes import bundle_of
 from tests.simulation.rounds_run import STRANGER, RoundsRun
+from tests.worlds.ledgers import ledger_of
 
 KINDS = ("batch", "index", "checkpoint", "plan", "page", "snapshot", "parquet", "metadata", "metadata")
 LAST_ROUNDS = 12

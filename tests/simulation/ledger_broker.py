@@ -13,11 +13,11 @@ from ledger.log.segment import Batch
 from ledger.log.writer import Append, LedgerWriter, claim
 from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted
 from ledgermq.sources import Sources
-from tests.ledgers import ledger_of
 from tests.simulation.loop import Process
 from tests.simulation.model import Violation
 from tests.simulation.plan import RunPlan
 from tests.simulation.world import World
+from tests.worlds.ledgers import ledger_of
 
 BUNDLE = 1
 PUTS_IN_FLIGHT_MAX = 4
@@ -51,9 +51,8 @@ class LedgerBroker:
             if self._world.healed and any(broker.serves for broker in self._others.values()):
                 continue
             try:
-                self.writer, _ = await claim(
-                    ledger_of(self._store, BUNDLE, cluster=self._plan.cluster, sources=self._sources), self.name
-                )
+                ledger = ledger_of(self._store, BUNDLE, cluster=self._plan.cluster, sources=self._sources)
+                self.writer = LedgerWriter(ledger, self.name, await claim(ledger, self.name))
             except LedgerMQError as error:
                 self._world.note(self.name, f"no claim: {error.message[:80]}")
                 self._world.judge_error(error)

@@ -16,7 +16,6 @@ from ledger.parquet.engine import LocalEngine
 from ledger.parquet.round import run_round
 from ledger.topics.catalog import Catalog
 from ledgermq.errors import LedgerMQError
-from tests.ledgers import ledger_of
 from tests.simulation.ambush import NO_AMBUSH
 from tests.simulation.checker import check
 from tests.simulation.disturbances import Disturbances, fill_and_free
@@ -30,6 +29,7 @@ from tests.simulation.result import Result, finish
 from tests.simulation.store import NO_FAULTS
 from tests.simulation.watch import ledger_log
 from tests.simulation.world import World
+from tests.worlds.ledgers import ledger_of
 
 PARTITIONS = 2
 HEALING_S = 600.0

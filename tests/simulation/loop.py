@@ -206,7 +206,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._ready.append(handle)
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
-        """No threads: at once, here."""
+        """No threads: at once, here, or when the executor says (`LateThreads`)."""
+        if hasattr(executor, "run"):
+            return self.create_task(executor.run(func, *args))
         future = self.create_future()
         try:
             future.set_result(func(*args))

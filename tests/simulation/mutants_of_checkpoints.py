@@ -20,9 +20,9 @@ from ledger.log.writer import LedgerWriter
 from ledger.object_store.contract import ObjectStore
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
-from tests.ledgers import ledger_of
 from tests.simulation.ledger_broker import BUNDLE, LedgerBroker
 from tests.simulation.mutants import mutant
+from tests.worlds.ledgers import ledger_of
 
 LOADED = True
 Patch = pytest.MonkeyPatch

@@ -13,14 +13,17 @@ from ledger.log.writer import LedgerWriter
 from ledger.object_store.contract import ObjectMissing
 from ledger.view.reader import LedgerReader, PartitionRead
 from ledger.view.view import LedgerView
-from ledgermq.client.producing.partition_queue import PartitionQueue
+from ledgermq.client.consuming.direct_reads import CannotRead, DirectReads
+from ledgermq.client.producing.partition_queue import PartitionQueue, Phase
 from ledgermq.errors import DataDamaged
+from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker import produce_path
 from stateless_broker.bundle.budgets import AnswerReader
 from stateless_broker.bundle.group_commit import GroupCommit
 from stateless_broker.bundle.owned_ledger import OwnedLedger
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.bundle.upkeep import Upkeep
+from tests.simulation.cluster_plan import cluster_plan_of
 from tests.simulation.mutants import mutant
 
 LOADED = True
@@ -33,7 +36,7 @@ def shown_before_it_is_durable(patch: Patch) -> None:
     real_put = LedgerWriter._put
 
     def put(self: LedgerWriter, flight: Any) -> None:
-        self.on_durable(flight.index, flight.data)
+        self._on_durable(flight.index, flight.data)
         real_put(self, flight)
 
     def acknowledge(self: LedgerWriter, flight: Any) -> None:
@@ -89,7 +92,7 @@ def new_session_after_every_failure(patch: Patch) -> None:
     real = PartitionQueue.failed
 
     def failed(self: PartitionQueue, batch: Any, error: Any, now_s: float) -> Any:
-        self._session_over = True
+        self.phase = Phase.ENDING
         batch.in_doubt = False
         found = real(self, batch, error, now_s)
         batch.in_doubt = False
@@ -101,8 +104,8 @@ def new_session_after_every_failure(patch: Patch) -> None:
 @mutant("cluster")
 def consumer_repeats_the_start_of_a_batch(patch: Patch) -> None:
     """A batch that is fetched again from its middle is handed out from its beginning."""
-    from ledgermq.client.consuming.decoded_run import DecodedRun
     from ledgermq.client.consuming.reader import Reader
+    from ledgermq.client.consuming.reading import DecodedRun
 
     real = Reader._current
 
@@ -140,6 +143,24 @@ def trimmed_fetch_goes_on_behind_it(patch: Patch) -> None:
 
     patch.setattr(LedgerReader, "_read", read)
     patch.setattr(LedgerReader, "fetch", fetch)
+
+
+@mutant("cluster", likely=lambda seed: cluster_plan_of(seed).direct_reads)
+def direct_read_goes_on_behind_a_deleted_segment(patch: Patch) -> None:
+    """What a consumer could not read by itself it takes for read."""
+    real = DirectReads.read
+
+    async def read(self: DirectReads, header: pb.FetchHeader) -> Any:
+        try:
+            return await real(self, header)
+        except CannotRead:
+            for part in header.partitions:
+                came = [batch for batch in part.batches if not batch.object]
+                del part.batches[:]
+                part.batches.extend(came)
+            return []
+
+    patch.setattr(DirectReads, "read", read)
 
 
 @mutant("cluster")

@@ -55,7 +55,7 @@ def no_second_recovery(patch: Patch) -> None:
     """A claim that was won is served from what was read before it."""
     recover = ledger.log.writer.recover
 
-    async def claim(ref: LedgerRef, broker: str, on_durable: Any = None) -> Any:
+    async def claim(ref: LedgerRef, broker: str) -> Recovered:
         store, bundle, sources = ref.store, ref.bundle, ref.sources
         before = await recover(ref)
         index = fmt.SegmentIndex(
@@ -72,7 +72,7 @@ def no_second_recovery(patch: Patch) -> None:
         if await settle.settle_put(store, keys.segment(bundle, index.slot), put, sources=sources) is not PutOutcome.WON:
             raise NotOwner("lost")
         before.state.apply(index)
-        return LedgerWriter(store, sources, broker, before, lambda index, data: None), before
+        return before
 
     _patch_claim(patch, claim)
 

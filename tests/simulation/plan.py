@@ -8,8 +8,8 @@ import random
 from dataclasses import dataclass
 
 from ledger.cluster import ClusterSettings
-from tests.faulty_store import Faults
 from tests.simulation.ambush import NO_AMBUSH, Ambush, draw_ambush
+from tests.stores.faulty import Faults
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from typing import Any
 
 from ledger.object_store.contract import StoreThrottled, StoreUncertain
 from ledgermq.errors import LedgerMQError, StoreFull
-from tests.faulty_store import WRITES, Fault
 from tests.simulation.loop import SimulatedLoop
+from tests.stores.faulty import WRITES, Fault
 
 Noted = Callable[[str, str, BaseException | None], None]
 """(operation, what, error): told of every answer at the moment at which it arrives."""

@@ -21,7 +21,7 @@ from ledger.garbage.removal import remove_topics
 from ledger.garbage.sweep import sweep
 from ledger.log.recovery import advance_checkpoint, recover
 from ledger.log.segment import Batch
-from ledger.log.writer import Append, LedgerWriter, claim
+from ledger.log.writer import Append, LedgerWriter
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
@@ -33,11 +33,11 @@ from ledger.topics.settings import parse_settings
 from ledgermq.errors import LedgerMQError, LegalHold
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.sources import Sources
-from tests.ledgers import encode_values, ledger_of
 from tests.simulation.history import Outcome
 from tests.simulation.loop import Process
 from tests.simulation.rounds_plan import BUNDLES, RoundsPlan
 from tests.simulation.world import World
+from tests.worlds.ledgers import encode_values, ledger_of, take_over
 
 PARTITIONS = 2
 LASTING = ("main", "brief")
@@ -93,7 +93,7 @@ class Owner(Worker):
     async def append(self, bundle: int, batch: Batch) -> int:
         writers = self.__dict__.setdefault("_writers", {})
         if bundle not in writers or writers[bundle].lost is not None:
-            writers[bundle], _ = await claim(
+            writers[bundle] = await take_over(
                 ledger_of(self._store, bundle, cluster=self._cluster, sources=self._sources), self.name
             )
         append = Append(batch, asyncio.get_running_loop().create_future())

@@ -22,7 +22,6 @@ from ledger.parquet.engine import LocalEngine
 from ledger.rounds.runner import compact_root
 from ledger.topics.catalog import METADATA, encode_topic_record, read_catalog
 from ledgermq.errors import LedgerMQError
-from tests.ledgers import ledger_of
 from tests.simulation.ambush import NO_AMBUSH
 from tests.simulation.checker import check
 from tests.simulation.disturbances import Disturbances, fill_and_free
@@ -48,6 +47,7 @@ from tests.simulation.rounds_processes import (
 from tests.simulation.store import NO_FAULTS
 from tests.simulation.watch import ledger_log
 from tests.simulation.world import World
+from tests.worlds.ledgers import ledger_of
 
 HEALING_S = 300.0
 STRANGER = "parquet/_copied/half.parquet"

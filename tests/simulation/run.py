@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from tests.models.run import MODELS, run_models
-from tests.simulation.levels import LEVELS, MUST_HAPPEN
+from tests.simulation.levels import LEVELS, demanded
 from tests.simulation.result import simulate
 from tests.simulation.trace import Coverage
 
 LINES_SHOWN = 60
-SEEDS_FOR_COVERAGE = 200
 SEEDS_PER_CHILD = 500
 
 
@@ -114,9 +113,7 @@ def show_totals(level: str, totals: Totals, seconds: float) -> list[str]:
     )
     for name, count in sorted(totals.coverage.items()):
         print(f"  {count:9} {name}")
-    return (
-        [name for name in MUST_HAPPEN[level] if not totals.coverage[name]] if totals.runs >= SEEDS_FOR_COVERAGE else []
-    )
+    return [name for name in demanded(level, totals.runs) if not totals.coverage[name]]
 
 
 def main() -> int:

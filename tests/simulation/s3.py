@@ -22,7 +22,7 @@ from ledger.object_store.s3_location import S3Location
 from ledger.object_store.s3_signed import SignedWire
 from ledgermq.sources import Sources
 from tests.simulation.trace import Coverage
-from tests.simulation.watch import WatchedStore
+from tests.simulation.watch import PLACE, WatchedStore
 
 LOCATION = S3Location("simulation")
 PAGE = 1000
@@ -59,11 +59,11 @@ class _S3Side:
         self._signed += 1
         signed = datetime.fromtimestamp(self._sources.now_ms() / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
         query = {"X-Amz-Date": signed, "X-Amz-Expires": life_s, "operation": operation, "number": self._signed}
-        return f"https://simulation/{parameters.get('Key', '')}?{urlencode(query | {k: v for k, v in parameters.items() if k != 'Key'})}"
+        return f"{PLACE}/{parameters.get('Key', '')}?{urlencode(query | {k: v for k, v in parameters.items() if k != 'Key'})}"
 
     def begin(self, url: str) -> bool:
         """An upload begins. False: too late."""
-        if self._is_expired(parse_qs(urlsplit(url).query)):
+        if is_expired(urlsplit(url).query, self._watched.now_ms()):
             return False
         self._begun.add(url)
         return True
@@ -80,7 +80,7 @@ class _S3Side:
         query, key = parse_qs(parts.query), parts.path[1:]
         began_in_time = url in self._begun
         self._begun.discard(url)  # each upload begins for itself, also one by the same URL
-        if self._is_expired(query):
+        if is_expired(parts.query, self._watched.now_ms()):
             if not began_in_time:
                 self._coverage.saw("a presigned URL was refused by its age")
                 return self._answer(403, EXPIRED)
@@ -131,12 +131,17 @@ class _S3Side:
     def close(self) -> None:
         return None
 
-    def _is_expired(self, query: Mapping[str, list[str]]) -> bool:
-        signed = datetime.strptime(query["X-Amz-Date"][0], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
-        return self._watched.now_ms() > (signed + int(query["X-Amz-Expires"][0])) * 1000
-
     def _answer(self, status: int, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer:
         return Answer(status, {"Date": _http_date(self._watched.now_ms()), **(headers or {})}, body)
+
+
+def is_expired(query: str, now_ms: int) -> bool:
+    """Whether a URL with this query has lost its force; one without a signature never does."""
+    found = parse_qs(query)
+    if "X-Amz-Date" not in found:
+        return False
+    signed = datetime.strptime(found["X-Amz-Date"][0], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
+    return now_ms > (signed + int(found["X-Amz-Expires"][0])) * 1000
 
 
 def _entry(info: ObjectInfo) -> dict[str, Any]:

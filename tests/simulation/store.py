@@ -28,12 +28,12 @@ from ledger.object_store.contract import (
 from ledger.object_store.wrapper import PUTS
 from ledgermq.errors import LedgerMQError, StoreFull
 from ledgermq.sources import Sources
-from tests.faulty_store import WRITES, Fault, Faults, FaultyStore
 from tests.simulation.ambush import NO_AMBUSH, Ambush, kind_of
 from tests.simulation.loop import Process, SimulatedLoop, State, current_process
 from tests.simulation.request import Request
 from tests.simulation.trace import Coverage, Trace
 from tests.simulation.watch import WatchedStore
+from tests.stores.faulty import WRITES, Fault, Faults, FaultyStore
 
 T = TypeVar("T")
 NO_FAULTS = Faults(delay_s_max=0.002)
@@ -86,13 +86,13 @@ class StoreLine(FaultyStore):
         self._stalled_until_s = 0.0
         self._came_late: set[str] = set()  # keys of fenced puts that the store has refused this process
 
-    async def _call(self, operation: str, what: str, effect: Callable[[], Awaitable[T]]) -> T:
+    async def run(self, operation: str, what: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
         if self._weather.naps and self._random.random() < self._weather.naps:
             await self._nap()
         is_upload = operation == "fenced_put" and not self.fences_close_at_once
         fault = "full" if self._is_refused(operation, what) else self._draw(operation)
         self._weather.requests += 1
-        request = Request(self._loop, operation, what, effect, fault, self._delay_s, self._note, takes_time=is_upload)
+        request = Request(self._loop, operation, what, step, fault, self._delay_s, self._note, takes_time=is_upload)
         request.send(self._stall_s())
         return await request.answered  # type: ignore[no-any-return]
 
@@ -229,7 +229,7 @@ class StoreLine(FaultyStore):
     async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         after = start_after
         while True:
-            page = await self._call("list", prefix, partial(self._page, prefix, after))
+            page = await self.run("list", prefix, 0, partial(self._page, prefix, after))
             for info in page:
                 yield info
             if len(page) < self._weather.list_page:

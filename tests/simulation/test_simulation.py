@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.simulation.levels import LEVELS
+from tests.simulation.levels import LEVELS, MUST_HAPPEN, RARE, demanded
 from tests.simulation.result import Result, simulate
 from tests.simulation.run import Seed, replay_command
 
@@ -84,3 +84,11 @@ def test_the_same_seed_is_the_same_run(level: str, seed: int) -> None:
         [sys.executable, "-c", code, level, str(seed)], env=env, capture_output=True, text=True, check=True, timeout=100
     )
     assert there.stdout.split() == [str(here.trace.count), here.trace.digest()], there.stdout + there.stderr
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_few_seeds_have_to_reach_nothing_sixty_what_is_common_and_two_hundred_all(level: str) -> None:
+    assert RARE[level] < set(MUST_HAPPEN[level])
+    assert demanded(level, 59) == []
+    assert set(demanded(level, 60)) == set(MUST_HAPPEN[level]) - RARE[level]
+    assert demanded(level, 200) == list(MUST_HAPPEN[level])

@@ -38,6 +38,10 @@ parquet_name = lru_cache(maxsize=10_000)(parse_parquet)
 _NUMBERED = re.compile(r"ledgers/(\d+)/(segments|checkpoints)/(\d+)\Z")
 
 
+PLACE = "https://simulation"
+"""Objects are shared by URLs below it."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoredSegment:
     slot: int
@@ -139,6 +143,9 @@ class WatchedStore(MemoryStore):
     def replace_now(self, key: str, data: bytes) -> None:
         self._judge_replace(key, data)
         self._replace(key, data)
+
+    async def share(self, key: str, life_ms: int) -> str:  # type: ignore[override]
+        return f"{PLACE}/{key}"
 
     async def put(self, key: str, data: Buffer) -> None:
         self._judge_replace(key, bytes(data))

@@ -30,8 +30,8 @@ class SoakCluster(ChaosCluster):
         settings = SETTINGS | {
             "cache-bytes-max": CACHE_BYTES,
             "checkpoint-slots": 256,
-            "url-life-ms": URL_LIFE_MS,
-            "parquet-min-age-ms": PARQUET_MIN_AGE_MS,
+            "constant-url-life-ms": URL_LIFE_MS,
+            "constant-parquet-min-age-ms": PARQUET_MIN_AGE_MS,
         }
         broker.wanted = True
         self.starts += 1

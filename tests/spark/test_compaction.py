@@ -25,10 +25,10 @@ from ledgermq.errors import DataDamaged, InvalidConfig
 from ledgermq.sources import Sources
 from spark.engine import SparkEngine, TaskFailure, run_on_executor
 from spark.session import WORKER_ENVIRONMENT, open_session
-from tests.ledgers import ledger_of
-from tests.passing_store import PassingStore
-from tests.roots import Root
-from tests.stores import file_store, memory_store
+from tests.stores.ahead import AheadStore
+from tests.stores.backends import file_store, memory_store
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root
 
 pytestmark = pytest.mark.spark
 
@@ -122,7 +122,8 @@ async def test_a_read_ends_with_file_not_found_or_a_run_without_gaps(spark: Spar
         )
         assert (
             await delete_expired_parquet(
-                ledger_of(_LaterStore(store), 1, cluster=root.cluster, sources=root.sources), await root.catalog()
+                ledger_of(AheadStore(store, 3_600_000), 1, cluster=root.cluster, sources=root.sources),
+                await root.catalog(),
             )
             == 1
         )
@@ -132,18 +133,11 @@ async def test_a_read_ends_with_file_not_found_or_a_run_without_gaps(spark: Spar
         assert [(row.offset, bytes(row.value)) for row in left] == [(200, b"new")]
 
 
-class _LaterStore(PassingStore):
-    """A store whose clock is an hour ahead: files are old enough to be deleted."""
-
-    async def store_time_ms(self) -> int:
-        return await self.inner.store_time_ms() + 3_600_000
-
-
 async def test_typed_errors_come_back_from_executors(spark: SparkSession, tmp_path: Path) -> None:
     async with file_store(tmp_path / "root") as store:
         root = await _root(store)
         key = keys.segment(1, 3)
-        from tests.roots import NoTasks
+        from tests.worlds.roots import NoTasks
 
         await root.compact(NoTasks(store), root.sources)
         await store.delete([key])  # after the plan has named it
@@ -156,7 +150,7 @@ async def test_typed_errors_come_back_from_executors(spark: SparkSession, tmp_pa
 async def test_a_task_of_a_finished_plan_writes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     async with file_store(tmp_path / "root") as store:
         root = await _root(store)
-        from tests.roots import NoTasks
+        from tests.worlds.roots import NoTasks
 
         await root.compact(NoTasks(store), root.sources)
         plan = await read_plan(store, 1, 1)

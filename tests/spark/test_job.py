@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from spark import job
-from tests.roots import Root, read_parquet_rows
-from tests.stores import file_store, seeded_sources
+from tests.stores.backends import file_store, seeded_sources
+from tests.worlds.roots import Root, read_parquet_rows
 
 pytestmark = pytest.mark.spark
 

@@ -18,10 +18,10 @@ from ledger.rounds.keyed_runner import clean_bundle
 from ledger.rounds.runner import compact_bundle
 from ledgermq.sources import Sources
 from spark.engine import SparkEngine
-from tests.keyed_topics import Row, Written, fold, put_pairs
-from tests.roots import Root
 from tests.spark.starting import started
-from tests.stores import file_store
+from tests.stores.backends import file_store
+from tests.worlds.keyed_topics import Row, Written, fold, put_pairs
+from tests.worlds.roots import Root
 
 pytestmark = pytest.mark.spark
 

@@ -15,11 +15,11 @@ from ledger.log.segment import Batch
 from ledger.object_store.file import FileStore
 from ledgermq.protocol.records import encode_batch
 from ledgermq.sources import Sources
-from tests.batches import batch_of
-from tests.ledgers import append_and_wait
-from tests.roots import Root
-from tests.source_root import ALL, DAY, compact, fill
 from tests.spark.starting import started
+from tests.worlds.batches import batch_of
+from tests.worlds.ledgers import append_and_wait
+from tests.worlds.roots import Root
+from tests.worlds.source_root import ALL, DAY, compact, fill
 
 pytestmark = pytest.mark.spark
 

@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 import ledgermq
 from ledgermq.errors import UnknownGroup
 from tests.e2e.processes import BrokerProcesses
-from tests.source_root import ALL, compact, fill
 from tests.spark.starting import started
+from tests.worlds.source_root import ALL, compact, fill
 
 pytestmark = pytest.mark.spark
 

@@ -10,8 +10,8 @@ import pytest
 
 from ledger import keys
 from ledgermq_tools.ledger import compact
-from tests.filled_root import fill_root
-from tests.root_commands import RootCommand
+from tests.worlds.filled_root import fill_root
+from tests.worlds.root_commands import RootCommand
 
 run = RootCommand(compact)
 

@@ -50,7 +50,7 @@ def test_validate_accepts_what_brokers_accept(file: Path) -> None:
     [
         ("flush_spacing = 5", "did you mean 'flush_spacing_ms'"),
         ("compaction_interval_ms = 1", "setting compaction_interval_ms"),
-        ("url_life_ms = 10000\nparquet_min_age_ms = 20000", "parquet_min_age_ms at least four times as long"),
+        ("url_life_ms = 10000\nport = 1", "setting 'url_life_ms' was removed: cluster.json"),
         ("port = [", "all.toml"),
     ],
 )

@@ -15,10 +15,10 @@ from ledger.parquet.engine import LocalEngine
 from ledger.parquet.round import run_round
 from ledgermq.sources import Sources
 from ledgermq_tools.ledger import gc
-from tests.filled_root import fill_root
-from tests.root_commands import RootCommand
-from tests.roots import Root
-from tests.stores import file_store
+from tests.stores.backends import file_store
+from tests.worlds.filled_root import fill_root
+from tests.worlds.root_commands import RootCommand
+from tests.worlds.roots import Root
 
 run = RootCommand(gc)
 

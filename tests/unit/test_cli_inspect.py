@@ -15,9 +15,9 @@ from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.segment import TRAILER
 from ledgermq_tools.ledger import inspect
-from tests.filled_root import fill_root
-from tests.root_commands import RootCommand
-from tests.stores import file_store
+from tests.stores.backends import file_store
+from tests.worlds.filled_root import fill_root
+from tests.worlds.root_commands import RootCommand
 
 run = RootCommand(inspect)
 

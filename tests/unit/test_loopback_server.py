@@ -10,7 +10,7 @@ import socket
 
 import pytest
 
-from tests.cutting_proxy import cutting_proxy
+from tests.servers.cutting_proxy import cutting_proxy
 
 
 @pytest.mark.parametrize("turns", range(8))

@@ -33,7 +33,7 @@ from ledgermq.protocol.methods import FETCH, METHODS, PRODUCE, SERVICE, Kind, Me
 from ledgermq.sources import Sources
 from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.e2e.raw_client import RawClient
-from tests.ledgers import ledger_of
+from tests.worlds.ledgers import ledger_of
 
 METHODS_BY_NAME = {method.name: method for method in METHODS}
 FILE = "calls.json"

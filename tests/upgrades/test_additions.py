@@ -28,10 +28,10 @@ from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import PRODUCE, PRODUCE_ONCE
 from ledgermq.sources import Sources
 from tests.e2e.processes import BrokerProcesses
-from tests.roots import cluster_with
 from tests.upgrades.calls import Call, base_offsets, errors_in, load, records_in, repeat, wait_settled
 from tests.upgrades.golden import ROOTS, VERSIONS, Expected, contents, copy_root
 from tests.upgrades.test_golden_roots import consume
+from tests.worlds.roots import cluster_with
 
 UNKNOWN = b"\x82\xf4\x03\x05later"
 """Field 8000, five bytes."""

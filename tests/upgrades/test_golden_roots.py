@@ -23,9 +23,9 @@ from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import METHODS
 from ledgermq.sources import Sources
 from tests.e2e.processes import BrokerProcesses
-from tests.source_readers import batch_reader
 from tests.upgrades.calls import base_offsets, errors_in, load, records_in, repeat, wait_settled
 from tests.upgrades.golden import ROOTS, VERSIONS, Expected, Row, contents, copy_root, row_of
+from tests.worlds.source_readers import batch_reader
 
 KINDS = (
     "cluster.json",

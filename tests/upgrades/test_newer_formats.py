@@ -24,7 +24,6 @@ from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
 from ledger.log.envelope import TRAILER as ENVELOPE
 from ledger.log.segment import TRAILER, Batch
-from ledger.log.writer import claim
 from ledger.object_store.file import FileStore
 from ledger.parquet.engine import LocalEngine
 from ledger.rounds.runner import compact_root
@@ -38,11 +37,11 @@ from offsets.format import ledgermq_offsets_pb2 as offsets_fmt
 from stateless_broker.groups.offsets_topic import partition_of
 from tests.e2e.admin_port import ADMIN, AdminPort
 from tests.e2e.processes import BrokerProcesses
-from tests.ledgers import append_and_wait, ledger_of
-from tests.root_commands import RootCommand
-from tests.roots import cluster_with
-from tests.source_readers import batch_reader
 from tests.upgrades.golden import VERSIONS, contents, copy_root
+from tests.worlds.ledgers import append_and_wait, ledger_of, take_over
+from tests.worlds.root_commands import RootCommand
+from tests.worlds.roots import cluster_with
+from tests.worlds.source_readers import batch_reader
 
 NEWER = FORMAT_VERSION + 1
 BUNDLE = 1
@@ -275,7 +274,7 @@ async def healthy_group(root: Path, refused: str) -> str:
 
 
 async def append_record(store: FileStore, bundle: int, topic_id: int, partition: int, key: bytes, value: bytes) -> None:
-    writer, _ = await claim(
+    writer = await take_over(
         ledger_of(store, bundle, cluster=ClusterSettings(producer_states_max=1000), sources=Sources()), "later"
     )
     data = encode_batch(pa.RecordBatch.from_pylist([{"key": key, "value": value}], SCHEMA))

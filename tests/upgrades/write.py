@@ -39,12 +39,12 @@ from ledgermq.client.record import Record
 from ledgermq.errors import UnknownTopic
 from ledgermq.sources import Sources
 from tests.e2e.processes import QUICK, BrokerProcesses
-from tests.ledgers import ledger_of
 from tests.upgrades.calls import record_calls
 from tests.upgrades.golden import ROOTS, Expected
+from tests.worlds.ledgers import ledger_of
 
 OPTIONS = (*QUICK, "--bundles", "4", "--checkpoint-slots", "8", "--offsets-partitions", "4")
-OPTIONS += ("--url-life-ms", "1000", "--parquet-min-age-ms", "4000")
+OPTIONS += ("--constant-url-life-ms=1000", "--constant-parquet-min-age-ms=4000")
 FLIGHTS, TUNED, GONE, GOING, PRICES = "flights", "tuned", "gone", "going", "prices"
 TUNED_SETTINGS = {
     "retention.ms": 10**15,
@@ -230,7 +230,7 @@ async def _leave_unfinished(store: ObjectStore, cluster: ClusterSettings) -> Non
 
 
 def _void_batch(index: fmt.SegmentIndex, topic_id: int) -> bytes:
-    from tests.ledgers import batch
+    from tests.worlds.ledgers import batch
 
     made = batch(b"void: nobody may ever see this", topic_id=topic_id)
     index.batches.append(made.entry(0, first_batch_position()))

@@ -1,7 +1,7 @@
-"""The consumer: what programs call to read partitions. The consumer keeps its positions itself;
-groups are another matter.
+"""The consumer: reads partitions of topics, and keeps its positions itself.
 
-How they are read is the reader's business; here is which partitions they are, and where they begin.
+Here is which partitions are read, and where reading begins and ends; `Reader` reads them. The
+consumer of a group is `client.groups.group_consumer`.
 """
 
 from __future__ import annotations
@@ -13,21 +13,19 @@ from typing import Literal, Self
 
 import pyarrow as pa
 
-from ledgermq.client.connections import Connections
 from ledgermq.client.consuming.message import TABLE_SCHEMA, Message, messages_of
 from ledgermq.client.consuming.reader import Reader
 from ledgermq.client.consuming.reading import Reading
 from ledgermq.client.consuming.start import Position, Start, Wanted, check_known, check_position, check_start, wishes
+from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.offsets import Offsets
 from ledgermq.client.partitioner import checked
-from ledgermq.client.routing import Routing
 from ledgermq.client.settings import ConsumerSettings
 from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable, UnknownPartition
 
 END_LOOK_S = 1.0
-"""How often a consumer that waits looks whether its end is reached: records that were deleted
-before it are never handed out.
+"""How often a waiting consumer checks whether its end is reached: records that were deleted before it
+are never handed out.
 """
 
 State = Literal["new", "running", "failing", "closed"]
@@ -37,17 +35,15 @@ class Consumer:
     """Made by `client.consumer(…)`. Use within one task. `async for`, `fetch` and `fetch_arrow` may
     be mixed.
 
-    Calls that wait for messages raise: what the cluster says of a partition and time does not cure
-    (OffsetOutOfRange, UnknownTopic, SubscribeNotAccepted, DataDamaged), CorruptFrame for a batch
-    that fails its checks, Unavailable when no broker has served a partition for
+    Calls that wait for messages raise: errors of a partition that do not pass with time
+    (OffsetOutOfRange, UnknownTopic, SubscribeNotAccepted, DataDamaged); CorruptFrame for a batch
+    that fails its checks; Unavailable when no broker has served a partition for
     `request_timeout_s`. The consumer stays usable: the next call goes on.
     """
 
     def __init__(
         self,
-        connections: Connections,
-        routing: Routing,
-        offsets: Offsets,
+        context: ClientContext,
         topics: Sequence[str],
         partitions: Sequence[int] | None,
         start: Start,
@@ -57,20 +53,18 @@ class Consumer:
         if not topics:
             raise InvalidConfig("a consumer needs the names of one topic or more")
         self.settings = settings
-        self._connections = connections
-        self._home = connections.home
-        self._routing = routing
-        self._offsets = offsets
+        self._connections = context.connections
+        self._home = context.connections.home
+        self._routing = context.routing
+        self._offsets = context.offsets
         self._topics = list(dict.fromkeys(topics))
         self._partitions = None if partitions is None else list(dict.fromkeys(partitions))
-        self._start = check_start(start, self._topics, connections.now())
-        self._end = None if end is None else check_start(end, self._topics, connections.now(), "end")
+        self._start = check_start(start, self._topics, context.connections.now())
+        self._end = None if end is None else check_start(end, self._topics, context.connections.now(), "end")
         self._by_partition: dict[TopicPartition, Reading] = {}
         reset = None if settings.auto_offset_reset == "error" else settings.auto_offset_reset
         self._reader: Reader[Message] = Reader(
-            connections,
-            routing,
-            offsets,
+            context,
             settings,
             out_of_range=reset,
             check=self._check,
@@ -81,7 +75,6 @@ class Consumer:
         self.closed = False
 
     # -- state
-    # ---------------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> State:
@@ -94,7 +87,7 @@ class Consumer:
 
     @property
     def last_error(self) -> LedgerMQError | None:
-        """Of the partition that fails the longest; None: all are served."""
+        """The error of the partition that has failed for longest; None: all are served."""
         return self._reader.last_error
 
     @property
@@ -104,7 +97,7 @@ class Consumer:
 
     @property
     def at_end(self) -> bool:
-        """Everything before `end` was handed out.
+        """Whether everything before `end` was handed out.
 
         False without an end, and before `wait_ready` or the first call for messages.
         """
@@ -115,7 +108,7 @@ class Consumer:
         )
 
     async def wait_ready(self) -> None:
-        """Find the partitions and where to begin, once.
+        """Look up the partitions and where to begin, once.
 
         Raises UnknownTopic, UnknownPartition, Unavailable, …
         """
@@ -158,7 +151,7 @@ class Consumer:
         self._by_partition[partition] = self._reader.add(partition, topic_id, position)
 
     def _add_partitions(self, topic: str) -> None:
-        """A topic has grown: its new partitions are read from their beginning."""
+        """Read the new partitions of a topic that has grown, from their beginning."""
         route = self._routing.known(topic)
         if route is None or self._partitions is not None or self._end is not None:
             return
@@ -168,10 +161,9 @@ class Consumer:
                 self._add(partition, route.topic_id, 0)
 
     # -- reading
-    # -------------------------------------------------------------------------------------------------------
 
     async def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[Message]:  # noqa: ASYNC109  the name that users of consumers expect
-        """Up to `max_records` messages; as soon as there is one, or an empty list after `timeout`
+        """Return up to `max_records` messages as soon as there is one; an empty list after `timeout`
         seconds, or at the end.
         """
         deadline = asyncio.get_running_loop().time() + timeout
@@ -194,7 +186,7 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Message:
-        """The next message, whenever it comes; the iteration ends where `end` says."""
+        """Wait for the next message. The iteration ends where `end` says."""
         if self._home.left:
             self._home.check()
         run = self._reader.run
@@ -208,14 +200,13 @@ class Consumer:
         return message
 
     def _is_over(self) -> bool:
-        """Whether the end is reached; partitions that have reached theirs are fetched no longer."""
+        """Return whether the end is reached, and stop fetching partitions that have reached theirs."""
         for reading in self._reader.readings if self._end is not None else ():
             if _is_over(reading):
                 self._reader.pause(reading)  # does nothing the second time
         return self.at_end
 
     # -- positions
-    # -----------------------------------------------------------------------------------------------------
 
     async def seek(self, position: Wanted, partition: int | None = None, topic: str | None = None) -> None:
         """Go to an offset, "earliest", "latest", a time, or an age as "15m", in one partition or,
@@ -236,7 +227,7 @@ class Consumer:
         self._reader.seek((reading, positions[reading.partition]) for reading in chosen)
 
     def position(self, partition: int, topic: str | None = None) -> int:
-        """Offset of the next message of the partition; after `wait_ready` or the first message.
+        """Return the offset of the partition's next message; call it after `wait_ready` or the first message.
 
         Raises UnknownPartition.
         """
@@ -246,8 +237,8 @@ class Consumer:
         return {reading.partition: reading.position for reading in self._reader.readings}
 
     async def end_offsets(self) -> dict[TopicPartition, int]:
-        """The next offset to be written in each partition: once all positions are there, everything
-        written before this call was read.
+        """Return the next offset to be written in each partition. Once all positions have reached
+        these, everything written before this call was read.
         """
         await self.wait_ready()
         deadline = self._connections.deadline(self.settings.request_timeout_s)
@@ -266,7 +257,6 @@ class Consumer:
         return chosen
 
     # -- end
-    # -----------------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
         self._home.check()

@@ -1,9 +1,9 @@
-"""Ranges of segments that a consumer reads by itself, where a broker says that they are.
+"""Direct reads: a consumer reads ranges of segments itself, from places that a broker names.
 
-A broker may name any place, so nothing is opened but what lies below the URL that the program gave.
-What is read there is believed only if its checksum is the one that the broker named: a segment may
-be trimmed meanwhile, and its place taken by another. Whatever goes wrong is `CannotRead`; who asked
-then asks the broker for the bytes, which knows.
+A broker may name any place, so only what lies below the program's URL is opened. What is read there
+is used only if its checksum is the one that the broker named: a segment may be trimmed meanwhile,
+and another object put in its place. Any failure is `CannotRead`; the caller then asks the broker
+for the bytes.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from http.client import HTTPException
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from ledgermq.errors import CorruptFrame, InvalidConfig
+from ledgermq.errors import CorruptFrame
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 
 READ_S_MAX = 10.0
-"""Of all ranges of one answer; of an HTTP server between two bytes."""
+"""Time for all ranges of one answer, and for an HTTP server between two bytes."""
 POSITION_MAX = 2**62
 
 
 class CannotRead(Exception):
-    """Not by this consumer, or not any more; the broker has the bytes, or knows where they are now."""
+    """This consumer cannot read the place, or no longer; the broker still has the bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,25 +47,6 @@ class Range:
         return sum(length for length, _ in self.batches)
 
 
-def check_place(place: object) -> None:
-    """Raises InvalidConfig."""
-    if place != "" and not _is_place(place):
-        raise InvalidConfig(f"direct_reads is empty or a URL as file:///folder or https://host/folder, not {place!r}")
-
-
-def _is_place(place: object) -> bool:
-    if not isinstance(place, str):
-        return False
-    try:
-        parts = urlsplit(place)
-    except ValueError:
-        return False
-    has_host = bool(parts.netloc)
-    return (parts.scheme, has_host) in {("file", False), ("http", True), ("https", True)} and not (
-        parts.query or parts.fragment
-    )
-
-
 class DirectReads:
     """`place`: the URL below which this consumer may read."""
 
@@ -74,9 +55,9 @@ class DirectReads:
         self._threads = threads
 
     async def read(self, header: pb.FetchHeader) -> list[memoryview]:
-        """The bytes of all batches that are only located, in the header's order.
+        """Return the bytes of all batches that are only located, in the header's order.
 
-        Raises CannotRead, CorruptFrame (no such place can be).
+        Raises CannotRead; CorruptFrame where a place is impossible.
         """
         ranges = ranges_of(header)
         if not ranges:
@@ -96,7 +77,7 @@ class DirectReads:
 
 
 def ranges_of(header: pb.FetchHeader) -> list[Range]:
-    """Neighbours of one object are one range. Raises CorruptFrame."""
+    """Return the ranges to read; adjacent batches of one object are one range. Raises CorruptFrame."""
     ranges: list[Range] = []
     end: tuple[str, int] | None = None
     size_bytes = 0
@@ -139,9 +120,8 @@ def _pieces(wanted: Range) -> list[memoryview]:
 
 
 def _read_file(url: str, position: int, length: int) -> bytes:
-    file = os.open(
-        unquote(urlsplit(url).path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-    )  # a pipe that has that name must not block
+    # O_NONBLOCK: a pipe of that name must not block.
+    file = os.open(unquote(urlsplit(url).path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise OSError("it is not a file")
@@ -171,5 +151,5 @@ _http = urllib.request.build_opener(_NoRedirects)
 
 
 def _shown(url: str) -> str:
-    """Without the signature."""
+    """Return the URL without its signature."""
     return url.partition("?")[0]

@@ -1,9 +1,9 @@
 """One stream of batches from one broker, for some partitions of a consumer.
 
-Ends when the broker ends it, when it fails, when nothing came for a while (the owner may have
-changed without a word), when the program has taken nothing for a while, and when it is cancelled
-because one of its partitions was moved; whoever opened it then opens another. What a peer sends is
-checked before it is believed.
+It ends when the broker ends it, when it fails, when nothing came for a while (the owner may have
+changed), when the program has taken nothing for a while, and when it is cancelled because one of
+its partitions was moved. The fetcher then opens another. What a broker sends is checked before it
+is used.
 """
 
 from __future__ import annotations
@@ -17,29 +17,30 @@ from typing import Any, cast
 from ledgermq.client.consuming.direct_reads import DirectReads
 from ledgermq.client.consuming.prefetch import Prefetch
 from ledgermq.client.consuming.reading import FetchedRun, Reading
-from ledgermq.client.consuming.start import OFFSET_MAX
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.suspicion import SUSPICION_S, ask_at_s
 from ledgermq.errors import CorruptFrame, LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.frames import FetchFrame
+from ledgermq.protocol.limits import OFFSET_MAX
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.runtime.tasks import end
 
 FIRST_FRAME_S = 10.0
 IDLE_S = 10.0
 FULL_S = 5.0
-"""A stream that cannot be read for so long is ended: an answer that is in line for it takes memory
-of the broker.
+"""How long a stream may wait for room. A waiting answer takes memory of the broker, so the stream is
+ended after that.
 """
 
 
 class FetchStream:
-    """`on_error(reading, error)`: the broker serves the others, but not this partition.
+    """`on_error(reading, error)` is called where the broker serves the others, but not this
+    partition.
 
-    `is_moved()`: whether others say that another broker owns one of the partitions now; asked when
-    nothing comes though something should.
+    `is_moved()` returns whether other brokers name another owner for one of the partitions; it is
+    called when nothing comes though something should.
     """
 
     def __init__(
@@ -63,8 +64,9 @@ class FetchStream:
         }
 
     async def run(self) -> bool:
-        """Raises what ended the stream, CannotRead too; returns when it is time for another, False
-        where there was no room for it.
+        """Read until it is time for another stream. Return False where there was no room for more.
+
+        Raises what ended the stream, CannotRead too.
         """
         request = pb.FetchRequest(
             partitions=[
@@ -100,10 +102,10 @@ class FetchStream:
     async def _next(
         self, frames: AsyncIterator[FetchFrame], lost: asyncio.Task[bool], timeout_s: float, *, expects: bool
     ) -> FetchFrame | None:
-        """None: nothing came for a while, or others say that a partition has moved.
+        """Return the next frame; None: nothing came for a while, or a partition has moved.
 
-        `expects`: something should come soon, for this is the first frame, or records came a moment
-        ago.
+        `expects`: something should come soon, because this is the first frame, or records came a
+        moment ago.
         """
         pull = asyncio.create_task(_pull(frames))
         questions: list[asyncio.Task[None]] = []
@@ -118,7 +120,7 @@ class FetchStream:
             if pull.done():
                 return pull.result()
             if lost.done():
-                raise Unavailable(f"the line to {self._connection.address} was lost")
+                raise Unavailable(f"the connection to {self._connection.address} was lost")
             if timeout_s == FIRST_FRAME_S and not any(question.done() for question in questions):
                 raise Unavailable(f"{self._connection.address} did not begin to answer within {timeout_s} s")
             return None
@@ -128,7 +130,7 @@ class FetchStream:
             await end(pull, *questions)
 
     async def _ask_others(self) -> None:
-        """From the first suspicion on. Returns once they say that a partition has moved."""
+        """Ask other brokers again and again. Return once one says that a partition has moved."""
         loop = asyncio.get_running_loop()
         asked_s = loop.time()
         since_s = asked_s - SUSPICION_S
@@ -147,7 +149,7 @@ class FetchStream:
         named = sum(batch.length for batch in batches if not batch.object)
         if named != len(view) or sum(1 for batch in batches if batch.object) != len(located):
             raise CorruptFrame(
-                f"{self._connection.address} sent an answer of {len(view)} bytes whose header names {named}, or other places"
+                f"{self._connection.address} sent {len(view)} bytes where its header names {named}, or other places than its header"
             )
         pieces = _pieces(batches, view, iter(located))
         for part in frame.header.partitions:

@@ -1,9 +1,9 @@
 """The consumer's background: keeps every partition on a stream from its owner, through redirects,
 dead brokers and seeks.
 
-One task looks at the partitions that are on no stream, groups them by owner and opens a stream for
-each group. Brokers' errors never end it: those that a retry may cure are retried with back-off, the
-others become the partition's `refusal`, which the program is told.
+One task looks for partitions that no stream feeds, groups them by owner, and opens a stream for
+each group. No broker's error ends it: errors that may pass are retried with back-off, others become
+the partition's `refusal`, which the program's next call raises.
 """
 
 from __future__ import annotations
@@ -13,59 +13,57 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from ledgermq.client.connections import Connections
 from ledgermq.client.consuming.direct_reads import CannotRead, DirectReads
 from ledgermq.client.consuming.fetch_stream import FetchStream
 from ledgermq.client.consuming.prefetch import Prefetch
 from ledgermq.client.consuming.reading import Reading
-from ledgermq.client.offsets import At, Offsets
-from ledgermq.client.routing import Routing
+from ledgermq.client.context import ClientContext
+from ledgermq.client.offsets import At
+from ledgermq.client.routing import UNKNOWN_TOPIC_GRACE_S
 from ledgermq.client.settings import ConsumerSettings
 from ledgermq.errors import LedgerMQError, NotOwner, OffsetOutOfRange, Unavailable, UnknownPartition, UnknownTopic
+from ledgermq.runtime.wait import wait_until
 
 _log = logging.getLogger("ledgermq.consumer")
 
 PARTITIONS_PER_STREAM_MAX = 4096
 BYTES_S = 60.0
-"""After a place that could not be read: mostly it was trimmed, then all that is as old comes from
-elsewhere soon.
+"""How long an owner is asked for bytes after a place that it located could not be read.
+
+Mostly the place was trimmed; soon everything of that age comes from elsewhere.
 """
-UNKNOWN_TOPIC_GRACE_S = 5.0
-"""A broker may not have heard yet of a topic that another one knows."""
 
 
 class Fetcher:
-    """The readings are the reader's own list, which changes. `on_route(topic)` is called when a
-    topic's route was asked anew.
+    """`readings`: the reader's own list, which changes. `on_route(topic)` is called when a topic's
+    route was looked up.
 
-    `out_of_range`: where to go on when an offset is not there; None: the program is told.
+    `out_of_range`: where to go on when an offset does not exist; None: the program's call raises.
     """
 
     def __init__(
         self,
-        connections: Connections,
-        routing: Routing,
-        offsets: Offsets,
+        context: ClientContext,
         readings: list[Reading],
         prefetch: Prefetch,
         settings: ConsumerSettings,
         out_of_range: At | None,
         on_route: Callable[[str], None],
     ) -> None:
-        self._connections = connections
-        self._routing = routing
-        self._offsets = offsets
+        self._connections = context.connections
+        self._routing = context.routing
+        self._offsets = context.offsets
         self._readings = readings
         self._prefetch = prefetch
         self._settings = settings
         self._out_of_range_at = out_of_range
         self._on_route = on_route
-        threads = connections.threads
+        threads = context.connections.threads
         self._direct = (
             DirectReads(settings.direct_reads, threads) if settings.direct_reads and threads is not None else None
         )
         self._bytes_until_s: dict[str, float] = {}
-        """By owner: what it located could not be read, so until then it is asked for the bytes."""
+        """By owner: until when it is asked for bytes, because a place that it located could not be read."""
         self._wake = asyncio.Event()
         self._refreshing: set[str] = set()
 
@@ -74,18 +72,14 @@ class Fetcher:
             while True:
                 self._wake.clear()
                 due_s = self._turn(group, asyncio.get_running_loop().time())
-                try:
-                    async with asyncio.timeout_at(due_s):
-                        await self._wake.wait()
-                except TimeoutError:
-                    pass
+                await wait_until(self._wake, due_s)
 
     def wake(self) -> None:
-        """Partitions came, or may be fetched again."""
+        """Look for partitions to fetch now."""
         self._wake.set()
 
     def moved(self, reading: Reading) -> None:
-        """Sought, paused or removed: the stream that feeds the partition is of no use any more."""
+        """End the stream that feeds the partition: it was sought, paused or removed."""
         if reading.stream is not None:
             reading.stream.cancel()
         self._wake.set()
@@ -100,7 +94,7 @@ class Fetcher:
             else:
                 due_s.append(route.learned_at_s + self._routing.age_s_max + 0.001)
         for reading in self._readings:
-            if not _idle(reading):
+            if not reading.idle:
                 continue
             if reading.not_before_s > now_s:
                 due_s.append(reading.not_before_s)
@@ -170,8 +164,8 @@ class Fetcher:
         return self._direct
 
     async def _look_for_others(self, readings: Sequence[Reading], owner: str) -> None:
-        """Nothing came for a while: perhaps another broker has taken over, and the owner, standing
-        still, does not know.
+        """Look up the routes at other brokers: nothing came for a while, so perhaps another broker
+        has taken over from an owner that is stopped.
         """
         for topic in {reading.partition.topic for reading in readings}:
             await self._routing.refresh(
@@ -202,24 +196,24 @@ class Fetcher:
                 self._refuse(reading, error)
         elif not error.retriable:
             self._refuse(reading, error)
-        else:  # whoever cannot serve it may be an owner of before
+        else:  # a broker that cannot serve it may be a former owner
             self._routing.redirected(*reading.partition, None, refused_by=owner)
 
     def _out_of_range(self, reading: Reading, error: OffsetOutOfRange) -> None:
         if self._out_of_range_at is None:
-            self._refuse(reading, OffsetOutOfRange(f"{_name(reading)}, offset {reading.fetch_at}: {error.message}"))
+            self._refuse(reading, OffsetOutOfRange(f"{reading.partition}, offset {reading.fetch_at}: {error.message}"))
         else:
             reading.resetting = True
 
     def _reset(self, group: asyncio.TaskGroup, reading: Reading, now_s: float, due_s: list[float]) -> None:
-        """Go on where the settings say; but first the program gets what was fetched before."""
+        """Look up where to go on; but first the program gets what was fetched before."""
         if reading.position == reading.fetch_at:
             reading.stream = group.create_task(self._ask_reset(reading))
         else:
             due_s.append(now_s + 0.1)
 
     async def _ask_reset(self, reading: Reading) -> None:
-        assert self._out_of_range_at is not None, "otherwise the program is told"
+        assert self._out_of_range_at is not None, "otherwise the program's call raises"
         generation = reading.generation
         try:
             deadline = self._connections.deadline(self._settings.request_timeout_s)
@@ -249,14 +243,16 @@ class Fetcher:
             for reading in self._readings:
                 if (
                     reading.partition.topic == topic
-                    and _idle(reading)
+                    and reading.idle
                     and self._routing.owner(*reading.partition) is None
                 ):
-                    reading.failed(reading.last_error or Unavailable(f"nobody owns {_name(reading)} at present"), now_s)
+                    reading.failed(
+                        reading.last_error or Unavailable(f"{reading.partition} has no owner at present"), now_s
+                    )
         except LedgerMQError as error:
             now_s = asyncio.get_running_loop().time()
             for reading in self._readings:
-                if reading.partition.topic == topic and _idle(reading):
+                if reading.partition.topic == topic and reading.idle:
                     reading.failed(error, now_s)
                     if not error.retriable:
                         self._refuse(reading, error)
@@ -264,12 +260,3 @@ class Fetcher:
         finally:
             self._refreshing.discard(topic)
             self._wake.set()
-
-
-def _idle(reading: Reading) -> bool:
-    """It is to be read, and nobody feeds it."""
-    return reading.stream is None and not reading.paused and not reading.parked
-
-
-def _name(reading: Reading) -> str:
-    return f"{reading.partition.topic}/{reading.partition.partition}"

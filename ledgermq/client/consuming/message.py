@@ -11,9 +11,11 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import pyarrow as pa
 
+from ledgermq.buffers import Buffer
+from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.record import datetime_of
 from ledgermq.errors import CorruptFrame, InvalidRequest, LedgerMQError
-from ledgermq.protocol.batch_header import Buffer, check_crc
+from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.records import SCHEMA, decode_batch
 
 MessageHeaders = tuple[tuple[str, bytes | None], ...]
@@ -71,9 +73,9 @@ class Message(NamedTuple):
 
 
 def decode_run(data: Buffer, crc: int, record_count: int, decoded_bytes_max: int, where: str) -> pa.RecordBatch:
-    """The rows of a fetched batch, fully validated.
+    """Validate a fetched batch fully, and return its rows.
 
-    Raises CorruptFrame or MessageTooLarge, saying `where`.
+    Raises CorruptFrame or MessageTooLarge, with `where` in its text.
     """
     try:
         check_crc(data, crc)
@@ -88,13 +90,18 @@ def decode_run(data: Buffer, crc: int, record_count: int, decoded_bytes_max: int
 M = TypeVar("M", bound=Message)
 
 
+def partition_of(message: Message) -> TopicPartition:
+    """Return where the message comes from."""
+    return TopicPartition(message.topic, message.partition)
+
+
 def messages_of(rows: pa.RecordBatch, topic: str, partition: int, offset: int) -> list[Message]:
-    """`offset`: of the first row."""
+    """Make messages of rows. `offset`: of the first row."""
     return messages_as(Message, rows, topic, partition, offset)
 
 
 def messages_as(kind: type[M], rows: pa.RecordBatch, topic: str, partition: int, offset: int) -> list[M]:
-    """As `messages_of`, of a kind of one's own."""
+    """As `messages_of`, of a subclass of `Message`."""
     with _uncollected():
         return _messages(kind, rows, topic, partition, offset)
 
@@ -117,8 +124,8 @@ def _messages(kind: type[M], rows: pa.RecordBatch, topic: str, partition: int, o
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Python's collector waits: thousands of new messages, none of them garbage, would make it look
-    at everything again and again.
+    """Pause Python's garbage collector: thousands of new messages, none of them garbage, would make
+    it scan everything again and again.
     """
     if not gc.isenabled():
         yield
@@ -143,9 +150,7 @@ def _headers(column: pa.Array) -> list[MessageHeaders] | repeat[MessageHeaders]:
 def table_of(
     rows: pa.RecordBatch, topic: str, partition: int, offset: int, columns: Sequence[str] = TABLE_SCHEMA.names
 ) -> pa.RecordBatch:
-    """The rows with where they come from: these columns of `TABLE_SCHEMA`, of which `rows` has
-    those of the records.
-    """
+    """Return the rows with topic, partition and offset added: these columns of `TABLE_SCHEMA`."""
     count = rows.num_rows
     made = {
         "topic": lambda: pa.repeat(pa.scalar(topic, pa.string()), count),

@@ -1,9 +1,8 @@
-"""Reads partitions, whichever it is told at present: the fetcher's background, the prefetch, and
-the batch that the program is in.
+"""Reads a changing set of partitions: owns the fetcher's background task, the prefetch, and the
+batch that the program is in.
 
-A consumer says which partitions are read (fixed, or as its group gives them); here is what was
-fetched, decoded batch by batch, in each partition's order. Must not know why a partition is read,
-and nothing of groups.
+A consumer decides which partitions are read: fixed ones, or those that its group gives it. The
+reader must not know why a partition is read, and nothing of groups.
 """
 
 from __future__ import annotations
@@ -14,34 +13,31 @@ from typing import Generic
 
 import pyarrow as pa
 
-from ledgermq.client.connections import Connections
-from ledgermq.client.consuming.decode_ahead import DecodeAhead
-from ledgermq.client.consuming.decoded_run import DecodedRun, MessagesOf, Taken
 from ledgermq.client.consuming.fetcher import Fetcher
 from ledgermq.client.consuming.message import TABLE_SCHEMA, M
-from ledgermq.client.consuming.prefetch import Prefetch
-from ledgermq.client.consuming.reading import Reading
+from ledgermq.client.consuming.prefetch import DecodeAhead, Prefetch
+from ledgermq.client.consuming.reading import DecodedRun, FlowStep, MessagesOf, Reading, Taken
+from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.offsets import At, Offsets
-from ledgermq.client.routing import Routing
+from ledgermq.client.offsets import At
 from ledgermq.client.settings import ConsumerSettings
 from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable
 from ledgermq.runtime.tasks import end
+from ledgermq.runtime.wait import wait_until
 
 
 class Reader(Generic[M]):
-    """`check` is called by every call that waits: it raises what the program has to be told, other
-    than of partitions.
+    """`check` is called by every call that waits, and raises errors that concern the whole
+    consumer.
 
-    `out_of_range`: where to go on when an offset is no longer, or not yet, there; None: the program
-    is told (OffsetOutOfRange).
+    `out_of_range`: where to go on when an offset does not exist; None: calls raise
+    OffsetOutOfRange. `messages_of` makes the program's messages of rows; `taken` is called with
+    what the program gets. `on_route` is called with each topic whose route was looked up.
     """
 
     def __init__(
         self,
-        connections: Connections,
-        routing: Routing,
-        offsets: Offsets,
+        context: ClientContext,
         settings: ConsumerSettings,
         *,
         out_of_range: At | None,
@@ -50,25 +46,22 @@ class Reader(Generic[M]):
         taken: Taken | None = None,
         on_route: Callable[[str], None] = lambda topic: None,
     ) -> None:
-        self._connections = connections
+        self._connections = context.connections
         self._settings = settings
         self._check = check
         self._messages_of = messages_of
         self._on_taken = taken
         self.readings: list[Reading] = []
         self._prefetch = Prefetch(
-            settings.prefetch_bytes_max, DecodeAhead(connections.threads, settings.decoded_bytes_max)
+            settings.prefetch_bytes_max, DecodeAhead(context.connections.threads, settings.decoded_bytes_max)
         )
-        self._fetcher = Fetcher(
-            connections, routing, offsets, self.readings, self._prefetch, settings, out_of_range, on_route
-        )
+        self._fetcher = Fetcher(context, self.readings, self._prefetch, settings, out_of_range, on_route)
         self._background: asyncio.Task[None] | None = None
         self.run: DecodedRun[M] | None = None
         self._aside: dict[Reading, DecodedRun[M]] = {}
-        """The rest of batches whose partitions are held back."""
+        """By reading that is held back: the batch that the program was in."""
 
     # -- which partitions
-    # ----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         self._background = asyncio.get_running_loop().create_task(self._fetcher.run(), name="ledgermq consumer")
@@ -85,7 +78,7 @@ class Reader(Generic[M]):
         return reading
 
     def remove(self, readings: Iterable[Reading]) -> None:
-        """Nothing more of them reaches the program."""
+        """Stop reading; nothing more of these reaches the program."""
         gone = list(readings)
         for reading in gone:
             self.readings.remove(reading)
@@ -103,7 +96,7 @@ class Reader(Generic[M]):
         self._drop([reading for reading, _ in moved])
 
     def pause(self, reading: Reading) -> None:
-        """What was fetched ahead is dropped: it must not take the room of others."""
+        """Stop fetching. What was fetched ahead is dropped: it would take the room of others."""
         if not reading.paused:
             reading.paused = True
             reading.answered()
@@ -114,24 +107,24 @@ class Reader(Generic[M]):
         self._fetcher.wake()
 
     def hold_back(self, reading: Reading) -> None:
-        """Hand out nothing of it until `go_on`: whoever has it can take no more at present."""
-        reading.held_back = True
+        """Hand out nothing of it until `go_on`: its consumer can take no more at present."""
+        reading.turn(FlowStep.HOLD_BACK)
         if self.run is not None and self.run.reading is reading:
             if not self.run.spent:
                 self._aside[reading] = self.run
             self.run = None
 
     def go_on(self, reading: Reading) -> None:
-        reading.held_back = reading.parked = False
+        reading.turn(FlowStep.GO_ON)
         self._fetcher.wake()
         self.wake()
 
     def _make_room(self) -> None:
-        """What is held back must not keep others from being fetched."""
+        """Park what is held back if it keeps other partitions from being fetched."""
         if self._prefetch.is_full:
             parked = list({run.reading: None for run in self._prefetch.runs if run.reading.held_back})
             for reading in parked:
-                reading.parked = True
+                reading.turn(FlowStep.PARK)
             self.seek((reading, reading.position) for reading in parked)
 
     def _drop(self, readings: Iterable[Reading]) -> None:
@@ -144,15 +137,14 @@ class Reader(Generic[M]):
 
     @property
     def last_error(self) -> LedgerMQError | None:
-        """Of the partition that fails the longest; None: all are served."""
+        """The error of the partition that has failed for longest; None: all are served."""
         failing = [reading for reading in self.readings if reading.failing_since_s is not None]
         return min(failing, key=lambda reading: reading.failing_since_s or 0.0).last_error if failing else None
 
     # -- reading
-    # -------------------------------------------------------------------------------------------------------
 
     async def fetch(self, max_records: int, deadline: float) -> list[M]:
-        """At least one message, or an empty list at the deadline."""
+        """Return at least one message, or an empty list at the deadline."""
         messages: list[M] = []
         if max_records < 1:
             raise InvalidConfig(f"max_records is 1 or more, not {max_records}")
@@ -173,9 +165,9 @@ class Reader(Generic[M]):
         return pa.Table.from_batches(batches, schema=TABLE_SCHEMA)
 
     async def next_run(self, deadline: float | None) -> DecodedRun[M] | None:
-        """None: the time is up.
+        """Wait for the batch to take from; None at the deadline.
 
-        Raises what the program has to be told, when nothing is there to read.
+        Raises pending errors, once there is nothing to read.
         """
         loop = asyncio.get_running_loop()
         while True:
@@ -186,37 +178,31 @@ class Reader(Generic[M]):
             self.raise_trouble(loop.time())
             if deadline is not None and loop.time() >= deadline:
                 return None
-            try:
-                async with asyncio.timeout_at(self._next_look(deadline)):
-                    await self._prefetch.changed.wait()
-            except TimeoutError:
-                pass
+            await wait_until(self._prefetch.changed, self._next_look(deadline))
 
     def wake(self) -> None:
-        """Let who waits for messages look, and check, again."""
+        """Make calls that wait for messages check again."""
         self._prefetch.changed.set()
 
     async def changed(self, deadline: float) -> bool:
-        """Wait until `wake`, or until messages came; False: the deadline came first. Raises what
-        the program has to be told.
+        """Wait until `wake`, or until messages came. Return False at the deadline. Raises pending
+        errors.
         """
         self.raise_trouble(asyncio.get_running_loop().time())
         self._prefetch.changed.clear()
-        try:
-            async with asyncio.timeout_at(deadline):
-                await self._prefetch.changed.wait()
-        except TimeoutError:
-            return False
-        return True
+        return await wait_until(self._prefetch.changed, deadline)
 
     def _next_look(self, deadline: float | None) -> float | None:
-        """When to stop waiting: at the deadline, or when a partition has failed for too long."""
+        """Return when to stop waiting: at the deadline, or once a partition has failed too long."""
         patience_s = self._settings.request_timeout_s
         moments = [r.failing_since_s + patience_s + 0.001 for r in self.readings if r.failing_since_s is not None]
         moments.append(asyncio.get_running_loop().time() + patience_s)
         return min([*moments, deadline] if deadline is not None else moments)
 
     def raise_trouble(self, now_s: float) -> None:
+        """Raise pending errors: of the consumer, of a partition that is refused, of one that was not
+        served for `request_timeout_s`.
+        """
         self._check()
         self.raise_if_dead()
         for reading in self.readings:
@@ -227,9 +213,8 @@ class Reader(Generic[M]):
             since_s = reading.failing_since_s
             if since_s is not None and now_s - since_s > self._settings.request_timeout_s:
                 reading.failing_since_s = now_s
-                name = f"{reading.partition.topic}/{reading.partition.partition}"
                 raise Unavailable(
-                    f"{name} was not served for {now_s - since_s:.1f} s: {reading.last_error}"
+                    f"{reading.partition} was not served for {now_s - since_s:.1f} s: {reading.last_error}"
                 ) from reading.last_error
 
     def raise_if_dead(self) -> None:
@@ -237,9 +222,10 @@ class Reader(Generic[M]):
             raise LedgerMQError("the consumer's background task failed") from self._background.exception()
 
     def _current(self, *, wait_for_error: bool = False) -> DecodedRun[M] | None:
-        """The batch to take from.
+        """Return the batch to take from.
 
-        A damaged one raises, each time, until the program seeks past it; but good messages first.
+        A damaged batch raises, each time, until the program seeks past it. With `wait_for_error` it
+        returns None instead: the caller hands out the good messages before it first.
         """
         if self.run is not None and not self.run.spent:
             return self.run
@@ -257,7 +243,7 @@ class Reader(Generic[M]):
             self._prefetch.take(fetched)
             if reading.end is not None:
                 if fetched.base_offset >= reading.end:
-                    reading.position = max(reading.position, reading.end)  # what was between them is no longer there
+                    reading.position = max(reading.position, reading.end)  # records between them were deleted
                 rows = rows.slice(0, max(0, reading.end - fetched.base_offset))
             skip = max(0, reading.position - fetched.base_offset)
             if skip < rows.num_rows:
@@ -268,7 +254,6 @@ class Reader(Generic[M]):
         return None
 
     # -- end
-    # -----------------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
         await end(self._background)

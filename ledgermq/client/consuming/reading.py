@@ -1,51 +1,104 @@
-"""Where a consumer is in one partition, and a batch as it was fetched.
+"""The state of one partition that a consumer reads, and its batches: as fetched, and as decoded.
 
-`position` is the next offset that the program gets, `fetch_at` the next one to ask a broker for;
-between them lies what is in the prefetch. A seek begins a new generation: whatever still comes for
-an older one is dropped.
+A seek begins a new generation: whatever still arrives for an older one is dropped.
+
+Whether a reading's messages are handed out is its *flow* (`Reading.flow`):
+
+  flow        meaning                                              hold back  park    go on
+  OPEN        handed out                                           HELD_BACK  -       OPEN
+  HELD_BACK   not handed out; what was fetched ahead is kept       HELD_BACK  PARKED  OPEN
+  PARKED      held back, and took the room of others: not fetched  PARKED     -       OPEN
+
+A dash is a pair that raises IllegalTransition: only what is held back is parked, and only once.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Generic
 
+import pyarrow as pa
+
+from ledgermq.buffers import Buffer
+from ledgermq.client.consuming.message import M, table_of
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.errors import LedgerMQError
-from ledgermq.protocol.batch_header import Buffer
 from ledgermq.runtime.backoff import Backoff
+from ledgermq.runtime.transitions import next_state
+
+
+class Flow(Enum):
+    """See the table at the top of this module."""
+
+    OPEN = auto()
+    HELD_BACK = auto()
+    PARKED = auto()
+
+
+class FlowStep(Enum):
+    """What changes a flow."""
+
+    HOLD_BACK = auto()
+    PARK = auto()
+    GO_ON = auto()
+
+
+FLOWS: dict[tuple[Flow, FlowStep], Flow] = {
+    (Flow.OPEN, FlowStep.HOLD_BACK): Flow.HELD_BACK,
+    (Flow.HELD_BACK, FlowStep.HOLD_BACK): Flow.HELD_BACK,
+    (Flow.PARKED, FlowStep.HOLD_BACK): Flow.PARKED,
+    (Flow.HELD_BACK, FlowStep.PARK): Flow.PARKED,
+    (Flow.OPEN, FlowStep.GO_ON): Flow.OPEN,
+    (Flow.HELD_BACK, FlowStep.GO_ON): Flow.OPEN,
+    (Flow.PARKED, FlowStep.GO_ON): Flow.OPEN,
+}
 
 
 @dataclass(slots=True, eq=False)
 class Reading:
+    """`position`: the next offset that the program gets. `fetch_at`: the next one to ask a broker
+    for; what lies between them is in the prefetch.
+    """
+
     partition: TopicPartition
     topic_id: int
     position: int
     backoff: Backoff
     fetch_at: int = 0
     end: int | None = None
-    """Nothing from this offset on is handed out; None: everything is."""
+    """Messages from this offset on are not handed out; None: there is no end."""
     generation: int = 0
     high_watermark: int | None = None
     stream: asyncio.Task[None] | None = None
     not_before_s: float = 0.0
     paused: bool = False
-    """Not to be fetched."""
-    held_back: bool = False
-    """Not to be handed out at present; what was fetched ahead is kept, as long as it takes no room
-    from others.
-    """
-    parked: bool = False
-    """Held back, and it did: not to be fetched until it is handed out again."""
+    """Not to be fetched: its consumer has paused it."""
+    flow: Flow = Flow.OPEN
     failing_since_s: float | None = None
     last_error: LedgerMQError | None = None
     resetting: bool = False
-    """The offset is out of range, and the settings say where to go on."""
+    """The offset is out of range; the place to go on has to be looked up."""
     refusal: LedgerMQError | None = None
-    """What the program has to be told: time alone does not cure it."""
+    """An error that does not pass with time: the next call raises it, once."""
 
     def __post_init__(self) -> None:
         self.fetch_at = self.position
+
+    @property
+    def held_back(self) -> bool:
+        return self.flow is not Flow.OPEN
+
+    @property
+    def idle(self) -> bool:
+        """Whether it is to be fetched, and no stream feeds it."""
+        return self.stream is None and not self.paused and self.flow is not Flow.PARKED
+
+    def turn(self, step: FlowStep) -> None:
+        """Move to the next flow. Raises IllegalTransition."""
+        self.flow = next_state(FLOWS, self.flow, step, self.partition)
 
     def seek(self, position: int) -> None:
         self.position = self.fetch_at = position
@@ -55,11 +108,12 @@ class Reading:
         self.not_before_s = 0.0
 
     def answered(self) -> None:
-        """A broker serves the partition."""
+        """Note that a broker serves the partition."""
         self.failing_since_s = self.last_error = None
         self.backoff.reset()
 
     def failed(self, error: LedgerMQError, now_s: float) -> None:
+        """Note an error, and when to try again."""
         self.last_error = error
         if self.failing_since_s is None:
             self.failing_since_s = now_s
@@ -79,10 +133,75 @@ class FetchedRun:
 
     @property
     def wanted(self) -> bool:
+        """Whether nothing was sought since it was asked for."""
         return self.generation == self.reading.generation
 
     @property
     def where(self) -> str:
-        """For people."""
-        topic, partition = self.reading.partition
-        return f"{topic}/{partition}, offsets {self.base_offset} to {self.base_offset + self.record_count - 1}"
+        """Its place, for texts."""
+        return f"{self.reading.partition}, offsets {self.base_offset} to {self.base_offset + self.record_count - 1}"
+
+
+MessagesOf = Callable[[Reading, pa.RecordBatch, int], list[M]]
+"""(reading, rows, offset of the first row) -> the messages that the program gets."""
+
+Taken = Callable[[Reading, int, int], None]
+"""(reading, first offset, offset after the last), called when the program gets these messages."""
+
+
+class DecodedRun(Generic[M]):
+    """A batch that the program is in; the reading's position says how much of it was taken."""
+
+    def __init__(
+        self, reading: Reading, rows: pa.RecordBatch, offset: int, messages_of: MessagesOf[M], taken: Taken | None
+    ) -> None:
+        self.reading = reading
+        self._rows = rows
+        self._offset = offset
+        self._count: int = rows.num_rows
+        self._taken = 0
+        self._messages: list[M] | None = None
+        self._messages_of = messages_of
+        self._on_taken = taken
+
+    @property
+    def spent(self) -> bool:
+        return self._taken >= self._count
+
+    def _decoded(self) -> list[M]:
+        if self._messages is None:
+            self._messages = self._messages_of(self.reading, self._rows, self._offset)
+        return self._messages
+
+    def _advance(self, count: int) -> None:
+        first = self._offset + self._taken
+        self._taken += count
+        self.reading.position = self._offset + self._taken
+        if self._on_taken is not None:
+            self._on_taken(self.reading, first, self.reading.position)
+
+    def take_one(self) -> M | None:
+        """Return the next message; None: it is spent.
+
+        Called for each message, so it calls nothing that it can do itself.
+        """
+        taken = self._taken
+        if taken >= self._count:
+            return None
+        message = (self._messages or self._decoded())[taken]
+        self._taken = taken + 1
+        self.reading.position = end = self._offset + taken + 1
+        if self._on_taken is not None:
+            self._on_taken(self.reading, end - 1, end)
+        return message
+
+    def take(self, count: int) -> list[M]:
+        messages = self._decoded()[self._taken : self._taken + count]
+        self._advance(len(messages))
+        return messages
+
+    def take_arrow(self, count: int) -> pa.RecordBatch:
+        rows = self._rows.slice(self._taken, count)
+        batch = table_of(rows, *self.reading.partition, self._offset + self._taken)
+        self._advance(rows.num_rows)
+        return batch

@@ -1,5 +1,5 @@
-"""Where a consumer begins, and where it ends: what the program said, turned into one wish for each
-partition.
+"""Where a consumer begins and ends: check what the program gave, and resolve it into one position
+for each partition.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.offsets import At
 from ledgermq.durations import find_duration_ms
 from ledgermq.errors import InvalidConfig, UnknownPartition
-
-OFFSET_MAX = 2**63 - 1
+from ledgermq.protocol.limits import OFFSET_MAX
 
 Position = int | Literal["earliest", "latest"] | datetime
 Wanted = int | str | datetime | timedelta
-"""As a program says it: an offset, "earliest", "latest", a time, or an age, as "15m" or a
+"""As a program writes it: an offset, "earliest", "latest", a time, or an age, as "15m" or a
 timedelta.
 """
 Start = str | datetime | timedelta | Mapping[int, int] | Mapping[tuple[str, int], int]
@@ -26,7 +25,7 @@ _PLACES = "an offset, 'earliest', 'latest', a datetime, a timedelta, or an age a
 
 
 def moment_before(now: datetime, age: timedelta) -> datetime:
-    """An age that reaches beyond the calendar means the beginning of time."""
+    """Return the moment; an age that reaches beyond the calendar means the beginning of time."""
     try:
         return now - age
     except OverflowError:
@@ -34,7 +33,7 @@ def moment_before(now: datetime, age: timedelta) -> datetime:
 
 
 def check_position(wanted: object, now: datetime) -> Position:
-    """An age becomes the moment so long before `now`. Raises InvalidConfig."""
+    """Return the position; an age becomes the moment that long before `now`. Raises InvalidConfig."""
     if isinstance(wanted, bool):
         raise InvalidConfig(f"a position is {_PLACES}, not a truth value")
     if isinstance(wanted, int):
@@ -105,9 +104,9 @@ def _partition(key: object, topics: list[str], name: str) -> TopicPartition:
 def wishes(
     start: Mapping[TopicPartition, int] | At, partitions: Iterable[TopicPartition], otherwise: At = "earliest"
 ) -> dict[TopicPartition, Position]:
-    """By partition: an offset, or what to ask the brokers for.
+    """Return by partition an offset, or what to ask its owner for.
 
-    `otherwise`: of partitions that `start` does not name.
+    `otherwise`: for partitions that `start` does not name.
     """
     if isinstance(start, Mapping):
         return {partition: start.get(partition, otherwise) for partition in partitions}

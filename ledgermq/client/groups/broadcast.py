@@ -1,10 +1,10 @@
-"""Broadcast: every consumer reads all partitions of its topics. No coordinator is asked; the
-consumer gives itself what there is.
+"""Broadcast: every consumer reads all partitions of its topics.
 
-The epoch of what it gives is the time at which it gives it, in microseconds: two that share an
-offset store by mistake fence each other, and the later one goes on. Where the store knows a later
-epoch all the same (the clock went back), it is overtaken in growing steps. Topics that grow, are
-removed or are made again are seen when they are asked for anew, every `refresh_s`.
+No coordinator is involved; the consumer assigns all existing partitions to itself. The epoch of an
+assignment is its time in microseconds. Two consumers that share an offset store by mistake fence
+each other, and the later one goes on. Where the store has a later epoch all the same (the clock
+went back), the consumer passes it in growing steps. Topics are looked up every `refresh_s`, so that
+topics that grow, are deleted, or are created again are noticed.
 """
 
 from __future__ import annotations
@@ -12,43 +12,34 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.holdings import Holdings
-from ledgermq.client.groups.offset_store import GivenPartition
-from ledgermq.client.groups.standing import Standing
-from ledgermq.client.routing import Routing
+from ledgermq.client.groups.membership import Assigner
 from ledgermq.errors import LedgerMQError, RetriableError, StaleAssignment, UnknownTopic
-from ledgermq.runtime.backoff import Backoff
-from ledgermq.sources import Sources
+from ledgermq.offset_stores.contract import GivenPartition
 
 ASK_S = 10.0
 FENCED_LOOK_S = 0.2
 
 
-class Broadcast(Standing):
-    """Stands where `Membership` stands for a member of a group. `topics`: names."""
+class Broadcast(Assigner):
+    """Assigns all partitions of `topics` (names) to this consumer."""
 
     def __init__(
-        self,
-        topics: Sequence[str],
-        routing: Routing,
-        holdings: Holdings,
-        sources: Sources,
-        backoff: Backoff,
-        refresh_s: float,
-        wake: Callable[[], None],
+        self, context: ClientContext, topics: Sequence[str], holdings: Holdings, wake: Callable[[], None]
     ) -> None:
         super().__init__()
         self._topics = topics
-        self._routing = routing
+        self._routing = context.routing
+        self._sources = context.sources
+        self._backoff = context.connections.backoff()
+        self._refresh_s = context.routing.age_s_max
         self._holdings = holdings
-        self._sources = sources
-        self._backoff = backoff
-        self._refresh_s = refresh_s
         self._wake = wake
         self._epoch = 0
         self._ahead_us = 0
-        """Of the clock, which was behind."""
+        """How far the clock was found to be behind the store's epoch."""
 
     async def run(self) -> None:
         while True:
@@ -69,7 +60,7 @@ class Broadcast(Standing):
                 await self._rest()
 
     async def _rest(self) -> None:
-        """Until it is time to ask anew, or until the store has refused the epoch."""
+        """Sleep until topics have to be looked up again, or until the store has refused the epoch."""
         until_s = asyncio.get_running_loop().time() + self._refresh_s
         while (left_s := until_s - asyncio.get_running_loop().time()) > 0 and not self._fenced:  # noqa: ASYNC110  one look at a time
             await asyncio.sleep(left_s if self._holdings.loaded else min(left_s, FENCED_LOOK_S))
@@ -82,7 +73,7 @@ class Broadcast(Standing):
         return not self._holdings.loaded and isinstance(self._holdings.last_error, StaleAssignment)
 
     async def _all(self) -> list[GivenPartition]:
-        """Of the topics that there are now."""
+        """Return all partitions of the topics that exist now."""
         deadline = asyncio.get_running_loop().time() + ASK_S
         given: list[GivenPartition] = []
         for topic in self._topics:
@@ -94,8 +85,10 @@ class Broadcast(Standing):
         return given
 
     def _given(self, partition: TopicPartition, topic_id: int) -> GivenPartition:
-        """What is held stays as it is; what comes back is begun anew, so that its commits are no
-        repetitions of those before.
+        """Keep what is held as it is.
+
+        A partition that comes back gets a new epoch, so that its commits are not taken for
+        repetitions of earlier ones.
         """
         held = self._holdings.held.get(partition)
         if held is not None and held.given.topic_id == topic_id and not (self._fenced and held.reading is None):

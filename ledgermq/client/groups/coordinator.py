@@ -1,8 +1,7 @@
-"""Calls to the coordinator of one group, wherever it is at present: any broker answers NOT_OWNER
-and names it.
+"""Calls to the coordinator of one group, wherever it is at present.
 
-Invariants: the address is only a memory, brokers decide; a call ends within its deadline with an
-answer or a typed error.
+Any broker answers NOT_OWNER and names the coordinator. Invariants: the address is only remembered,
+brokers decide; a call ends within its deadline, with an answer or a typed error.
 """
 
 from __future__ import annotations
@@ -20,17 +19,19 @@ T = TypeVar("T")
 
 
 class Coordinator:
+    """`group`: its name."""
+
     def __init__(self, connections: Connections, group: str) -> None:
-        self._connections = connections
+        self.connections = connections
         self.group = group
         self.address: str | None = None
-        """Of the broker that answered last."""
+        """Address of the broker that answered last."""
 
     async def ask(self, call: Callable[[Connection], Awaitable[T]], deadline: float) -> T:
-        """Errors that a retry may cure are retried until the deadline; then Unavailable, saying the
-        last one.
+        """Call, and retry errors that may pass until the deadline. Then raises Unavailable, with the
+        last error in its text.
         """
-        backoff = self._connections.backoff()
+        backoff = self.connections.backoff()
         while True:
             try:
                 return await self.ask_once(call, deadline)
@@ -46,15 +47,15 @@ class Coordinator:
                 ) from error
 
     async def ask_once(self, call: Callable[[Connection], Awaitable[T]], deadline: float) -> T:
-        """One attempt; two where a broker names another.
+        """Try once; twice where a broker names another one.
 
-        Raises NotOwner when nobody coordinates the group at present.
+        Raises NotOwner when the group has no coordinator at present.
         """
         if self.address is None:
-            return await self._ask_anybody(call, deadline)
+            return await self._ask_any(call, deadline)
         address, self.address = self.address, None
         try:
-            answer = await self._connections.ask_at(address, call, deadline)
+            answer = await self.connections.ask_at(address, call, deadline)
         except NotOwner as error:
             if not error.owner or error.owner == address:
                 raise
@@ -62,18 +63,18 @@ class Coordinator:
         except (Unavailable, DeadlineExceeded):
             if asyncio.get_running_loop().time() >= deadline:
                 raise
-            return await self._ask_anybody(call, deadline, avoid=address)
+            return await self._ask_any(call, deadline, avoid=address)
         except LedgerMQError:
             self.address = address  # it answers
             raise
         self.address = address
         return answer
 
-    async def _ask_anybody(
+    async def _ask_any(
         self, call: Callable[[Connection], Awaitable[T]], deadline: float, avoid: str | None = None
     ) -> T:
         error: RetriableError = Unavailable("no broker is known")
-        for address in self._connections.candidates(avoid):
+        for address in self.connections.candidates(avoid):
             try:
                 return await self._ask_named(address, call, deadline)
             except (Unavailable, DeadlineExceeded) as unreachable:
@@ -81,16 +82,16 @@ class Coordinator:
             except NotOwner as elsewhere:
                 if not elsewhere.owner or elsewhere.owner in (address, avoid):
                     raise
-                self._connections.learn(elsewhere.owner)
+                self.connections.learn(elsewhere.owner)
                 return await self._ask_named(elsewhere.owner, call, deadline)
             if asyncio.get_running_loop().time() >= deadline:
                 break
         raise error
 
     async def _ask_named(self, address: str, call: Callable[[Connection], Awaitable[T]], deadline: float) -> T:
-        self._connections.learn(address)
+        self.connections.learn(address)
         try:
-            answer = await self._connections.ask_at(address, call, deadline)
+            answer = await self.connections.ask_at(address, call, deadline)
         except RetriableError:
             raise
         except LedgerMQError:
@@ -100,7 +101,7 @@ class Coordinator:
         return answer
 
     async def leave(self, member_id: str, step: pb.GroupStep, deadline: float, *, once: bool = False) -> None:
-        """`once`: do not insist."""
+        """Leave the group. `once`: without retries."""
         request = pb.GroupHeartbeatRequest(group=self.group, member_id=member_id, step=step)
         ask = self.ask_once if once else self.ask
         await ask(lambda at: at.group_heartbeat(request), deadline)

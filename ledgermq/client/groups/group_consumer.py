@@ -1,6 +1,6 @@
-"""The consumer that is a member of a group: what programs call.
+"""The consumer that is a member of a group.
 
-Its group decides which partitions it reads, its mode what is committed.
+Its group decides which partitions it reads; its setting `commit` decides what is committed.
 """
 
 from __future__ import annotations
@@ -14,90 +14,65 @@ from typing import Literal, Self
 
 import pyarrow as pa
 
-from ledgermq.client.connections import Connections
 from ledgermq.client.consuming.message import Message
-from ledgermq.client.consuming.reader import Reader
 from ledgermq.client.consuming.start import Wanted
+from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.groups.at_most_once import CommitFirst
-from ledgermq.client.groups.committing import Committable
-from ledgermq.client.groups.handing_out import Drained, HandingOut
-from ledgermq.client.groups.lag import Lag, Lags
+from ledgermq.client.groups.assignment import Subscription
+from ledgermq.client.groups.commits import CommitFirst, Committable
+from ledgermq.client.groups.handing_out import Drained
+from ledgermq.client.groups.holdings import LettingGo
+from ledgermq.client.groups.lag import Lag
 from ledgermq.client.groups.member import Member
 from ledgermq.client.groups.message import GroupMessage
-from ledgermq.client.groups.offset_store import OffsetEntry
 from ledgermq.client.groups.positions import Positions, moment_of
-from ledgermq.client.groups.start_rule import StartRule
-from ledgermq.client.groups.subscription import Topics, check_group, topics_of
-from ledgermq.client.offsets import At, Offsets
-from ledgermq.client.routing import Routing
+from ledgermq.client.offsets import At
 from ledgermq.client.settings import GroupSettings
 from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable
-from ledgermq.sources import Sources
+from ledgermq.offset_stores.contract import OffsetEntry
 
 GroupConsumerState = Literal["new", "joining", "running", "failing", "draining", "closed"]
 
 
 class GroupConsumer:
-    """Made by `client.consumer(…, group=…)`. Use within one event loop; one task asks for messages,
-    any task answers to them.
+    """Made by `client.consumer(…, group=…)`. Use within one event loop: one task asks for messages,
+    any task may acknowledge them.
 
     Calls for messages raise what `Consumer` raises, and: StaticIdInUse, InvalidGroupName,
-    Unauthorized, … when the group does not take this member; OffsetOutOfRange with start="error"
-    where nothing is committed; LedgerMQError when a callback, or the member's background, failed.
-    The consumer stays usable: the next call joins, or goes on. `member`: what is inside, for
-    handlers and `ledgermq.sync`.
+    Unauthorized, … when the group refuses this member; OffsetOutOfRange with start="error" where
+    nothing is committed; LedgerMQError when a callback, or the member's background, failed. The
+    consumer stays usable: the next call joins again, or goes on. `member` is for handlers and
+    `ledgermq.sync`.
     """
 
     def __init__(
         self,
-        connections: Connections,
-        routing: Routing,
-        offsets: Offsets,
-        sources: Sources,
-        group: str,
-        topics: Topics,
-        rule: StartRule,
+        context: ClientContext,
+        subscription: Subscription,
         out_of_range: At | None,
         settings: GroupSettings,
+        letting_go: LettingGo = lambda partitions: None,
     ) -> None:
-        self.group = check_group(group)
-        self._home = connections.home
+        self.group = subscription.group
         self.settings = settings
-        names_and_pattern = topics_of(topics)
-        self._handing_out = HandingOut(finishing=settings.commit == "auto")
-        self._reader: Reader[GroupMessage] = Reader(
-            connections,
-            routing,
-            offsets,
-            settings,
-            out_of_range=out_of_range,
-            check=self._check,
-            messages_of=self._handing_out.messages_of,
-            taken=self._handing_out.taken,
-        )
-        self.member = Member(
-            connections, routing, offsets, sources, group, names_and_pattern, rule, settings, self._reader
-        )
+        self._home = context.connections.home
+        self.member = Member(context, subscription, settings, out_of_range, self._check, letting_go)
+        self._reader = self.member.reader
+        self._handing_out = self.member.handing_out
         self._holdings = self.member.holdings
-        self._handing_out.held = self._holdings.held
-        lags = Lags(connections, routing, offsets, sources)
-        self._positions = Positions(
-            self._holdings, self._reader, offsets, lags, connections, settings.request_timeout_s
-        )
         self._polling = self.member.polling
+        self._positions = Positions(context, self._holdings, self._reader, settings.request_timeout_s)
         self._commit_first = CommitFirst(self.member.commits, self._reader) if settings.commit == "before" else None
         self._iterating = False
         self._closing = False
         self.closed = False
 
     # -- state
-    # ---------------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> GroupConsumerState:
-        """joining: no member at present, or its partitions are not known yet. failing: something
-        does not work; see `last_error`.
+        """joining: not a member at present, or its partitions are not loaded yet. failing: see
+        `last_error`.
         """
         if self._closing:
             return "closed"
@@ -111,8 +86,8 @@ class GroupConsumer:
 
     @property
     def last_error(self) -> LedgerMQError | None:
-        """Of the membership, of the last commit, or of the partition that fails the longest; None:
-        everything works.
+        """The error of the membership, of the last commit, or of the partition that has failed for
+        longest; None: everything works.
         """
         return self.member.last_error or self._reader.last_error
 
@@ -126,7 +101,7 @@ class GroupConsumer:
         return sorted(holding.partition for holding in self._holdings.readable)
 
     async def wait_ready(self) -> None:
-        """Until the group has taken this member, and its partitions, if it has any, are known.
+        """Wait until the group has admitted this member, and its partitions, if any, are loaded.
 
         Raises as calls for messages do.
         """
@@ -150,9 +125,7 @@ class GroupConsumer:
 
     @contextmanager
     def _call(self) -> Iterator[None]:
-        """A call for messages: the program is there, and has finished, if commits are automatic,
-        what it was handed before.
-        """
+        """A call for messages. With automatic commits it finishes what earlier calls handed out."""
         self._polling.enter()
         self._finish_handed_out()
         try:
@@ -161,10 +134,9 @@ class GroupConsumer:
             self._polling.leave(asyncio.get_running_loop().time())
 
     # -- reading
-    # -------------------------------------------------------------------------------------------------------
 
     async def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[GroupMessage]:  # noqa: ASYNC109  as Consumer.fetch
-        """Up to `max_records` messages; as soon as there is one, or an empty list after `timeout`
+        """Return up to `max_records` messages as soon as there is one; an empty list after `timeout`
         seconds.
         """
         deadline = asyncio.get_running_loop().time() + timeout
@@ -175,8 +147,8 @@ class GroupConsumer:
             return await self._reader.fetch(max_records, deadline)
 
     async def fetch_arrow(self, max_records: int = 100_000, timeout: float = 1.0) -> pa.Table:  # noqa: ASYNC109
-        """As `fetch`, as a table (see `Consumer.fetch_arrow`); with commit="manual"
-        `commit({partition: offset})` says what is finished.
+        """As `fetch`, as a table (see `Consumer.fetch_arrow`). With commit="manual",
+        `commit({partition: offset})` finishes its rows.
         """
         deadline = asyncio.get_running_loop().time() + timeout
         with self._call():
@@ -191,7 +163,7 @@ class GroupConsumer:
         return self
 
     async def __anext__(self) -> GroupMessage:
-        """The next message, whenever it comes; the iteration ends when the consumer is drained."""
+        """Wait for the next message. The iteration ends when the consumer is drained."""
         if self._home.left:
             self._home.check()
         run = self._reader.run
@@ -222,32 +194,31 @@ class GroupConsumer:
             self._holdings.progressed.set()
 
     # -- committing
-    # ----------------------------------------------------------------------------------------------------
 
     async def commit(self, what: Committable = None, metadata: str = "") -> dict[TopicPartition, int]:
-        """Commit now; what is committed then, by partition (the next offset to read).
+        """Commit now. Return by partition what is committed: the next offset to read.
 
-        `what`: messages, which this acknowledges; or offsets, which this takes as finished; None:
-        what is finished already. Raises StaleAssignment where a partition is no longer this
-        member's, CommitGoesBack, OffsetOutOfRange, Unavailable, …; the consumer goes on. Offsets of
-        other partitions are committed nevertheless.
+        `what`: messages, which are acknowledged first; or offsets, below which all is finished;
+        None: what is finished already. Raises StaleAssignment where this member no longer holds a
+        partition, CommitGoesBack, OffsetOutOfRange, Unavailable, …; other partitions are committed
+        nevertheless, and the consumer goes on.
         """
         self._check_open()
         return await self.member.commits.commit(what, metadata)
 
     def entries(self, messages: Iterable[Message]) -> list[OffsetEntry]:
-        """For a program that stores offsets with its results, in one transaction
+        """Return entries for a program that stores offsets and results in one transaction
         (`SqlOffsetStore.commit_in`), with commit="manual".
 
-        They say that these messages, and all before them in their partitions, are done; acknowledge
-        the messages once the transaction has ended well. Raises StaleAssignment where a partition
-        is no longer this member's: then there is nothing to store.
+        The entries say that these messages, and all before them in their partitions, are done.
+        Acknowledge the messages once the transaction is committed. Raises StaleAssignment where
+        this member no longer holds a partition: roll the transaction back.
         """
         self._check_open()
         return self.member.commits.entries(messages)
 
     async def committed(self) -> dict[TopicPartition, int | None]:
-        """What the offset store has for the partitions of this member; None: nothing."""
+        """Return the committed offsets of this member's partitions; None where there is none."""
         self._check_open()
         holdings = self._holdings.readable
         stored = await self.member.loading.stored(holdings) if holdings else {}
@@ -260,7 +231,7 @@ class GroupConsumer:
         self.member.raise_if_dead()
 
     async def drain(self, timeout: float = 30.0) -> None:  # noqa: ASYNC109
-        """Hand out nothing more, wait until the program has finished what it has, commit.
+        """Hand out nothing more, wait until the program has finished what it has, and commit.
         `resume()` goes on.
 
         Called by the task that asks for messages, everything handed out to it counts as finished
@@ -274,14 +245,13 @@ class GroupConsumer:
         await self.member.drain(timeout)
 
     # -- positions
-    # -----------------------------------------------------------------------------------------------------
 
     async def seek(self, position: Wanted, partition: int | None = None, topic: str | None = None) -> None:
         """Go to an offset, "earliest", "latest", a time, or an age as "15m", in one partition or,
         with None, in all that are held.
 
-        Only this member's position changes. What is committed never goes back by it;
-        `client.groups.reset` does that. Raises InvalidConfig, UnknownPartition, Unavailable.
+        Only this member's position changes. Committed offsets never go back by it; use
+        `client.groups.reset` for that. Raises InvalidConfig, UnknownPartition, Unavailable.
         """
         self._check_open()
         for moved in await self._positions.seek(position, partition, topic):
@@ -297,7 +267,7 @@ class GroupConsumer:
         await self.seek(moment_of(moment), partition, topic)
 
     def position(self, partition: int, topic: str | None = None) -> int:
-        """Offset of the next message that is handed out of the partition.
+        """Return the offset of the partition's next message to be handed out.
 
         Raises UnknownPartition.
         """
@@ -307,13 +277,13 @@ class GroupConsumer:
         return self._positions.all()
 
     async def end_offsets(self) -> dict[TopicPartition, int]:
-        """The next offset to be written in each partition that is held."""
+        """Return the next offset to be written in each partition that is held."""
         self._check_open()
         return await self._positions.ends()
 
     async def lag(self) -> dict[TopicPartition, Lag]:
-        """How far the positions are behind the ends, in messages and in seconds; exactly 0 and 0.0
-        where everything was handed out.
+        """Return how far the positions are behind the ends, in messages and in seconds; exactly 0
+        and 0.0 where everything was handed out.
         """
         self._check_open()
         return await self._positions.lag()
@@ -331,14 +301,13 @@ class GroupConsumer:
         self._positions.set_paused(partitions, False)
 
     # -- end
-    # -----------------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Commit what is finished (but with commit="manual"), leave the group, end; within
+        """Commit what is finished (unless commit="manual"), leave the group, and end, within
         `close_timeout_s`.
 
-        Raises why the commit could not be; the consumer is closed nevertheless, and others begin at
-        the last commit before.
+        Raises why the commit failed. The consumer is closed nevertheless, and others begin at the
+        last commit before.
         """
         self._home.check()
         if self._closing:

@@ -1,25 +1,101 @@
-"""A partition as this member holds it, under one epoch: from the moment that it was given until it
-was let go, lost, or given anew.
+"""One partition as this member holds it, under one epoch.
+
+A holding begins when the group gives the partition to this member, and ends when the partition was
+let go, was lost, or was given anew under another epoch. In between it passes through these phases:
+
+  phase      meaning                                      load    announce  begin  let go    withdraw  end
+  LOADING    the committed offset is not known yet        LOADED  -         -      LEAVING   -         GONE
+  LOADED     the position is known                        -       ASSIGNED  -      LEAVING   -         GONE
+  ASSIGNED   on_assigned is called with it                -       -         READY  REVOKING  -         GONE
+  READY      on_assigned has returned: it is read         -       -         -      REVOKING  -         GONE
+  REVOKING   to be let go; on_revoked not called yet      -       -         -      -         LEAVING   GONE
+  LEAVING    to be let go; the program does not have it   -       -         -      -         -         GONE
+  GONE       no longer held: nothing counts any longer    -       -         -      -         -         -
+
+Events: *load*, the committed offset, or the start, is known. *announce*, the program is about to be
+called with it (on_assigned). *begin*, that call has returned. *let go*, the group wants it back, or
+the member leaves. *withdraw*, the program is about to be called with it (on_revoked). *end*, it was
+let go, lost, or given anew. A dash is a pair that raises IllegalTransition.
+
+What the program does (`paused_by_program`, `answered`) and what is known of the store (`stored`,
+`refused`) is independent of the phase.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum, auto
 
 from ledgermq.client.consuming.reading import Reading
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.message import Handout
-from ledgermq.client.groups.offset_store import GivenPartition, OffsetEntry, StoredOffset
 from ledgermq.client.groups.progress import Progress
 from ledgermq.errors import LedgerMQError
+from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, StoredOffset
+from ledgermq.runtime.transitions import next_state
+
+
+class Phase(Enum):
+    """See the table at the top of this module."""
+
+    LOADING = auto()
+    LOADED = auto()
+    ASSIGNED = auto()
+    READY = auto()
+    REVOKING = auto()
+    LEAVING = auto()
+    GONE = auto()
+
+
+class Event(Enum):
+    """What moves a holding to its next phase."""
+
+    LOAD = auto()
+    ANNOUNCE = auto()
+    BEGIN = auto()
+    LET_GO = auto()
+    WITHDRAW = auto()
+    END = auto()
+
+
+TRANSITIONS: dict[tuple[Phase, Event], Phase] = {
+    (Phase.LOADING, Event.LOAD): Phase.LOADED,
+    (Phase.LOADED, Event.ANNOUNCE): Phase.ASSIGNED,
+    (Phase.ASSIGNED, Event.BEGIN): Phase.READY,
+    (Phase.LOADING, Event.LET_GO): Phase.LEAVING,
+    (Phase.LOADED, Event.LET_GO): Phase.LEAVING,
+    (Phase.ASSIGNED, Event.LET_GO): Phase.REVOKING,
+    (Phase.READY, Event.LET_GO): Phase.REVOKING,
+    (Phase.REVOKING, Event.WITHDRAW): Phase.LEAVING,
+    (Phase.LOADING, Event.END): Phase.GONE,
+    (Phase.LOADED, Event.END): Phase.GONE,
+    (Phase.ASSIGNED, Event.END): Phase.GONE,
+    (Phase.READY, Event.END): Phase.GONE,
+    (Phase.REVOKING, Event.END): Phase.GONE,
+    (Phase.LEAVING, Event.END): Phase.GONE,
+}
+_KEPT = frozenset({Phase.LOADING, Phase.LOADED, Phase.ASSIGNED, Phase.READY})
+_WITH_PROGRAM = frozenset({Phase.ASSIGNED, Phase.READY, Phase.REVOKING})
+
+
+class Start(Enum):
+    """Where a holding began to read."""
+
+    COMMITTED = auto()
+    """At the committed offset."""
+    CHOSEN = auto()
+    """Nothing was committed: where the start rule, or the program, said. This start is committed
+    too, so that the partition's next holder does not begin later.
+    """
+    UNCHOSEN = auto()
+    """Nothing was committed, and with start="error" the program has to seek first."""
 
 
 class Holding:
-    """`progress` and `reading` are there once its offset was loaded. `changed` is called when the
-    program has finished something.
+    """Use `advance` to move it to its next phase.
 
-    `roll_back(holding, offset, delay_s)` is called when the program wants an offset, and what
-    follows, again.
+    `changed` is called when the program has finished something. `roll_back(holding, offset,
+    delay_s)` is called when the program wants an offset, and all that follows it, again.
     """
 
     def __init__(
@@ -31,38 +107,58 @@ class Holding:
         self.given = given
         self._changed = changed
         self._roll_back = roll_back
+        self.phase = Phase.LOADING
+        self.start = Start.COMMITTED
         self.progress = Progress(0)
         self.reading: Reading | None = None
+        """There from phase LOADED on."""
         self.committed = 0
-        """What the store is known to have, or where this member began where it had nothing."""
+        """The offset that the store is known to have, or the start where it had nothing."""
         self.committed_metadata = ""
         self.stored = False
-        """The store has `committed`."""
+        """Whether the store has `committed`."""
         self.refused: LedgerMQError | None = None
-        """Why commits are of no use any more under this epoch."""
-        self.told = False
-        """`on_assigned` was called for it."""
-        self.ready = False
-        """`on_assigned` has returned: it is read."""
-        self.pin = False
-        """Where it began has to be committed."""
-        self.letting_go = False
-        self.gone = False
-        self.start_unknown = False
-        """Nothing is committed, and the settings say that the program has to seek."""
+        """Why the store refuses all commits under this epoch."""
         self.paused_by_program = False
         self.answered = False
-        """The program has acknowledged or refused something of it."""
+        """Whether the program has acknowledged or refused any message of it."""
         self._counter = 0
         self._handout: Handout | None = None
+
+    # -- phase
+
+    def advance(self, event: Event) -> None:
+        """Move to the next phase. Raises IllegalTransition."""
+        self.phase = next_state(TRANSITIONS, self.phase, event, self.partition)
+
+    @property
+    def kept(self) -> bool:
+        """Whether this member may hold it on: it is neither being let go nor gone."""
+        return self.phase in _KEPT
+
+    @property
+    def gone(self) -> bool:
+        return self.phase is Phase.GONE
+
+    @property
+    def with_program(self) -> bool:
+        """Whether on_assigned was called with it, and neither on_revoked nor on_lost since."""
+        return self.phase in _WITH_PROGRAM
+
+    def load(self, position: int, stored: StoredOffset | None, start: Start = Start.COMMITTED) -> None:
+        """Set where to begin. `stored`: what the store has, None if it has nothing."""
+        self.advance(Event.LOAD)
+        self.start = start
+        self.progress = Progress(position)
+        self.committed = position
+        self.stored = stored is not None
+        self.committed_metadata = "" if stored is None else stored.metadata
+
+    # -- offsets
 
     @property
     def partition(self) -> TopicPartition:
         return self.given.partition
-
-    @property
-    def name(self) -> str:
-        return f"{self.partition.topic}/{self.partition.partition}"
 
     @property
     def position(self) -> int:
@@ -71,32 +167,29 @@ class Holding:
 
     @property
     def outstanding(self) -> int:
+        """Number of messages that the program still has."""
         return 0 if self.reading is None else self.progress.outstanding
 
     @property
     def to_commit(self) -> int | None:
-        """The offset that is worth a commit; None: nothing is."""
+        """The offset that is worth a commit; None: there is none."""
         if self.reading is None or self.gone or self.refused is not None:
             return None
-        if self.pin and not self.stored:
-            return self.progress.finished  # where it began, if nothing more: the first attempt may have failed
+        if self.start is Start.CHOSEN and not self.stored:
+            return self.progress.finished  # the start, if nothing more: the first attempt may have failed
         return self.progress.finished if self.progress.finished > self.committed else None
-
-    def begin(self, position: int, stored: StoredOffset | None) -> None:
-        self.progress = Progress(position)
-        self.committed = position
-        self.stored = stored is not None
-        self.committed_metadata = "" if stored is None else stored.metadata
-
-    def handout(self) -> Handout:
-        """For messages that are handed out now."""
-        if self._handout is None or self._handout.generation != self.progress.generation:
-            self._handout = Handout(self, self.progress.generation)
-        return self._handout
 
     def next_entry(self, offset: int, metadata: str) -> OffsetEntry:
         self._counter += 1
         return OffsetEntry(self.given, self._counter, offset, metadata)
+
+    # -- what the program says of messages
+
+    def handout(self) -> Handout:
+        """Return what messages share that are handed out now."""
+        if self._handout is None or self._handout.generation != self.progress.generation:
+            self._handout = Handout(self, self.progress.generation)
+        return self._handout
 
     def ack(self, offset: int, generation: int) -> bool:
         self.answered = True
@@ -109,10 +202,10 @@ class Holding:
         self.answered = True
         if self.gone or not self.progress.roll_back(offset, generation):
             return False
-        if self.letting_go:
-            self._changed(self)
-        else:
+        if self.kept:
             self._roll_back(self, offset, delay_s)
+        else:
+            self._changed(self)
         return True
 
     def is_finished(self, offset: int) -> bool:

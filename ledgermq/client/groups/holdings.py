@@ -1,103 +1,149 @@
-"""All partitions that a member holds: taken in when the coordinator gives them, let go when it
-wants them, lost when it is too late.
+"""All partitions that a member holds: taken in when its group gives them, let go when the group
+wants them back, lost when it is too late.
 
 Invariants: nothing is handed out of a partition before its committed offset was loaded and
-`on_assigned` has returned, nor after it began to be let go; a partition is reported as let go only
-after what was finished of it was committed, or could not be; what was lost, or given anew, counts
-for nothing that the program still says of it.
+`on_assigned` has returned, nor after it began to be let go. A partition is reported as let go only
+after what was finished of it was committed, or could not be. Once a partition was lost, or given
+anew, no acknowledgement of its earlier messages counts.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ledgermq.client.consuming.reader import Reader
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.groups.callbacks import Callbacks
-from ledgermq.client.groups.committer import Committer, Wish
-from ledgermq.client.groups.holding import Holding
+from ledgermq.client.groups.assignment import reconcile
+from ledgermq.client.groups.commits import Committer, Wish
+from ledgermq.client.groups.holding import Event, Holding, Phase, Start
 from ledgermq.client.groups.loading import Loading
 from ledgermq.client.groups.message import GroupMessage
-from ledgermq.client.groups.offset_store import GivenPartition
-from ledgermq.client.groups.reconcile import reconcile
-from ledgermq.client.settings import GroupSettings
+from ledgermq.client.settings import GroupSettings, PartitionsCallback
 from ledgermq.errors import GroupError, LedgerMQError, Unavailable
-from ledgermq.runtime.backoff import Backoff
+from ledgermq.offset_stores.contract import GivenPartition
+from ledgermq.runtime.wait import wait_until
+
+LettingGo = Callable[[Sequence[TopicPartition]], None]
+"""Called with partitions of which no further message may be begun, before the member waits for
+those that were handed out.
+"""
+
+
+class Callbacks:
+    """Calls the program's own functions: one at a time, each within `max_poll_interval_s`.
+
+    What one raises is kept for the program's next call.
+    """
+
+    def __init__(self, settings: GroupSettings) -> None:
+        self._settings = settings
+        self._one_at_a_time = asyncio.Lock()
+        self._failure: LedgerMQError | None = None
+
+    def take_failure(self) -> LedgerMQError | None:
+        """Return, once, what a callback has raised."""
+        failure, self._failure = self._failure, None
+        return failure
+
+    async def assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        await self._call("on_assigned", self._settings.on_assigned, partitions)
+
+    async def revoked(self, partitions: Iterable[TopicPartition]) -> None:
+        await self._call("on_revoked", self._settings.on_revoked, partitions)
+
+    async def lost(self, partitions: Iterable[TopicPartition]) -> None:
+        await self._call("on_lost", self._settings.on_lost, partitions)
+
+    async def _call(self, name: str, function: PartitionsCallback | None, partitions: Iterable[TopicPartition]) -> None:
+        async with self._one_at_a_time:
+            named = sorted(partitions)  # evaluated only now: it may have changed while another callback ran
+            if function is None or not named:
+                return
+            try:
+                async with asyncio.timeout(self._settings.max_poll_interval_s):
+                    outcome = function(named)
+                    if inspect.isawaitable(outcome):
+                        await outcome
+            except Exception as error:
+                self._failure = LedgerMQError(f"{name} failed: {error!r}")
+                self._failure.__cause__ = error
 
 
 class Holdings:
-    """`version` grows with each change of what the coordinator has to be told; `changed` is set
-    then.
+    """`held`: the holdings, by partition; kept up to date here, and read by others. `tasks` runs
+    what takes time. `version` grows, and `changed` is set, with each change that the coordinator
+    has to be informed of.
     """
 
     def __init__(
         self,
         settings: GroupSettings,
+        held: dict[TopicPartition, Holding],
         reader: Reader[GroupMessage],
         loading: Loading,
         committer: Committer,
-        callbacks: Callbacks,
-        backoff: Callable[[], Backoff],
+        tasks: asyncio.TaskGroup,
+        letting_go: LettingGo,
     ) -> None:
         self._settings = settings
+        self.held = held
         self._reader = reader
         self._loading = loading
         self._committer = committer
-        self._callbacks = callbacks
-        self._backoff = backoff
-        self.tasks: asyncio.TaskGroup | None = None
-        """Where its own tasks run; given by the consumer when it begins."""
-        self.held: dict[TopicPartition, Holding] = {}
+        self._tasks = tasks
+        self._letting_go = letting_go
+        self.callbacks = Callbacks(settings)
         self.version = 0
         self.changed = asyncio.Event()
         self.progressed = asyncio.Event()
         """Set when the program has finished something."""
         self.draining = False
         self.last_error: LedgerMQError | None = None
-        """Why something could not be loaded or committed, until it could."""
+        """Why the latest load or commit failed; None once one succeeded."""
         self._failure: LedgerMQError | None = None
         self._failing_since_s: float | None = None
-        self.on_letting_go: Callable[[Sequence[Holding]], None] = lambda holdings: None
 
     @property
     def readable(self) -> list[Holding]:
-        return [holding for holding in self.held.values() if holding.reading is not None and not holding.letting_go]
+        return [holding for holding in self.held.values() if holding.reading is not None and holding.kept]
 
     @property
     def loaded(self) -> bool:
-        """Everything that is held is read."""
-        return all(holding.ready or holding.letting_go for holding in self.held.values())
+        """Whether everything that is held, and not being let go, is read."""
+        return all(holding.phase is Phase.READY or not holding.kept for holding in self.held.values())
 
     @property
     def owned(self) -> list[GivenPartition]:
         return [holding.given for holding in self.held.values()]
 
     def apply(self, assigned: Iterable[GivenPartition]) -> bool:
-        """What the coordinator says that this member may hold. False: nothing changes."""
-        assert self.tasks is not None, "the consumer has begun"
+        """Take in and let go, so that this member holds what is assigned. Return whether anything
+        changes.
+        """
         changes = reconcile({partition: holding.given for partition, holding in self.held.items()}, assigned)
         self._forget([self.held[given.partition] for given in changes.renewed])
         gained = [Holding(given, self._progressed, self._roll_back) for given in (*changes.gained, *changes.renewed)]
-        unwanted = [self.held[partition] for partition in changes.unwanted if not self.held[partition].letting_go]
+        unwanted = [self.held[partition] for partition in changes.unwanted if self.held[partition].kept]
         for holding in gained:
             self.held[holding.partition] = holding
         if gained:
-            self.tasks.create_task(self._take_in(gained))
-            self._tell()
+            self._tasks.create_task(self._take_in(gained))
+            self._notify_changed()
         if unwanted:
             self.stop_reading(unwanted)
-            self.tasks.create_task(self._let_go(unwanted))
+            self._tasks.create_task(self._let_go(unwanted))
         return bool(gained or unwanted)
 
-    def _tell(self) -> None:
+    def _notify_changed(self) -> None:
         self.version += 1
         self.changed.set()
 
     def _forget(self, holdings: Iterable[Holding]) -> None:
         gone = list(holdings)
         for holding in gone:
-            holding.gone = True
+            holding.advance(Event.END)
             if self.held.get(holding.partition) is holding:
                 del self.held[holding.partition]
             if self.last_error is holding.refused:
@@ -109,11 +155,11 @@ class Holdings:
     # -----------------------------------------------------------------------------------------------------
 
     async def _take_in(self, gained: Sequence[Holding]) -> None:
-        backoff = self._backoff()
+        backoff = self._loading.backoff()
         left = list(gained)
-        while left := [holding for holding in left if not holding.gone and not holding.letting_go]:
+        while left := [holding for holding in left if holding.kept]:
             loaded, failure = await self._loading.load(left)
-            await self._begin([holding for holding in loaded if not holding.gone and not holding.letting_go])
+            await self._begin([holding for holding in loaded if holding.kept])
             left = [holding for holding in left if holding not in loaded]
             self._note_loading(failure)
             if failure is not None:
@@ -130,8 +176,9 @@ class Holdings:
             self._failing_since_s = asyncio.get_running_loop().time()
 
     def take_failure(self) -> LedgerMQError | None:
-        """Why partitions cannot be read that this member was given: at once what time does not
-        cure, else after the request's time-out.
+        """Return, once, why partitions that this member was given cannot be read.
+
+        An error that may pass counts only after `request_timeout_s`.
         """
         since_s, now_s = self._failing_since_s, asyncio.get_running_loop().time()
         if since_s is not None and now_s - since_s > self._settings.request_timeout_s:
@@ -147,33 +194,35 @@ class Holdings:
             position = holding.progress.handed
             holding.reading = self._reader.add(holding.partition, holding.given.topic_id, position, paused=True)
         await self._pin(loaded)
-        await self._callbacks.assigned(_told(loaded))
+        await self.callbacks.assigned(_announced(loaded))
         for holding in loaded:
-            holding.ready = True
-            self.settle(holding)
+            if holding.phase is Phase.ASSIGNED:
+                holding.advance(Event.BEGIN)
+                self.settle(holding)
         self._reader.wake()
 
     async def _pin(self, loaded: Sequence[Holding]) -> None:
-        """The start is committed at once: whoever has the partition next must not begin later, and
-        what was never read is lag.
+        """Commit starts that were chosen now: the partition's next holder must not begin later, and
+        what was never read has to count as lag.
         """
-        wishes = {holding: Wish(holding.committed) for holding in loaded if holding.pin}
+        wishes = {holding: Wish(holding.committed) for holding in loaded if holding.start is Start.CHOSEN}
         await self.commit_quietly(wishes)
 
     def settle(self, holding: Holding) -> None:
-        """Read it, or do not, as everything about it says."""
+        """Pause or resume its reading, whichever its state asks for."""
         reading = holding.reading
-        if reading is None or holding.gone or holding.letting_go:
+        if reading is None or not holding.kept:
             return
         full = holding.progress.acked_ahead >= self._settings.acked_ahead_max
-        idle = holding.paused_by_program or holding.start_unknown or self.draining or full or not holding.ready
+        waiting = holding.phase is not Phase.READY or holding.start is Start.UNCHOSEN
+        idle = waiting or full or self.draining or holding.paused_by_program
         if idle and not reading.paused:
             self._reader.pause(reading)
         elif not idle and reading.paused:
             self._reader.resume(reading)
 
     def drain(self, draining: bool) -> None:
-        """Hand out nothing of anything, or go on."""
+        """Stop handing out messages of all partitions, or go on."""
         self.draining = draining
         for holding in self.readable:
             self.settle(holding)
@@ -195,57 +244,57 @@ class Holdings:
     # ----------------------------------------------------------------------------------------------------
 
     def stop_reading(self, holdings: Sequence[Holding]) -> None:
-        """From now on nothing of them is handed out."""
+        """Hand out nothing more of them. They must be kept so far."""
         for holding in holdings:
-            holding.letting_go = True
+            holding.advance(Event.LET_GO)
         self._reader.remove([holding.reading for holding in holdings if holding.reading in self._reader.readings])
-        self.on_letting_go(holdings)
+        self._letting_go([holding.partition for holding in holdings])
 
     async def _let_go(self, holdings: Sequence[Holding]) -> None:
         deadline = asyncio.get_running_loop().time() + self._settings.longest_revoke_s
         await self.finished(holdings, deadline)
         await self.settle_accounts(holdings)
         self._forget([holding for holding in holdings if not holding.gone])
-        self._tell()
+        self._notify_changed()
 
     async def settle_accounts(self, holdings: Sequence[Holding]) -> LedgerMQError | None:
-        """Before partitions are let go: tell the program, then commit what it has finished.
-
-        Why that could not be, if so.
-        """
-        await self._callbacks.revoked(_told_no_more(holdings))
+        """Call `on_revoked`, then commit what is finished. Return why that failed, if it did."""
+        await self.callbacks.revoked(_withdrawn(holdings))
         return await self.commit_finished(holding for holding in holdings if not holding.gone)
 
     async def finished(self, holdings: Sequence[Holding], deadline: float) -> bool:
-        """Wait until the program has finished what it was handed of these; False: it has not at the
-        deadline.
+        """Wait until the program has finished all messages of these holdings.
+
+        Return False if it has not at the deadline.
         """
         while any(holding.outstanding and not holding.gone for holding in holdings):
             self.progressed.clear()
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await self.progressed.wait()
-            except TimeoutError:
+            if not await wait_until(self.progressed, deadline):
                 return False
         return True
 
     async def lose(self) -> None:
-        """The partitions are not this member's any more, whatever it does."""
+        """Drop everything: the group may have given the partitions to others."""
         lost = list(self.held.values())
+        known = [holding.partition for holding in lost if holding.with_program]
         self._forget(lost)
         if lost:
-            self._tell()
-        self.on_letting_go(lost)
-        await self._callbacks.lost([holding.partition for holding in lost if holding.told])
+            self._notify_changed()
+        self._letting_go([holding.partition for holding in lost])
+        await self.callbacks.lost(known)
+
+    def end(self) -> None:
+        """Count nothing that the program still says of its messages: the consumer is closed."""
+        for holding in self.held.values():
+            if not holding.gone:
+                holding.advance(Event.END)
+        self.progressed.set()
 
     # -- committing
     # ----------------------------------------------------------------------------------------------------
 
     async def commit_finished(self, holdings: Iterable[Holding] | None = None) -> LedgerMQError | None:
-        """What is finished, where commits are automatic.
-
-        An error, if any, is noted and returned.
-        """
+        """Commit what is finished, unless the program commits itself. Return the error, if any."""
         if self._settings.commit == "manual":
             return None
         chosen = list(self.held.values()) if holdings is None else holdings
@@ -253,6 +302,7 @@ class Holdings:
         return await self.commit_quietly(wishes)
 
     async def commit_quietly(self, wishes: dict[Holding, Wish]) -> LedgerMQError | None:
+        """Commit, and keep the error as `last_error` instead of raising it."""
         if not wishes:
             return None
         try:
@@ -263,17 +313,17 @@ class Holdings:
         return self.last_error
 
 
-def _told(holdings: Iterable[Holding]) -> Iterator[TopicPartition]:
-    """Those that are still this member's when its turn comes."""
+def _announced(holdings: Iterable[Holding]) -> Iterator[TopicPartition]:
+    """Mark as assigned, and return, those that are still kept when the callback's turn comes."""
     for holding in holdings:
-        if not holding.gone and not holding.letting_go:
-            holding.told = True
+        if holding.kept:
+            holding.advance(Event.ANNOUNCE)
             yield holding.partition
 
 
-def _told_no_more(holdings: Iterable[Holding]) -> Iterator[TopicPartition]:
-    """Those that the program knows to have; it hears of each once."""
+def _withdrawn(holdings: Iterable[Holding]) -> Iterator[TopicPartition]:
+    """Mark as revoked, and return, those that the program has; each is reported once."""
     for holding in holdings:
-        if holding.told and not holding.gone:
-            holding.told = False
+        if holding.phase is Phase.REVOKING:
+            holding.advance(Event.WITHDRAW)
             yield holding.partition

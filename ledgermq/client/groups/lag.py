@@ -1,7 +1,7 @@
-"""How far positions are behind the ends of their partitions: in messages, and in seconds.
+"""Lag: how far positions are behind the ends of their partitions, in messages and in seconds.
 
-Seconds are the age of the first message that was not read: of its timestamp, as its producer gave
-it. One batch of each partition that lags is fetched to see it.
+Seconds are the age of the first unread message, by the timestamp that its producer gave it. To see
+it, one batch of each partition that lags is fetched.
 """
 
 from __future__ import annotations
@@ -10,28 +10,25 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ledgermq.client.connections import Connections
+from ledgermq.buffers import MIB
 from ledgermq.client.consuming.message import decode_run, messages_of
+from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.offsets import Offsets
-from ledgermq.client.routing import Routing
-from ledgermq.client.settings import MIB
 from ledgermq.errors import LedgerMQError, NotOwner, OffsetOutOfRange, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import FetchFrame
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.runtime.tasks import all_of
-from ledgermq.sources import Sources
 
 AT_ONCE = 16
-"""Partitions that are looked at side by side."""
+"""Number of partitions that are looked up at the same time."""
 DECODED_BYTES_MAX = 256 * MIB
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """`messages` to the end; `seconds`: age of the next one, None where its producer gave no time.
-    Caught up: exactly 0 and 0.0.
+    """`messages`: unread, up to the end. `seconds`: age of the next one, None where its producer
+    gave no time. Exactly 0 and 0.0 once everything was read.
     """
 
     messages: int
@@ -39,14 +36,16 @@ class Lag:
 
 
 class Lags:
-    def __init__(self, connections: Connections, routing: Routing, offsets: Offsets, sources: Sources) -> None:
-        self._connections = connections
-        self._routing = routing
-        self._offsets = offsets
-        self._sources = sources
+    """Looks up lags at the partitions' owners."""
+
+    def __init__(self, context: ClientContext) -> None:
+        self._connections = context.connections
+        self._routing = context.routing
+        self._offsets = context.offsets
+        self._sources = context.sources
 
     async def find(self, positions: Mapping[TopicPartition, int], deadline: float) -> dict[TopicPartition, Lag]:
-        """Raises UnknownTopic, UnknownPartition, …, Unavailable."""
+        """Return the lag of each position. Raises UnknownTopic, UnknownPartition, …, Unavailable."""
         ends = await self._offsets.find(dict.fromkeys(positions, "latest"), deadline)
         lags = {at: Lag(0, 0.0) for at, position in positions.items() if position >= ends[at]}
         behind = [at for at in positions if at not in lags]
@@ -67,7 +66,7 @@ class Lags:
         return Lag(end - position, seconds)
 
     async def _timestamp(self, at: TopicPartition, offset: int, deadline: float) -> int | None:
-        """Of the first message at or after `offset`."""
+        """Return the timestamp of the first message at or after `offset`, in microseconds."""
         backoff = self._connections.backoff()
         asked = pb.FetchPartition(topic=at.topic, partition=at.partition, offset=offset)
         request = pb.FetchRequest(partitions=[asked], max_bytes=1)
@@ -86,7 +85,7 @@ class Lags:
             await self._routing.refresh(at.topic, deadline)
             owner = self._routing.owner(*at)
         if owner is None:
-            raise Unavailable(f"nobody owns {at.topic}/{at.partition} at present")
+            raise Unavailable(f"{at} has no owner at present")
         try:
             frame = await self._connections.ask_at(owner, lambda line: line.fetch_once(request), deadline)
             for part in frame.header.partitions:
@@ -106,8 +105,8 @@ def _first_timestamp(frame: FetchFrame, at: TopicPartition, offset: int) -> int 
     for part in frame.header.partitions:
         for batch in part.batches[:1]:
             data = memoryview(b"".join(frame.payload))[: batch.length]
-            where = f"{at.topic}/{at.partition}, offset {batch.base_offset}"
+            where = f"{at}, offset {batch.base_offset}"
             rows = decode_run(data, batch.crc, batch.record_count, DECODED_BYTES_MAX, where)
             skip = max(0, offset - batch.base_offset)
             return messages_of(rows.slice(skip, 1), *at, offset)[0].timestamp_us
-    raise Unavailable(f"nothing came of {at.topic}/{at.partition} at {offset}")
+    raise Unavailable(f"the owner of {at} sent no record at offset {offset}")

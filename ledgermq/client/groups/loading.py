@@ -1,4 +1,4 @@
-"""Where a member goes on in partitions that it was given: at the committed offset, or where the
+"""Find where a member begins in partitions that it was given: at the committed offset, or where the
 start rule says.
 """
 
@@ -7,65 +7,71 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from ledgermq.client.connections import Connections
+from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.groups.holding import Holding
-from ledgermq.client.groups.offset_store import OffsetStore, StoredOffset
-from ledgermq.client.groups.start_rule import StartRule, begin_at
-from ledgermq.client.offsets import Offsets
+from ledgermq.client.groups.assignment import StartRule, begin_at
+from ledgermq.client.groups.holding import Holding, Start
 from ledgermq.errors import LedgerMQError, Unavailable
+from ledgermq.offset_stores.contract import OffsetStore, StoredOffset
+from ledgermq.runtime.backoff import Backoff
 
 
 class Loading:
+    """`timeout_s` bounds each call of the store, and the look-up of starts."""
+
     def __init__(
-        self,
-        store: OffsetStore,
-        group: str,
-        rule: StartRule,
-        offsets: Offsets,
-        connections: Connections,
-        timeout_s: float,
+        self, context: ClientContext, store: OffsetStore, group: str, rule: StartRule, timeout_s: float
     ) -> None:
+        self._context = context
         self._store = store
         self._group = group
         self._rule = rule
-        self._offsets = offsets
-        self._connections = connections
         self._timeout_s = timeout_s
 
+    def backoff(self) -> Backoff:
+        """Return the waits between attempts to load the same partitions."""
+        return self._context.connections.backoff()
+
     async def load(self, holdings: Sequence[Holding]) -> tuple[list[Holding], LedgerMQError | None]:
-        """Those that know now where to begin, and why the others do not."""
+        """Return the holdings whose start is known now, and why the others' is not.
+
+        Holdings that were let go in the mean time are left out.
+        """
         try:
             stored = await self.stored(holdings)
         except LedgerMQError as error:
             return [], error
-        fresh = [holding for holding in holdings if holding.partition not in stored]
+        fresh = [holding.partition for holding in holdings if holding.partition not in stored]
         begins: dict[TopicPartition, int] = {}
         failure: LedgerMQError | None = None
+        start = Start.UNCHOSEN if self._rule == "error" else Start.CHOSEN
         if self._rule == "error":
-            begins = dict.fromkeys((holding.partition for holding in fresh), 0)
+            begins = dict.fromkeys(fresh, 0)
         elif fresh:
-            deadline = self._connections.deadline(self._timeout_s)
-            begins, failure = await begin_at(
-                self._rule, [holding.partition for holding in fresh], self._offsets, deadline
-            )
+            deadline = self._context.connections.deadline(self._timeout_s)
+            begins, failure = await begin_at(self._rule, fresh, self._context.offsets, deadline)
         loaded = []
         for holding in holdings:
-            if holding.partition in stored:
-                holding.begin(stored[holding.partition].offset, stored[holding.partition])
-            elif holding.partition in begins:
-                holding.begin(begins[holding.partition], None)
-                holding.start_unknown = self._rule == "error"
-                holding.pin = not holding.start_unknown
+            if not holding.kept:
+                continue
+            if (known := stored.get(holding.partition)) is not None:
+                holding.load(known.offset, known)
+            elif (begin := begins.get(holding.partition)) is not None:
+                holding.load(begin, None, start)
             else:
                 continue
             loaded.append(holding)
         return loaded, failure
 
     async def stored(self, holdings: Sequence[Holding]) -> dict[TopicPartition, StoredOffset]:
-        """Raises what the store raises; Unavailable when it does not answer in time."""
+        """Return what the store has.
+
+        Raises what the store raises; Unavailable when it does not answer in time.
+        """
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await self._store.load(self._group, [holding.given for holding in holdings])
         except TimeoutError as error:
-            raise Unavailable(f"the offset store did not answer within {self._timeout_s} s") from error
+            raise Unavailable(
+                f"the offset store of group {self._group!r} did not answer within {self._timeout_s} s"
+            ) from error

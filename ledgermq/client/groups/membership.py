@@ -1,55 +1,89 @@
-"""Being a member: the heartbeat that joins, stays, tells what is held and hears what may be held.
+"""Membership in a group: heartbeats that join, report what is held, and bring what may be held.
 
-Invariants: an answer counts, as seen too, only if what the member holds has not changed since its
-request was sent; a member that the coordinator has not heard for the session time-out takes its
-partitions as lost, though nobody told it so; while the program is away there is no member.
+Invariants: an answer counts only if what the member holds has not changed since its request was
+sent. A member that got no answer for the session time-out takes its partitions as lost. While the
+program does not ask for messages, the member is not in the group.
 """
 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+from ledgermq.client.groups.assignment import Subscription, given_from_proto, given_to_proto
 from ledgermq.client.groups.coordinator import Coordinator
+from ledgermq.client.groups.handing_out import Polling
 from ledgermq.client.groups.holdings import Holdings
-from ledgermq.client.groups.polling import Polling
-from ledgermq.client.groups.reconcile import given_from_proto, given_to_proto
-from ledgermq.client.groups.standing import Standing
+from ledgermq.client.settings import GroupSettings
 from ledgermq.errors import LedgerMQError, RetriableError, Unavailable, UnknownMember
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.runtime.backoff import Backoff
 from ledgermq.runtime.tasks import end
+from ledgermq.runtime.wait import wait_for
 
 ATTEMPT_S = 10.0
-"""Time for an answer, on top of the time for which the coordinator holds it."""
+"""Time for an answer, on top of the time for which the coordinator may hold it back."""
 STEP_OUT_S_MAX = 5.0
-"""For the last commit and the good-bye of a member whose program has stopped asking."""
+"""Time for the last commit, and for leaving, when the program has stopped asking."""
 PAUSE_S = 1.0
-"""Between two heartbeats that say nothing new; the coordinator may say more."""
+"""Shortest pause after a heartbeat that changed nothing; the coordinator may ask for longer."""
 
 
-class Membership(Standing):
-    """`wake` lets the program's calls look again: something is to be told."""
+class Assigner(ABC):
+    """What gives a consumer its partitions: a group's coordinator (`Membership`) or, in a
+    broadcast, the consumer itself (`Broadcast`).
+    """
+
+    def __init__(self) -> None:
+        self.wanted = asyncio.Event()
+        """Set while the program asks for messages."""
+        self.joined = False
+        self.tried = False
+        """Whether a coordinator may know this member, and has to be notified when it leaves."""
+        self.last_error: LedgerMQError | None = None
+        self.failing_since_s: float | None = None
+        self._refusal: LedgerMQError | None = None
+        """Why no partitions are given: raised once to the program, whose next call tries again."""
+
+    @abstractmethod
+    async def run(self) -> None:
+        """Assign partitions until cancelled."""
+
+    def take_failure(self) -> LedgerMQError | None:
+        """Return, once, why no partitions are given."""
+        refusal, self._refusal = self._refusal, None
+        return refusal
+
+    def _failed(self, error: LedgerMQError) -> None:
+        self.last_error = error
+        if self.failing_since_s is None:
+            self.failing_since_s = asyncio.get_running_loop().time()
+
+
+class Membership(Assigner):
+    """Joins the group, stays in it, and applies what the coordinator assigns.
+
+    `wake` makes the program's waiting calls check again.
+    """
 
     def __init__(
         self,
         coordinator: Coordinator,
         member_id: str,
-        subscription: pb.GroupSubscription,
-        heartbeat_wait_s: float,
+        subscription: Subscription,
+        settings: GroupSettings,
         holdings: Holdings,
         polling: Polling,
-        backoff: Backoff,
         wake: Callable[[], None],
     ) -> None:
         super().__init__()
         self._coordinator = coordinator
         self._member_id = member_id
-        self._subscription = subscription
-        self._wait_s = heartbeat_wait_s
+        self._subscription = subscription.to_proto(settings)
+        self._wait_s = min(settings.longest_heartbeat_s, coordinator.connections.attempt_timeout_s / 2)
         self._holdings = holdings
         self._polling = polling
-        self._backoff = backoff
+        self._backoff = coordinator.connections.backoff()
         self._wake = wake
         self._group_epoch = 0
         self._alive_until_s = 0.0
@@ -63,7 +97,7 @@ class Membership(Standing):
             try:
                 await self._turn()
             except UnknownMember as error:
-                await self._put_out(error)
+                await self._drop_out(error)
                 await asyncio.sleep(self._backoff.next_s())
             except RetriableError as error:
                 self._failed(error)
@@ -72,38 +106,38 @@ class Membership(Standing):
                     wait_s = min(wait_s, max(0.0, self._alive_until_s - _now_s()))
                 await asyncio.sleep(wait_s)
                 if self.joined and _now_s() >= self._alive_until_s:
-                    await self._put_out(error)
+                    await self._drop_out(error)
             except LedgerMQError as error:
-                await self._put_out(error)
+                await self._drop_out(error)
                 self._refusal = error
                 self.wanted.clear()
                 self._wake()
 
     async def _turn(self) -> None:
-        """One heartbeat, and what follows from its answer."""
+        """Send one heartbeat and apply its answer."""
         version, sent_s = self._holdings.version, _now_s()
         self._holdings.changed.clear()
         answer = await self._heartbeat(sent_s)
         if answer is None:
             return
         if self.joined and answer.group_epoch < self._group_epoch:
-            raise Unavailable("a coordinator of before has answered")
+            raise Unavailable("stale answer from a previous coordinator; the next heartbeat asks again")
         self.last_error = self.failing_since_s = None
         if self.joined:
             self._backoff.reset()
         self._alive_until_s = sent_s + answer.session_timeout_ms / 1000
         first, self.joined = not self.joined, True
         if self._holdings.version != version:
-            return  # nor has it been seen: what it gave would count as let go
+            return  # the answer is outdated: applied, it would let go what was just taken in
         self._group_epoch = answer.group_epoch
         something = self._holdings.apply(map(given_from_proto, answer.assigned))
         if first or something:
             self._wake()
         elif _now_s() - sent_s < self._wait_s / 2:
-            await self._pause(max(answer.heartbeat_interval_ms / 1000, PAUSE_S))
+            await wait_for(self._holdings.changed, max(answer.heartbeat_interval_ms / 1000, PAUSE_S))
 
     async def _heartbeat(self, sent_s: float) -> pb.GroupHeartbeatResponse | None:
-        """None: what is held has changed meanwhile; the coordinator has to hear that first."""
+        """Return the answer; None: what is held has changed, which has to be reported first."""
         wait_s = self._wait_s if self.joined else 0.0
         request = pb.GroupHeartbeatRequest(
             group=self._coordinator.group,
@@ -117,9 +151,7 @@ class Membership(Standing):
         self.tried = True
         until_s = sent_s + wait_s + ATTEMPT_S
         if self.joined:
-            until_s = min(
-                until_s, self._alive_until_s
-            )  # then others may have what is held, whether anybody answers or not
+            until_s = min(until_s, self._alive_until_s)  # from then on others may hold these partitions
         call = asyncio.create_task(self._coordinator.ask_once(lambda at: at.group_heartbeat(request), until_s))
         changed = asyncio.create_task(self._holdings.changed.wait())
         try:
@@ -132,27 +164,18 @@ class Membership(Standing):
         finally:
             await end(call, changed)
 
-    async def _pause(self, wait_s: float) -> None:
-        try:
-            async with asyncio.timeout(wait_s):
-                await self._holdings.changed.wait()
-        except TimeoutError:
-            pass
-
-    async def _put_out(self, error: LedgerMQError) -> None:
+    async def _drop_out(self, error: LedgerMQError) -> None:
+        """Take everything that is held as lost."""
         self.last_error = error
         if self.joined:
             self.joined = False
             await self._holdings.lose()
 
     async def _step_out(self) -> None:
-        """The program has stopped asking: let others have the partitions.
-
-        Its next call joins again.
-        """
+        """Leave, because the program has stopped asking for messages. Its next call joins again."""
         self.wanted.clear()
         self.joined = False
-        self._holdings.stop_reading([holding for holding in self._holdings.held.values() if not holding.letting_go])
+        self._holdings.stop_reading([holding for holding in self._holdings.held.values() if holding.kept])
         try:
             async with asyncio.timeout(STEP_OUT_S_MAX):
                 await self._holdings.commit_finished()

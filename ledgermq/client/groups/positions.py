@@ -1,4 +1,4 @@
-"""Where a member is in the partitions that it holds, and going elsewhere.
+"""A member's positions in the partitions that it holds: read them, seek, pause.
 
 Nothing here changes what is committed.
 """
@@ -8,35 +8,30 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from ledgermq.client.connections import Connections
 from ledgermq.client.consuming.reader import Reader
 from ledgermq.client.consuming.start import Wanted, check_position
+from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.groups.holding import Holding
+from ledgermq.client.groups.holding import Holding, Start
 from ledgermq.client.groups.holdings import Holdings
 from ledgermq.client.groups.lag import Lag, Lags
 from ledgermq.client.groups.message import GroupMessage
-from ledgermq.client.offsets import Offsets
 from ledgermq.errors import InvalidConfig, UnknownPartition
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Positions:
+    """`timeout_s` bounds each look-up of offsets."""
+
     def __init__(
-        self,
-        holdings: Holdings,
-        reader: Reader[GroupMessage],
-        offsets: Offsets,
-        lags: Lags,
-        connections: Connections,
-        timeout_s: float,
+        self, context: ClientContext, holdings: Holdings, reader: Reader[GroupMessage], timeout_s: float
     ) -> None:
-        self._lags = lags
+        self._lags = Lags(context)
         self._holdings = holdings
         self._reader = reader
-        self._offsets = offsets
-        self._connections = connections
+        self._offsets = context.offsets
+        self._connections = context.connections
         self._timeout_s = timeout_s
 
     def all(self) -> dict[TopicPartition, int]:
@@ -51,7 +46,9 @@ class Positions:
         return await self._lags.find(self.all(), self._connections.deadline(self._timeout_s))
 
     def chosen(self, partition: int | None, topic: str | None) -> list[Holding]:
-        """Raises InvalidConfig, UnknownPartition."""
+        """Return the holdings that are meant; None means all. Raises InvalidConfig,
+        UnknownPartition.
+        """
         readable = self._holdings.readable
         if topic is None and partition is not None and len({holding.partition.topic for holding in readable}) > 1:
             raise InvalidConfig("the consumer reads several topics: say which")
@@ -65,8 +62,9 @@ class Positions:
         return chosen
 
     async def seek(self, position: Wanted, partition: int | None, topic: str | None) -> list[TopicPartition]:
-        """The partitions that were moved: those that were let go while their offsets were asked for
-        are not.
+        """Return the partitions that were moved.
+
+        Those that were let go while their offsets were looked up are left out.
         """
         wanted = check_position(position, self._connections.now())
         chosen = self.chosen(partition, topic)
@@ -74,7 +72,7 @@ class Positions:
         if not isinstance(wanted, int):
             deadline = self._connections.deadline(self._timeout_s)
             found = await self._offsets.find({holding.partition: wanted for holding in chosen}, deadline)
-        moved = [holding for holding in chosen if not holding.gone and not holding.letting_go]
+        moved = [holding for holding in chosen if holding.kept]
         for holding in moved:
             self._move(holding, wanted if isinstance(wanted, int) else found[holding.partition])
         self._holdings.progressed.set()
@@ -83,8 +81,8 @@ class Positions:
     def _move(self, holding: Holding, target: int) -> None:
         assert holding.reading is not None, "only what is read can be moved"
         holding.progress.move(target)
-        if holding.start_unknown:  # where the program chose to begin is kept, even if it is 0
-            holding.start_unknown, holding.pin = False, True
+        if holding.start is Start.UNCHOSEN:  # this start is committed, even if it is 0
+            holding.start = Start.CHOSEN
         self._reader.seek([(holding.reading, target)])
         self._holdings.settle(holding)
 
@@ -98,7 +96,7 @@ class Positions:
 
 
 def moment_of(given: datetime | int) -> datetime:
-    """Milliseconds since the epoch are a moment too. Raises InvalidConfig."""
+    """Return the moment; an int is milliseconds since the epoch. Raises InvalidConfig."""
     if isinstance(given, int) and not isinstance(given, bool):
         try:
             return _EPOCH + timedelta(milliseconds=given)

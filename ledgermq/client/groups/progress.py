@@ -1,9 +1,9 @@
-"""How far a program is in one partition: what it was handed, what of that it has finished, hence
+"""A program's progress in one partition: what it was handed, what of that it has finished, and so
 what may be committed. Pure.
 
-Invariants: `finished` <= `handed`; everything below `finished` that exists was finished, so it may
-be committed whatever the order of acknowledgements was; after a roll-back or a move no
-acknowledgement of an older handing out counts for what will be handed out again.
+Invariants: `finished` <= `handed`. Every message below `finished` was finished, in whatever order
+messages were acknowledged, so `finished` may be committed. After a roll-back or a move, no
+acknowledgement of an earlier hand-out counts for messages that are handed out again.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ class Progress:
 
     @property
     def outstanding(self) -> int:
-        """Messages that the program still has: handed out, neither finished nor given back."""
+        """Number of messages that the program still has: neither finished nor given back."""
         gaps = sum(end - begin for begin, end in self._jumps.items())
         return self.handed - self.finished - len(self._acked) - len(self._given_back) - gaps
 
     @property
     def acked_ahead(self) -> int:
-        """Acknowledged messages that wait for an earlier one: the size of what is remembered."""
+        """Number of acknowledged messages that wait for an earlier one."""
         return len(self._acked)
 
     def hand_out(self, first: int, end: int) -> None:
-        """Offsets `first` to `end` - 1, at or above `handed`."""
+        """Note that offsets `first` to `end` - 1 were handed out. `first` is at or above `handed`."""
         assert self.handed <= first < end, f"{first} to {end} after {self.handed}"
         if first > self.handed:
             self._jumps[self.handed] = first
@@ -49,7 +49,7 @@ class Progress:
         self.handed = end
 
     def ack(self, offset: int, generation: int) -> bool:
-        """Finish one message; False: it does not count, for it will be handed out again."""
+        """Finish one message. Return False if it does not count: it will be handed out again."""
         if offset < self.finished:
             return True
         if offset >= self.handed or self._is_over(offset, generation):
@@ -63,7 +63,7 @@ class Progress:
         return True
 
     def give_back(self, offset: int, generation: int) -> None:
-        """The program will not finish this message; somebody else will."""
+        """Note that the program will not finish this message; its next reader will."""
         if (
             self.finished <= offset < self.handed
             and offset not in self._acked
@@ -86,12 +86,13 @@ class Progress:
         return offset < self.finished or offset in self._acked
 
     def counts(self, offset: int, generation: int) -> bool:
-        """Is this message still what the program was handed, and not to be handed out again?"""
+        """Return whether the message was handed out, and will not be handed out again."""
         return offset < self.handed and not self._is_over(offset, generation)
 
     def roll_back(self, offset: int, generation: int) -> bool:
-        """Everything from `offset` on will be handed out again; False: that message is finished, or
-        of an older handing out.
+        """Hand out everything from `offset` on again.
+
+        Return False if that message is finished, or of an earlier hand-out.
         """
         if self._is_over(offset, generation) or not self.finished <= offset < self.handed or offset in self._acked:
             return False
@@ -103,7 +104,7 @@ class Progress:
         return True
 
     def move(self, position: int) -> None:
-        """The program went elsewhere: what it was handed before is over."""
+        """Go on at `position`: answers to messages handed out before no longer count."""
         self._end_generation(0)
         self.finished = self.handed = position
         self._acked.clear()
@@ -123,8 +124,9 @@ class Progress:
         self.finished = finished
 
     def _end_generation(self, offset: int) -> None:
-        """Remembers as little as answers `_is_over`: an end at or above a later one says nothing
-        that the later one does not.
+        """Note that messages of this generation end at `offset`.
+
+        Keep only what `_is_over` needs: an end at or above a later one adds nothing to it.
         """
         while self._ends and self._ends[-1][1] >= offset:
             self._ends.pop()

@@ -6,34 +6,72 @@ it recognizable (design P1).
 
 Plain values, with no key, headers or tag, are kept as two columns from the beginning, which costs a
 third of what rows cost; the first other record makes rows of them all.
+
+Compression "auto" is lz4 for as long as that pays, judged by what it gave:
+
+    compress each batch ──a tenth or less saved──> leave the next n as they are, n = 4, 8 … 64 ──> compress one ──more saved──> each again
+
+A compressed batch shows what compressing gives, so nothing is done twice; of data that does not
+compress, one batch of 65 is tried. A batch of a few small records is left as it is: its message
+would grow, not shrink.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from crc32c import crc32c
 
-from ledgermq.client.producing.compressor import Compressor
-from ledgermq.client.producing.delivery import Delivery, Outcome, SendResult
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.producing.delivery import BatchResult, Delivery, Outcome, SendResult
+from ledgermq.client.producing.sessions import EncodedBatch, Session
 from ledgermq.client.record import ROW_OVERHEAD_BYTES, Row, rows_to_arrow, values_to_arrow
+from ledgermq.client.settings import ChosenCompression
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.records import SCHEMA_VERSION, timestamps_of
+from ledgermq.protocol.records import SCHEMA_VERSION, Compression, encode_batch, timestamps_of
 
-if TYPE_CHECKING:
-    from ledgermq.client.producing.given_sessions import EncodedBatch
-    from ledgermq.client.producing.partition_queue import Session
+SMALL_BYTES_MAX = 1024
+WORTH_MAX = 0.9
+"""Above this part of its size a compressed batch was not worth the time, neither here nor where it
+is decompressed.
+"""
+LEFT_FIRST, LEFT_MAX = 4, 64
 
 _new = object.__new__
 
 
+class Compressor:
+    """How the batches of one partition are compressed."""
+
+    def __init__(self, chosen: ChosenCompression) -> None:
+        self._fixed: Compression | None = None if chosen == "auto" else chosen
+        self._left = 0
+        """Batches to leave as they are before one is tried again."""
+        self._left_next = LEFT_FIRST
+
+    def encode(self, rows: pa.RecordBatch) -> bytes:
+        """Encode rows as `encode_batch` does, compressed as was chosen."""
+        if self._fixed is not None:
+            return encode_batch(rows, self._fixed)
+        if rows.nbytes <= SMALL_BYTES_MAX:
+            return encode_batch(rows)
+        if self._left:
+            self._left -= 1
+            return encode_batch(rows)
+        data = encode_batch(rows, "lz4")
+        if len(data) > WORTH_MAX * pa.ipc.get_record_batch_size(rows):
+            self._left, self._left_next = self._left_next, min(2 * self._left_next, LEFT_MAX)
+        else:
+            self._left_next = LEFT_FIRST
+        return data
+
+
 class Batch:
     """`born_s`: loop time of its first record. `plain_bytes_max`: up to this size any plain value
-    may be added without a look at anything else; -1: none. `decided_sequence`: where somebody
-    decided it before this producer was; under no other it may be sent."""
+    may be added without a look at anything else; -1: none. `decided_sequence`: the only one that it
+    may be sent under, where it was decided before this producer was made."""
 
     __slots__ = (
         "_arrow",
@@ -43,6 +81,7 @@ class Batch:
         "_plain_values",
         "_rows",
         "_timestamps",
+        "at",
         "base_offset",
         "born_s",
         "crc",
@@ -51,28 +90,24 @@ class Batch:
         "decided_sequence",
         "in_doubt",
         "outcome",
-        "partition",
         "plain_bytes_max",
         "record_count",
         "sequence",
         "timestamp_max_us",
         "timestamp_min_us",
-        "topic",
         "topic_id",
     )
 
     def __init__(
         self,
-        topic: str,
+        at: TopicPartition,
         topic_id: int,
-        partition: int,
         born_s: float,
         compressor: Compressor,
         plain_bytes_max: int = -1,
     ) -> None:
-        self.topic = topic
+        self.at = at
         self.topic_id = topic_id
-        self.partition = partition
         self.born_s = born_s
         self._compressor = compressor
         self.outcome = Outcome()
@@ -94,7 +129,7 @@ class Batch:
 
     @property
     def buffer_bytes(self) -> int:
-        """What it takes of the producer's buffer until it is settled."""
+        """Return what it takes of the producer's buffer until it is settled."""
         return (
             self.data_bytes + self.record_count * ROW_OVERHEAD_BYTES if self._held_bytes is None else self._held_bytes
         )
@@ -112,7 +147,7 @@ class Batch:
         return self.record_count - 1
 
     def _make_rows(self) -> None:
-        """Of the plain values: from now on the batch keeps rows."""
+        """Make rows of the plain values: from now on the batch keeps rows."""
         plain = zip(self._plain_values, self._plain_timestamps, strict=True)
         self._rows = [(None, value, None, timestamp_us, None) for value, timestamp_us in plain]
         self._plain_values, self._plain_timestamps = [], []
@@ -160,7 +195,7 @@ class Batch:
         self.data_bytes = rows.nbytes
 
     def drop(self) -> None:
-        """It is given up: let go of its records."""
+        """Let go of its records: it is given up."""
         self.close()
         self.data = self._arrow = None
         self._plain_values, self._plain_timestamps, self._rows = [], [], []
@@ -196,9 +231,9 @@ class Batch:
         """The header's entry for this batch, which is encoded already."""
         assert self.data is not None, "a batch is encoded before it is announced"
         entry = pb.ProduceBatch(
-            topic=self.topic,
+            topic=self.at.topic,
             topic_id=self.topic_id,
-            partition=self.partition,
+            partition=self.at.partition,
             length=len(self.data),
             crc=self.crc,
             record_count=self.record_count,
@@ -222,4 +257,7 @@ class Batch:
     def result(self, row: int) -> SendResult:
         assert self._timestamps is not None, "a batch with a result was encoded"
         offset = self.base_offset + row if self.base_offset >= 0 else -1
-        return SendResult(self.topic, self.partition, offset, self._timestamps[row].value)
+        return SendResult(*self.at, offset, self._timestamps[row].value)
+
+    def batch_result(self) -> BatchResult:
+        return BatchResult(*self.at, self.base_offset, self.record_count)

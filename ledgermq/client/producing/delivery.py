@@ -1,5 +1,5 @@
-"""What a producer's caller holds of a record on its way: light awaitables that share their batch's
-outcome.
+"""What the caller of a producer holds for a record on its way: light awaitables that share the
+outcome of their batch.
 
 A million records in flight are a million small objects but only a few futures, and no task at all
 (a future per record costs four times as much, a task forty times). Invariant: every outcome is
@@ -52,7 +52,7 @@ class Outcome:
         self.settled = False
         self.error: LedgerMQError | None = None
         self.reported = False
-        """Somebody has been told of the error."""
+        """A caller has seen the error."""
         self._waiters: dict[asyncio.Future[None], None] | None = None
 
     def settle(self, error: LedgerMQError | None = None) -> None:
@@ -148,6 +148,37 @@ class Delivery:
             raise asyncio.InvalidStateError(
                 "the record is still on its way: await the delivery, or flush the producer, first"
             )
+
+
+class StoredRows(Protocol):
+    """A batch that rows of `send_batch` have joined."""
+
+    outcome: Outcome
+
+    def batch_result(self) -> BatchResult: ...
+
+
+class BatchDelivery:
+    """Await it for the `BatchResult`s, one for each run of rows that travels together.
+
+    Raises the first error among them.
+    """
+
+    def __init__(self, routed: Outcome) -> None:
+        self._routed = routed
+        self.batches: Sequence[StoredRows] = ()
+
+    def __await__(self) -> Generator[Any, None, list[BatchResult]]:
+        return self._result().__await__()
+
+    async def _result(self) -> list[BatchResult]:
+        await self._routed.wait()
+        self._routed.raise_error()
+        for batch in self.batches:
+            await batch.outcome.wait()
+        for batch in self.batches:
+            batch.outcome.raise_error()
+        return [batch.batch_result() for batch in self.batches]
 
 
 class Deliveries(Sequence[Delivery]):

@@ -1,28 +1,31 @@
-"""The producer's background: seals batches in time, finds owners, opens sessions, sends frames,
+"""The producer's background: seals batches in time, asks for owners and sessions, sends frames,
 takes in answers.
 
-One task takes turns: in a turn it looks at every partition that has something to do, decides
-(`PartitionQueue` does), and puts what may be sent into one frame per broker; it sleeps until the
-next moment that matters. Errors of brokers never end it. If it ends all the same, every record gets
-the error, and so does the next call of the producer.
+One task takes turns. In a turn it looks at every partition that has something to do, decides
+(`PartitionQueue` does), and puts what may be sent into one frame per broker; then it sleeps until
+the next moment that matters. Errors of brokers never end it. If it ends all the same, every record
+gets the error, and so does the next call of the producer.
+
+Each answer is logged for readers who follow one message: logger "ledgermq.producer", level DEBUG.
+The ids are those that brokers log and segments hold: producer, sequence, topic id, partition,
+offsets. Nothing of a record's content is logged.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ledgermq.client.connections import Connections
+from ledgermq.client.context import ClientContext
 from ledgermq.client.producing.batch import Batch
-from ledgermq.client.producing.batch_log import tell_refused, tell_stored
-from ledgermq.client.producing.given_sessions import GivenSessions
-from ledgermq.client.producing.partition_queue import Failure, PartitionQueue
+from ledgermq.client.producing.discovery import Discovery
+from ledgermq.client.producing.partition_queue import PartitionQueue
 from ledgermq.client.producing.produce_stream import Answer, ProduceStream, SentFrame
-from ledgermq.client.producing.producer_routes import ProducerRoutes
 from ledgermq.client.producing.send_buffer import SendBuffer
-from ledgermq.client.producing.sessions import Sessions
-from ledgermq.client.producing.unreported import Unreported
+from ledgermq.client.producing.topics import ProducerTopics
+from ledgermq.client.routing import UNKNOWN_TOPIC_GRACE_S
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.client.suspicion import ask_at_s
 from ledgermq.errors import InvalidRecord, LedgerMQError, MessageTooLarge, Unavailable, UnknownPartition, UnknownTopic
@@ -30,11 +33,9 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame
 from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX, FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.status import error_from_proto
+from ledgermq.runtime.wait import wait_until
 
-UNKNOWN_TOPIC_GRACE_S = 5.0
-"""A broker may not have heard yet of a topic that another one knows: its refusal counts only after
-this time.
-"""
+_log = logging.getLogger("ledgermq.producer")
 
 ATTEMPT_S_MIN = 1.0
 """An attempt has at least this time, so a record's delivery may take that much longer than it was
@@ -63,66 +64,56 @@ class Draft:
 
 
 class Dispatcher:
+    """`wake` is set whenever there may be something to do."""
+
     def __init__(
         self,
-        connections: Connections,
-        routes: ProducerRoutes,
-        sessions: Sessions | GivenSessions,
+        context: ClientContext,
         settings: ProducerSettings,
+        topics: ProducerTopics,
+        discovery: Discovery,
         buffer: SendBuffer,
-        unreported: Unreported,
+        wake: asyncio.Event,
     ) -> None:
-        self._connections = connections
-        self._routes = routes
-        self._sessions = sessions
+        self._connections = context.connections
         self._settings = settings
+        self._topics = topics
+        self._discovery = discovery
         self._buffer = buffer
-        self._wake = asyncio.Event()
+        self._wake = wake
         self._sealed_s = float("-inf")
         self._streams: dict[str, ProduceStream] = {}
-        self._group: asyncio.TaskGroup | None = None
         self.flushing = 0
-        self.unreported = unreported
-
-    def wake(self) -> None:
-        self._wake.set()
+        """Calls of `flush` that wait: open batches are sealed at once."""
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            self._group = group
-            self._routes.group = group
-            if isinstance(self._sessions, Sessions):
-                self._sessions.group = group
             while True:
                 self._wake.clear()
-                due_s = self._turn(asyncio.get_running_loop().time())
-                try:
-                    async with asyncio.timeout_at(due_s):
-                        await self._wake.wait()
-                except TimeoutError:
-                    pass
+                due_s = self._turn(group, asyncio.get_running_loop().time())
+                await wait_until(self._wake, due_s)
 
-    def _turn(self, now_s: float) -> float | None:
-        """Do all that can be done now; returns when to look again at the latest."""
-        self._routes.find_waiting()
+    def _turn(self, group: asyncio.TaskGroup, now_s: float) -> float | None:
+        """Do all that can be done now; return when to look again at the latest."""
         not_before_s, linger_s = self._linger()
         drafts: dict[str, Draft] = {}
         due_s: list[float] = []
         without_session: list[PartitionQueue] = []
-        for queue in self._routes.busy():
-            self.settle(queue.expire(now_s - self._settings.delivery_timeout_s))
+        for queue in self._topics.busy():
+            self._buffer.give_up(queue.expire(now_s - self._settings.delivery_timeout_s))
             self._seal(queue, now_s, min(not_before_s, queue.open.born_s + linger_s) if queue.open else now_s, due_s)
             if not queue:
                 continue
             if queue.wants_session(now_s):
                 without_session.append(queue)
-            self._draft(queue, now_s, drafts)
+            self._draft(group, queue, now_s, drafts)
             self._note_due(queue, now_s, due_s)
-        self._sessions.open(without_session)
-        self._routes.refresh_old()
+        self._discovery.open_sessions(group, without_session)
+        self._discovery.refresh_old()
         for address, draft in drafts.items():
-            self._ship(address, draft, now_s)
+            self._ship(group, address, draft, now_s)
         self._suspect(now_s, due_s)
+        self._discovery.ask(group)
         # A moment later, for timers may fire a moment early.
         return min(due_s) + 0.001 if due_s else None
 
@@ -142,7 +133,7 @@ class Dispatcher:
         if batch.data_bytes >= self._settings.batch_bytes_max or (
             queue.has_room() and (self.flushing or ripe_s <= now_s)
         ):
-            self._routes.seal(queue)
+            self._topics.seal(queue)
             self._sealed_s = now_s
         elif queue.has_room():
             due_s.append(ripe_s)
@@ -154,17 +145,17 @@ class Dispatcher:
             # A moment later: what is on its way ends at its own deadline first.
             due_s.append(max(now_s + 0.05, born_s + self._settings.delivery_timeout_s + 0.001))
 
-    def _draft(self, queue: PartitionQueue, now_s: float, drafts: dict[str, Draft]) -> None:
+    def _draft(self, group: asyncio.TaskGroup, queue: PartitionQueue, now_s: float, drafts: dict[str, Draft]) -> None:
         while (batch := queue.next_to_send(now_s)) is not None:
             if (gap := queue.gap_before(batch)) is not None:
-                self.settle(queue.abandon(gap))
+                self._buffer.give_up(queue.abandon(gap))
                 return
-            owner = self._routes.owner(queue)
-            if owner is None or not self._stream(owner).has_room():
+            owner = self._discovery.owner(queue)
+            if owner is None or not self._stream(group, owner).has_room():
                 return
             if (refusal := _encoded(batch)) is not None:
                 queue.sent(batch)
-                self.settle(queue.failed(batch, refusal, now_s))
+                self._buffer.give_up(queue.failed(batch, refusal, now_s))
                 return
             data = batch.encode()
             draft = drafts.setdefault(owner, Draft())
@@ -172,7 +163,7 @@ class Dispatcher:
                 self._wake.set()  # Ship what there is, then look again.
                 return
             queue.sent(batch)
-            self._routes.had_turn(queue)
+            self._topics.had_turn(queue)
             draft.batches.append(batch)
             draft.entries.append(batch.entry(queue.session))
             draft.payload.append(data)
@@ -186,27 +177,26 @@ class Dispatcher:
             if (oldest := stream.oldest()) is None:
                 continue
             if stream.suspected_s >= oldest.sent_s and not any(
-                self._routes.owner(queue) == stream.address for queue in self._queues(oldest)
+                self._discovery.owner(queue) == stream.address for queue in self._queues(oldest)
             ):
                 stream.give_up()
             elif now_s >= ask_at_s(oldest.sent_s, stream.suspected_s):
                 stream.suspected_s = now_s
-                for topic in {batch.topic for batch in oldest.batches}:
-                    self._routes.refresh(topic, avoid=stream.address)
+                for topic in {batch.at.topic for batch in oldest.batches}:
+                    self._discovery.refresh(topic, avoid=stream.address)
             due_s.append(ask_at_s(oldest.sent_s, stream.suspected_s))
 
     def _queues(self, frame: SentFrame) -> list[PartitionQueue]:
-        return [self._routes.queue_of(batch) for batch in frame.batches if not batch.outcome.settled]
+        return [self._topics.queue_of(batch) for batch in frame.batches if not batch.outcome.settled]
 
-    def _stream(self, address: str) -> ProduceStream:
+    def _stream(self, group: asyncio.TaskGroup, address: str) -> ProduceStream:
         stream = self._streams.get(address)
         if stream is None or stream.ended:
-            assert self._group is not None, "streams live in the dispatcher's task group"
             stream = self._streams[address] = ProduceStream(self._connections.at(address), self._answered)
-            self._group.create_task(stream.run())
+            group.create_task(stream.run())
         return stream
 
-    def _ship(self, address: str, draft: Draft, now_s: float) -> None:
+    def _ship(self, group: asyncio.TaskGroup, address: str, draft: Draft, now_s: float) -> None:
         if not draft.batches:
             return
         acks = pb.RECEIVED if self._settings.acks == "received" else pb.DURABLE
@@ -216,14 +206,14 @@ class Dispatcher:
         # are not worth that.
         left_s = max(oldest_s + self._settings.delivery_timeout_s - now_s, ATTEMPT_S_MIN)
         deadline_s = now_s + min(self._settings.request_timeout_s, left_s)
-        self._stream(address).send(SentFrame(frame, draft.batches, now_s, deadline_s))
+        self._stream(group, address).send(SentFrame(frame, draft.batches, now_s, deadline_s))
 
     def _answered(self, address: str, batches: Sequence[Batch], answer: Answer) -> None:
         if not isinstance(answer, LedgerMQError) and len(answer.results) != len(batches):
             answer = Unavailable(f"{address} answered {len(answer.results)} results to {len(batches)} batches")
         if isinstance(answer, LedgerMQError):
             if answer.retriable or type(answer) is LedgerMQError:
-                self._routes.unreachable(address)
+                self._discovery.unreachable(address)
                 answer = Unavailable(answer.message, retry_after_ms=answer.retry_after_ms)
             for batch in batches:
                 self._failed(batch, answer, address)
@@ -238,32 +228,45 @@ class Dispatcher:
     def _stored(self, batch: Batch, base_offset: int, address: str) -> None:
         if batch.outcome.settled:
             return
-        queue = self._routes.queue_of(batch)
+        queue = self._topics.queue_of(batch)
         known = -1 if self._settings.acks == "received" else base_offset
-        tell_stored(batch, queue, known, address)
+        _log_stored(batch, queue, known, address)
         failures = queue.stored(batch, known)
         self._buffer.release(batch.buffer_bytes)
-        self.settle(failures)
+        self._buffer.give_up(failures)
 
     def _failed(self, batch: Batch, error: LedgerMQError, address: str) -> None:
         if batch.outcome.settled:
             return
-        queue = self._routes.queue_of(batch)
-        tell_refused(batch, queue, error, address)
+        queue = self._topics.queue_of(batch)
+        _log_refused(batch, queue, error, address)
         now_s = asyncio.get_running_loop().time()
         if isinstance(error, UnknownTopic | UnknownPartition):
-            self._routes.refresh(queue.topic)
+            self._discovery.refresh(queue.at.topic)
             if now_s - batch.born_s < UNKNOWN_TOPIC_GRACE_S:
                 error = Unavailable(error.message)
-        self._routes.learn_from(error, queue, address)
-        self.settle(queue.failed(batch, error, now_s))
+        self._discovery.learn_from(error, queue, address)
+        self._buffer.give_up(queue.failed(batch, error, now_s))
 
-    def settle(self, failures: Iterable[Failure]) -> None:
-        for batch, error in failures:
-            batch.drop()
-            self._buffer.release(batch.buffer_bytes)
-            batch.outcome.settle(error)
-            self.unreported.note(batch.outcome)
+
+def _log_stored(batch: Batch, queue: PartitionQueue, base_offset: int, address: str) -> None:
+    """`base_offset` is -1 where the broker has not named one."""
+    if _log.isEnabledFor(logging.DEBUG):
+        _log.debug("batch stored %s base_offset=%d broker=%s", _ids(batch, queue), base_offset, address)
+
+
+def _log_refused(batch: Batch, queue: PartitionQueue, error: LedgerMQError, address: str) -> None:
+    """Log that one attempt failed; the batch may be sent again."""
+    if _log.isEnabledFor(logging.DEBUG):
+        _log.debug(
+            "batch refused %s broker=%s code=%s error=%s", _ids(batch, queue), address, error.code, error.message
+        )
+
+
+def _ids(batch: Batch, queue: PartitionQueue) -> str:
+    producer = queue.session.id.hex() if queue.session is not None else None
+    where = f"topic={batch.at.topic} topic_id={batch.topic_id} partition={batch.at.partition}"
+    return f"{where} records={batch.record_count} producer={producer} sequence={batch.sequence}"
 
 
 def _encoded(batch: Batch) -> LedgerMQError | None:
@@ -276,7 +279,7 @@ def _encoded(batch: Batch) -> LedgerMQError | None:
     except LedgerMQError as error:
         return error
     except Exception as error:
-        return InvalidRecord(f"records for {batch.topic}/{batch.partition} cannot be encoded: {error}")
+        return InvalidRecord(f"records for {batch.at} cannot be encoded: {error}")
     if size > FRAME_PAYLOAD_BYTES_MAX:
         return MessageTooLarge(f"a batch of {size} bytes; a request holds {FRAME_PAYLOAD_BYTES_MAX}")
     return None

@@ -1,15 +1,28 @@
-"""One partition's batches in a producer: which may be sent now, and what an answer means for them.
-Pure: no I/O, time is an argument.
+"""The batches of one partition in a producer: which may be sent now, and what an answer means for
+them. Pure: no I/O, time is an argument.
 
-    open ──seal──> sealed ──take──> window (≤ 5: on their way, or to be sent again) ──> settled
+    open ──seal──> sealed ──sent──> window (≤ 5: on their way, or to be sent again) ──> settled
+
+Phases, and what moves a queue from one to the next (`_NEXT`):
+
+                   asked             opened
+    UNOPENED ────────────> OPENING ──────────> SENDING <────────── all answered ─┐
+       ^  ^                  │                  │   │                            │
+       │  └─── refused ──────┘                  │   └─ attempt failed ──> DRAINING
+       │                                        │                            │
+       │                                        └─ session broken ─┐         │ session broken
+       └──────────────── all answered ── ENDING <──────────────────┴─────────┘
+
+Numbering decides what a queue without a session does: it opens a new one (UNOPENED), needs none
+(SENDING), or has lost the only one that it may use (OVER).
 
 Invariants
-- Batches are settled, and sent, in the order of their records; after a failure nothing is sent before all that is on its way has been
-  answered, then everything in the window is sent again in order.
+- Batches are settled, and sent, in the order of their records. After a failure nothing is sent before everything on its way has been
+  answered; then everything in the window is sent again, in order.
 - Sequences of a session are dense and never used twice for different records.
-- A batch whose sequence was decided before it came here is sent under that or not at all: it is given up with the one before it.
+- A batch whose sequence was decided before it came here is sent under that sequence or not at all: it is given up with the one before it.
 - A session ends when its numbering cannot go on: the broker forgot the producer, or a batch in the middle was given up. Batches whose
-  outcome is not known then fail with OutcomeUnknown, never sent again; the others get new numbers in a new session (design P5).
+  outcome is unknown then fail with OutcomeUnknown and are never sent again; the others get new numbers in a new session (design P5).
 
 A session belongs to one partition, so that its end disturbs no other; brokers remember producers by
 partition anyway.
@@ -19,9 +32,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from enum import Enum, auto
 
+from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.producing.batch import Batch
+from ledgermq.client.producing.sessions import Session
 from ledgermq.errors import (
     DeadlineExceeded,
     LedgerMQError,
@@ -36,36 +51,94 @@ from ledgermq.errors import (
 from ledgermq.runtime.backoff import Backoff
 
 
-@dataclass(slots=True)
-class Session:
-    """`opened_slot`: the end slot that the owner named before the first batch was sent."""
+class Phase(Enum):
+    UNOPENED = "has no session and needs one"
+    OPENING = "has asked the owner for a session"
+    SENDING = "sends what it has"
+    DRAINING = "an attempt failed: waits for all answers, then sends the window again"
+    ENDING = "the session is broken: waits for all answers, then gives it up"
+    OVER = "the one session that it was given has ended: everything is given up"
 
-    id: bytes
-    opened_slot: int
-    epoch: int = 0
-    next_sequence: int = 0
+
+class Event(Enum):
+    ASKED = auto()
+    OPENED = auto()
+    REFUSED = auto()
+    """The owner gave no session."""
+    FAILED = auto()
+    """An attempt to send a batch; it may be repeated."""
+    BROKEN = auto()
+    """The session's numbering cannot go on."""
+    ANSWERED = auto()
+    """Everything that was on its way."""
+    ENDED = auto()
+    """The session, while nothing is on its way."""
+    ABANDONED = auto()
+    """All batches were given up, whatever is on its way."""
+
+
+_NEXT: dict[tuple[Phase, Event], Phase] = {
+    (Phase.UNOPENED, Event.ASKED): Phase.OPENING,
+    (Phase.UNOPENED, Event.OPENED): Phase.SENDING,
+    (Phase.OPENING, Event.OPENED): Phase.SENDING,
+    (Phase.OPENING, Event.REFUSED): Phase.UNOPENED,
+    (Phase.SENDING, Event.FAILED): Phase.DRAINING,
+    (Phase.SENDING, Event.BROKEN): Phase.ENDING,
+    (Phase.SENDING, Event.ENDED): Phase.UNOPENED,
+    (Phase.DRAINING, Event.FAILED): Phase.DRAINING,
+    (Phase.DRAINING, Event.BROKEN): Phase.ENDING,
+    (Phase.DRAINING, Event.ANSWERED): Phase.SENDING,
+    (Phase.ENDING, Event.FAILED): Phase.ENDING,
+    (Phase.ENDING, Event.BROKEN): Phase.ENDING,
+    (Phase.ENDING, Event.ENDED): Phase.UNOPENED,
+    (Phase.UNOPENED, Event.ABANDONED): Phase.UNOPENED,
+    (Phase.OPENING, Event.ABANDONED): Phase.OPENING,  # its answer still comes
+    (Phase.SENDING, Event.ABANDONED): Phase.UNOPENED,
+    (Phase.DRAINING, Event.ABANDONED): Phase.UNOPENED,
+    (Phase.ENDING, Event.ABANDONED): Phase.UNOPENED,
+    (Phase.OVER, Event.ABANDONED): Phase.OVER,
+}
+
+
+class Numbering(Enum):
+    """Where the sequences of a queue's batches come from; the value is its phase without a session."""
+
+    NEW = Phase.UNOPENED
+    """Sessions that are opened when they are needed."""
+    NONE = Phase.SENDING
+    """Batches have no sequence; only one is on its way at a time, or a retry would change the order."""
+    GIVEN = Phase.OVER
+    """One session that was decided before. Nothing follows it."""
 
 
 Failure = tuple[Batch, LedgerMQError]
 
 
 class PartitionQueue:
-    """`window_batches`: that many may be sent, counted from the oldest unacknowledged one; one,
-    without sessions, else a retry would change the order."""
+    """`window_batches`: that many may be sent, counted from the oldest unacknowledged one.
+
+    `session`: the one to use, with Numbering.GIVEN.
+    """
 
     def __init__(
-        self, topic: str, topic_id: int, partition: int, *, idempotent: bool, window_batches: int, backoff: Backoff
+        self,
+        at: TopicPartition,
+        topic_id: int,
+        *,
+        numbering: Numbering,
+        window_batches: int,
+        backoff: Backoff,
+        session: Session | None = None,
     ) -> None:
-        self.topic = topic
+        self.at = at
         self.topic_id = topic_id
-        self.partition = partition
         self.open: Batch | None = None
-        self.session: Session | None = None
-        self.opening = False
+        self.session = session
+        self.phase = Phase.SENDING if session is not None else numbering.value
         self.not_before_s = 0.0
         self.last_error: LedgerMQError | None = None
-        self._idempotent = idempotent
-        self._window_batches = window_batches if idempotent else 1
+        self._numbering = numbering
+        self._window_batches = 1 if numbering is Numbering.NONE else window_batches
         self._backoff = backoff
         self._sealed: deque[Batch] = deque()
         self._window: list[Batch] = []
@@ -75,12 +148,15 @@ class PartitionQueue:
         self._next = 0
         """Index in the window of the batch to send next; below it all are on their way."""
         self._in_flight = 0
-        self._draining = False
-        self._session_over = False
 
     def __bool__(self) -> bool:
-        """Has anything to do."""
+        """Whether it has anything to do."""
         return bool(self._window or self._sealed or self.open is not None)
+
+    def _move(self, event: Event) -> None:
+        phase = _NEXT.get((self.phase, event))
+        assert phase is not None, f"{event} is possible in phase {self.phase}"
+        self.phase = self._numbering.value if phase is Phase.UNOPENED else phase
 
     def batches(self) -> Iterator[Batch]:
         """All that are not settled, oldest first."""
@@ -101,25 +177,34 @@ class PartitionQueue:
         self._sealed.append(batch)
 
     def wants_session(self, now_s: float) -> bool:
-        idle = self.session is None and not self.opening and not self._draining
-        return self._idempotent and idle and now_s >= self.not_before_s
+        return self.phase is Phase.UNOPENED and now_s >= self.not_before_s
+
+    def session_asked(self) -> None:
+        self._move(Event.ASKED)
 
     def opened(self, session: Session) -> None:
-        self.opening = False
+        self._move(Event.OPENED)
         self.session = session
 
     def not_opened(self, error: LedgerMQError, now_s: float) -> None:
         """The owner did not answer, or was not the owner: ask again later."""
-        self.opening = False
+        self._move(Event.REFUSED)
         self.last_error = error
         self.not_before_s = now_s + self._wait_s(error)
 
-    def has_room(self) -> bool:
-        """The open batch would be sent at once if it were sealed."""
-        return not self._sealed and self._room_for_another()
+    def never_opened(self, error: LedgerMQError) -> list[Failure]:
+        """The owner refused for a reason that time does not cure: give up everything."""
+        self._move(Event.REFUSED)
+        return self.abandon(error)
 
-    def _room_for_another(self) -> bool:
-        return not self._draining and self._is_window_open() and self._next == len(self._window)
+    def has_room(self) -> bool:
+        """Whether the open batch would be sent at once if it were sealed."""
+        return (
+            self.phase not in (Phase.DRAINING, Phase.ENDING)
+            and not self._sealed
+            and self._next == len(self._window)
+            and self._is_window_open()
+        )
 
     def _is_window_open(self) -> bool:
         """The broker remembers the last few batches, acknowledged or not: the oldest that is not
@@ -128,12 +213,12 @@ class PartitionQueue:
         return not self._window or self._begun - self._places[0] < self._window_batches
 
     def oldest_s(self) -> float | None:
-        """When the oldest batch that is not settled was born."""
+        """Return when the oldest batch that is not settled was born."""
         return next((batch.born_s for batch in self.batches()), None)
 
     def next_to_send(self, now_s: float) -> Batch | None:
-        """The batch to send now, if there is one; `sent` says that it was."""
-        if self._draining or now_s < self.not_before_s or (self._idempotent and self.session is None):
+        """Return the batch to send now, if there is one; a call of `sent` follows."""
+        if self.phase is not Phase.SENDING or now_s < self.not_before_s:
             return None
         if self._next < len(self._window):
             return self._window[self._next]
@@ -155,13 +240,13 @@ class PartitionQueue:
         self._in_flight += 1
 
     def gap_before(self, batch: Batch) -> LedgerMQError | None:
-        """What to tell of `batch`, which is next, if it may not be sent: its sequence was decided,
-        and the session has come to another.
+        """Return why `batch`, which is next, may not be sent, if so: its sequence was decided, and
+        the session has come to another.
         """
         next_sequence = self.session.next_sequence if self.session is not None else None
         if batch.sequence is not None or batch.decided_sequence in (None, next_sequence):
             return None
-        where = f"{batch.record_count} records for {batch.topic}/{batch.partition}"
+        where = f"{batch.record_count} records for {batch.at}"
         return OutOfOrderSequence(
             f"{where} were decided to have the sequence {batch.decided_sequence}; {next_sequence} is next: not sent"
         )
@@ -183,25 +268,24 @@ class PartitionQueue:
         return self._answered()
 
     def failed(self, batch: Batch, error: LedgerMQError, now_s: float) -> list[Failure]:
-        """The attempt failed. Returns the batches that are given up, with what to tell their
+        """The attempt failed. Returns the batches that are given up, with the errors of their
         callers.
         """
         self.last_error = error
         if isinstance(error, UnknownProducer | OutOfOrderSequence):
             # Only the first in the window says anything of the session; the others may just wait
             # for one before them that failed.
-            self._draining = True
-            self._session_over |= self._window[0] is batch
+            self._move(Event.BROKEN if self._window[0] is batch else Event.FAILED)
             self.not_before_s = now_s + self._backoff.next_s()
             return self._answered()
         batch.in_doubt |= _leaves_doubt(error)
-        if error.retriable or (isinstance(error, OutcomeUnknown) and self._idempotent):
-            if not self._draining:  # one lost line fails all batches on it, which is one reason to wait, not five
+        if error.retriable or (isinstance(error, OutcomeUnknown) and self._numbering is not Numbering.NONE):
+            if self.phase is Phase.SENDING:  # a lost line fails all batches on it: one reason to wait, not five
                 self.not_before_s = max(self.not_before_s, now_s + self._wait_s(error))
-            self._draining = True
+            self._move(Event.FAILED)
             return self._answered()
         self._remove(batch)
-        self._draining = self._session_over = True
+        self._move(Event.BROKEN)
         return [(batch, error), *self._answered()]
 
     def _wait_s(self, error: LedgerMQError) -> float:
@@ -219,21 +303,20 @@ class PartitionQueue:
     def _answered(self) -> list[Failure]:
         self._in_flight -= 1
         assert self._in_flight >= 0, "one answer an attempt"
-        return self._settle_drained()
-
-    def _settle_drained(self) -> list[Failure]:
-        if not self._draining or self._in_flight:
+        if self._in_flight or self.phase is Phase.SENDING:
             return []
-        self._draining = False
+        if self.phase is Phase.ENDING:
+            return self._end_session()
+        self._move(Event.ANSWERED)
         self._next = 0
-        return self._end_session() if self._session_over else []
+        return []
 
     def _end_session(self) -> list[Failure]:
         """Nothing is on its way.
 
         What is in doubt is given up; the rest is numbered again in the next session.
         """
-        self._session_over = False
+        self._move(Event.ENDED)
         self.session = None
         window, self._window, self._places, self._next = self._window, [], [], 0
         doubtful = [batch for batch in window if batch.in_doubt]
@@ -244,14 +327,16 @@ class PartitionQueue:
 
     def _unknown(self, batch: Batch) -> LedgerMQError:
         return OutcomeUnknown(
-            f"{batch.record_count} records for {batch.topic}/{batch.partition} may or may not be stored: an attempt had no answer, and the "
+            f"{batch.record_count} records for {batch.at} may or may not be stored: an attempt had no answer, and the "
             f"partition's owner can no longer tell (last: {self.last_error})"
         )
 
     def expire(self, born_before_s: float) -> list[Failure]:
-        """Give up what is older; attempts on their way end by themselves at about that time, and
-        are left until then.
+        """Give up what is older. Attempts on their way end by themselves at about that time, and
+        are left until then. A queue that can never send again gives up everything.
         """
+        if self.phase is Phase.OVER:
+            return self.abandon(self.last_error or OutcomeUnknown(f"the given session of {self.at} has ended"))
         failures: list[Failure] = []
         while self._sealed and self._sealed[0].born_s < born_before_s and not self._in_flight:
             batch = self._sealed.popleft()
@@ -268,20 +353,17 @@ class PartitionQueue:
             ] + failures
             failures += self._end_session()
         if any(batch.decided_sequence is not None for batch, _ in failures):
-            failures += self.abandon(
-                Unavailable(f"not sent: what comes before it for {self.topic}/{self.partition} was not stored")
-            )
+            failures += self.abandon(Unavailable(f"not sent: what comes before it for {self.at} was not stored"))
         return failures
 
     def _expired(self, batch: Batch) -> LedgerMQError:
         last = f"; last error: {self.last_error}" if self.last_error is not None else ""
-        text = f"{batch.record_count} records for {batch.topic}/{batch.partition} were not stored in time{last}"
+        text = f"{batch.record_count} records for {batch.at} were not stored in time{last}"
         return StoreFull(text) if isinstance(self.last_error, StoreFull) else DeadlineExceeded(text)
 
     def abandon(self, error: LedgerMQError) -> list[Failure]:
-        """The producer ends, or the topic is gone: give up everything.
-
-        Answers that still come are not wanted.
+        """Give up everything: the producer ends, or the topic is gone. Answers that still come are
+        ignored.
         """
         failures = [
             (batch, self._unknown(batch) if batch.in_doubt or batch in self._window[: self._next] else error)
@@ -289,7 +371,7 @@ class PartitionQueue:
         ]
         self._window, self._places, self._sealed, self.open = [], [], deque(), None
         self._next = self._in_flight = 0
-        self._draining = self._session_over = False
+        self._move(Event.ABANDONED)
         self.session = None
         return failures
 

@@ -1,14 +1,13 @@
 """The producer: what programs call. Bounded in memory, idempotent by default, ordered per
 partition.
 
-send ──> SendBuffer (admission) ──> TopicQueues ──> PartitionQueue ──> Dispatcher ──> ProduceStream,
-one a broker
+    send ──> SendBuffer (admission) ──> TopicQueues ──> PartitionQueue ──> Dispatcher ──> ProduceStream, one a broker
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
 from threading import get_ident
@@ -17,24 +16,21 @@ from typing import Self, cast
 
 import pyarrow as pa
 
-from ledgermq.client.connections import Connections
+from ledgermq.client.context import ClientContext
+from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.producing.arrow_rows import conform
 from ledgermq.client.producing.batch import Batch
-from ledgermq.client.producing.delivery import Deliveries, Delivery, Outcome, Refused
+from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, Outcome, Refused
+from ledgermq.client.producing.discovery import Discovery
 from ledgermq.client.producing.dispatcher import Dispatcher
-from ledgermq.client.producing.given_sessions import EncodedBatch, GivenSessions
-from ledgermq.client.producing.producer_routes import ProducerRoutes
 from ledgermq.client.producing.send_buffer import SendBuffer
-from ledgermq.client.producing.sessions import Sessions
-from ledgermq.client.producing.topic_queues import TopicQueues
-from ledgermq.client.producing.unreported import Unreported
-from ledgermq.client.producing.unrouted import BatchDelivery, typed
+from ledgermq.client.producing.sessions import EncodedBatch, Session
+from ledgermq.client.producing.topics import ProducerTopics, TopicQueues
+from ledgermq.client.producing.unrouted import typed
 from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Record, Row, row_bytes, row_of
-from ledgermq.client.routing import Routing
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable, UnknownPartition, UnknownTopic
 from ledgermq.runtime.tasks import end
-from ledgermq.sources import Sources
 
 RECORDS_PER_STEP = 1000
 """`send_many` lets the background work after this many records."""
@@ -48,22 +44,20 @@ class Producer:
 
     def __init__(
         self,
-        routing: Routing,
-        connections: Connections,
+        context: ClientContext,
         settings: ProducerSettings,
-        sources: Sources,
-        given: GivenSessions | None = None,
+        sessions: Mapping[TopicPartition, Session] | None = None,
     ) -> None:
+        """`sessions`: those to go on with, of a resumed producer (see `sessions.py`)."""
         self.settings = settings
-        self._sources = sources
-        self._home = connections.home
+        self._sources = context.sources
+        self._home = context.connections.home
+        self._wake = asyncio.Event()
+        """The dispatcher may have something to do."""
         self._buffer = SendBuffer(settings)
-        self._unreported = Unreported()
-        self._routes = ProducerRoutes(routing, connections, settings, sources, self._buffer.release, self._unreported)
-        sessions = given or Sessions(connections, self._routes, sources, settings.request_timeout_s)
-        self._dispatcher = Dispatcher(connections, self._routes, sessions, settings, self._buffer, self._unreported)
-        self._routes.changed = sessions.changed = self._dispatcher.wake
-        self._routes.settle = sessions.settle = self._dispatcher.settle
+        self._topics = ProducerTopics(context, settings, self._buffer, self._wake, sessions)
+        self._discovery = Discovery(context, settings, self._topics, self._buffer, self._wake)
+        self._dispatcher = Dispatcher(context, settings, self._topics, self._discovery, self._buffer, self._wake)
         self._background: asyncio.Task[None] | None = None
         self._open: dict[str, Batch] = {}
         """By topic, the batch that the last record without a key joined; it knows whether it takes
@@ -106,8 +100,8 @@ class Producer:
         return self.add_row(topic, row, row_bytes(row), partition)
 
     def _add_plain(self, topic: str, value: bytes, limit_bytes: int) -> Delivery | None:
-        """The short way of most records: into the batch that is open, while the buffer stays below
-        `limit_bytes`. None where anything else has to be looked at."""
+        """Take the short way of most records: into the batch that is open, while the buffer stays
+        below `limit_bytes`. Return None where anything else has to be looked at."""
         batch = self._open.get(topic)
         if batch is None:
             return None
@@ -124,22 +118,23 @@ class Producer:
         held = size + ROW_OVERHEAD_BYTES
         self._buffer.admit(held)
         try:
-            delivery = self._routes.topic(topic).add(row, size, partition)
+            delivery = self._topics.topic(topic).add(row, size, partition)
         except BaseException as error:
             self._buffer.release(held)
             if isinstance(error, UnknownPartition):
-                self._routes.refresh(topic)  # The topic may have grown.
+                self._discovery.refresh(topic)  # The topic may have grown.
+                self._wake.set()
             raise
         if row[0] is None and partition is None and isinstance(delivery.place, Batch):
             self._open[topic] = delivery.place
         return delivery
 
     def refused(self, error: Exception) -> Refused:
-        """A place for a record that could not be added, when nobody is there to raise to; the next
-        flush speaks of it.
+        """Return a place for a record that could not be added, where there is no caller to raise
+        to; the next flush raises its error.
         """
         place = Refused(typed(error))
-        self._unreported.note(place.outcome)
+        self._buffer.note_failed(place.outcome)
         return place
 
     async def send_many(self, topic: str, records: Iterable[Record | Bytes | None]) -> Deliveries:
@@ -217,7 +212,7 @@ class Producer:
         await self._buffer.wait_for_room(held)
         self._buffer.admit(held)
         try:
-            place = self._routes.topic(topic)
+            place = self._topics.topic(topic)
             if not isinstance(place, TopicQueues):
                 return place.add_arrow(rows, held, partition)
             routed = Outcome()
@@ -243,7 +238,7 @@ class Producer:
         self._check_usable()
         held = len(batch.data)
         await self._buffer.wait_for_room(held)
-        place = self._routes.topic(topic)
+        place = self._topics.topic(topic)
         if not isinstance(place, TopicQueues) or place.route.topic_id != topic_id:
             raise UnknownTopic(f"topic {topic!r} of id {topic_id} is not known here")
         self._buffer.admit(held)
@@ -268,8 +263,8 @@ class Producer:
     @property
     def unanswered_records(self) -> int:
         """Records that are neither stored nor refused yet."""
-        return sum(waiting.record_count for waiting in self._routes.waiting()) + sum(
-            batch.record_count for batch in self._routes.batches()
+        return sum(waiting.record_count for waiting in self._topics.unrouted.values()) + sum(
+            batch.record_count for batch in self._topics.batches()
         )
 
     async def flush(self, timeout_s: float | None = None) -> None:
@@ -280,16 +275,16 @@ class Producer:
         """
         self._check_usable()
         await self._flush(timeout_s)
-        self._unreported.raise_first()
+        self._buffer.raise_unseen()
 
     async def _flush(self, timeout_s: float | None) -> None:
         self._dispatcher.flushing += 1
-        self._dispatcher.wake()
+        self._wake.set()
         try:
             async with asyncio.timeout(timeout_s):
-                for waiting in self._routes.waiting():
+                for waiting in list(self._topics.unrouted.values()):
                     await waiting.outcome.wait()
-                for batch in list(self._routes.batches()):
+                for batch in list(self._topics.batches()):
                     await batch.outcome.wait()
         except TimeoutError as error:
             raise DeadlineExceeded(f"{self._buffer.held_bytes} bytes are not stored after {timeout_s} s") from error
@@ -314,7 +309,7 @@ class Producer:
             if failed
             else "the producer was closed"
         )
-        self._routes.abandon(LedgerMQError(why) if failed else Unavailable(why))
+        self._topics.abandon(LedgerMQError(why) if failed else Unavailable(why))
 
     async def close(self, timeout_s: float | None = None) -> None:
         """Flush within `timeout_s` (the delivery timeout if None), then end.
@@ -329,7 +324,7 @@ class Producer:
         try:
             if self._background is not None and not self._background.done():
                 await self._flush(self.settings.delivery_timeout_s if timeout_s is None else timeout_s)
-            self._unreported.raise_first()
+            self._buffer.raise_unseen()
         finally:
             await self.abort()
 

@@ -1,13 +1,22 @@
-"""The bytes that a producer holds: admitted before they are queued, released when their batch is
-settled.
+"""What a producer holds: the bytes of records that are not answered yet, and failures that no caller
+has seen.
+
+Bytes are admitted before they are queued, and released when their batch is settled. A failure that
+no caller awaits surfaces at the next flush or close; their number is bounded, the oldest are
+dropped.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
+from ledgermq.client.producing.delivery import Outcome
+from ledgermq.client.producing.partition_queue import Failure
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.errors import DeadlineExceeded, ResourceExhausted
+
+UNSEEN_FAILURES_MAX = 100
 
 
 class SendBuffer:
@@ -18,12 +27,11 @@ class SendBuffer:
     def __init__(self, settings: ProducerSettings) -> None:
         self.held_bytes = 0
         self.full_bytes = settings.buffer_bytes_max
-        self.limit_bytes = settings.buffer_bytes_max + (
-            settings.waiting_bytes_max if settings.when_full == "wait" else 0
-        )
+        self.limit_bytes = settings.buffer_bytes_max * (2 if settings.when_full == "wait" else 1)
         self._fails = settings.when_full == "fail"
         self._timeout_s = settings.delivery_timeout_s
         self._released: asyncio.Future[None] | None = None
+        self._failed: list[Outcome] = []
 
     def admit(self, size: int) -> None:
         """Raises ResourceExhausted; nothing was taken then."""
@@ -46,7 +54,8 @@ class SendBuffer:
         return self._fails or not self.held_bytes or self.held_bytes + size <= self.full_bytes
 
     async def wait_for_room(self, size: int = 1) -> None:
-        """Until `size` more bytes fit below `buffer_bytes_max`, or fails at once, as set.
+        """Wait until `size` more bytes fit below `buffer_bytes_max`; return at once where the
+        setting says that `admit` fails instead.
 
         Raises ResourceExhausted, DeadlineExceeded.
         """
@@ -62,3 +71,23 @@ class SendBuffer:
             raise DeadlineExceeded(
                 f"no room for {size} bytes within {self._timeout_s} s: brokers take nothing"
             ) from error
+
+    def give_up(self, failures: Iterable[Failure]) -> None:
+        """Settle batches with their errors, and release what they held."""
+        for batch, error in failures:
+            batch.drop()
+            self.release(batch.buffer_bytes)
+            batch.outcome.settle(error)
+            self.note_failed(batch.outcome)
+
+    def note_failed(self, outcome: Outcome) -> None:
+        """Keep an outcome that has an error for `raise_unseen`."""
+        if len(self._failed) >= UNSEEN_FAILURES_MAX:
+            self._failed = [old for old in self._failed if not old.reported][1 - UNSEEN_FAILURES_MAX :]
+        self._failed.append(outcome)
+
+    def raise_unseen(self) -> None:
+        """Raise the first error that no caller has awaited; none of the rest is raised again."""
+        failed, self._failed = [outcome for outcome in self._failed if not outcome.reported], []
+        for outcome in failed:
+            outcome.raise_error()

@@ -1,77 +1,102 @@
-"""Opens producer sessions: asks a partition's owner for the end slot that the first batch has to
-carry (design P4).
+"""Producer sessions: the identity under which a producer numbers the batches of one partition, and
+how brokers are asked for one.
+
+A session begins at the end slot that the partition's owner names before the first batch is sent
+(design P4). A producer opens sessions of its own as it needs them (`open_new_sessions`).
+
+A *resumed* producer outlives its process: it goes on, with the same sequences, where another
+process stopped. Processes that write the same batches in the same order under the same identity
+store each batch once, however often they begin again. So the identity, and the slots at which it
+was opened, are decided and kept before the first batch is sent; after a crash `open_sessions` says
+how far each partition came. When such a session ends, nothing takes its place: under another
+numbering, batches that may be stored would be stored again.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from ledgermq.client.connections import Connections
-from ledgermq.client.producing.partition_queue import Failure, PartitionQueue, Session
-from ledgermq.client.producing.producer_routes import ProducerRoutes
-from ledgermq.errors import LedgerMQError, Unavailable, UnknownPartition, UnknownTopic
+from ledgermq.client.at_owners import AtOwners
+from ledgermq.client.context import ClientContext
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.errors import LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import BrokerApi
+from ledgermq.protocol.limits import PARTITIONS_PER_CALL_MAX
 from ledgermq.protocol.status import error_from_proto
-from ledgermq.sources import Sources
-
-PARTITIONS_PER_CALL_MAX = 4096
 
 
-class Sessions:
-    """One call per broker and turn, whatever the number of partitions."""
+@dataclass(slots=True)
+class Session:
+    """`id`: of the producer. `opened_slot`: the end slot that the owner named before the first batch
+    was sent. `next_sequence`: of the next record that gets a number.
+    """
 
-    def __init__(self, connections: Connections, routes: ProducerRoutes, sources: Sources, timeout_s: float) -> None:
-        self._connections = connections
-        self._routes = routes
-        self._sources = sources
-        self._timeout_s = timeout_s
-        self.group: asyncio.TaskGroup | None = None
-        self.changed: Callable[[], None] = lambda: None
-        self.settle: Callable[[list[Failure]], None] = lambda failures: None
+    id: bytes
+    opened_slot: int
+    epoch: int = 0
+    next_sequence: int = 0
 
-    def open(self, queues: Sequence[PartitionQueue]) -> None:
-        by_owner: dict[str, list[PartitionQueue]] = {}
-        for queue in queues:
-            if (owner := self._routes.owner(queue)) is not None:
-                by_owner.setdefault(owner, []).append(queue)
-        for owner, asked in by_owner.items():
-            asked = asked[:PARTITIONS_PER_CALL_MAX]
-            for queue in asked:
-                queue.opening = True
-            assert self.group is not None, "the dispatcher runs"
-            self.group.create_task(self._ask(owner, asked))
 
-    async def _ask(self, owner: str, queues: Sequence[PartitionQueue]) -> None:
-        request = pb.OpenProducerRequest(
-            partitions=[pb.TopicPartition(topic=queue.topic, partition=queue.partition) for queue in queues]
-        )
-        try:
-            deadline = self._connections.deadline(self._timeout_s)
-            response = await self._connections.ask_at(
-                owner, lambda connection: connection.open_producer(request), deadline
-            )
-            if len(response.partitions) != len(queues):
-                raise Unavailable(f"{owner} answered for {len(response.partitions)} partitions, not {len(queues)}")
-        except LedgerMQError as error:
-            self._routes.unreachable(owner)
-            for queue in queues:
-                self._refused(queue, Unavailable(error.message), owner)
-        else:
-            for queue, opened in zip(queues, response.partitions, strict=True):
-                if opened.HasField("error"):
-                    self._refused(queue, error_from_proto(opened.error), owner)
-                else:
-                    queue.opened(Session(self._sources.new_id(), opened.opened_slot))
-        self.changed()
+@dataclass(frozen=True, slots=True)
+class EncodedBatch:
+    """One Arrow IPC message of the record schema for one partition, with what its header says of
+    it.
+    """
 
-    def _refused(self, queue: PartitionQueue, error: LedgerMQError, owner: str) -> None:
-        self._routes.learn_from(error, queue, owner)
-        unknown = isinstance(error, UnknownTopic | UnknownPartition)
-        if unknown:
-            self._routes.refresh(queue.topic)
-        if error.retriable or unknown:
-            queue.not_opened(error, asyncio.get_running_loop().time())
-        else:
-            queue.opening = False
-            self.settle(queue.abandon(error))
+    data: bytes
+    crc: int
+    record_count: int
+    timestamp_min_us: int
+    timestamp_max_us: int
+
+
+async def open_new_sessions(
+    context: ClientContext, owner: str, partitions: Sequence[TopicPartition], deadline: float
+) -> list[Session | LedgerMQError]:
+    """Ask a broker for a new session of each partition, or why it refuses, in their order.
+
+    `partitions`: at most PARTITIONS_PER_CALL_MAX. Raises what the call raises.
+    """
+    request = _request(partitions)
+    answer = await context.connections.ask_at(owner, lambda at: at.open_producer(request), deadline)
+    if len(answer.partitions) != len(partitions):
+        raise Unavailable(f"{owner} answered for {len(answer.partitions)} partitions, not {len(partitions)}")
+    return [
+        error_from_proto(opened.error)
+        if opened.HasField("error")
+        else Session(context.sources.new_id(), opened.opened_slot)
+        for opened in answer.partitions
+    ]
+
+
+async def open_sessions(
+    context: ClientContext, producer_id: bytes, partitions: Sequence[TopicPartition], deadline: float
+) -> dict[TopicPartition, Session]:
+    """Return a producer's sessions as brokers remember them now: `opened_slot` for one that has not
+    sent anything yet, `next_sequence` after what is stored.
+
+    `next_sequence` may be too low while a broker loses its partitions; then the session ends by
+    OutOfOrderSequence, and this is asked again. Raises UnknownTopic, UnknownPartition, Unavailable.
+    """
+
+    async def ask(at: BrokerApi, asked: Sequence[TopicPartition]) -> list[Session | LedgerMQError]:
+        answer = await at.open_producer(_request(asked, producer_id))
+        return [
+            error_from_proto(opened.error)
+            if opened.HasField("error")
+            else Session(producer_id, opened.opened_slot, next_sequence=opened.next_sequence)
+            for opened in answer.partitions
+        ]
+
+    owners = AtOwners(context.connections, context.routing, ask)
+    found: dict[TopicPartition, Session] = {}
+    for first in range(0, len(partitions), PARTITIONS_PER_CALL_MAX):
+        found |= await owners.find(partitions[first : first + PARTITIONS_PER_CALL_MAX], deadline)
+    return found
+
+
+def _request(partitions: Sequence[TopicPartition], producer_id: bytes = b"") -> pb.OpenProducerRequest:
+    wanted = [pb.TopicPartition(topic=each.topic, partition=each.partition) for each in partitions]
+    return pb.OpenProducerRequest(partitions=wanted, producer_id=producer_id)

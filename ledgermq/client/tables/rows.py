@@ -1,4 +1,4 @@
-"""What a table holds: the latest message of each key, its size, and what has changed. Pure."""
+"""The rows of a table: the latest message of each key, and their size. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ledgermq.client.consuming.message import Message
 from ledgermq.errors import ResourceExhausted
 
 ROW_BYTES = 500
-"""Of a message beside its key, value and headers: an object, and an entry of a dictionary."""
+"""Memory of a message besides key, value and headers: an object and an entry of a dictionary."""
 
 
 class Change(NamedTuple):
-    """`message` is what brought it; its value is None where the key was removed.
+    """One change of a table. `value` is None where the key was removed.
 
-    None: a reload found that the key is gone.
+    `message` brought the change; None: a reload found that the key no longer exists.
     """
 
     key: bytes
@@ -24,10 +24,7 @@ class Change(NamedTuple):
 
 
 class Rows:
-    """By key; `size_bytes` is about what they take in memory.
-
-    Raises ResourceExhausted where that would be above `bytes_max`.
-    """
+    """Messages by key. `size_bytes` estimates their memory, which is at most `bytes_max`."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
@@ -35,7 +32,11 @@ class Rows:
         self.size_bytes = 0
 
     def apply(self, message: Message) -> Change | None:
-        """None: it changes nothing (no key, or a tombstone of a key that is not there)."""
+        """Apply a message, and return the change.
+
+        None: it has no key, or is a tombstone of a key that does not exist. Raises
+        ResourceExhausted where the rows would take more than `bytes_max`.
+        """
         if message.key is None:
             return None
         before = self.messages.get(message.key)
@@ -55,7 +56,7 @@ class Rows:
         return Change(message.key, message.value, message)
 
     def changes_to(self, new: Mapping[bytes, Message]) -> Iterator[Change]:
-        """What has to happen for these rows to become `new`."""
+        """Return the changes that turn these rows into `new`."""
         for key in self.messages.keys() - new.keys():
             yield Change(key, None, None)
         for key, message in new.items():

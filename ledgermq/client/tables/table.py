@@ -1,11 +1,13 @@
-"""The table: a live key → value view of a keyed topic, kept in memory by reading the topic from its
-begin and following it.
+"""The table: a live key → value view of a keyed topic, held in memory.
 
-Invariant: once it has caught up, the table is what a dict would be that had applied every message
-up to `positions`, in the order of each partition. What was cleaned, brokers give without what is
-superseded, and tombstones for a limited time only. So a table that was behind and finds offsets
-left out cannot know whether a tombstone was among them: it reads everything again, and puts the
-result in place of what it had in one step. The same where the log begins later than it had read.
+It reads the topic from its beginning and follows it. Invariant: once it has caught up, the table is
+what a dict would be that had applied every message up to `positions`, in the order of each
+partition.
+
+Cleaning removes superseded records, and tombstones after some time. So a table that was behind and
+finds that offsets are missing cannot know whether a tombstone was among them. It then reads
+everything again, and replaces what it had in one step. It does the same where the log begins later
+than the table had read.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from types import TracebackType
 from typing import Literal, Self, overload
 
 from ledgermq.client.consuming.consumer import Consumer
-from ledgermq.client.consuming.message import Message
+from ledgermq.client.consuming.message import Message, partition_of
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.home import Home
 from ledgermq.client.record import as_bytes
@@ -32,11 +34,10 @@ TableState = Literal["loading", "following", "failing", "failed", "closed"]
 
 
 class Table:
-    """Made by `client.table(…)`. Use within one event loop; any number of tasks may look at it and
-    wait for it.
+    """Made by `client.table(…)`. Use within one event loop, from any number of tasks.
 
-    `async with` starts it and waits until everything is in it that was in the topic then. Keys are
-    bytes; text stands for its UTF-8.
+    `async with` starts it and waits until it has read everything that is in the topic at that time.
+    Keys are bytes; text stands for its UTF-8.
     """
 
     def __init__(self, make_consumer: Callable[[], Consumer], topic: str, bytes_max: int) -> None:
@@ -54,11 +55,10 @@ class Table:
         self._failure: LedgerMQError | None = None
         self._trouble: LedgerMQError | None = None
         self.caught_up = False
-        """Whether it has been up to date once; from then on it follows."""
+        """Whether it has been up to date once; since then it follows the topic."""
         self.closed = False
 
     # -- looking
-    # -------------------------------------------------------------------------------------------------------
 
     @overload
     def get(self, key: bytes | str) -> bytes | None: ...
@@ -66,14 +66,14 @@ class Table:
     def get(self, key: bytes | str, default: bytes) -> bytes: ...
 
     def get(self, key: bytes | str, default: bytes | None = None) -> bytes | None:
-        """The value of a key. Raises what ended the table: ResourceExhausted, UnknownTopic,
+        """Return the value of a key. Raises what ended the table: ResourceExhausted, UnknownTopic,
         DataDamaged, …
         """
         found = self.message(key)
         return default if found is None else found.value
 
     def message(self, key: bytes | str) -> Message | None:
-        """The message that holds the value: with its partition, offset, timestamp and headers."""
+        """Return the message that holds the value, with its partition, offset and headers."""
         self._check()
         return self._rows.messages.get(as_bytes("key", key) or b"")
 
@@ -91,7 +91,7 @@ class Table:
         return len(self._rows.messages)
 
     def __iter__(self) -> Iterator[bytes]:
-        """The keys of this moment, in no order."""
+        """Iterate over a copy of the keys, in no order."""
         return iter(self.keys())
 
     def keys(self) -> list[bytes]:
@@ -103,19 +103,19 @@ class Table:
         return [message.value for message in list(self._rows.messages.values()) if message.value is not None]
 
     def items(self) -> list[tuple[bytes, bytes]]:
-        """A copy of this moment."""
+        """Return a copy of the rows."""
         self._check()
         return [(key, message.value) for key, message in list(self._rows.messages.items()) if message.value is not None]
 
     @property
     def size_bytes(self) -> int:
-        """About what the rows take in memory."""
+        """Estimated memory of the rows."""
         return self._rows.size_bytes
 
     @property
     def state(self) -> TableState:
-        """failing: some partition is not served at present; `last_error` says why. failed: every
-        call raises `last_error`.
+        """failing: a partition is not served at present; see `last_error`. failed: every call raises
+        `last_error`.
         """
         if self.closed:
             return "closed"
@@ -130,14 +130,13 @@ class Table:
         return self._failure or self._trouble or self._consumer.last_error
 
     def positions(self) -> dict[TopicPartition, int]:
-        """By partition: the offset of the next message that is not in the table."""
+        """Return by partition the offset of the next message that is not in the table."""
         return dict(self._next)
 
     # -- waiting
-    # -------------------------------------------------------------------------------------------------------
 
     async def wait_caught_up(self, timeout_s: float | None = None) -> None:
-        """Until everything is in the table that was in the topic when this was called.
+        """Wait until the table has read everything that is in the topic now.
 
         Raises DeadlineExceeded after `timeout_s`, and what ends the table.
         """
@@ -170,7 +169,8 @@ class Table:
         self.caught_up = True
 
     async def changes(self, *, existing: bool = False) -> AsyncIterator[Change]:
-        """Every change from the first look on, for ever; `existing`: first the rows that there are.
+        """Iterate over all changes from now on, without end. `existing`: begin with the rows that
+        the table has.
 
         A listener that is slower than the topic gets the newest change of each key, so it never
         holds more than the table does. Raises what ends the table.
@@ -194,7 +194,6 @@ class Table:
             self._listeners.discard(listener)
 
     # -- the background
-    # ------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
         self._home.check()
@@ -214,14 +213,14 @@ class Table:
                     must_reload = True
         except LedgerMQError as error:
             self._failure = error
-        except Exception as error:  # a bug of ours must not look like a topic that stands still
-            self._failure = LedgerMQError(f"the table of {self.topic!r} ended: {error!r}")
+        except Exception as error:  # a bug must not look like a topic without new messages
+            self._failure = LedgerMQError(f"the table of {self.topic!r} ended because of a bug: {error!r}")
             raise
         finally:
-            await self._tell_all()
+            await self._notify_all()
 
     async def _follow(self) -> None:
-        """For ever. Raises what time does not cure."""
+        """Apply new messages, without end. Raises errors that do not pass with time."""
         while True:
             messages = await self._fetch()
             if self._has_gap(messages):
@@ -234,7 +233,7 @@ class Table:
                 self._moved.notify_all()
 
     async def _fetch(self) -> list[Message]:
-        """Some messages, or none for a while; what a retry may cure is waited out."""
+        """Return some messages, or none after a while. Waits for errors to pass that may pass."""
         try:
             messages = await self._consumer.fetch(FETCH_RECORDS, FETCH_WAIT_S)
             self._trouble = None
@@ -247,12 +246,12 @@ class Table:
             return []
 
     def _has_gap(self, messages: list[Message]) -> bool:
-        """Were offsets left out, where the table was up to date before?"""
+        """Return whether offsets are missing, where the table was up to date before."""
         if not self.caught_up:
             return False
         expected = dict(self._next)
         for message in messages:
-            partition = TopicPartition(message.topic, message.partition)
+            partition = partition_of(message)
             if message.offset > expected.get(partition, message.offset):
                 return True
             expected[partition] = message.offset + 1
@@ -262,10 +261,10 @@ class Table:
         change = self._rows.apply(message)
         if change is not None:
             for listener in self._listeners:
-                listener.tell(change)
+                listener.notify(change)
 
     async def _reload(self) -> None:
-        """Read everything again beside the rows that there are, then put it in their place."""
+        """Read everything again into new rows, then replace the old ones."""
         await self._consumer.close()
         self._consumer = self._make_consumer()
         rows = Rows(self._bytes_max)
@@ -277,7 +276,7 @@ class Table:
         self._rows, self._next, self._loading = rows, self._consumer.positions(), None
         for change in changes:
             for listener in self._listeners:
-                listener.tell(change)
+                listener.notify(change)
         async with self._moved:
             self._moved.notify_all()
 
@@ -302,14 +301,13 @@ class Table:
         if self.closed:
             raise Unavailable(f"the table of {self.topic!r} is closed")
 
-    async def _tell_all(self) -> None:
+    async def _notify_all(self) -> None:
         for listener in self._listeners:
             listener.woken.set()
         async with self._moved:
             self._moved.notify_all()
 
     # -- end
-    # -----------------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
         self._home.check()
@@ -317,7 +315,7 @@ class Table:
         if self._work is not None:
             await end(self._work)
         await self._consumer.close()
-        await self._tell_all()
+        await self._notify_all()
 
     async def __aenter__(self) -> Self:
         try:
@@ -334,13 +332,13 @@ class Table:
 
 
 class _Listener:
-    """`pending`: the newest change of each key that the listener has not had."""
+    """`pending`: by key, the newest change that the listener has not been given."""
 
     def __init__(self) -> None:
         self.pending: dict[bytes, Change] = {}
         self.woken = asyncio.Event()
 
-    def tell(self, change: Change) -> None:
+    def notify(self, change: Change) -> None:
         self.pending.pop(change.key, None)
         self.pending[change.key] = change
         self.woken.set()

@@ -17,8 +17,8 @@ from ledgermq.sources import Sources
 from offsets.records import LogRecord
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.groups.append_log import BATCH_BYTES, AppendLog, packed
-from tests.bundles import TOPIC, bundle_context, opened
-from tests.passing_store import PassingStore
+from tests.stores.one_put import OnePut
+from tests.worlds.bundles import TOPIC, bundle_context, opened
 
 
 def records(first: int, count: int, size: int = 1) -> list[LogRecord]:
@@ -140,7 +140,7 @@ async def test_what_was_decided_upon_a_refused_append_is_not_stored_without_it(
     put before it is refused.
     """
 
-    class Busy(PassingStore):
+    class Busy(OnePut):
         refusal: asyncio.Future[None] | None = None
 
         async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:

@@ -18,7 +18,7 @@ from offsets.limits import GroupLimits
 from stateless_broker.groups import partition
 from stateless_broker.groups.append_log import AppendLog
 from stateless_broker.groups.partition import PartitionCoordinator
-from tests.coordinators import Catalog
+from tests.worlds.coordinators import Catalog
 
 
 def test_a_timer_that_is_due_when_it_is_set_rings_all_the_same(

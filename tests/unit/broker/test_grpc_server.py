@@ -20,7 +20,7 @@ from ledgermq.protocol.methods import PRODUCE
 from stateless_broker import grpc_server
 from stateless_broker.call_meter import CANCELLED, CallMeter
 from stateless_broker.grpc_server import Context, GrpcServer
-from tests.cutting_proxy import NEVER, cutting_proxy
+from tests.servers.cutting_proxy import NEVER, cutting_proxy
 
 
 class Meter(CallMeter):

@@ -10,17 +10,17 @@ import pytest
 from ledger import keys
 from ledger.object_store.contract import ObjectInfo
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.errors import LedgerMQError, StoreFull, StoreUnusable, Unauthorized
 from stateless_broker.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
 from stateless_broker.membership import Membership, Superseded
-from tests.full_store import RefusingStore
-from tests.passing_store import PassingStore
+from tests.stores.full import RefusingStore
 from tests.virtual_time import virtual, virtual_sources
 
 INTERVAL_S = 1.0
 
 
-class ContentStore(PassingStore):
+class ContentStore(StoreWrapper):
     """ETags by content, as S3 gives them; counts the bodies that are read."""
 
     def __init__(self) -> None:
@@ -37,11 +37,11 @@ class ContentStore(PassingStore):
             yield ObjectInfo(info.key, info.size, str(hash(data)), info.modified_ms)
 
 
-def member(store: PassingStore | MemoryStore, name: str, address: str = "") -> Membership:
+def member(store: StoreWrapper | MemoryStore, name: str, address: str = "") -> Membership:
     return Membership(store, virtual_sources(sum(name.encode())), name, address or f"{name}:1", INTERVAL_S)
 
 
-async def joined(store: PassingStore | MemoryStore, name: str, address: str = "") -> Membership:
+async def joined(store: StoreWrapper | MemoryStore, name: str, address: str = "") -> Membership:
     found = member(store, name, address)
     await found.join()
     return found
@@ -183,7 +183,7 @@ def test_heartbeats_round_trip() -> None:
 async def test_what_is_no_heartbeat_is_never_read_nor_deleted() -> None:
     """A copy that a tool made has a name that no store would take: reading it is an error."""
 
-    class Strewn(PassingStore):
+    class Strewn(StoreWrapper):
         async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
             async for info in self.inner.list(prefix, start_after):
                 yield info

@@ -64,9 +64,9 @@ def test_a_variable_that_is_set_to_nothing_is_not_set(monkeypatch: pytest.Monkey
 
 def test_one_file_serves_all_processes(tmp_path: Path) -> None:
     file = tmp_path / "all.toml"
-    file.write_text('log_level = "error"\nport = 1\ncompaction_interval_ms = 1000\nprice_read_dollars = 0.5\n')
+    file.write_text('log_level = "error"\nport = 1\ncompaction_interval_ms = 1000\ndefault_partitions = 7\n')
     broker, compactor = load_settings(file), load_compaction_settings(file)
-    assert (broker.log_level, broker.port, broker.price_read_dollars) == ("error", 1, 0.5)
+    assert (broker.log_level, broker.port, broker.default_partitions) == ("error", 1, 7)
     assert (compactor.log_level, compactor.compaction_interval_ms) == ("error", 1000)
 
 

@@ -10,13 +10,13 @@ import pytest
 
 from ledger.log.checkpoint import newest_checkpoint, partition_of
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.errors import LedgerMQError, NotOwner, OffsetOutOfRange
 from stateless_broker.bundle.deletion import Deleted
-from tests.bundles import TOPIC, bundle_context, fetch_values, opened, produce
-from tests.ledgers import batch
-from tests.passing_store import PassingStore
-from tests.unit.parquet.test_crashes import Crash, DyingStore
+from tests.stores.dying import Crash, DyingStore
 from tests.virtual_time import run_virtual, virtual, virtual_sources
+from tests.worlds.bundles import TOPIC, bundle_context, fetch_values, opened, produce
+from tests.worlds.ledgers import batch
 
 VALUES = [b"%d" % i for i in range(6)]
 
@@ -56,7 +56,7 @@ def test_an_owner_may_die_at_every_operation(after_effect: bool) -> None:
     assert at > 5
 
 
-class _Switched(PassingStore):
+class _Switched(StoreWrapper):
     """`inner` may be replaced."""
 
 

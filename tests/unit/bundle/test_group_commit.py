@@ -21,15 +21,15 @@ from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted, StoreFul
 from stateless_broker.bundle.context import BundleContext, BundleLimits
 from stateless_broker.bundle.group_commit import RETRY_MS_MAX, RETRY_MS_MIN
 from stateless_broker.bundle.owner import BundleOwner
-from tests.bundles import bundle_context, opened, produce
-from tests.ledgers import batch, session
-from tests.passing_store import PassingStore
+from tests.stores.one_put import OnePut
 from tests.virtual_time import VirtualTest, virtual_in, virtual_sources
+from tests.worlds.bundles import bundle_context, opened, produce
+from tests.worlds.ledgers import batch, session
 
 PUT_S = 0.1
 
 
-class SlowPuts(PassingStore):
+class SlowPuts(OnePut):
     """Puts of segments take `put_s`; `begun` says when each began. `broken`: what the next ones
     raise.
     """

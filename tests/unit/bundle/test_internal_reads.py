@@ -13,8 +13,8 @@ from ledger.rounds.runner import compact_bundle
 from ledger.topics.catalog import METADATA
 from ledgermq.errors import OffsetOutOfRange
 from ledgermq.sources import Sources
-from tests.bundles import bundle_context, opened, produce
-from tests.ledgers import batch, ledger_of
+from tests.worlds.bundles import bundle_context, opened, produce
+from tests.worlds.ledgers import batch, ledger_of
 
 
 async def test_a_snapshot_that_moves_under_a_fetch_is_an_offset_error(sources: Sources) -> None:

@@ -23,9 +23,9 @@ from offsets.records import LogRecord
 from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.groups.append_log import AppendLog
-from tests.broker.counting_store import CountingStore
-from tests.bundles import bundle_context, opened, produce
-from tests.ledgers import batch, ledger_of
+from tests.stores.counting import CountingStore
+from tests.worlds.bundles import bundle_context, opened, produce
+from tests.worlds.ledgers import batch, ledger_of
 
 INTERNAL = Topic(50, "__internal", (1, 1))
 

@@ -15,21 +15,16 @@ from ledger.view import reader
 from ledgermq.protocol.batch_header import check_crc
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleLimits
-from tests.bundles import TOPIC, bundle_context, fetch_values, opened, produce
-from tests.ledgers import batch
-from tests.stores import file_store
+from tests.stores.backends import file_store
 from tests.unit.bundle.test_reads import NO_CACHE, CountingStore, Sums, compact
-
-
-class SharingStore(CountingStore):
-    async def share(self, key: str, life_ms: int) -> str | None:
-        return await self.inner.share(key, life_ms)
+from tests.worlds.bundles import TOPIC, bundle_context, fetch_values, opened, produce
+from tests.worlds.ledgers import batch
 
 
 @pytest.fixture
 async def store(tmp_path: Path, sources: Sources) -> AsyncIterator[CountingStore]:
     async with file_store(tmp_path / "a root", sources) as inner:
-        yield SharingStore(inner)
+        yield CountingStore(inner)
 
 
 def object_at(url: str) -> bytes:

@@ -14,8 +14,8 @@ from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.group_commit import OFFSET_NOT_KNOWN
 from stateless_broker.bundle.owner import BundleOwner
-from tests.bundles import TOPIC, bundle_context, fetch_values, opened, produce
-from tests.ledgers import batch, session
+from tests.worlds.bundles import TOPIC, bundle_context, fetch_values, opened, produce
+from tests.worlds.ledgers import batch, session
 
 EVERYTHING = 1 << 20
 

@@ -16,15 +16,16 @@ from ledger.log.checkpoint import newest_checkpoint
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import Buffer, ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.rounds.runner import compact_bundle
 from ledgermq.errors import DataDamaged, NotOwner, OffsetOutOfRange, Unavailable
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleContext, BundleLimits, BundleMetrics
-from tests.bundles import TOPIC, bundle_context, fetch_values, opened, produce
-from tests.ledgers import batch, ledger_of
-from tests.passing_store import PassingStore
+from tests.stores.one_put import OnePut
+from tests.worlds.bundles import TOPIC, bundle_context, fetch_values, opened, produce
+from tests.worlds.ledgers import batch, ledger_of
 
 NO_CACHE = BundleLimits(cache_bytes_max=0, background_compaction=False)
 
@@ -39,7 +40,7 @@ class Sums(BundleMetrics):
         self.sources[source] += size_bytes
 
 
-class CountingStore(PassingStore):
+class CountingStore(StoreWrapper):
     """`ranges`: (key, length) of each range GET. `gate`: while closed, range GETs wait."""
 
     def __init__(self, inner: ObjectStore) -> None:
@@ -177,7 +178,7 @@ async def test_what_one_term_learned_of_older_segments_serves_the_next(store: Co
     assert read[0] >= 10 > read[1], read
 
 
-class _Suffixes(PassingStore):
+class _Suffixes(StoreWrapper):
     def __init__(self, inner: ObjectStore) -> None:
         super().__init__(inner)
         self.suffixes: list[str] = []
@@ -187,7 +188,7 @@ class _Suffixes(PassingStore):
         return await self.inner.get_suffix(key, length)
 
 
-class _Lists(PassingStore):
+class _Lists(StoreWrapper):
     lists = 0
 
     async def list(self, prefix: str, start_after: str = ""):  # type: ignore[no-untyped-def]
@@ -429,7 +430,7 @@ async def test_a_checkpoint_of_a_later_epoch_ends_the_term(store: CountingStore,
             await first.fetch(TOPIC, 0, 0, 100)
 
 
-class HeldAnswers(PassingStore):
+class HeldAnswers(OnePut):
     """Puts of segments happen at once; while `gate` is closed their answers wait."""
 
     def __init__(self, inner: ObjectStore) -> None:

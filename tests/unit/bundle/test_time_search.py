@@ -21,9 +21,9 @@ from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.owner import BundleOwner
-from tests.bundles import TOPIC, bundle_context, opened, produce
-from tests.ledgers import TOPIC_ID, batch
 from tests.unit.bundle.test_reads import NO_CACHE, CountingStore, HeldAnswers, segments
+from tests.worlds.bundles import TOPIC, bundle_context, opened, produce
+from tests.worlds.ledgers import TOPIC_ID, batch
 
 
 def timed(*times_us: int | None, values: Sequence[bytes] = ()) -> Batch:

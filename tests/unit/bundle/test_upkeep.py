@@ -31,10 +31,10 @@ from ledgermq.errors import ResourceExhausted
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleContext, BundleLimits, BundleMetrics
 from stateless_broker.bundle.owner import BundleOwner
-from tests.bundles import QUIET, TOPIC, bundle_context, fetch_values, opened, produce
-from tests.faulty_store import Faults, FaultyStore
-from tests.ledgers import TOPIC_ID, batch, ledger_of
+from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import virtual_in, virtual_sources
+from tests.worlds.bundles import QUIET, TOPIC, bundle_context, fetch_values, opened, produce
+from tests.worlds.ledgers import TOPIC_ID, batch, ledger_of
 
 
 class Counts(BundleMetrics):

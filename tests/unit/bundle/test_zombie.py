@@ -18,12 +18,12 @@ from ledgermq.errors import NotOwner, OffsetOutOfRange
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.owner import BundleOwner
-from tests.bundles import TOPIC, bundle_context, fetch_values, opened, produce
-from tests.ledgers import STATES_MAX, batch, ledger_of, session
-from tests.passing_store import PassingStore
+from tests.stores.one_put import OnePut
+from tests.worlds.bundles import TOPIC, bundle_context, fetch_values, opened, produce
+from tests.worlds.ledgers import STATES_MAX, batch, ledger_of, session
 
 
-class PausingStore(PassingStore):
+class PausingStore(OnePut):
     """A broker's own view of the store.
 
     `land`: puts of segments take effect, but their answers wait; without it they do not even land.

@@ -10,10 +10,10 @@ import random
 import pyarrow as pa
 import pytest
 
-from ledgermq.client.producing.compressor import LEFT_FIRST, LEFT_MAX, SMALL_BYTES_MAX, Compressor
+from ledgermq.client.producing.batch import LEFT_FIRST, LEFT_MAX, SMALL_BYTES_MAX, Compressor
 from ledgermq.protocol.batch_header import walk_batch
 from ledgermq.protocol.records import Compression, decode_batch, encode_batch
-from tests.batches import batch_of
+from tests.worlds.batches import batch_of
 
 TEXT = batch_of([{"value": b"the order of names " * 20}] * 50)
 _chance = random.Random(7)

@@ -15,17 +15,16 @@ from crc32c import crc32c
 
 import ledgermq
 from ledgermq import errors
-from ledgermq.client.consuming.decode_ahead import DATA_BYTES_MIN, DECODED_BYTES_MAX, RUNS_MAX, DecodeAhead
-from ledgermq.client.consuming.prefetch import Prefetch
-from ledgermq.client.consuming.reading import FetchedRun, Reading
+from ledgermq.client.consuming.prefetch import DATA_BYTES_MIN, DECODED_BYTES_MAX, RUNS_MAX, DecodeAhead, Prefetch
+from ledgermq.client.consuming.reading import FetchedRun, FlowStep, Reading
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.settings import ClientSettings
 from ledgermq.protocol.records import decode_batch, encode_batch
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.sources import Sources
-from tests.batches import batch_of
 from tests.unit.client.hostile import ADDRESS, HostileBroker, fetched
 from tests.virtual_time import virtual, virtual_sources
+from tests.worlds.batches import batch_of
 
 MIB = 1024 * 1024
 
@@ -155,7 +154,7 @@ def test_what_was_sought_away_from_is_decoded_by_nobody() -> None:
 
 def test_a_partition_that_is_held_back_is_not_decoded_ahead() -> None:
     made = Fetched()
-    made.reading.held_back = True
+    made.reading.turn(FlowStep.HOLD_BACK)
     made.add(large(0))
     assert not made.threads.waiting
 

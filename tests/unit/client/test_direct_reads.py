@@ -16,7 +16,8 @@ import pytest
 from crc32c import crc32c
 
 import ledgermq
-from ledgermq.client.consuming.direct_reads import CannotRead, DirectReads, check_place, ranges_of
+from ledgermq.client.consuming.direct_reads import CannotRead, DirectReads, ranges_of
+from ledgermq.client.declared import check_place
 from ledgermq.client.settings import ClientSettings
 from ledgermq.errors import CorruptFrame, InvalidConfig
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -87,7 +88,7 @@ def test_a_place_that_cannot_be_is_refused(batches: list[pb.FetchedBatch]) -> No
 
 @pytest.mark.parametrize("place", ["", "file:///folder", "https://host/bucket/", "http://host:9000/bucket"])
 def test_places_that_may_be_given(place: str) -> None:
-    check_place(place)
+    check_place("direct_reads", place)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,7 @@ def test_places_that_may_be_given(place: str) -> None:
 )
 def test_what_is_no_place_is_refused(place: str) -> None:
     with pytest.raises(InvalidConfig, match="direct_reads"):
-        check_place(place)
+        check_place("direct_reads", place)
 
 
 # -- reading

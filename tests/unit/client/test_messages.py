@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from ledgermq.client.consuming.message import Message, messages_of
-from tests.batches import batch_of
+from tests.worlds.batches import batch_of
 
 
 @pytest.fixture(params=[True, False])

@@ -8,17 +8,20 @@ import random
 
 import pytest
 
-from ledgermq.client.producing.batch import Batch
-from ledgermq.client.producing.compressor import Compressor
-from ledgermq.client.producing.partition_queue import PartitionQueue, Session
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.producing.batch import Batch, Compressor
+from ledgermq.client.producing.partition_queue import Numbering, PartitionQueue, Session
 from ledgermq.errors import DeadlineExceeded, OutOfOrderSequence, Unavailable
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.sources import Sources
 
+AT = TopicPartition("t", 0)
+
 
 def queue_of(*batches: Batch, idempotent: bool = True) -> PartitionQueue:
     sources = Sources(now_us=lambda: 0, random=random.Random(1))
-    queue = PartitionQueue("t", 1, 0, idempotent=idempotent, window_batches=5, backoff=Backoff(sources, 0.001, 0.004))
+    numbering = Numbering.NEW if idempotent else Numbering.NONE
+    queue = PartitionQueue(AT, 1, numbering=numbering, window_batches=5, backoff=Backoff(sources, 0.001, 0.004))
     for batch in batches:
         queue.add_sealed(batch)
     return queue
@@ -26,7 +29,7 @@ def queue_of(*batches: Batch, idempotent: bool = True) -> PartitionQueue:
 
 def decided(sequence: int | None, born_s: float = 0.0) -> Batch:
     """Of ten records."""
-    batch = Batch("t", 1, 0, born_s, Compressor("none"))
+    batch = Batch(AT, 1, born_s, Compressor("none"))
     batch.record_count = 10
     batch.decided_sequence = sequence
     return batch

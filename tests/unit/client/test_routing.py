@@ -139,7 +139,7 @@ async def test_who_is_to_be_avoided_is_asked_last(brokers: Brokers, connections:
 async def test_nobody_is_asked_beyond_the_deadline(
     brokers: Brokers, connections: Connections, routing: Routing
 ) -> None:
-    with pytest.raises(Unavailable, match=r"a:1, b:1 answered in time; the last said: b:1 refuses"):
+    with pytest.raises(Unavailable, match=r"a:1, b:1 answered in time; the last error: b:1 refuses"):
         await routing.route("t", connections.deadline())
     assert now_s() <= 10
     assert brokers.asked["a:1"] < 30, "with growing waits"

@@ -13,16 +13,16 @@ from tests.virtual_time import virtual
 
 
 def buffer(**settings: object) -> SendBuffer:
-    return SendBuffer(ProducerSettings(buffer_bytes_max=100, waiting_bytes_max=50, **settings))  # type: ignore[arg-type]
+    return SendBuffer(ProducerSettings(buffer_bytes_max=100, **settings))  # type: ignore[arg-type]
 
 
 def test_waiting_sends_have_their_own_bound() -> None:
     waiting = buffer()
     waiting.admit(100)
-    waiting.admit(50)
+    waiting.admit(100)
     with pytest.raises(ResourceExhausted, match="send_many"):
         waiting.admit(1)
-    assert waiting.held_bytes == 150
+    assert waiting.held_bytes == 200
 
 
 def test_failing_sends_have_the_buffer_alone() -> None:

@@ -17,8 +17,8 @@ from ledger.log.segment import TRAILER, decode_tail
 from ledger.object_store.contract import FENCES
 from ledger.parquet.footer_checksum import footer_bytes
 from ledger.topics.catalog import Topic
-from tests.ledgers import append_and_wait, batch
-from tests.roots import Root, parquet_keys
+from tests.worlds.ledgers import append_and_wait, batch
+from tests.worlds.roots import Root, parquet_keys
 
 Damage = Callable[[Root], Awaitable[str]]
 """Does it; the key of the object that has to be named."""

@@ -19,8 +19,8 @@ from ledger.object_store.memory import MemoryStore
 from ledger.parquet.archive_owner import encode_mark
 from ledger.sinks import Decision, DoneMark, encode_decision, encode_done
 from ledgermq.sources import Sources
-from tests.ledgers import encode_values
-from tests.roots import Root, parquet_keys
+from tests.worlds.ledgers import encode_values
+from tests.worlds.roots import Root, parquet_keys
 
 DAMAGE, NOTE = Severity.DAMAGE, Severity.NOTE
 WRITE, DECIDED, DONE = "query", 4, 3

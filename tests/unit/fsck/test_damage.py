@@ -16,13 +16,12 @@ from ledger.log.recovery import advance_checkpoint
 from ledger.log.segment import decode_tail
 from ledger.object_store.contract import Buffer, ObjectInfo
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.topics.catalog import METADATA, topic_key
 from ledgermq.sources import Sources
-from tests.ledgers import append_and_wait, batch, ledger_of, session
-from tests.passing_store import PassingStore
-from tests.roots import Root, parquet_keys
+from tests.stores.one_put import OnePut
 from tests.unit.fsck.damage import (
     DAMAGE,
     KINDS,
@@ -38,6 +37,8 @@ from tests.unit.fsck.damage import (
     put,
     set_sequence,
 )
+from tests.worlds.ledgers import append_and_wait, batch, ledger_of, session
+from tests.worlds.roots import Root, parquet_keys
 
 
 @pytest.fixture
@@ -117,7 +118,7 @@ async def test_one_damaged_bundle_does_not_hide_what_is_wrong_in_another(root: R
 
 
 async def test_a_check_writes_nothing(root: Root) -> None:
-    class ReadOnly(PassingStore):
+    class ReadOnly(OnePut):
         async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
             raise AssertionError(key)
 
@@ -143,7 +144,7 @@ async def test_a_root_that_changes_meanwhile_is_checked_again(root: Root) -> Non
     like damage.
     """
 
-    class Busy(PassingStore):
+    class Busy(StoreWrapper):
         rounds = 0
 
         async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:

@@ -23,11 +23,11 @@ from ledger.rounds.runner import compact_bundle
 from ledger.topics.catalog import Topic
 from ledgermq.errors import DataDamaged, LedgerMQError
 from ledgermq.sources import Sources
-from tests.faulty_store import Faults, FaultyStore
-from tests.keyed_topics import Written, judge_plain, put_pairs, read_plain_version
-from tests.roots import Root
-from tests.unit.parquet.test_crashes import Crash, DyingStore
+from tests.stores.dying import Crash, DyingStore
+from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import run_virtual, virtual, virtual_sources
+from tests.worlds.keyed_topics import Written, judge_plain, put_pairs, read_plain_version
+from tests.worlds.roots import Root
 
 AGE_S = 21
 

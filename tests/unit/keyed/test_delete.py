@@ -11,13 +11,13 @@ import pytest
 from ledger.garbage.keyed_delete import delete_cleaned_log
 from ledger.keys import PartitionId
 from ledger.object_store.contract import ObjectStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.rounds.keyed_runner import clean_bundle
 from ledger.rounds.runner import compact_bundle
-from tests.keyed_root import HOUR_MS, Keyed
-from tests.late_checkpoint import LateCheckpoint
-from tests.ledgers import ledger_of
-from tests.passing_store import PassingStore
-from tests.roots import parquet_keys
+from tests.stores.late_checkpoint import LateCheckpoint
+from tests.worlds.keyed_root import HOUR_MS, Keyed
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import parquet_keys
 
 
 async def cleaned(keyed: Keyed) -> None:
@@ -61,7 +61,7 @@ class _Gone(Exception):
     """The process is no more."""
 
 
-class _NoDeletes(PassingStore):
+class _NoDeletes(StoreWrapper):
     async def delete(self, keys: Sequence[str]) -> None:
         raise _Gone
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.keyed_root import HOUR_MS, Keyed
-from tests.passing_store import PassingStore
+from tests.stores.ahead import AheadStore
+from tests.worlds.keyed_root import HOUR_MS, Keyed
 
 
 async def test_the_last_record_that_stays_however_old_makes_no_version_after_version() -> None:
@@ -50,21 +50,14 @@ async def test_a_last_record_that_is_older_than_the_others_hides_none_of_them() 
     assert await keyed.clean() == 0
 
 
-class Ahead(PassingStore):
-    """Its clock is ten days ahead of everybody's, for a while."""
-
-    async def store_time_ms(self) -> int:
-        return await self.inner.store_time_ms() + 240 * HOUR_MS
-
-
 async def test_a_clock_of_the_store_that_is_ahead_takes_no_key() -> None:
     keyed = await Keyed.open()
     await keyed.put((b"a", b"1"), (b"b", b"2"))
     await keyed.compact()
-    assert await keyed.clean(store=Ahead(keyed.root.store)) == 1
+    assert await keyed.clean(store=AheadStore(keyed.root.store, 240 * HOUR_MS)) == 1
     assert await keyed.offsets() == [0, 1]
     keyed.wait(1.2)
-    assert await keyed.clean(store=Ahead(keyed.root.store)) == 1
+    assert await keyed.clean(store=AheadStore(keyed.root.store, 240 * HOUR_MS)) == 1
     assert await keyed.offsets() == [1]
 
 

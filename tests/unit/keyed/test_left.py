@@ -17,12 +17,12 @@ from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import Buffer
 from ledger.rounds.keyed_runner import clean_bundle
 from ledgermq.sources import Sources
-from tests.keyed_root import HOUR_MS, Keyed
-from tests.ledgers import ledger_of
-from tests.passing_store import PassingStore
-from tests.reading import opened_ledger
-from tests.requests_made import Requests
-from tests.roots import parquet_keys
+from tests.stores.one_put import OnePut
+from tests.stores.requests_made import Requests
+from tests.worlds.keyed_root import HOUR_MS, Keyed
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.reading import opened_ledger
+from tests.worlds.roots import parquet_keys
 
 
 async def left(**settings: str) -> Keyed:
@@ -259,7 +259,7 @@ async def test_nothing_is_asked_for_again_once_all_has_gone() -> None:
     assert not asked.made
 
 
-class KeyedNoMore(PassingStore):
+class KeyedNoMore(OnePut):
     """The policy is altered just before the first file of a round is put: it publishes nothing."""
 
     def __init__(self, keyed: Keyed) -> None:
@@ -302,7 +302,7 @@ async def test_a_round_that_slept_over_the_alteration_publishes_no_version_whose
     await keyed.put((b"a", b"1"), (b"a", b"2"))
     await keyed.compact()
 
-    class Sleeper(PassingStore):
+    class Sleeper(OnePut):
         """It has looked, and puts the version hours later."""
 
         async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:

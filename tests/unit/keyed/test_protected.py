@@ -10,11 +10,12 @@ import pytest
 
 from ledger.garbage.keyed_delete import tidy_partition
 from ledger.object_store.contract import Buffer
-from tests.keyed_root import Keyed
-from tests.keyed_topics import Pair
-from tests.ledgers import ledger_of
-from tests.passing_store import PassingStore
-from tests.roots import parquet_keys
+from ledger.object_store.wrapper import StoreWrapper
+from tests.stores.one_put import OnePut
+from tests.worlds.keyed_root import Keyed
+from tests.worlds.keyed_topics import Pair
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import parquet_keys
 
 PAIRS: list[Pair] = [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]
 
@@ -68,7 +69,7 @@ async def test_who_knows_settings_of_before_cleans_nothing(settings: dict[str, s
     assert await keyed.offsets() == [0, 1, 2]
 
 
-class AlteredMeanwhile(PassingStore):
+class AlteredMeanwhile(OnePut):
     """A hold comes just before an object below this folder is put."""
 
     def __init__(self, keyed: Keyed, folder: str) -> None:
@@ -105,7 +106,7 @@ async def test_under_a_hold_the_version_stays_that_a_sleeper_has_replaced() -> N
     assert set(before) <= set(await keyed.objects())
 
 
-class HeldMeanwhile(PassingStore):
+class HeldMeanwhile(StoreWrapper):
     """A hold comes when a version is read."""
 
     def __init__(self, keyed: Keyed) -> None:

@@ -7,7 +7,7 @@ import pytest
 from ledger.cluster import ClusterDefaults, open_cluster
 from ledgermq.errors import InvalidConfig
 from ledgermq.sources import Sources
-from tests.stores import memory_store
+from tests.stores.backends import memory_store
 
 
 async def test_the_first_process_decides_and_all_others_take_what_is_there(sources: Sources) -> None:

@@ -28,10 +28,10 @@ from ledgermq_tools.ledger import fsck, gc
 from stateless_broker.broker import Broker
 from stateless_broker.in_process import InProcessConnector, Network
 from stateless_broker.settings import load_settings
-from tests.filled_root import fill_root
-from tests.ledgers import own
-from tests.root_commands import RootCommand
-from tests.stores import file_store, memory_store
+from tests.stores.backends import file_store, memory_store
+from tests.worlds.filled_root import fill_root
+from tests.worlds.ledgers import own
+from tests.worlds.root_commands import RootCommand
 
 OLD = Path(__file__).parents[2] / "golden" / "cluster-v1.json"
 WITH_CHECKSUM = Path(__file__).parents[2] / "golden" / "cluster-checksum-v1.json"

@@ -21,8 +21,8 @@ from ledger.log.recovery import advance_checkpoint, recover
 from ledger.log.writer import claim
 from ledger.object_store.contract import AlreadyExists, Buffer, ObjectInfo, ObjectMissing, StoreUncertain
 from ledger.object_store.memory import MemoryStore
-from ledger.object_store.metered import CountingMeter
 from ledger.object_store.settle import PutOutcome, settle_put
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.plan import make_plan
@@ -31,10 +31,11 @@ from ledger.root.mend import mend_copies
 from ledger.topics.catalog import read_catalog
 from ledgermq.errors import DataDamaged, StoreUnusable
 from ledgermq.sources import Sources
-from tests.faulty_store import FaultyStore
-from tests.ledgers import ledger_of
-from tests.passing_store import PassingStore
-from tests.roots import Root
+from tests.stores.counting import CountingMeter
+from tests.stores.faulty import FaultyStore
+from tests.stores.one_put import OnePut
+from tests.worlds.ledgers import ledger_of, take_over
+from tests.worlds.roots import Root
 
 FOLDERS = {
     "segment": keys.segments(0),
@@ -209,7 +210,7 @@ async def test_a_loser_puts_no_copy(bucket: MemoryStore, sources: Sources) -> No
     root = await Root.open(CopyingStore(bucket), sources)
     await root.create_topic("t")
 
-    class Rivals(PassingStore):
+    class Rivals(OnePut):
         async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
             await super().put_if_absent(key, buffers)
             if key == keys.checkpoint(0, 1) and copies_of(rival) is not None:
@@ -239,7 +240,7 @@ async def test_a_put_counts_only_once_its_copy_is_there(
             await super().put_if_absent(key, buffers)
 
     faulty = FailsCopies(bucket, sources)
-    writer, _ = await claim(ledger_of(CopyingStore(faulty), 0, sources=sources), "b")
+    writer = await take_over(ledger_of(CopyingStore(faulty), 0, sources=sources), "b")
     claimed = keys.segment(0, writer.issued_slot)
     assert faulty.calls["copies"] == 1
     assert await bucket.get(claimed) == await bucket.get(claimed + keys.COPY)
@@ -247,7 +248,7 @@ async def test_a_put_counts_only_once_its_copy_is_there(
 
 
 async def test_a_copy_that_cannot_be_put_leaves_the_put_uncertain(root: Root, bucket: MemoryStore) -> None:
-    class Full(PassingStore):
+    class Full(OnePut):
         async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
             if key.endswith(keys.COPY):
                 raise StoreUnusable("the disk is full")
@@ -293,7 +294,7 @@ async def test_of_two_that_differ_the_copy_is_the_one_that_was_put_first(
     key = await last(bucket, keys.segments(0))
     good = await bucket.get(key)
     await bucket.delete([key])
-    writer, _ = await claim(ledger_of(bucket, 0, sources=sources), "late")
+    writer = await take_over(ledger_of(bucket, 0, sources=sources), "late")
     assert keys.segment(0, writer.issued_slot) == key
     await writer.close()
     assert await damage(root) == [key]
@@ -347,7 +348,7 @@ async def test_an_older_release_is_not_harmed(root: Root, bucket: MemoryStore) -
 async def test_an_original_is_deleted_with_its_copy_and_the_copy_first(root: Root, bucket: MemoryStore) -> None:
     deleted: list[str] = []
 
-    class Watched(PassingStore):
+    class Watched(StoreWrapper):
         async def delete(self, keys: Sequence[str]) -> None:
             deleted.extend(keys)
             await super().delete(keys)
@@ -388,7 +389,7 @@ async def test_a_list_that_goes_on_behind_an_original_does_not_show_it_again(roo
 
 
 async def test_a_reader_without_the_right_to_write_reads_the_copy_all_the_same(root: Root, bucket: MemoryStore) -> None:
-    class ReadOnly(PassingStore):
+    class ReadOnly(StoreWrapper):
         async def put(self, key: str, data: Buffer) -> None:
             raise StoreUnusable("read-only")
 

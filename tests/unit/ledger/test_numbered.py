@@ -11,8 +11,8 @@ from ledger.log.recovery import advance_checkpoint, recover
 from ledger.object_store.contract import ObjectStore
 from ledger.topics.catalog import read_catalog
 from ledgermq.sources import Sources
-from tests.ledgers import append_and_wait, batch, ledger_of, own
-from tests.stores import memory_store
+from tests.stores.backends import memory_store
+from tests.worlds.ledgers import append_and_wait, batch, ledger_of, own
 
 STRANGE = ["x", "00000000000000000002.tmp", "9" * 30, "2", "_$folder$", "zzz", "00000000000000000001/x", "-1"]
 

@@ -23,7 +23,7 @@ from ledger.log.envelope import ObjectKind, seal, unseal
 from ledger.log.snapshot import decode_snapshot, encode_snapshot
 from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError
-from tests.stores import seeded_sources
+from tests.stores.backends import seeded_sources
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 

@@ -18,13 +18,14 @@ from ledger.garbage.delete import log_start_move
 from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.memory import MemoryStore
-from ledger.object_store.metered import CountingMeter, MeteredStore
+from ledger.object_store.metered import MeteredStore
 from ledger.view.range_read import OffsetRange, RangeReader, plan_ranges, split
 from ledgermq.errors import DataDamaged, OffsetOutOfRange
 from ledgermq.sources import Sources
-from tests.ledgers import ledger_of
-from tests.reading import opened_ledger
-from tests.roots import Root, parquet_keys
+from tests.stores.counting import CountingMeter
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.reading import opened_ledger
+from tests.worlds.roots import Root, parquet_keys
 
 
 @pytest.fixture

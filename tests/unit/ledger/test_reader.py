@@ -21,11 +21,11 @@ from ledger.object_store.memory import MemoryStore
 from ledger.view.fetch_index import PartitionIndex, far_indexes
 from ledger.view.followed_ledger import FollowedLedger
 from ledgermq.errors import DataDamaged, OffsetOutOfRange
-from tests.faulty_store import FaultyStore
-from tests.ledgers import ledger_of
-from tests.reading import following, opened_ledger, read_to_end, rows_of
-from tests.roots import Root, parquet_keys
+from tests.stores.faulty import FaultyStore
 from tests.virtual_time import virtual_in, virtual_sources
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.reading import following, opened_ledger, read_to_end, rows_of
+from tests.worlds.roots import Root, parquet_keys
 
 
 @asynccontextmanager

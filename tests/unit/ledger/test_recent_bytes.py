@@ -6,7 +6,7 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.segment import SegmentEnd, SlotIndex, encode_segment, first_batch_position, tail_length
 from ledger.view.fetch_index import IndexedBatch, PartitionIndex
 from ledger.view.held_bytes import RecentBytes
-from tests.ledgers import batch
+from tests.worlds.ledgers import batch
 
 
 def an_end(slot: int, *values: bytes) -> SegmentEnd:

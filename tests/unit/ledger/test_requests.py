@@ -7,9 +7,9 @@ from collections import Counter
 from ledger.log.history import read_history
 from ledger.log.recovery import PARALLEL_READS, advance_checkpoint, recover
 from ledger.object_store.memory import MemoryStore
-from tests.faulty_store import FaultyStore
-from tests.ledgers import append_and_wait, batch, ledger_of, own
+from tests.stores.faulty import FaultyStore
 from tests.virtual_time import run_virtual, virtual_sources
+from tests.worlds.ledgers import append_and_wait, batch, ledger_of, own
 
 BEFORE, AFTER = PARALLEL_READS + 3, 5
 """Slots up to the checkpoint, and behind it."""

@@ -13,8 +13,8 @@ from ledger.log.segment import TAIL_GUESS_BYTES, decode_tail, encode_segment, fi
 from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.protocol.records import decode_batch
-from tests.ledgers import batch, session
-from tests.stores import seeded_sources
+from tests.stores.backends import seeded_sources
+from tests.worlds.ledgers import batch, session
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "segment-v1.bin"
 

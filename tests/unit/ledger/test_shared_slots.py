@@ -16,9 +16,9 @@ from ledger.view.range_read import OffsetRange, RangeReader, plan_ranges
 from ledger.view.shared_slots import SharedSlots
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
-from tests.broker.counting_store import CountingStore
-from tests.reading import opened_ledger
-from tests.roots import Root
+from tests.stores.counting import CountingStore
+from tests.worlds.reading import opened_ledger
+from tests.worlds.roots import Root
 
 PARTITIONS = 4
 SEGMENTS = 5

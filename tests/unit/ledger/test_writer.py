@@ -19,9 +19,9 @@ from ledger.object_store.contract import Buffer, ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import NotOwner, OutOfOrderSequence, UnknownProducer
 from ledgermq.sources import Sources
-from tests.faulty_store import FaultyStore
-from tests.ledgers import STATES_MAX, append, append_and_wait, batch, ledger_of, own, read_values, session
-from tests.passing_store import PassingStore
+from tests.stores.faulty import FaultyStore
+from tests.stores.one_put import OnePut
+from tests.worlds.ledgers import STATES_MAX, append, append_and_wait, batch, ledger_of, own, read_values, session
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ async def put_late(store: ObjectStore, former: LedgerWriter, slot: int, sources:
     await store.put_if_absent(keys.segment(1, slot), encode_segment(index, [value.data]))
 
 
-class HeldStore(PassingStore):
+class HeldStore(OnePut):
     """Holds the puts of one key until the gate opens."""
 
     def __init__(self, inner: ObjectStore) -> None:
@@ -147,7 +147,7 @@ async def test_a_put_of_unknown_outcome_is_settled_by_reading_back(
     assert await read_values(store) == {0: b"once"}
 
 
-class PausedClaim(PassingStore):
+class PausedClaim(OnePut):
     """Its owner sleeps between recovery and claim, while `meanwhile` happens."""
 
     def __init__(self, inner: ObjectStore, meanwhile: Callable[[], Awaitable[None]]) -> None:

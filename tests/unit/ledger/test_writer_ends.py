@@ -14,11 +14,11 @@ from ledger.log.segment import encode_segment
 from ledger.log.shared_run import SharedRun
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.errors import LedgerMQError, NotOwner, OutOfOrderSequence, Unavailable, UnknownProducer
 from ledgermq.sources import Sources
-from tests.faulty_store import Faults, FaultyStore
-from tests.ledgers import append, append_and_wait, batch, own, read_values, session
-from tests.passing_store import PassingStore
+from tests.stores.faulty import Faults, FaultyStore
+from tests.worlds.ledgers import append, append_and_wait, batch, ledger_of, own, read_values, session, take_over
 
 
 @pytest.fixture
@@ -27,12 +27,10 @@ def store(sources: Sources) -> ObjectStore:
 
 
 async def test_a_bug_in_a_listener_leaves_no_waiter_behind(store: ObjectStore, sources: Sources) -> None:
-    writer = await own(store, sources)
-
     def broken(index: fmt.SegmentIndex, data: object) -> None:
         raise ZeroDivisionError
 
-    writer.on_durable = broken
+    writer = await take_over(ledger_of(store, sources=sources), "a", on_durable=broken)
     first, second = append(writer, batch(b"a"))[0], append(writer, batch(b"b"))[0]
     for waiting in (first, second):
         with pytest.raises(NotOwner, match="ZeroDivisionError"):
@@ -75,7 +73,7 @@ async def test_refusals_share_the_fence_check(store: ObjectStore, sources: Sourc
     assert faulty.calls["get_suffix"] - before <= 2
 
 
-class SlowReads(PassingStore):
+class SlowReads(StoreWrapper):
     """While it reads one index the writer puts another segment: a look that went on to the last
     slot would never end.
     """

@@ -17,8 +17,8 @@ from ledger.object_store.contract import Buffer, ObjectStore, StoreUncertain
 from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import LedgerMQError, NotOwner, StoreFull, StoreUnusable, Unauthorized
 from ledgermq.sources import Sources
-from tests.ledgers import append, append_and_wait, batch, ledger_of, own, read_values, session
-from tests.passing_store import PassingStore
+from tests.stores.one_put import OnePut
+from tests.worlds.ledgers import append, append_and_wait, batch, ledger_of, own, read_values, session
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def store(sources: Sources) -> ObjectStore:
     return MemoryStore("writer", sources)
 
 
-class Refusing(PassingStore):
+class Refusing(OnePut):
     """`refuses`: what a put of a slot ends with; None: it lands. `later_s`: it takes so long."""
 
     def __init__(self, inner: ObjectStore) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import promql_parser
 import pytest
 import yaml
 
@@ -91,6 +92,17 @@ def test_every_rule_says_how_bad_it_is_and_is_in_the_operators_guide() -> None:
         assert rule["annotations"]["summary"].endswith(".")
         assert rule["for"]
         assert rule["alert"] in guide, "it does not say what to do about it"
+
+
+@pytest.mark.parametrize("expression", [*queries(), *(rule["expr"] for rule in rules())])
+def test_every_expression_is_promql_with_the_types_that_its_functions_take(expression: str) -> None:
+    promql_parser.parse(expression)
+
+
+@pytest.mark.parametrize("broken", ["sum(rate(ledgermq_x[5m])", "rate(ledgermq_x)", "no_such_function(ledgermq_x)"])
+def test_what_is_not_promql_is_refused(broken: str) -> None:
+    with pytest.raises(ValueError):
+        promql_parser.parse(broken)
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from stateless_broker.metrics.call_metrics import CallMetrics
 from stateless_broker.metrics.owner_metrics import OwnerMetrics
 from stateless_broker.metrics.store_metrics import S3_PRICES, HourlyRate, Prices, StoreMetrics, prices_for
 from stateless_broker.metrics.topic_totals import OTHER, TopicTotals
-from stateless_broker.settings import BrokerSettings
 
 
 def index(*topics: int) -> fmt.SegmentIndex:
@@ -77,10 +76,8 @@ def test_requests_are_priced_by_what_they_are() -> None:
 
 
 def test_prices_are_those_of_the_store_unless_set() -> None:
-    assert prices_for(BrokerSettings(), "s3://b/p") == S3_PRICES
-    assert prices_for(BrokerSettings(), "file:///x") == Prices()
-    assert prices_for(BrokerSettings(price_read_dollars=1.5), "s3://b/p") == Prices(0.005, 1.5, 0.0)
-    assert prices_for(BrokerSettings(price_write_dollars=0), "s3://b/p").write == 0
+    assert prices_for("s3://b/p") == S3_PRICES
+    assert prices_for("file:///x") == Prices()
 
 
 def test_dollars_per_hour_follow_the_last_ten_minutes() -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from ledger.object_store.contract import AlreadyExists, ObjectMissing, StoreUncertain
 from ledger.object_store.memory import MemoryStore
-from ledger.object_store.metered import CountingMeter, MeteredStore
-from tests.faulty_store import Faults, FaultyStore
+from ledger.object_store.metered import MeteredStore
+from tests.stores.counting import CountingMeter
+from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import virtual, virtual_sources
 
 

@@ -10,7 +10,7 @@ from ledger.object_store.contract import AlreadyExists, Buffer
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.probe import probe_store
 from ledgermq.errors import StoreUnusable, Unavailable
-from tests.faulty_store import Faults, FaultyStore
+from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import virtual, virtual_sources
 
 

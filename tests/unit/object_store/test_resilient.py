@@ -12,7 +12,7 @@ from ledger.object_store.contract import ObjectMissing, ObjectStore, StoreThrott
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.resilient import PAUSE_MAX_S, TRIES_MAX, ResilientStore
 from ledgermq.errors import ResourceExhausted
-from tests.faulty_store import Faults, FaultyStore
+from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import virtual, virtual_sources
 
 REPEATED: dict[str, Callable[[ObjectStore], Awaitable[object]]] = {

@@ -14,7 +14,7 @@ from ledger.object_store.memory import MemoryStore
 from ledger.object_store.resilient import ResilientStore
 from ledger.object_store.settle import ATTEMPTS_MAX, PutOutcome, settle_put
 from ledgermq.errors import StoreUnusable, Unauthorized
-from tests.faulty_store import Fault, Faults, FaultyStore
+from tests.stores.faulty import Fault, Faults, FaultyStore
 from tests.virtual_time import virtual, virtual_sources
 
 KEY = "ledgers/0001/segments/00000000000000000001"

@@ -160,6 +160,16 @@ def test_partitions_go_where_they_are_near(name: str) -> None:
     assert [target[1, p] for p in range(6)] == ["m1", "m0"] * 3
 
 
+def test_a_member_that_gives_partitions_up_keeps_the_near_ones() -> None:
+    topics = topics_of([4])
+    members = [Candidate(f"m{n}", f"m{n}", frozenset([1]), "ab"[n % 2]) for n in range(2)]
+    current = {(1, partition): "m0" for partition in range(4)}
+    problem = Problem(members, topics, current, lambda topic, partition: "ba"[partition % 2])
+    target = ASSIGNORS["uniform"](problem)
+    assert [target[1, p] for p in range(4)] == ["m1", "m0"] * 2
+    assert ASSIGNORS["uniform"](Problem(members, topics, target, problem.rack)) == target
+
+
 def test_a_static_member_has_its_place_whatever_its_member_id_is() -> None:
     topics = topics_of([4])
     for name, assign in ASSIGNORS.items():

@@ -9,7 +9,7 @@ import pytest
 from ledgermq.errors import GroupNotEmpty, InvalidRequest, ResourceExhausted, UnknownGroup, UnknownMember
 from ledgermq.protocol import ledgermq_pb2 as pb
 from offsets.limits import GroupLimits
-from tests.coordinators import Catalog, Consumer, Desk, settle
+from tests.worlds.coordinators import Catalog, Consumer, Desk, settle
 
 DAY_S = 86_400
 

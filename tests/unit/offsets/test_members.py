@@ -9,7 +9,7 @@ import pytest
 from ledgermq.errors import InvalidGroupName, InvalidRequest, ResourceExhausted, StaticIdInUse, UnknownMember
 from ledgermq.protocol import ledgermq_pb2 as pb
 from offsets.limits import GroupLimits
-from tests.coordinators import Catalog, Consumer, Desk, settle
+from tests.worlds.coordinators import Catalog, Consumer, Desk, settle
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from offsets.limits import GroupLimits
 from offsets.names import check_group_name
 from offsets.records import Subscription
 from offsets.subscriptions import Meanings, compile_pattern, read_subscription
-from tests.coordinators import Catalog
+from tests.worlds.coordinators import Catalog
 
 LIMITS = GroupLimits()
 

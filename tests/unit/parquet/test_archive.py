@@ -19,19 +19,20 @@ from ledger.log.checkpoint import partition_of
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectInfo, ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.archive import archived_files
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.round import run_round
 from ledgermq.errors import DataDamaged, LedgerMQError, StoreUnusable
 from ledgermq.sources import Sources
-from tests.ledgers import ledger_of
-from tests.passing_store import PassingStore
-from tests.roots import Root, read_parquet_rows
-from tests.stores import memory_store, seeded_sources
-from tests.unit.parquet.test_crashes import Crash, DyingStore
+from tests.stores.backends import memory_store, seeded_sources
+from tests.stores.dying import Crash, DyingStore
+from tests.stores.one_put import OnePut
 from tests.unit.parquet.test_gc import Clock
 from tests.virtual_time import virtual
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root, read_parquet_rows
 
 FILES = 3
 VALUES = {i: b"%d" % i for i in range(2 * FILES)}
@@ -113,7 +114,7 @@ async def test_another_store_may_be_the_archive(sources: Sources) -> None:
         assert (await archived_rows(other), await archived_rows(store)) == (VALUES, {})
 
 
-class _LateSegments(PassingStore):
+class _LateSegments(StoreWrapper):
     """What is read of segments and plans comes late, so that everything else is over before."""
 
     async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
@@ -184,7 +185,7 @@ async def test_a_process_may_die_at_every_operation(after_effect: bool) -> None:
     assert dies_at > 30
 
 
-class _BadArchive(PassingStore):
+class _BadArchive(StoreWrapper):
     """What is put below archive/ is not what is read there."""
 
     async def get_range(self, key: str, start: int, length: int) -> bytes:
@@ -192,13 +193,13 @@ class _BadArchive(PassingStore):
         return data[:-1] + b"?" if key.startswith(keys.ARCHIVE) else data
 
 
-class _ShortArchive(PassingStore):
+class _ShortArchive(StoreWrapper):
     async def head(self, key: str) -> ObjectInfo:
         info = await self.inner.head(key)
         return replace(info, size=info.size - 1) if key.startswith(keys.ARCHIVE) else info
 
 
-class _FullArchive(PassingStore):
+class _FullArchive(OnePut):
     async def put_if_absent(self, key: str, buffers: object) -> None:
         if key.startswith(keys.ARCHIVE):
             raise StoreUnusable("the disk is full")
@@ -209,7 +210,7 @@ class _FullArchive(PassingStore):
     ("broken", "error"), [(_BadArchive, DataDamaged), (_ShortArchive, DataDamaged), (_FullArchive, StoreUnusable)]
 )
 async def test_without_a_good_copy_nothing_goes(
-    sources: Sources, broken: type[PassingStore], error: type[LedgerMQError]
+    sources: Sources, broken: type[StoreWrapper], error: type[LedgerMQError]
 ) -> None:
     clock = Clock()
     sources = Sources(clock, sources.random)

@@ -21,11 +21,11 @@ from ledger.parquet.archive import Archives
 from ledger.parquet.archive_owner import check_owner, decode_mark, encode_mark
 from ledgermq.errors import DataDamaged, FormatNotSupported, InvalidConfig
 from ledgermq.sources import Sources
-from tests.ledgers import ledger_of
-from tests.passing_store import PassingStore
-from tests.roots import Root, parquet_keys
+from tests.stores.one_put import OnePut
 from tests.unit.parquet.test_archive import VALUES, archived_rows, filled, live_rows
 from tests.unit.parquet.test_gc import Clock
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root, parquet_keys
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "archive-owner-v1.json"
 CLUSTER_ID = "00112233445566778899aabbccddeeff"
@@ -104,7 +104,7 @@ async def test_an_archive_of_before_there_were_marks_is_of_the_cluster_whose_fil
     assert decode_mark(await vault.store.get(keys.ARCHIVE_OWNER)) == first.cluster.cluster_id
 
 
-class _MarkedMeanwhile(PassingStore):
+class _MarkedMeanwhile(OnePut):
     """Another cluster is faster."""
 
     async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:

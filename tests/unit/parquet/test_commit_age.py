@@ -14,17 +14,17 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.garbage.commit_age import note_finished, witness_move
 from ledger.garbage.delete import finished_long_ago
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.rounds.keyed_runner import clean_bundle
 from ledger.rounds.runner import compact_bundle
 from ledger.topics.catalog import METADATA, Topic, encode_topic_record, topic_key
 from ledgermq.sources import Sources
-from tests.keyed_topics import Written, put_pairs
-from tests.ledgers import ledger_of
-from tests.passing_store import PassingStore
-from tests.roots import Root, parquet_keys
 from tests.unit.parquet.test_gc import Clock
+from tests.worlds.keyed_topics import Written, put_pairs
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root, parquet_keys
 
 MINUTE_US = 60_000_000
 
@@ -102,7 +102,7 @@ async def test_nothing_is_noted_where_nothing_waits() -> None:
     assert len(await parquet_keys(root.store)) == 1
 
 
-class _CommitsMeanwhile(PassingStore):
+class _CommitsMeanwhile(StoreWrapper):
     """While it is asked for the time, and before it answers, another finishes a plan."""
 
     def __init__(self, busy: _Busy) -> None:

@@ -5,109 +5,27 @@ with the same result.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import TypeVar
 
 import pytest
 
 from ledger import keys
 from ledger.log.history import read_history
 from ledger.log.internal_topic import read_internal
-from ledger.object_store.contract import Buffer, FencedPuts, ObjectInfo, ObjectStore
+from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.topics.catalog import topic_key
 from ledgermq.sources import Sources
-from tests.ledgers import ledger_of
-from tests.passing_store import PassingStore
-from tests.roots import Root, read_everything, read_parquet_rows
-from tests.stores import seeded_sources
+from tests.stores.backends import seeded_sources
+from tests.stores.dying import NOT_COUNTED, Crash, DyingStore
 from tests.virtual_time import run_virtual, virtual, virtual_sources
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root, read_everything, read_parquet_rows
 
-
-class Crash(BaseException):
-    """The end of a process: nothing in the program may catch it."""
-
-
-class DyingStore(PassingStore):
-    """Dies at operation `dies_at`, counted from 1, before its effect or right after it; everything
-    later fails too.
-    """
-
-    def __init__(self, inner: ObjectStore, dies_at: int, after_effect: bool) -> None:
-        super().__init__(inner)
-        self.calls = 0
-        self._dies_at = dies_at
-        self._after_effect = after_effect
-
-    def before(self) -> None:
-        self.calls += 1
-        if self.calls > self._dies_at or (self.calls == self._dies_at and not self._after_effect):
-            raise Crash
-
-    def after(self) -> None:
-        if self.calls >= self._dies_at:
-            raise Crash
-
-    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
-        self.before()
-        await self.inner.put_if_absent(key, buffers)
-        self.after()
-
-    async def get(self, key: str) -> bytes:
-        self.before()
-        return await self.inner.get(key)
-
-    async def get_range(self, key: str, start: int, length: int) -> bytes:
-        self.before()
-        return await self.inner.get_range(key, start, length)
-
-    async def get_suffix(self, key: str, length: int) -> bytes:
-        self.before()
-        return await self.inner.get_suffix(key, length)
-
-    async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
-        self.before()
-        async for info in self.inner.list(prefix, start_after):
-            yield info
-
-    async def delete(self, keys: Sequence[str]) -> None:
-        for key in keys:
-            self.before()
-            await self.inner.delete([key])
-            self.after()
-
-    async def head(self, key: str) -> ObjectInfo:
-        self.before()
-        return await self.inner.head(key)
-
-    async def open_fence(self, fence: str) -> None:
-        self.before()
-        await self.inner.open_fence(fence)
-        self.after()
-
-    async def fenced_puts(self, fence: str, keys: Sequence[str], url_life_ms: int) -> FencedPuts:
-        self.before()
-        return _DyingPuts(self, await self.inner.fenced_puts(fence, keys, url_life_ms))
-
-    async def close_fence(self, fence: str) -> None:
-        self.before()
-        await self.inner.close_fence(fence)
-        self.after()
-
-    async def list_fences(self) -> Sequence[str]:
-        self.before()
-        return await self.inner.list_fences()
-
-
-class _DyingPuts(FencedPuts):
-    def __init__(self, store: DyingStore, inner: FencedPuts) -> None:
-        self._store = store
-        self._inner = inner
-
-    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
-        self._store.before()
-        await self._inner.put_if_absent(key, buffers)
-        self._store.after()
+T = TypeVar("T")
 
 
 async def _filled(sources: Sources) -> Root:
@@ -179,6 +97,19 @@ async def test_many_crashes_one_after_another(seed: int) -> None:
     await _check(root)
 
 
+class _SlowStore(StoreWrapper):
+    """Every operation takes a random time before its effect."""
+
+    def __init__(self, inner: ObjectStore, sources: Sources) -> None:
+        super().__init__(inner)
+        self._random = sources.random
+
+    async def run(self, operation: str, what: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
+        if operation not in NOT_COUNTED:
+            await asyncio.sleep(self._random.expovariate(1.0) if self._random.random() < 0.9 else 30.0)
+        return await step()
+
+
 @pytest.mark.parametrize("seed", range(30))
 @virtual
 async def test_rivals_end_with_one_result(seed: int) -> None:
@@ -191,50 +122,3 @@ async def test_rivals_end_with_one_result(seed: int) -> None:
     )
     assert not [report.failures for report in reports if report.failures]
     await _check(root)
-
-
-class _SlowStore(DyingStore):
-    """Every operation takes a random time before its effect."""
-
-    def __init__(self, inner: ObjectStore, sources: Sources) -> None:
-        super().__init__(inner, 10**9, False)
-        self._sources = sources
-
-    async def _sleep(self) -> None:
-        await asyncio.sleep(self._sources.random.expovariate(1.0) if self._sources.random.random() < 0.9 else 30.0)
-
-    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
-        await self._sleep()
-        await super().put_if_absent(key, buffers)
-
-    async def get(self, key: str) -> bytes:
-        await self._sleep()
-        return await super().get(key)
-
-    async def get_range(self, key: str, start: int, length: int) -> bytes:
-        await self._sleep()
-        return await super().get_range(key, start, length)
-
-    async def delete(self, keys: Sequence[str]) -> None:
-        await self._sleep()
-        await super().delete(keys)
-
-    async def fenced_puts(self, fence: str, keys: Sequence[str], url_life_ms: int) -> FencedPuts:
-        await self._sleep()
-        inner = await self.inner.fenced_puts(fence, keys, url_life_ms)
-        await self._sleep()
-        return _SlowPuts(self, inner)
-
-    async def close_fence(self, fence: str) -> None:
-        await self._sleep()
-        await super().close_fence(fence)
-
-
-class _SlowPuts(_DyingPuts):
-    def __init__(self, store: _SlowStore, inner: FencedPuts) -> None:
-        super().__init__(store, inner)
-        self._slow = store
-
-    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
-        await self._slow._sleep()
-        await super().put_if_absent(key, buffers)

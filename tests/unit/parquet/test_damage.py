@@ -14,12 +14,13 @@ from ledger.log.plan_chain import read_plan
 from ledger.log.recovery import advance_checkpoint
 from ledger.log.segment import encode_segment, read_index
 from ledger.object_store.contract import ObjectStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
-from tests.ledgers import ledger_of
-from tests.passing_store import PassingStore
-from tests.roots import NoTasks, Root, parquet_keys, read_parquet_rows
-from tests.stores import memory_store
+from tests.stores.backends import memory_store
+from tests.stores.one_put import OnePut
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import NoTasks, Root, parquet_keys, read_parquet_rows
 
 
 async def _root(store: ObjectStore, sources: Sources) -> Root:
@@ -106,7 +107,7 @@ async def test_rivals_agree_on_damage_that_only_one_of_them_sees(sources: Source
         assert [p.partition for p in (await root.compact()).parked] == [1], "what the key holds is recorded"
 
 
-class _NoCommit(PassingStore):
+class _NoCommit(OnePut):
     """A process that stops before its first commit in bundle 1."""
 
     async def put_if_absent(self, key: str, buffers: object) -> None:
@@ -115,7 +116,7 @@ class _NoCommit(PassingStore):
         await self.inner.put_if_absent(key, buffers)  # type: ignore[arg-type]
 
 
-class _FlippingOnce(PassingStore):
+class _FlippingOnce(StoreWrapper):
     """The first range read of each segment comes back damaged."""
 
     def __init__(self, inner: ObjectStore) -> None:

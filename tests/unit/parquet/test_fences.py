@@ -19,9 +19,9 @@ from ledger.object_store.contract import FenceClosed, ObjectStore
 from ledger.parquet.columns import empty_file, note_of_file
 from ledger.parquet.task import run_task, split_plan
 from ledgermq.sources import Sources
-from tests.ledgers import ledger_of
-from tests.roots import Root, parquet_keys
-from tests.stores import file_store, memory_store
+from tests.stores.backends import file_store, memory_store
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root, parquet_keys
 
 
 @pytest.fixture(params=["memory", "file"])
@@ -34,7 +34,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 async def _stopped_after_plan(store: ObjectStore, sources: Sources) -> Root:
-    from tests.roots import NoTasks
+    from tests.worlds.roots import NoTasks
 
     root = await Root.open(store, sources)
     await root.create_topic("t")

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from ledgermq.cli.main import build
 from tests.docs.pages import CLONE, blocks_of
-from tests.filled_root import fill_root
+from tests.worlds.filled_root import fill_root
 
 NAMES = ["dataset", "pyarrow", "pandas", "polars", "duckdb"]
 

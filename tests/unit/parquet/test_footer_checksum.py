@@ -16,7 +16,7 @@ from ledger.parquet.columns import SCHEMA, FooterNote, ParquetBuilder, note_of_f
 from ledger.parquet.footer_checksum import check_footer, check_whole, footer_bytes
 from ledger.parquet.stored_file import parse_footer
 from ledgermq.errors import DataDamaged
-from tests.batches import batch_of
+from tests.worlds.batches import batch_of
 
 PLAN = fmt.CompactionPlan(bundle=1, number=4, put_id=b"\x01" * 16)
 

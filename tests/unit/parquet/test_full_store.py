@@ -18,10 +18,10 @@ from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.rounds.runner import compact_bundle
 from ledgermq.errors import StoreFull
-from tests.full_store import FullStore
-from tests.passing_store import PassingStore
-from tests.roots import NoTasks, Root, parquet_keys, read_everything, read_parquet_rows
-from tests.stores import file_store, memory_store, seeded_sources
+from tests.stores.backends import file_store, memory_store, seeded_sources
+from tests.stores.full import FullStore
+from tests.stores.one_put import OnePut
+from tests.worlds.roots import NoTasks, Root, parquet_keys, read_everything, read_parquet_rows
 
 
 @pytest.fixture(params=["memory", "file"])
@@ -110,7 +110,7 @@ async def test_a_try_puts_one_plan(root: Root) -> None:
     assert finished == [2, 3, 4]
 
 
-class _Ordered(PassingStore):
+class _Ordered(OnePut):
     """Notes what was made durable, and what was put after that."""
 
     def __init__(self, inner: ObjectStore) -> None:

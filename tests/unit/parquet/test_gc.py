@@ -13,16 +13,16 @@ from ledger import keys
 from ledger.garbage.gc import collect_garbage, find_garbage, keys_of
 from ledger.object_store.contract import Buffer, FencedPuts, ObjectInfo, ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.columns import FooterNote, empty_file
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
-from tests.damage import damage_checkpoint
-from tests.passing_store import PassingStore
-from tests.requests_made import Requests
-from tests.roots import Root, parquet_keys, read_everything, read_parquet_rows
-from tests.stores import memory_store, seeded_sources
+from tests.stores.backends import memory_store, seeded_sources
+from tests.stores.requests_made import Requests
 from tests.unit.parquet.test_crashes import Crash
 from tests.virtual_time import run_virtual
+from tests.worlds.damage import damage_checkpoint
+from tests.worlds.roots import Root, parquet_keys, read_everything, read_parquet_rows
 
 
 class Clock:
@@ -121,7 +121,7 @@ async def test_a_bundle_that_cannot_be_told_keeps_all_and_the_others_are_collect
         assert [info.key async for info in store.list("")] == [key for key in before if key not in gone]
 
 
-class _Interrupted(PassingStore):
+class _Interrupted(StoreWrapper):
     """Runs `meanwhile` just before call `at` of any operation."""
 
     def __init__(self, inner: ObjectStore, at: int, meanwhile: Callable[[], Awaitable[None]]) -> None:
@@ -158,7 +158,7 @@ class _Interrupted(PassingStore):
         return await self.inner.store_time_ms()
 
 
-class _DiesAfterFiles(PassingStore):
+class _DiesAfterFiles(StoreWrapper):
     async def fenced_puts(self, fence: str, keys: Sequence[str], url_life_ms: int) -> FencedPuts:
         return _OnePut(await self.inner.fenced_puts(fence, keys, url_life_ms))
 

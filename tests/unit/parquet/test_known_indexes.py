@@ -15,13 +15,14 @@ from ledger.log.plan_chain import read_plan
 from ledger.log.segment_indexes import SegmentIndexes
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
-from ledger.object_store.metered import CountingMeter, MeteredStore
+from ledger.object_store.metered import MeteredStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.task import CompactionTask, TaskOutcome, run_task, split_plan
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
-from tests.ledgers import ledger_of
-from tests.passing_store import PassingStore
-from tests.roots import NoTasks, Root, read_parquet_rows
+from tests.stores.counting import CountingMeter
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import NoTasks, Root, read_parquet_rows
 
 SLOTS = 3
 
@@ -67,7 +68,7 @@ async def test_without_indexes_each_is_read(root: Root) -> None:
     assert (requests["get_range"], requests["get_suffix"]) == (SLOTS, SLOTS)
 
 
-class DamagedOnce(PassingStore):
+class DamagedOnce(StoreWrapper):
     """The first range that is read arrives with a byte that is wrong."""
 
     damaged = False

@@ -13,10 +13,11 @@ import pytest
 
 from ledger.log.checkpoint import partition_of
 from ledger.object_store.contract import FenceClosed, FencedPuts, ObjectStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.errors import DataDamaged
-from tests.passing_store import PassingStore
-from tests.roots import NoTasks, Root, parquet_keys, read_everything, read_parquet_rows
-from tests.stores import file_store, memory_store, seeded_sources
+from tests.stores.backends import file_store, memory_store, seeded_sources
+from tests.stores.one_put import OnePut
+from tests.worlds.roots import NoTasks, Root, parquet_keys, read_everything, read_parquet_rows
 
 
 @pytest.fixture(params=["memory", "file"])
@@ -28,7 +29,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield found
 
 
-class _StopsAfter(PassingStore):
+class _StopsAfter(StoreWrapper):
     """Puts `count` files of a plan, then stops."""
 
     def __init__(self, inner: ObjectStore, count: int) -> None:
@@ -95,14 +96,14 @@ async def test_what_was_not_made_keeps_its_slots(store: ObjectStore) -> None:
     assert await read_everything(root) == root.produced
 
 
-class _NoSecondPlan(PassingStore):
+class _NoSecondPlan(OnePut):
     async def put_if_absent(self, key: str, buffers: object) -> None:
         if "/compactions/" in key:
             raise DataDamaged("no second plan")
         await self.inner.put_if_absent(key, buffers)  # type: ignore[arg-type]
 
 
-class _Refusing(PassingStore):
+class _Refusing(StoreWrapper):
     """Says that fences are closed which are not, as a store does whose permissions have expired."""
 
     async def fenced_puts(self, fence: str, keys: object, url_life_ms: int) -> FencedPuts:

@@ -29,14 +29,14 @@ from ledger.topics.catalog import METADATA, topic_key
 from ledgermq.errors import Unavailable
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.records import encode_batch
-from tests.batches import batch_of
-from tests.faulty_store import Faults, FaultyStore
-from tests.ledgers import append_and_wait, encode_values, ledger_of
-from tests.passing_store import PassingStore
-from tests.roots import Root, parquet_keys, read_everything, read_parquet_rows
-from tests.stores import file_store, seeded_sources
+from tests.stores.backends import file_store, seeded_sources
+from tests.stores.faulty import Faults, FaultyStore
+from tests.stores.one_put import OnePut
 from tests.unit.parquet.duckdb_process import answers
 from tests.virtual_time import virtual, virtual_sources
+from tests.worlds.batches import batch_of
+from tests.worlds.ledgers import append_and_wait, encode_values, ledger_of
+from tests.worlds.roots import Root, parquet_keys, read_everything, read_parquet_rows
 
 ODD_NAMES = ["2024-01-01", "123", "1e5", "true", "null"]
 
@@ -73,7 +73,7 @@ async def test_very_many_batches_of_one_record() -> None:
         assert pq.read_metadata(pa.BufferReader(await store.get(key))).num_row_groups == 1
 
 
-class _Busy(PassingStore):
+class _Busy(OnePut):
     """With each plan of bundle 1 comes another record, and with the first one `meanwhile`."""
 
     def __init__(self, root: Root, meanwhile: Callable[[], Awaitable[None]]) -> None:

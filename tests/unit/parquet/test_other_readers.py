@@ -16,8 +16,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ledgermq.cli.main import build
-from tests.filled_root import fill_root
 from tests.unit.parquet.duckdb_process import answers
+from tests.worlds.filled_root import fill_root
 
 Rows = list[tuple[str, int, int, bytes]]
 """(topic, partition, offset, value)"""

@@ -12,7 +12,7 @@ from ledger.parquet.pages import PageReader, build_page, put_page
 from ledger.parquet.stored_file import StoredFile
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
-from tests.stores import memory_store
+from tests.stores.backends import memory_store
 
 
 def _stored(plan: int, first: int, last: int, failed: str = "") -> StoredFile:

@@ -13,17 +13,17 @@ from ledger.blocking import run_inline
 from ledger.log.plan_chain import read_plan
 from ledger.object_store.contract import Buffer, FencedPuts, ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet import task as tasks
 from ledger.parquet.task import run_task, split_plan
 from ledgermq.errors import Unauthorized
 from ledgermq.sources import Sources
-from tests.passing_store import PassingStore
-from tests.roots import NoTasks, Root, read_parquet_rows
+from tests.worlds.roots import NoTasks, Root, read_parquet_rows
 
 PARTITIONS = 7
 
 
-class SlowPuts(PassingStore):
+class SlowPuts(StoreWrapper):
     """Counts the puts under way; the put number `fails_at` is refused."""
 
     def __init__(self, inner: ObjectStore, fails_at: int = -1) -> None:

@@ -13,9 +13,9 @@ from ledgermq.errors import OffsetOutOfRange
 from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
-from tests.passing_store import PassingStore
-from tests.roots import Root
-from tests.stores import memory_store
+from tests.stores.backends import memory_store
+from tests.stores.counting import CountingStore
+from tests.worlds.roots import Root
 
 
 async def _filled(store: ObjectStore, sources: Sources, rounds: int = 3, records: int = 40) -> Root:
@@ -63,29 +63,13 @@ async def test_outside_of_parquet_is_out_of_range(sources: Sources) -> None:
         assert partition_of(await root.newest(), topic.id, 0).parquet_end == 40
 
 
-class _CountingStore(PassingStore):
-    gets = 0
-
-    async def get(self, key: str) -> bytes:
-        self.gets += 1
-        return await super().get(key)
-
-    async def get_range(self, key: str, start: int, length: int) -> bytes:
-        self.gets += 1
-        return await super().get_range(key, start, length)
-
-    async def get_suffix(self, key: str, length: int) -> bytes:
-        self.gets += 1
-        return await super().get_suffix(key, length)
-
-
 async def test_reading_on_costs_no_request(sources: Sources) -> None:
     async with memory_store() as inner:
         root = await _filled(inner, sources, rounds=1)
         topic = root.topics["t"]
-        store = _CountingStore(inner)
+        store = CountingStore(inner)
         checkpoint = await root.newest()
         await read_parquet(store, 1, checkpoint, topic.id, 0, 0, 1)
-        assert store.gets == 3, "page, footer, row group"
+        assert store.reads.total() == 3, "page, footer, row group"
         await read_parquet(store, 1, checkpoint, topic.id, 0, 20, 1)
-        assert store.gets == 3
+        assert store.reads.total() == 3

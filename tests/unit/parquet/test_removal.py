@@ -19,6 +19,7 @@ from ledger.log.plan_chain import put_plan
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.plan import make_plan
@@ -26,14 +27,13 @@ from ledger.parquet.repair import find_parked, repair_partition
 from ledger.topics.catalog import METADATA, encode_topic_record, topic_key
 from ledger.topics.removal import note_of, take_in_facts
 from ledgermq.sources import Sources
-from tests.damage import damage_batch, damage_checkpoint
-from tests.late_checkpoint import LateCheckpoint
-from tests.ledgers import ledger_of
-from tests.passing_store import PassingStore
-from tests.roots import Root, parquet_keys, read_everything
+from tests.stores.late_checkpoint import LateCheckpoint
+from tests.worlds.damage import damage_batch, damage_checkpoint
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root, parquet_keys, read_everything
 
 
-class SleepyStore(PassingStore):
+class AgedStore(StoreWrapper):
     """As S3: late puts are refused by their age only."""
 
     fences_close_at_once = False
@@ -164,7 +164,7 @@ async def test_what_a_stale_owner_appends_afterwards_goes_nowhere_and_harms_nobo
 async def test_where_late_puts_are_refused_by_age_only_files_stay_until_then(root: Root) -> None:
     await root.compact()
     await root.remove_topic("gone")
-    store = SleepyStore(root.store)
+    store = AgedStore(root.store)
     assert await removal(root, store) == []
     assert [key for key in await parquet_keys(root.store) if "topic=gone" in key]
     store.now_ms += root.cluster.parquet_min_age_ms - 1
@@ -188,7 +188,7 @@ async def test_files_that_failed_count_for_late_puts_too(root: Root, repaired: b
         part.newest_page for part in (await root.newest()).partitions if part.topic_id == root.topics["gone"].id
     )
     await root.remove_topic("gone")
-    store = SleepyStore(root.store)
+    store = AgedStore(root.store)
     assert await removal(root, store) == []
     store.now_ms += root.cluster.parquet_min_age_ms - 1
     assert await removal(root, store) == []
@@ -225,4 +225,4 @@ async def test_a_damaged_bundle_keeps_no_topic_in_another(sources: Sources) -> N
 
 async def test_a_topic_without_any_planned_file_need_not_wait(root: Root) -> None:
     await root.remove_topic("gone")
-    assert await removal(root, SleepyStore(root.store)) == ["gone"]
+    assert await removal(root, AgedStore(root.store)) == ["gone"]

@@ -24,10 +24,10 @@ from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
 from ledgermq_tools.ledger import repair as repair_command
 from ledgermq_tools.ledger.checkpoint_report import checkpoint_report
-from tests.late_checkpoint import LateCheckpoint
-from tests.root_commands import RootCommand
-from tests.roots import Root, parquet_keys, read_parquet_rows
-from tests.stores import file_store, memory_store
+from tests.stores.backends import file_store, memory_store
+from tests.stores.late_checkpoint import LateCheckpoint
+from tests.worlds.root_commands import RootCommand
+from tests.worlds.roots import Root, parquet_keys, read_parquet_rows
 
 SLOT = 3
 """Holds the records 3 to 5 of partition 1, which are damaged."""

@@ -13,10 +13,10 @@ from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.rounds.runner import compact_bundle
-from tests.ledgers import append_and_wait, batch, ledger_of, own
-from tests.requests_made import Requests
-from tests.roots import Root, read_everything
-from tests.stores import seeded_sources
+from tests.stores.backends import seeded_sources
+from tests.stores.requests_made import Requests
+from tests.worlds.ledgers import append_and_wait, batch, ledger_of, own
+from tests.worlds.roots import Root, read_everything
 
 ROUNDS = 10
 SLOTS = 60

@@ -8,13 +8,13 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.garbage.delete import apply_retention
 from ledger.garbage.retention import log_start_by_retention
 from ledger.log.checkpoint import partition_of
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.topics.settings import TopicSettings
 from ledgermq.sources import Sources
-from tests.ledgers import ledger_of
-from tests.passing_store import PassingStore
-from tests.roots import Root, parquet_keys, read_parquet_rows
-from tests.stores import memory_store
+from tests.stores.backends import memory_store
 from tests.unit.parquet.test_gc import Clock
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root, parquet_keys, read_parquet_rows
 
 FILES = [
     fmt.ParquetFile(
@@ -83,7 +83,7 @@ async def test_old_files_go_and_the_rest_is_a_run(sources: Sources) -> None:
 DAY_MS = 24 * 60 * 60 * 1000
 
 
-class _AskedForTime(PassingStore):
+class _AskedForTime(StoreWrapper):
     asked = 0
 
     async def store_time_ms(self) -> int:

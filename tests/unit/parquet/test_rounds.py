@@ -17,9 +17,9 @@ from ledger.parquet.plan import make_plan
 from ledger.parquet.round import run_round
 from ledger.rounds.runner import compact_root
 from ledgermq.sources import Sources
-from tests.ledgers import ledger_of
-from tests.roots import Root, parquet_keys, read_everything, read_parquet_rows
-from tests.stores import file_store, memory_store
+from tests.stores.backends import file_store, memory_store
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root, parquet_keys, read_everything, read_parquet_rows
 
 
 async def test_everything_is_in_parquet_after_a_run_by_hand(sources: Sources) -> None:

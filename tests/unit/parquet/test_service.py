@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 import pytest
 
@@ -13,19 +12,20 @@ from ledger.garbage.delete import log_start_move
 from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.keyed_report import CleaningReport
 from ledger.parquet.report import Lag, RoundReport
 from ledger.rounds.service import CompactionService, ServiceEvents
 from ledger.rounds.stillness import STILL_S_MAX
-from ledgermq.errors import InvalidRequest, LedgerMQError, Unavailable
+from ledgermq.errors import InvalidRequest, LedgerMQError
 from ledgermq_tools.ledger.compaction_service import parse_interval_s
-from tests.keyed_topics import Written, put_pairs
-from tests.ledgers import ledger_of
-from tests.passing_store import PassingStore
-from tests.requests_made import LateLists, Requests
-from tests.roots import Root, parquet_keys, read_everything
+from tests.stores.no_deletes import NoDeletes
+from tests.stores.requests_made import LateLists, Requests
 from tests.virtual_time import virtual, virtual_sources
+from tests.worlds.keyed_topics import Written, put_pairs
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root, parquet_keys, read_everything
 
 VALUES = [b"x" * 50] * 4
 
@@ -50,20 +50,7 @@ class Heard(ServiceEvents):
         self.failed.append((bundle, error))
 
 
-class NoDeletes(PassingStore):
-    """Segments of bundle 1 cannot be deleted. `tries`: how often it was tried."""
-
-    tries = 0
-    broken = True
-
-    async def delete(self, keys_of: Sequence[str]) -> None:
-        if self.broken and any(key.startswith(keys.segments(1)) for key in keys_of):
-            self.tries += 1
-            raise Unavailable("the store does not answer")
-        await self.inner.delete(keys_of)
-
-
-class SlowStore(PassingStore):
+class SlowStore(StoreWrapper):
     """Each range of a segment of bundle 1 takes its time."""
 
     def __init__(self, inner: MemoryStore, seconds: float) -> None:
@@ -131,7 +118,7 @@ async def test_what_cannot_be_deleted_keeps_neither_rounds_nor_cleaning_waiting_
     root = await root_with(1024, 10**9)
     keyed, written = await root.create_topic("k", cleanup_policy="compact", parquet_max_lag_ms="0"), Written()
     await put_pairs(root, keyed, written, [(b"a", b"1"), (b"a", b"2")])
-    store = NoDeletes(root.store)
+    store = NoDeletes(root.store, keys.segments(1))
     service = CompactionService(store, root.cluster, root.sources, LocalEngine(root.sources, run_inline), heard)
     await service.run_once(collect=False)
     assert len(heard.rounds) > 1
@@ -153,7 +140,7 @@ async def test_a_run_by_hand_cleans_and_tells_the_rounds_though_something_cannot
     root = await root_with(1024, 0)
     keyed = await root.create_topic("k", cleanup_policy="compact")
     await put_pairs(root, keyed, Written(), [(b"a", b"1"), (b"a", b"2")])
-    report = await root.compact(NoDeletes(root.store))
+    report = await root.compact(NoDeletes(root.store, keys.segments(1)))
     assert len([done for done in report.rounds if done.bundle == 1]) > 1
     assert [version.topic for version in report.cleaned] == ["k"]
     assert [(bundle, str(error)) for bundle, error in report.failures.items()] == [(1, "the store does not answer")]

@@ -20,19 +20,19 @@ from ledger.log.plan_chain import read_plan
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import Buffer, FencedPuts, ObjectInfo, ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.task import run_task, split_plan
 from ledgermq.errors import LedgerMQError
-from tests.ledgers import ledger_of
-from tests.passing_store import PassingStore
-from tests.roots import NoTasks, Root, parquet_keys
-from tests.url_store import UrlStore
+from tests.stores.url import UrlStore
 from tests.virtual_time import run_virtual, virtual_sources
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import NoTasks, Root, parquet_keys
 
 NAP_S = 7.0
 HOUR_S = 3600.0
 
 
-class _SleepingStore(PassingStore):
+class _SleepingStore(StoreWrapper):
     """Sleeps before two operations, counted from 1."""
 
     def __init__(self, inner: ObjectStore, nap_at: int, sleep_at: int) -> None:

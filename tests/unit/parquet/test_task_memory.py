@@ -15,7 +15,7 @@ from ledger.object_store.memory import MemoryStore
 from ledger.parquet.group_build import _Group
 from ledger.parquet.task import run_task, split_plan
 from ledgermq.sources import Sources
-from tests.roots import NoTasks, Root, read_parquet_rows
+from tests.worlds.roots import NoTasks, Root, read_parquet_rows
 
 PARTITIONS, ROUNDS, VALUE_BYTES = 6, 8, 5000
 MEMORY_BYTES = 60_000

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ledgermq.errors import CorruptFrame, MessageTooLarge
 from ledgermq.protocol.batch_header import BatchInfo, check_crc, walk_batch
 from ledgermq.protocol.records import END_OF_STREAM, SCHEMA, decode_batch, schema_prefix
-from tests.batches import (
+from tests.worlds.batches import (
     BODY_LENGTH,
     BUFFERS,
     CODEC,

@@ -15,7 +15,7 @@ from ledgermq.errors import CorruptFrame
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame, decode_fetch, decode_produce, encode_frame
 from ledgermq.protocol.limits import FRAME_HEADER_BYTES_MAX
-from tests.batches import mutate
+from tests.worlds.batches import mutate
 
 u32 = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)

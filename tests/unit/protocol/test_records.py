@@ -24,7 +24,7 @@ from ledgermq.protocol.records import (
     record_bytes,
     schema_prefix,
 )
-from tests.batches import BUFFERS, batch_of, get_pair, nulls_with_content, record_batches, serialize
+from tests.worlds.batches import BUFFERS, batch_of, get_pair, nulls_with_content, record_batches, serialize
 
 CODECS = st.sampled_from(["none", "lz4", "zstd"])
 Codec = Literal["none", "lz4", "zstd"]

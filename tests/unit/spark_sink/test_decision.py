@@ -22,7 +22,7 @@ from ledgermq.errors import DataDamaged, FormatNotSupported
 from spark.sink.decision import decide, is_settled, read_decision
 from spark.sink.publishing import clean_up
 from spark.sink.staging import read_staged
-from tests.stores import seeded_sources
+from tests.stores.backends import seeded_sources
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "sink-decision-v1.json"
 DECISION = Decision(

@@ -17,10 +17,10 @@ from ledgermq.errors import DataDamaged, InvalidConfig, OffsetOutOfRange
 from ledgermq.sources import Sources
 from spark.source.batch import BatchReader
 from spark.source.data_source import LedgerMQDataSource
-from tests.ledgers import ledger_of
-from tests.roots import Root
-from tests.source_readers import batch_reader
 from tests.unit.parquet.test_gc import Clock
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root
+from tests.worlds.source_readers import batch_reader
 
 
 class Place:

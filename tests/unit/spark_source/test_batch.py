@@ -17,10 +17,10 @@ from ledger.object_store.file import FileStore
 from ledgermq.errors import InvalidConfig, LedgerMQError, OffsetOutOfRange, UnknownPartition, UnknownTopic
 from ledgermq.sources import Sources
 from spark.source.batch import BatchReader
-from tests.ledgers import ledger_of
-from tests.roots import Root
-from tests.source_readers import batch_reader
-from tests.source_root import ALL, DAY, compact, fill
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root
+from tests.worlds.source_readers import batch_reader
+from tests.worlds.source_root import ALL, DAY, compact, fill
 
 
 @pytest.fixture

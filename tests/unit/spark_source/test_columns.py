@@ -7,14 +7,16 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from ledgermq.errors import InvalidConfig
+from ledgermq.protocol.records import SCHEMA
 from spark.source.data_source import LedgerMQDataSource
-from spark.source.options import COLUMNS
-from spark.source.rows import columns_of
-from tests.source_root import ALL, compact, fill
+from spark.source.options import COLUMNS, parse_options
+from spark.source.rows import batches_of, columns_of, record_columns
+from tests.worlds.source_root import ALL, compact, fill
 
 
 def of(*columns: tuple[str, object]) -> StructType:
@@ -62,3 +64,16 @@ def test_what_the_source_does_not_have_is_refused(schema: StructType, error: str
     for reader in (source.reader, source.streamReader):
         with pytest.raises(InvalidConfig, match=error):
             reader(schema)
+
+
+@pytest.mark.parametrize(("tag", "values"), [("", [b"1", b"2", b"3"]), ("red", [b"1"]), ("red || blue", [b"1", b"2"])])
+def test_only_records_with_one_of_the_tags_are_given(tag: str, values: list[bytes]) -> None:
+    options = parse_options({"root": "/r", "topic": "t", "tag": tag})
+    columns = record_columns(options)
+    records = [
+        {"value": value, "tag": colour, "timestamp": 0, "timestampType": 0}
+        for value, colour in ((b"1", "red"), (b"2", "blue"), (b"3", None))
+    ]
+    rows = pa.RecordBatch.from_pylist(records, schema=pa.schema([SCHEMA.field(name) for name in columns]))
+    found = [row for batch in batches_of(rows, "t", 0, 0, options) for row in batch.to_pylist()]
+    assert [row["value"] for row in found] == values

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from ledger.object_store.contract import ObjectStore, StoreUncertain
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.root.open import open_store
 from ledgermq.sources import Sources
 from spark.source import driver
 from spark.source.driver import Driver
 from spark.source.options import parse_options
-from tests.passing_store import PassingStore
-from tests.source_root import fill
+from tests.worlds.source_root import fill
 
 
 class Stores:
@@ -31,7 +31,7 @@ class Stores:
         return _Store(await open_store(url, sources=sources), self, self.opened <= self.away)
 
 
-class _Store(PassingStore):
+class _Store(StoreWrapper):
     def __init__(self, inner: ObjectStore, stores: Stores, is_away: bool) -> None:
         super().__init__(inner)
         self._stores = stores

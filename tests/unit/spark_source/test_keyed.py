@@ -24,9 +24,9 @@ from ledgermq.sources import Sources
 from spark.source.batch import BatchReader
 from spark.source.data_source import LedgerMQDataSource
 from spark.source.stream import StreamReader
-from tests.keyed_topics import Row, Written, fold, put_pairs
-from tests.roots import Root
-from tests.stores import file_store
+from tests.stores.backends import file_store
+from tests.worlds.keyed_topics import Row, Written, fold, put_pairs
+from tests.worlds.roots import Root
 
 KEYS, ROWS = 20, 60
 

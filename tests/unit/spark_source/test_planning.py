@@ -17,19 +17,19 @@ from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet import columns, reader
 from ledger.topics.catalog import METADATA, encode_topic_record, topic_key
 from ledgermq.sources import Sources
 from spark.source.options import parse_options
 from spark.source.planning import plan_query
-from tests.ledgers import ledger_of
-from tests.passing_store import PassingStore
-from tests.roots import Root, parquet_keys
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root, parquet_keys
 
 BATCHES, ROWS = 4, 50
 
 
-class Watched(PassingStore):
+class Watched(StoreWrapper):
     """`asked`: what was, with the bytes that came; `footers`: those of files. `most`: how many
     ranges were asked for side by side.
     """

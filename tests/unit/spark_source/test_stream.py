@@ -33,10 +33,10 @@ from ledgermq.errors import (
 )
 from ledgermq.sources import Sources
 from spark.source.stream import StreamReader
-from tests.ledgers import ledger_of
-from tests.roots import Root
-from tests.source_readers import stream_reader
-from tests.source_root import ALL, DAY, compact, fill
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root
+from tests.worlds.source_readers import stream_reader
+from tests.worlds.source_root import ALL, DAY, compact, fill
 
 Row = tuple[str, int, int]
 

@@ -8,7 +8,7 @@ from ledger import keys
 from ledger.garbage.removable import Kind
 from ledger.garbage.staged_rows import STAGED_AGE_MS
 from ledgermq.sources import Sources
-from tests.stores import memory_store
+from tests.stores.backends import memory_store
 from tests.unit.sweep.test_sweep import HOUR_MS, Untidied
 
 

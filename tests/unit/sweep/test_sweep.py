@@ -4,7 +4,7 @@ counts, and what is not ours, stays.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -20,19 +20,19 @@ from ledger.log.checkpoint import newest_checkpoint
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.columns import FooterNote, empty_file
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.round import run_round
 from ledger.topics.catalog import METADATA, topic_key
-from ledgermq.errors import Unavailable
 from ledgermq.sources import Sources
-from tests.damage import damage_checkpoint
-from tests.ledgers import ledger_of
-from tests.passing_store import PassingStore
-from tests.roots import Root, read_everything, read_parquet_rows
-from tests.stores import memory_store
+from tests.stores.backends import memory_store
+from tests.stores.no_deletes import NoDeletes
 from tests.unit.parquet.test_gc import Clock
+from tests.worlds.damage import damage_checkpoint
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root, read_everything, read_parquet_rows
 
 HOUR_MS = 3_600_000
 
@@ -212,7 +212,7 @@ async def test_a_damaged_bundle_is_named_and_the_others_are_swept(sources: Sourc
         await root.produce("t", (0, [b"a"]))
         await untidied.round()
         untidied.pass_time()
-        other = _NoDeletes(store)
+        other = NoDeletes(store, keys.segments(1))
         swept = await untidied.sweep(store=other)
         assert "bundle 1" in swept.failures
         assert all("ledgers/0001/segments" not in each.key for each in swept.removed)
@@ -271,32 +271,12 @@ async def test_a_chore_that_fails_keeps_no_other_from_being_done(sources: Source
         await store.put_if_absent(keyed, [b"of a removed topic"])
         await store.put(keys.broker("dead"), b"{}")
         untidied.pass_time()
-        swept = await untidied.sweep(store=_NoDeletesIn(store, folder))
+        swept = await untidied.sweep(store=NoDeletes(store, folder))
         wanted = {garbage, keyed, keys.broker("dead")}
         removed = {each.key for each in swept.removed}
         assert {key for key in wanted if not key.startswith(folder)} <= removed
         assert not any(key.startswith(folder) for key in wanted & removed)
         assert [*swept.failures] == ["bundle 1" if where == "garbage" else where]
-
-
-class _NoDeletesIn(PassingStore):
-    def __init__(self, inner: ObjectStore, folder: str) -> None:
-        super().__init__(inner)
-        self._folder = folder
-
-    async def delete(self, keys: Sequence[str]) -> None:
-        if any(key.startswith(self._folder) for key in keys):
-            raise Unavailable("the store does not answer")
-        await self.inner.delete(keys)
-
-
-class _NoDeletes(PassingStore):
-    """Segments of bundle 1 cannot be deleted."""
-
-    async def delete(self, keys: Sequence[str]) -> None:
-        if any("ledgers/0001/segments" in key for key in keys):
-            raise Unavailable("the store does not answer")
-        await self.inner.delete(keys)
 
 
 async def test_a_heartbeat_that_is_written_again_meanwhile_stays(sources: Sources) -> None:
@@ -305,7 +285,7 @@ async def test_a_heartbeat_that_is_written_again_meanwhile_stays(sources: Source
         await store.put(keys.broker("slow"), b"{}")
         untidied.pass_time()
 
-        class Awakes(PassingStore):
+        class Awakes(StoreWrapper):
             async def head(self, key: str) -> object:  # type: ignore[override]
                 await store.put(key, b"{}")
                 return await store.head(key)

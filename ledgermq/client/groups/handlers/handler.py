@@ -1,4 +1,4 @@
-"""A handler as a program declares it, and what became of it so far."""
+"""A handler as a program declares it, and its counts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
+from ledgermq.client.declared import above_zero, check_fields, function, having, whole
+from ledgermq.client.groups.assignment import Topics, check_group, check_rule, topics_of
 from ledgermq.client.groups.handlers.lanes import Ordering
 from ledgermq.client.groups.message import GroupMessage
-from ledgermq.client.groups.start_rule import check_rule
-from ledgermq.client.groups.subscription import Topics, check_group, topics_of
 from ledgermq.client.settings import GroupSettings, settings_from
 from ledgermq.errors import InvalidConfig
 from ledgermq.hints import nearest
@@ -24,6 +24,7 @@ from 1 on.
 """
 
 CONCURRENCY_MAX = 100_000
+RETRY_MS_MAX = 24 * 3600 * 1000
 
 _ANY_TIME = datetime.fromtimestamp(0, UTC)
 """`start` is only checked here; an age in it counts from when the handler begins."""
@@ -35,41 +36,34 @@ class HandlerSettings:
 
     topics: Topics
     group: str
-    concurrency: int = 1
-    """Messages that are handled at the same time."""
+    concurrency: int = whole(1, CONCURRENCY_MAX)
+    """Messages that are handled at the same time. Raise it if the handler waits for other systems."""
     ordered_by: Ordering = "partition"
-    """What is handled one by one, the next only after success: a partition, the messages of one
-    key, or nothing (None).
+    """Messages that are handled one by one, the next only after success: those of a partition, those
+    of a key, or none (None).
     """
-    executor: Executor | None = None
-    """Where functions that are not asynchronous run; None: the event loop's own threads."""
-    timeout_s: float | None = None
-    """An asynchronous call that takes longer has failed."""
-    retry_ms_first: int = 200
-    retry_ms_max: int = 30_000
-    """Waits before a failed message is handled again double from the first to the largest, with
-    jitter.
+    executor: Executor | None = having("submit")
+    """Executor of functions that are not asynchronous; not set: the event loop's own threads."""
+    timeout_s: float | None = above_zero(None)
+    """Longest time of an asynchronous call; then it counts as failed. Not set: no bound."""
+    retry_ms_first: int = whole(200, RETRY_MS_MAX)
+    """Wait before a failed message is handled again; it doubles with each failure, with jitter."""
+    retry_ms_max: int = whole(30_000, RETRY_MS_MAX)
+    """Longest such wait. Raise it if what fails takes long to recover."""
+    waiting_max: int = whole(256, 1_000_000)
+    """Messages of a partition that may wait for their turn; above it the partition is not read."""
+    on_failure: OnFailure | None = function("message, error and attempt")
+    """Called, and awaited if asynchronous, after each failed attempt. A message that it acknowledges
+    is finished; any other is handled again, without end. Not set: a warning is logged.
     """
-    waiting_max: int = 256
-    """Messages of a partition that are handed out and wait for their turn; from here on the
-    partition is not read.
-    """
-    on_failure: OnFailure | None = None
-    """Called, and awaited if asynchronous, after every failed attempt. A message that it
-    acknowledges is finished; any other is handled again, without end. None: a warning is logged."""
     consumer: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         topics_of(self.topics)
         check_group(self.group)
-        _whole("concurrency", self.concurrency, CONCURRENCY_MAX)
-        _whole("waiting_max", self.waiting_max, 1_000_000)
-        _whole("retry_ms_first", self.retry_ms_first, 24 * 3600 * 1000)
-        _whole("retry_ms_max", self.retry_ms_max, 24 * 3600 * 1000)
+        check_fields(self)
         if self.ordered_by not in ("partition", "key", None):
             raise InvalidConfig(f"ordered_by is 'partition', 'key' or None, not {self.ordered_by!r}")
-        if self.timeout_s is not None and not self.timeout_s > 0:
-            raise InvalidConfig(f"timeout_s is a number above 0, or None, not {self.timeout_s!r}")
         if self.consumer.get("commit", "acked") not in ("acked", "before"):
             raise InvalidConfig(
                 "a handler commits what has succeeded (commit='acked'), or before it is called (commit='before')"
@@ -101,9 +95,7 @@ def handler_settings(topics: Topics, group: str, given: Mapping[str, Any]) -> Ha
 
 @dataclass(slots=True, eq=False)
 class Handler:
-    """What `client.handler` leaves in the place of the function, so that it can be called, and
-    looked at.
-    """
+    """What `client.handler` returns in place of the function. Calling it calls the function."""
 
     function: HandlerFunction
     settings: HandlerSettings
@@ -122,8 +114,3 @@ class Handler:
         return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(
             getattr(self.function, "__call__", None)  # noqa: B004  of an object
         )
-
-
-def _whole(name: str, value: object, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise InvalidConfig(f"{name} is a whole number from 1 to {most}, not {value!r}")

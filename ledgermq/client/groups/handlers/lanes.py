@@ -1,8 +1,8 @@
-"""Which message may be handled next. Pure.
+"""Decide which message may be handled next. Pure.
 
-A lane is what has to be handled one by one: a partition, a key of a partition, or a single message.
-Invariants: of a lane at most one message is being handled, and no message before the one in front
-of it has succeeded; lanes do not wait for each other.
+A lane holds messages that have to be handled one by one: those of a partition, of one key of a
+partition, or a single message. Invariants: at most one message of a lane is being handled, and only
+after all before it have succeeded. Lanes do not wait for each other.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, Literal, TypeVar
 
-from ledgermq.client.consuming.message import Message
+from ledgermq.client.consuming.message import Message, partition_of
 from ledgermq.client.descriptions import TopicPartition
 
 Ordering = Literal["partition", "key"] | None
@@ -20,7 +20,7 @@ M = TypeVar("M", bound=Message)
 
 
 class Lane(Generic[M]):
-    """`queue`: the first is the one to handle, or being handled."""
+    """`queue`: the first message is the next to handle, or is being handled."""
 
     __slots__ = ("attempts", "busy", "name", "queue")
 
@@ -30,7 +30,7 @@ class Lane(Generic[M]):
         self.busy = False
         """Its first message is being handled, or waits to be tried again."""
         self.attempts = 0
-        """Of the first message, failed so far."""
+        """Failed attempts of the first message."""
 
 
 class Lanes(Generic[M]):
@@ -53,7 +53,7 @@ class Lanes(Generic[M]):
             self._count(message, 1)
 
     def take(self) -> tuple[Lane[M], M] | None:
-        """A message to handle now; its lane is busy until `succeeded` or `again`."""
+        """Return a message to handle now. Its lane is busy until `succeeded` or `freed`."""
         while self._ready:
             lane = self._ready.popleft()
             if lane.queue and not lane.busy:
@@ -62,13 +62,13 @@ class Lanes(Generic[M]):
         return None
 
     def succeeded(self, lane: Lane[M]) -> None:
-        """Its first message is done: the next may follow."""
+        """Remove the lane's first message: the next may follow."""
         self._count(lane.queue.popleft(), -1)
         lane.attempts = 0
         self.freed(lane)
 
     def failed(self, lane: Lane[M]) -> None:
-        """Its first message stays in front, and the lane busy, until `freed`."""
+        """Count a failed attempt. The message stays in front, and the lane busy, until `freed`."""
         lane.attempts += 1
 
     def freed(self, lane: Lane[M]) -> None:
@@ -79,13 +79,14 @@ class Lanes(Generic[M]):
             del self._lanes[lane.name]
 
     def drop_waiting(self, partitions: Iterable[TopicPartition], *, busy_too: Callable[[Lane[M]], bool]) -> list[M]:
-        """Take out all messages of these partitions that are not being handled; `busy_too`: a busy
-        lane that only waits to try again.
+        """Remove, and return, all messages of these partitions that are not being handled.
+
+        `busy_too` returns whether a busy lane only waits for its next attempt.
         """
         gone = set(partitions)
         dropped: list[M] = []
         for lane in list(self._lanes.values()):
-            if not lane.queue or TopicPartition(lane.queue[0].topic, lane.queue[0].partition) not in gone:
+            if not lane.queue or partition_of(lane.queue[0]) not in gone:
                 continue
             keep = 1 if lane.busy and not busy_too(lane) else 0
             while len(lane.queue) > keep:
@@ -97,7 +98,7 @@ class Lanes(Generic[M]):
         return dropped
 
     def _count(self, message: M, change: int) -> None:
-        partition = TopicPartition(message.topic, message.partition)
+        partition = partition_of(message)
         self.count += change
         left = self.by_partition.get(partition, 0) + change
         if left:

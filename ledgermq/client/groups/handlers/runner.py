@@ -1,10 +1,10 @@
-"""Runs one handler on one member of its group: hands it messages in the order that it asked for,
-acknowledges what succeeded, and tries what failed again, itself, so that nobody has to seek.
+"""Run one handler on one member of its group: call it with messages in the order that it asked for,
+acknowledge those that succeeded, and call it again with those that failed.
 
-Invariants: of a lane the next message only after the one before it has succeeded; at most
-`concurrency` calls at a time; at most `waiting_max` messages of a partition wait, others are read
-on; of a partition that is let go nothing more is begun, unless it is committed (commit="before"):
-then it comes to nobody else.
+Invariants: the next message of a lane begins only after the one before it has succeeded. At most
+`concurrency` calls run at a time. At most `waiting_max` messages of a partition wait; other
+partitions are read on. Once a partition is let go, none of its messages is begun, unless they are
+committed already (commit="before"): then no other member will get them.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
+from ledgermq.client.consuming.message import partition_of
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.handlers.handler import Handler
 from ledgermq.client.groups.handlers.lanes import Lane, Lanes
+from ledgermq.client.groups.holdings import LettingGo
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.errors import DeadlineExceeded, GroupError, LedgerMQError, RetriableError
+from ledgermq.runtime.backoff import backoff_s
 from ledgermq.runtime.tasks import end, first_of
 from ledgermq.sources import Sources
 
@@ -31,14 +34,19 @@ _log = logging.getLogger("ledgermq.handlers")
 
 
 class HandlerRunner:
-    def __init__(self, handler: Handler, consumer: GroupConsumer, sources: Sources) -> None:
+    """`make_consumer` makes the handler's consumer; its argument is called with partitions that the
+    consumer is about to let go.
+    """
+
+    def __init__(self, handler: Handler, make_consumer: Callable[[LettingGo], GroupConsumer], sources: Sources) -> None:
         self._handler = handler
         self._settings = handler.settings
+        consumer = make_consumer(self._drop)
         self._consumer = consumer
         self._member = consumer.member
         self._sources = sources
         self._goes_on = consumer.settings.commit == "before" or consumer.settings.broadcast
-        """A message that failed is told of, and not tried again."""
+        """Whether a message that failed is only reported, and not handled again."""
         self._lanes: Lanes[GroupMessage] = Lanes(handler.settings.ordered_by)
         self._retrying: dict[Lane[GroupMessage], asyncio.Task[None]] = {}
         self._held_back: set[TopicPartition] = set()
@@ -48,11 +56,10 @@ class HandlerRunner:
         self._tasks = asyncio.TaskGroup()
 
     async def run(self, stop: asyncio.Event, drain_timeout_s: float) -> None:
-        """Until `stop`, then what is being handled is finished first; cancelled, it is not.
+        """Handle messages until `stop` is set, then finish what is being handled.
 
-        Raises what time alone does not cure.
+        Cancelled, it does not finish it. Raises errors that do not pass with time.
         """
-        self._member.on_letting_go(self._drop)
         try:
             async with self._consumer, self._tasks:
                 stopped = asyncio.create_task(stop.wait())
@@ -76,10 +83,10 @@ class HandlerRunner:
         except (GroupError, RetriableError) as error:
             if isinstance(error, DeadlineExceeded):
                 raise
-            self._handler.last_error = error  # not committed: others do again what was done since the last commit
+            self._handler.last_error = error  # not committed: other members repeat what was done since the last commit
 
     async def _handle_committed(self, timeout_s: float) -> None:
-        """What is committed comes to nobody else. Raises DeadlineExceeded."""
+        """Handle what is committed already: no other member will get it. Raises DeadlineExceeded."""
         try:
             async with asyncio.timeout(timeout_s):
                 while self._consumer.settings.commit == "before" and self._lanes.count:
@@ -93,7 +100,6 @@ class HandlerRunner:
             ) from None
 
     # -- reading
-    # -------------------------------------------------------------------------------------------------------
 
     async def _read(self) -> None:
         records = min(FETCH_RECORDS_MAX, max(1, self._settings.waiting_max // 2))
@@ -104,10 +110,10 @@ class HandlerRunner:
                 if not error.retriable:
                     raise
                 self._handler.last_error = error
-                _log.warning("handler of group %s gets no messages: %s", self._consumer.group, error.message)
+                _log.warning("handler of group %s got no messages: %s", self._consumer.group, error.message)
                 continue
             self._lanes.add(messages)
-            for partition in {TopicPartition(message.topic, message.partition) for message in messages}:
+            for partition in {partition_of(message) for message in messages}:
                 if self._lanes.by_partition.get(partition, 0) >= self._settings.waiting_max:
                     self._held_back.add(partition)
                     self._member.hold_back(partition, True)
@@ -122,7 +128,7 @@ class HandlerRunner:
             self._member.hold_back(partition, False)
 
     def _drop(self, partitions: Sequence[TopicPartition]) -> None:
-        """They are let go: what was not begun is for the next member, unless it is committed."""
+        """Give back messages that were not begun: the partitions are let go. Committed ones stay."""
         self._held_back.difference_update(partitions)
         if self._consumer.settings.commit == "before":
             return
@@ -130,7 +136,6 @@ class HandlerRunner:
             message.handout.give_back(message.offset)
 
     # -- handling
-    # ------------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
         while self._running < self._settings.concurrency and (taken := self._lanes.take()) is not None:
@@ -143,11 +148,11 @@ class HandlerRunner:
         finally:
             self._running -= 1
             self._done.set()
-        self._member.polling.signs += 1  # it is at work, though it may ask for nothing
+        self._member.polling.signs += 1  # the program is at work, even if it does not ask for messages
         if error is None or self._goes_on or message.handout.is_finished(message.offset):
             message.ack()
             self._lanes.succeeded(lane)
-            self._make_room(TopicPartition(message.topic, message.partition))
+            self._make_room(partition_of(message))
             self._begin()
         else:
             self._lanes.failed(lane)
@@ -155,16 +160,16 @@ class HandlerRunner:
             self._begin()
 
     async def _again_later(self, lane: Lane[GroupMessage]) -> None:
-        wait_ms = min(self._settings.retry_ms_first * 2 ** min(lane.attempts - 1, 32), self._settings.retry_ms_max)
+        first_s, max_s = self._settings.retry_ms_first / 1000, self._settings.retry_ms_max / 1000
         try:
-            await asyncio.sleep(wait_ms / 1000 * self._sources.random.uniform(0.5, 1.0))
+            await asyncio.sleep(backoff_s(lane.attempts - 1, first_s, max_s, self._sources.random))
         finally:
             del self._retrying[lane]
         self._lanes.freed(lane)
         self._begin()
 
     async def _call(self, message: GroupMessage, attempt: int) -> Exception | None:
-        """What the handler raised."""
+        """Call the handler. Return what it raised, None if it succeeded."""
         function = self._handler.function
         try:
             if self._handler.is_async:
@@ -181,7 +186,7 @@ class HandlerRunner:
         return None
 
     async def _report(self, message: GroupMessage, error: Exception, attempt: int) -> None:
-        name = f"{message.topic}/{message.partition}, offset {message.offset}"
+        name = f"{partition_of(message)}, offset {message.offset}"
         if self._settings.on_failure is None:
             _log.warning(
                 "handler of group %s failed at %s (attempt %d): %r", self._consumer.group, name, attempt, error

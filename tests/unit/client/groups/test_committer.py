@@ -12,9 +12,9 @@ import pytest
 
 from ledgermq import errors
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.groups.committer import Committer, Wish
+from ledgermq.client.groups.commits import Committer, Wish
 from ledgermq.client.groups.holding import Holding
-from ledgermq.client.groups.offset_store import GivenPartition, OffsetEntry, StoredOffset
+from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, StoredOffset
 from tests.virtual_time import virtual_in
 
 
@@ -46,7 +46,7 @@ class SlowStore:
 
 def holding(partition: int) -> Holding:
     made = Holding(GivenPartition(TopicPartition("t", partition), 1, 7), lambda _: None, lambda *_: None)
-    made.begin(0, None)
+    made.load(0, None)
     return made
 
 

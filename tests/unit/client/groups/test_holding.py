@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from ledgermq.client.consuming.reading import Reading
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.groups.holding import Holding
-from ledgermq.client.groups.offset_store import GivenPartition
+from ledgermq.client.groups.holding import Event, Holding
+from ledgermq.offset_stores.contract import GivenPartition
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.sources import Sources
 
@@ -15,7 +15,7 @@ from ledgermq.sources import Sources
 def held(sought: list[int]) -> Holding:
     at = TopicPartition("t", 0)
     holding = Holding(GivenPartition(at, 1, 7), lambda _: None, lambda _, offset, delay_s: sought.append(offset))
-    holding.begin(0, None)
+    holding.load(0, None)
     holding.reading = Reading(at, 1, 0, Backoff(Sources(), 0.001, 0.001))
     holding.progress.hand_out(0, 10)
     return holding
@@ -24,7 +24,9 @@ def held(sought: list[int]) -> Holding:
 def test_what_is_refused_while_the_partition_is_let_go_is_not_committed_with_what_is_behind_it() -> None:
     sought: list[int] = []
     holding = held(sought)
-    holding.letting_go = True
+    holding.advance(Event.ANNOUNCE)
+    holding.advance(Event.BEGIN)
+    holding.advance(Event.LET_GO)
     assert holding.nack(4, 0, 0.0)
     assert sought == [], "it comes again to somebody else"
     assert [holding.ack(offset, 0) for offset in range(10)] == [True] * 4 + [False] * 6
@@ -40,7 +42,7 @@ def test_what_is_refused_is_sought() -> None:
 
 def test_nothing_counts_once_it_is_gone() -> None:
     holding = held([])
-    holding.gone = True
+    holding.advance(Event.END)
     assert not holding.ack(0, 0)
     assert not holding.nack(1, 0, 0.0)
     assert holding.to_commit is None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.groups.offset_store import GivenPartition
-from ledgermq.client.groups.reconcile import given_from_proto, given_to_proto, reconcile
+from ledgermq.client.groups.assignment import Changes, given_from_proto, given_to_proto, reconcile
+from ledgermq.offset_stores.contract import GivenPartition
 
 
 def given(partition: int, epoch: int, topic_id: int = 1) -> GivenPartition:
@@ -16,7 +16,7 @@ def held(*partitions: GivenPartition) -> dict[TopicPartition, GivenPartition]:
 
 
 def test_the_same_is_nothing() -> None:
-    assert reconcile(held(given(0, 5), given(1, 6)), [given(1, 6), given(0, 5)]).nothing
+    assert reconcile(held(given(0, 5), given(1, 6)), [given(1, 6), given(0, 5)]) == Changes((), (), ())
 
 
 def test_new_gone_and_given_anew() -> None:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from ledgermq import errors
-from ledgermq.client.groups.subscription import check_group, topics_of
+from ledgermq.client.groups.assignment import check_group, topics_of
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,139 @@
+"""Rules of the SDK's settings, declared beside each default, and the check of all of them.
+
+    timeout_s: float = above_zero(30.0)
+    acks: Literal["durable", "received"] = "durable"
+
+A field whose type is a `Literal` accepts its choices. `check_fields` is called in `__post_init__`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import field, fields
+from functools import cache
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
+from urllib.parse import urlsplit
+
+from ledgermq.errors import InvalidConfig
+
+Check = Callable[[str, Any], None]
+"""(name, value). Raises InvalidConfig, naming both."""
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _above_zero(name: str, value: Any) -> None:
+    if not _is_number(value) or not value > 0:
+        raise InvalidConfig(f"{name} is a number above 0, not {value!r}")
+
+
+def check_between(name: str, value: Any, least: float, most: float) -> None:
+    """Raises InvalidConfig."""
+    if not _is_number(value) or not least <= value <= most:
+        raise InvalidConfig(f"{name} is a number from {least} to {most}, not {value!r}")
+
+
+def above_zero(default: float | None) -> Any:
+    """Declare a number above 0; None is accepted where it is the default."""
+    return _declared(default, _above_zero)
+
+
+def between(default: float | None, least: float, most: float) -> Any:
+    """Declare a number from `least` to `most`; None is accepted where it is the default."""
+    return _declared(default, lambda name, value: check_between(name, value, least, most))
+
+
+def whole(default: int, most: int) -> Any:
+    """Declare a whole number from 1 to `most`."""
+
+    def check(name: str, value: Any) -> None:
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise InvalidConfig(f"{name} is a whole number from 1 to {most}, not {value!r}")
+
+    return _declared(default, check)
+
+
+def text(chars_max: int) -> Any:
+    """Declare a text that may be empty, and is unless it is set."""
+
+    def check(name: str, value: Any) -> None:
+        if not isinstance(value, str) or len(value) > chars_max:
+            raise InvalidConfig(f"{name} is text of at most {chars_max} characters, not {value!r}")
+
+    return _declared("", check)
+
+
+def place() -> Any:
+    """Declare the URL of a folder, of files or of an HTTP server; empty unless it is set."""
+    return _declared("", check_place)
+
+
+def check_place(name: str, value: Any) -> None:
+    """Raises InvalidConfig."""
+    if value != "" and not _is_place(value):
+        raise InvalidConfig(f"{name} is empty or a URL as file:///folder or https://host/folder, not {value!r}")
+
+
+def _is_place(value: Any) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        parts = urlsplit(value)
+    except ValueError:
+        return False
+    known = (parts.scheme, bool(parts.netloc)) in {("file", False), ("http", True), ("https", True)}
+    return known and not (parts.query or parts.fragment)
+
+
+def switch(default: bool) -> Any:
+    """Declare a setting that is True or False."""
+
+    def check(name: str, value: Any) -> None:
+        if not isinstance(value, bool):
+            raise InvalidConfig(f"{name} is True or False, not {value!r}")
+
+    return _declared(default, check)
+
+
+def function(of: str) -> Any:
+    """Declare a function of `of`, as error messages name its parameters; not set: None."""
+
+    def check(name: str, value: Any) -> None:
+        if not callable(value):
+            raise InvalidConfig(f"{name} is a function of {of}, not {value!r}")
+
+    return _declared(None, check)
+
+
+def having(*methods: str) -> Any:
+    """Declare an object with these methods; not set: None."""
+
+    def check(name: str, value: Any) -> None:
+        missing = [method for method in methods if not callable(getattr(value, method, None))]
+        if missing:
+            raise InvalidConfig(f"{name} is an object with the methods {', '.join(methods)}, not {value!r}")
+
+    return _declared(None, check)
+
+
+def _declared(default: Any, check: Check) -> Any:
+    return field(default=default, metadata={"check": check})
+
+
+def check_fields(settings: Any) -> None:
+    """Check every field of a settings dataclass by its rule. Raises InvalidConfig."""
+    choices = _choices(cast(Hashable, type(settings)))
+    for each in fields(settings):
+        value = getattr(settings, each.name)
+        check = each.metadata.get("check")
+        if check is not None and not (value is None and each.default is None):
+            check(each.name, value)
+        if each.name in choices and value not in choices[each.name]:
+            raise InvalidConfig(f"{each.name} is one of {', '.join(choices[each.name])}, not {value!r}")
+
+
+@cache
+def _choices(kind: Any) -> dict[str, tuple[Any, ...]]:
+    return {name: get_args(hint) for name, hint in get_type_hints(kind).items() if get_origin(hint) is Literal}

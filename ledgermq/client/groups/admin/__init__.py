@@ -1,0 +1,1 @@
+"""Administration of consumer groups: list, describe, lag, reset, delete."""

@@ -1,0 +1,108 @@
+"""Descriptions of consumer groups, as plain frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.offset_stores.contract import StoredOffset
+from ledgermq.protocol import ledgermq_pb2 as pb
+
+GroupState = Literal["empty", "reconciling", "stable"]
+_STATES: dict[int, GroupState] = {pb.EMPTY: "empty", pb.RECONCILING: "reconciling", pb.STABLE: "stable"}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSummary:
+    """`state`: "reconciling" while a member does not yet hold what it is assigned.
+
+    `epoch` grows with every change of the group.
+    """
+
+    name: str
+    state: GroupState
+    epoch: int
+    assignor: str
+    members: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    """`assigned`: what it may hold. `owned`: what it reported to hold. `heartbeat_age_s`: seconds
+    since its last heartbeat.
+    """
+
+    member_id: str
+    instance_id: str
+    client_id: str
+    rack: str
+    topics: tuple[str, ...]
+    topic_pattern: str
+    assigned: tuple[TopicPartition, ...]
+    owned: tuple[TopicPartition, ...]
+    heartbeat_age_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """`topic_id`: of the topic that was read. A topic that was deleted and created again under the
+    same name has another id.
+    """
+
+    topic_id: int
+    stored: StoredOffset
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """`coordinator`: address of the broker that answered."""
+
+    summary: GroupSummary
+    coordinator: str
+    members: tuple[MemberDescription, ...]
+    committed: Mapping[TopicPartition, CommittedOffset]
+
+
+def group_summary(info: pb.GroupInfo) -> GroupSummary:
+    return GroupSummary(
+        info.group,
+        _STATES.get(info.state, "reconciling"),
+        info.epoch,
+        info.assignor,
+        info.member_count or len(info.members),
+    )
+
+
+def group_description(answer: pb.DescribeGroupResponse) -> GroupDescription:
+    members = tuple(_member(member) for member in answer.group.members)
+    return GroupDescription(
+        group_summary(answer.group), answer.coordinator, members, committed_offsets(answer.group.committed)
+    )
+
+
+def committed_offsets(parts: Iterable[pb.CommittedPartition]) -> dict[TopicPartition, CommittedOffset]:
+    """Return the partitions that have an offset."""
+    return {
+        TopicPartition(part.topic, part.partition): CommittedOffset(
+            part.topic_id, StoredOffset(part.offset, part.metadata, part.commit_ms)
+        )
+        for part in parts
+        if part.HasField("offset")
+    }
+
+
+def _member(info: pb.MemberInfo) -> MemberDescription:
+    wanted = info.subscription
+    return MemberDescription(
+        member_id=info.member_id,
+        instance_id=wanted.instance_id,
+        client_id=wanted.client_id,
+        rack=wanted.rack,
+        topics=tuple(wanted.topics),
+        topic_pattern=wanted.topic_pattern,
+        assigned=tuple(TopicPartition(part.topic, part.partition) for part in info.assigned),
+        owned=tuple(TopicPartition(part.topic, part.partition) for part in info.owned),
+        heartbeat_age_s=info.heartbeat_age_ms / 1000,
+    )

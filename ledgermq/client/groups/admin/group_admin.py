@@ -1,0 +1,195 @@
+"""Administration of consumer groups: list, describe, reset, delete.
+
+Each call goes to the groups' coordinators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Literal
+
+from ledgermq.client.context import ClientContext
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.groups.admin.descriptions import (
+    GroupDescription,
+    GroupSummary,
+    committed_offsets,
+    group_description,
+    group_summary,
+)
+from ledgermq.client.groups.admin.resets import Bounds, Like, PlannedReset, Where, check_where, plan
+from ledgermq.client.groups.coordinator import Coordinator
+from ledgermq.client.groups.lag import Lag, Lags
+from ledgermq.errors import LedgerMQError, UnknownTopic
+from ledgermq.offset_stores.cluster import commit_outside
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.status import error_from_proto
+
+
+class GroupAdmin:
+    """`client.groups`. Every call ends within the client's `timeout_s`."""
+
+    def __init__(self, context: ClientContext) -> None:
+        self._connections = context.connections
+        self._routing = context.routing
+        self._offsets = context.offsets
+        self._lags = Lags(context)
+
+    async def list(self) -> list[GroupSummary]:
+        """All groups of the cluster, by name.
+
+        Raises Unavailable when a coordinator cannot be reached.
+        """
+        deadline = self._connections.deadline()
+        found: list[pb.GroupInfo] = []
+        partition, partitions = 0, 1
+        while partition < partitions:
+            request = pb.ListGroupsRequest(partition=partition)
+            answer = await Coordinator(self._connections, f"(partition {partition})").ask(
+                lambda at, request=request: at.list_groups(request),  # type: ignore[misc]
+                deadline,
+            )
+            found += answer.groups
+            partition, partitions = partition + 1, answer.partitions
+        return sorted((group_summary(info) for info in found), key=lambda group: group.name)
+
+    async def describe(self, group: str) -> GroupDescription:
+        """Members, and what was committed. Raises InvalidGroupName, UnknownGroup, Unavailable."""
+        request = pb.DescribeGroupRequest(group=group)
+        answer = await Coordinator(self._connections, group).ask(
+            lambda at: at.describe_group(request), self._connections.deadline()
+        )
+        return group_description(answer)
+
+    async def lag(self, group: str) -> dict[TopicPartition, Lag]:
+        """Return the lag of every partition that has a committed offset, unless its topic was
+        deleted since.
+        """
+        described = await self.describe(group)
+        return await self.lag_of(described)
+
+    async def lag_of(self, described: GroupDescription) -> dict[TopicPartition, Lag]:
+        deadline = self._connections.deadline()
+        living = await self._topic_ids({at.topic for at in described.committed}, deadline)
+        committed = {
+            at: known.stored.offset
+            for at, known in described.committed.items()
+            if living.get(at.topic) == known.topic_id
+        }
+        return await self._lags.find(committed, deadline)
+
+    async def plan_reset(
+        self, group: str, where: Where, topics: Iterable[str] = (), partitions: Iterable[TopicPartition] = ()
+    ) -> Sequence[PlannedReset]:
+        """Return what `reset` would change, and change nothing.
+
+        `where`: see `ledgermq.client.groups.admin.resets`. Without `topics` and `partitions`, all
+        partitions for which the group has committed offsets are meant. Raises InvalidConfig, OffsetOutOfRange, UnknownTopic,
+        UnknownGroup (where only the group says which), Unavailable, InvalidRequest (nothing to
+        reset).
+        """
+        check_where(where)
+        deadline = self._connections.deadline()
+        named_topics, named_partitions = list(topics), list(partitions)
+        only_group_says = not named_topics and not named_partitions and not isinstance(where, Like)
+        committed = await self._committed(group, deadline, must_exist=only_group_says)
+        other = await self._committed(where.group, deadline, must_exist=True) if isinstance(where, Like) else {}
+        wanted = await self._wanted(named_topics, named_partitions, [*committed, *other], deadline)
+        bounds = await self._bounds(wanted, where, deadline)
+        return plan(where, bounds, _of_living(committed, bounds), _of_living(other, bounds))
+
+    async def reset(self, group: str, planned: Sequence[PlannedReset]) -> Mapping[TopicPartition, LedgerMQError]:
+        """Set committed offsets as planned. Running members go on from the new offsets.
+
+        Return an error for each partition that failed; raises Unavailable, …
+        """
+        resets = [
+            pb.OffsetReset(
+                topic=p.partition.topic, topic_id=p.topic_id, partition=p.partition.partition, offset=p.after
+            )
+            for p in planned
+        ]
+        request = pb.ResetOffsetsRequest(group=group, resets=resets)
+        answer = await Coordinator(self._connections, group).ask(
+            lambda at: at.reset_offsets(request), self._connections.deadline()
+        )
+        pairs = zip(planned, answer.results, strict=True)
+        return {
+            change.partition: error_from_proto(result.error) for change, result in pairs if result.HasField("error")
+        }
+
+    async def commit(
+        self, group: str, offsets: Mapping[TopicPartition, tuple[int, int]]
+    ) -> Mapping[TopicPartition, LedgerMQError]:
+        """The progress of a job that is no member of any group, shown by `describe`. `offsets`:
+        (topic id, the next record to read).
+
+        Answers what was refused, by partition (CommitGoesBack, OffsetOutOfRange, UnknownTopic, …).
+        Raises InvalidGroupName, GroupNotEmpty (only members commit), Unavailable.
+        """
+        return await commit_outside(self._connections, group, offsets)
+
+    async def delete(self, group: str) -> None:
+        """With all that it has committed. Raises UnknownGroup, GroupNotEmpty, Unavailable."""
+        request = pb.DeleteGroupRequest(group=group)
+        await Coordinator(self._connections, group).ask(
+            lambda at: at.delete_group(request), self._connections.deadline()
+        )
+
+    async def _committed(
+        self, group: str, deadline: float, *, must_exist: bool = False
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """(topic id, offset) of each partition."""
+        if must_exist:
+            described = await self.describe(group)
+            return {at: (known.topic_id, known.stored.offset) for at, known in described.committed.items()}
+        request = pb.FetchCommittedRequest(group=group)
+        answer = await Coordinator(self._connections, group).ask(lambda at: at.fetch_committed(request), deadline)
+        found = committed_offsets(answer.partitions)
+        return {at: (known.topic_id, known.stored.offset) for at, known in found.items()}
+
+    async def _wanted(
+        self,
+        topics: Iterable[str],
+        partitions: Iterable[TopicPartition],
+        known: Iterable[TopicPartition],
+        deadline: float,
+    ) -> set[TopicPartition]:
+        chosen = {TopicPartition(*partition) for partition in partitions}
+        for topic in topics:
+            route = await self._routing.refresh(topic, deadline)
+            chosen |= {TopicPartition(topic, number) for number in range(route.partitions)}
+        if chosen:
+            return chosen
+        living = await self._topic_ids({at.topic for at in known}, deadline)
+        return {at for at in known if at.topic in living}
+
+    async def _bounds(self, wanted: set[TopicPartition], where: Where, deadline: float) -> dict[TopicPartition, Bounds]:
+        ids = {topic: (await self._routing.refresh(topic, deadline)).topic_id for topic in {at.topic for at in wanted}}
+
+        async def find(at: Literal["earliest", "latest"] | datetime) -> dict[TopicPartition, int]:
+            return await self._offsets.find(dict.fromkeys(wanted, at), deadline)
+
+        starts, ends = await find("earliest"), await find("latest")
+        times = await find(where) if isinstance(where, datetime) else {}
+        return {at: Bounds(ids[at.topic], starts[at], ends[at], times.get(at)) for at in wanted}
+
+    async def _topic_ids(self, topics: set[str], deadline: float) -> dict[str, int]:
+        """Return the ids of the topics that still exist."""
+        found: dict[str, int] = {}
+        for topic in sorted(topics):
+            try:
+                found[topic] = (await self._routing.refresh(topic, deadline)).topic_id
+            except UnknownTopic:
+                continue
+        return found
+
+
+def _of_living(
+    committed: Mapping[TopicPartition, tuple[int, int]], bounds: Mapping[TopicPartition, Bounds]
+) -> dict[TopicPartition, int]:
+    """Leave out offsets that were committed for an earlier topic of the same name."""
+    return {
+        at: offset for at, (topic_id, offset) in committed.items() if at in bounds and bounds[at].topic_id == topic_id
+    }

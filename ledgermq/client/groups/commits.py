@@ -1,0 +1,346 @@
+"""Commits of one member: what to commit (`Commits`), in which calls to the offset store
+(`Committer`), and commits before messages are handed out (`CommitFirst`).
+
+Invariants: one call of the store at a time; wishes that come meanwhile go together in the next. An
+offset that the store is known to have is not sent again. A caller that is cancelled cancels no
+commit of another caller. What was refused for good under an epoch is not retried automatically.
+With `CommitFirst` nothing is handed out before its commit was answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ledgermq.client.consuming.message import Message, partition_of
+from ledgermq.client.consuming.reader import Reader
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.groups.holding import Holding
+from ledgermq.client.groups.message import GroupMessage
+from ledgermq.errors import CommitGoesBack, GroupError, InvalidRequest, LedgerMQError, StaleAssignment, Unavailable
+from ledgermq.offset_stores.contract import OffsetEntry, OffsetStore
+from ledgermq.offset_stores.rules import METADATA_BYTES_MAX
+from ledgermq.protocol.limits import OFFSET_MAX
+from ledgermq.runtime.tasks import end
+
+Refused = dict[TopicPartition, LedgerMQError]
+
+
+class Wish(NamedTuple):
+    """What to commit of one partition. `offset`: the next one to read."""
+
+    offset: int
+    metadata: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class _Round:
+    """Wishes that are committed together. `outcome`: those that were refused, or the error of all."""
+
+    outcome: asyncio.Future[Refused]
+    wishes: dict[Holding, Wish] = field(default_factory=dict)
+
+    def add(self, wishes: Mapping[Holding, Wish]) -> None:
+        for holding, wish in wishes.items():
+            before = self.wishes.get(holding)
+            if before is None or wish.offset >= before.offset:
+                self.wishes[holding] = wish
+
+
+class Committer:
+    """Sends commits to the offset store, one call at a time.
+
+    `timeout_s` bounds each call of the store.
+    """
+
+    def __init__(self, store: OffsetStore, group: str, timeout_s: float) -> None:
+        self._store = store
+        self._group = group
+        self._timeout_s = timeout_s
+        self._next: _Round | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    async def commit(self, wishes: Mapping[Holding, Wish]) -> Refused:
+        """Commit, and return an error for each partition that was refused; empty: all is durable.
+
+        Raises where all failed with the same error, or the outcome is unknown: Unavailable, …
+        """
+        if not wishes:
+            return {}
+        loop = asyncio.get_running_loop()
+        if self._next is None:
+            self._next = _Round(loop.create_future())
+        joined = self._next
+        joined.add(wishes)
+        if self._running is None or self._running.done():
+            self._running = loop.create_task(self._run(), name="ledgermq commits")
+        refused = await asyncio.shield(joined.outcome)
+        return {holding.partition: refused[holding.partition] for holding in wishes if holding.partition in refused}
+
+    async def _run(self) -> None:
+        while (current := self._next) is not None:
+            self._next = None
+            try:
+                outcome = await self._commit(current)
+            except asyncio.CancelledError:
+                _fail(
+                    current,
+                    Unavailable(
+                        "the consumer was closed before the offset store answered; the commit is perhaps stored"
+                    ),
+                )
+                raise
+            except Exception as error:
+                _fail(current, error)
+            else:
+                if not current.outcome.done():
+                    current.outcome.set_result(outcome)
+
+    async def _commit(self, current: _Round) -> Refused:
+        wanted = {holding: wish for holding, wish in current.wishes.items() if not _is_stored(holding, wish)}
+        if not wanted:
+            return {}
+        entries = [holding.next_entry(*wish) for holding, wish in wanted.items()]
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                refused = dict(await self._store.commit(self._group, entries))
+        except TimeoutError as error:
+            raise Unavailable(
+                f"the offset store did not answer within {self._timeout_s} s; the commit is perhaps stored"
+            ) from error
+        for holding, wish in wanted.items():
+            refusal = refused.get(holding.partition)
+            if refusal is None:
+                holding.committed, holding.committed_metadata = wish
+                holding.stored = True
+            elif isinstance(refusal, GroupError):
+                holding.refused = refusal
+        return refused
+
+    async def close(self) -> None:
+        """Fail the commits that were not answered."""
+        await end(self._running)
+        if self._next is not None:
+            _fail(self._next, Unavailable("the consumer was closed before its commit was sent"))
+            self._next = None
+
+
+def _is_stored(holding: Holding, wish: Wish) -> bool:
+    return holding.stored and wish == (holding.committed, holding.committed_metadata)
+
+
+def _fail(current: _Round, error: Exception) -> None:
+    if not current.outcome.done():
+        current.outcome.set_exception(error)
+        current.outcome.exception()  # retrieved here: its waiters may have been cancelled
+
+
+Committable = Message | Iterable[Message] | Mapping[TopicPartition, int] | None
+"""Messages: they are acknowledged first. Offsets: everything below them is finished. None: commit
+what is finished already.
+"""
+
+
+class Commits:
+    """The program's own commits.
+
+    `held`: what the member holds, by partition. `progressed` is set once something is finished.
+    `mode`: the setting `commit`.
+    """
+
+    def __init__(
+        self, committer: Committer, held: Mapping[TopicPartition, Holding], progressed: asyncio.Event, mode: str
+    ) -> None:
+        self._committer = committer
+        self._held = held
+        self._progressed = progressed
+        self._mode = mode
+
+    async def commit(self, what: Committable, metadata: str) -> dict[TopicPartition, int]:
+        """Return what was committed. Raises the first refusal, after all others were committed."""
+        _check_metadata(metadata)
+        stale: list[TopicPartition] = []
+        if what is None:
+            wishes = self._finished(metadata)
+        elif isinstance(what, Mapping):
+            wishes = self._offsets(what, metadata, stale)
+        else:
+            wishes = self._messages([what] if isinstance(what, Message) else what, metadata, stale)
+        refused = await self.send(wishes)
+        for holding, wish in wishes.items():
+            if holding.partition not in refused:
+                holding.progress.finish_through(wish.offset)
+        self._progressed.set()
+        if refused:
+            raise next(iter(refused.values()))
+        if stale:
+            names = ", ".join(map(str, stale))
+            raise StaleAssignment(
+                f"{names}: no longer held by this member, or it seeked since; nothing of it was committed"
+            )
+        return {holding.partition: wish.offset for holding, wish in wishes.items()}
+
+    def entries(self, messages: Iterable[Message]) -> list[OffsetEntry]:
+        """Return the entries that a commit of these messages would send, for a program that stores
+        them itself.
+        """
+        last: dict[TopicPartition, int] = {}
+        for message in messages:
+            partition = partition_of(message)
+            holding = self._held.get(partition)
+            if not isinstance(message, GroupMessage):
+                raise InvalidRequest(f"entries takes messages of this group, not {type(message).__name__}")
+            if (
+                holding is None
+                or holding.gone
+                or not holding.progress.counts(message.offset, message.handout.generation)
+            ):
+                raise StaleAssignment(
+                    f"{partition}: no longer held by this member, or it seeked since; roll the transaction back"
+                )
+            last[partition] = max(last.get(partition, 0), message.offset)
+        return [self._held[partition].next_entry(offset + 1, "") for partition, offset in last.items()]
+
+    async def commit_all(self) -> None:
+        """Commit what is finished, in every mode. Raises as `commit`."""
+        refused = await self.send(self._finished("", silent=True))
+        if refused:
+            raise next(iter(refused.values()))
+
+    async def send(self, wishes: Mapping[Holding, Wish]) -> Refused:
+        return await self._committer.commit(wishes)
+
+    def holdings_of(self, messages: Iterable[GroupMessage]) -> list[Holding]:
+        """Return the holdings of these messages that are still held."""
+        partitions = dict.fromkeys(partition_of(message) for message in messages)
+        return [self._held[partition] for partition in partitions if partition in self._held]
+
+    def _finished(self, metadata: str, *, silent: bool = False) -> dict[Holding, Wish]:
+        holdings = list(self._held.values())
+        wishes = {holding: Wish(holding.to_commit, metadata) for holding in holdings if holding.to_commit is not None}
+        if not wishes and not silent and self._mode == "manual":
+            waiting = [holding for holding in holdings if holding.outstanding and not holding.answered]
+            if waiting:
+                raise InvalidRequest(
+                    f"no message of {waiting[0].partition} was acknowledged: call message.ack(), or commit(messages)"
+                )
+        return wishes
+
+    def _offsets(
+        self, offsets: Mapping[TopicPartition, int], metadata: str, stale: list[TopicPartition]
+    ) -> dict[Holding, Wish]:
+        wishes: dict[Holding, Wish] = {}
+        for partition, offset in offsets.items():
+            if type(offset) is not int or not 0 <= offset <= OFFSET_MAX:
+                raise InvalidRequest(f"a commit names offsets, not {offset!r}")
+            holding = self._held.get(TopicPartition(*partition))
+            if holding is None or holding.reading is None:
+                stale.append(TopicPartition(*partition))
+                continue
+            wishes[holding] = Wish(offset, metadata)
+        return wishes
+
+    def _messages(self, messages: Iterable[Message], metadata: str, stale: list[TopicPartition]) -> dict[Holding, Wish]:
+        touched: dict[TopicPartition, None] = {}
+        for message in messages:
+            partition = partition_of(message)
+            if not isinstance(message, GroupMessage):
+                raise InvalidRequest(f"commit takes messages of this group, not {type(message).__name__}")
+            if message.ack():
+                touched[partition] = None
+            elif partition not in stale:
+                stale.append(partition)
+        found = [self._held[partition] for partition in touched if partition in self._held]
+        return {holding: Wish(holding.to_commit, metadata) for holding in found if holding.to_commit is not None}
+
+
+def _check_metadata(metadata: object) -> None:
+    """Raises InvalidRequest."""
+    try:
+        size = len(metadata.encode()) if isinstance(metadata, str) else None
+    except UnicodeEncodeError:
+        size = None
+    if size is None or size > METADATA_BYTES_MAX:
+        raise InvalidRequest(
+            f"metadata of a commit is valid text of at most {METADATA_BYTES_MAX} bytes, not {metadata!r:.200}"
+        )
+
+
+ITERATED_RECORDS = 500
+"""Number of messages that an iteration commits at once."""
+_LOOK_S = 60.0
+
+
+class CommitFirst:
+    """At most once: messages are committed before they are handed out.
+
+    A message that was committed and is then lost with the program never comes again. A commit that
+    was refused, or not answered, hands out nothing: its messages stay where they were.
+    """
+
+    def __init__(self, commits: Commits, reader: Reader[GroupMessage]) -> None:
+        self._commits = commits
+        self._reader = reader
+        self.committed: deque[GroupMessage] = deque()
+        """Messages that are committed and not handed out yet."""
+
+    async def next(self) -> GroupMessage:
+        while not self.committed:
+            self.committed.extend(await self._fetch(ITERATED_RECORDS, asyncio.get_running_loop().time() + _LOOK_S))
+        return self.committed.popleft()
+
+    async def fetch(self, max_records: int, deadline: float) -> list[GroupMessage]:
+        if self.committed:
+            return [self.committed.popleft() for _ in range(min(max_records, len(self.committed)))]
+        return await self._fetch(max_records, deadline)
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Drop the committed messages of a partition in which the program seeks."""
+        self.committed = deque(message for message in self.committed if partition_of(message) != partition)
+
+    async def _fetch(self, max_records: int, deadline: float) -> list[GroupMessage]:
+        while True:
+            messages = await self._reader.fetch(max_records, deadline)
+            if not messages:
+                return []
+            holdings = self._commits.holdings_of(messages)
+            before = {
+                holding: next(m.offset for m in messages if partition_of(m) == holding.partition)
+                for holding in holdings
+            }
+            try:
+                refused = await self._commits.send({holding: Wish(holding.progress.handed) for holding in holdings})
+            except BaseException:
+                self._take_back(before)
+                raise
+            lost = self._judge(refused, before)
+            kept = [message for message in messages if partition_of(message) not in lost]
+            if kept:
+                for holding in holdings:
+                    holding.progress.finish_through(holding.progress.handed)
+                return kept
+
+    def _judge(self, refused: dict[TopicPartition, LedgerMQError], before: dict[Holding, int]) -> set[TopicPartition]:
+        """Return the partitions that this member has lost. Raises any other refusal.
+
+        A commit that goes back is no error here: an earlier attempt has stored it.
+        """
+        lost = {partition for partition, error in refused.items() if isinstance(error, GroupError)}
+        others = [
+            error
+            for partition, error in refused.items()
+            if partition not in lost and not isinstance(error, CommitGoesBack)
+        ]
+        if others:
+            self._take_back(before)
+            raise others[0]
+        return lost
+
+    def _take_back(self, before: dict[Holding, int]) -> None:
+        for holding, offset in before.items():
+            if holding.reading is not None and holding.kept:
+                holding.progress.move(offset)
+                self._reader.seek([(holding.reading, offset)])

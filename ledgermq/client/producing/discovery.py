@@ -1,0 +1,162 @@
+"""What a producer asks brokers: which partitions a topic has, who owns them, and at which slot a
+session begins.
+
+Wishes are noted at any time and asked by the dispatcher's next turn, in its task group. Invariant:
+for each topic at most one question is on its way, with a back-off between two in a row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from ledgermq.client.context import ClientContext
+from ledgermq.client.producing.partition_queue import PartitionQueue
+from ledgermq.client.producing.send_buffer import SendBuffer
+from ledgermq.client.producing.sessions import Session, open_new_sessions
+from ledgermq.client.producing.topics import ProducerTopics
+from ledgermq.client.producing.unrouted import Unrouted
+from ledgermq.client.settings import ProducerSettings
+from ledgermq.errors import (
+    InvalidRequest,
+    LedgerMQError,
+    NotOwner,
+    ResourceExhausted,
+    Unavailable,
+    UnknownPartition,
+    UnknownTopic,
+)
+from ledgermq.protocol.limits import PARTITIONS_PER_CALL_MAX
+from ledgermq.runtime.backoff import Backoff
+
+
+class Discovery:
+    """`wake` is set when an answer has come: something may be possible now that was not before."""
+
+    def __init__(
+        self,
+        context: ClientContext,
+        settings: ProducerSettings,
+        topics: ProducerTopics,
+        buffer: SendBuffer,
+        wake: asyncio.Event,
+    ) -> None:
+        self._context = context
+        self._connections = context.connections
+        self._routing = context.routing
+        self._settings = settings
+        self._topics = topics
+        self._buffer = buffer
+        self._wake = wake
+        self._finding: set[str] = set()
+        self._wished: dict[str, str | None] = {}
+        """Topics to ask about, each with a broker to ask last."""
+        self._asking: set[str] = set()
+        self._backoffs: dict[str, Backoff] = {}
+
+    def owner(self, queue: PartitionQueue) -> str | None:
+        """Return the address of the owner; None: it is being asked for."""
+        address = self._routing.owner(*queue.at)
+        if address is None:
+            self.refresh(queue.at.topic)
+        return address
+
+    def refresh(self, name: str, *, avoid: str | None = None) -> None:
+        """Ask the brokers about the topic in the next turn, `avoid` last."""
+        if name not in self._asking:
+            self._wished.setdefault(name, avoid)
+
+    def refresh_old(self) -> None:
+        """Ask about the topics in use whose description has become old."""
+        for topic in self._topics.known():
+            if self._routing.is_old(self._routing.known(topic.route.name) or topic.route) and any(topic.queues):
+                self.refresh(topic.route.name)
+
+    def ask(self, group: asyncio.TaskGroup) -> None:
+        """Begin to ask what was wished for."""
+        for name, waiting in self._topics.unrouted.items():
+            if name not in self._finding:
+                self._finding.add(name)
+                group.create_task(self._find(waiting))
+        for name, avoid in self._wished.items():
+            self._asking.add(name)
+            group.create_task(self._refresh(name, avoid))
+        self._wished = {}
+
+    async def _find(self, waiting: Unrouted) -> None:
+        deadline = self._connections.deadline(self._settings.delivery_timeout_s)
+        try:
+            route = await self._routing.route(waiting.topic, deadline, auto_create=self._settings.auto_create)
+        except LedgerMQError as error:
+            del self._topics.unrouted[waiting.topic]
+            waiting.failed(error)
+        else:
+            del self._topics.unrouted[waiting.topic]
+            waiting.routed(self._topics.take(route))
+        finally:
+            self._finding.discard(waiting.topic)
+
+    async def _refresh(self, name: str, avoid: str | None) -> None:
+        try:
+            backoff = self._backoffs.setdefault(name, self._connections.backoff())
+            if backoff.attempts:
+                await backoff.pause()
+            else:
+                backoff.next_s()  # the first question is asked at once, and counts
+            topic = self._topics.take(await self._routing.refresh(name, self._connections.deadline(), avoid=avoid))
+            if all(self._routing.owner(*queue.at) for queue in topic.queues):
+                self._backoffs.pop(name, None)
+        except InvalidRequest as error:
+            self._topics.gone(name, error)
+        except LedgerMQError as error:
+            for queue in self._topics.queues_of(name):
+                queue.last_error = error
+        finally:
+            self._asking.discard(name)
+            self._wake.set()
+
+    def learn_from(self, error: LedgerMQError, queue: PartitionQueue, address: str) -> None:
+        """Take in what an error of the broker at `address` says of the partition's owner."""
+        if isinstance(error, NotOwner):
+            self._routing.redirected(*queue.at, error.owner, refused_by=address)
+        elif error.retriable and not isinstance(error, ResourceExhausted):  # it may be an earlier owner
+            self._routing.redirected(*queue.at, None, refused_by=address)
+
+    def unreachable(self, address: str) -> None:
+        self._routing.unreachable(address)
+
+    def open_sessions(self, group: asyncio.TaskGroup, queues: Sequence[PartitionQueue]) -> None:
+        """Ask owners for sessions: one call per broker and turn, whatever the number of partitions."""
+        by_owner: dict[str, list[PartitionQueue]] = {}
+        for queue in queues:
+            if (owner := self.owner(queue)) is not None:
+                by_owner.setdefault(owner, []).append(queue)
+        for owner, asked in by_owner.items():
+            asked = asked[:PARTITIONS_PER_CALL_MAX]
+            for queue in asked:
+                queue.session_asked()
+            group.create_task(self._open_sessions(owner, asked))
+
+    async def _open_sessions(self, owner: str, queues: Sequence[PartitionQueue]) -> None:
+        deadline = self._connections.deadline(self._settings.request_timeout_s)
+        try:
+            opened = await open_new_sessions(self._context, owner, [queue.at for queue in queues], deadline)
+        except LedgerMQError as error:
+            self._routing.unreachable(owner)
+            opened = [Unavailable(error.message)] * len(queues)
+        for queue, session in zip(queues, opened, strict=True):
+            if isinstance(session, Session):
+                queue.opened(session)
+            else:
+                self._not_opened(queue, session, owner)
+        self._wake.set()
+
+    def _not_opened(self, queue: PartitionQueue, error: LedgerMQError, owner: str) -> None:
+        self.learn_from(error, queue, owner)
+        unknown = isinstance(error, UnknownTopic | UnknownPartition)
+        if unknown:
+            self.refresh(queue.at.topic)
+        if error.retriable or unknown:
+            queue.not_opened(error, asyncio.get_running_loop().time())
+        else:
+            self._buffer.give_up(queue.never_opened(error))

@@ -1,0 +1,285 @@
+"""A producer's topics: where a record goes, and the batch that it joins.
+
+`ProducerTopics` holds all topics and their queues; `TopicQueues` the partitions of one topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import pyarrow as pa
+
+from ledgermq.client.context import ClientContext
+from ledgermq.client.descriptions import TopicPartition, check_topic_text
+from ledgermq.client.partitioner import StickyPartition, checked, partition_of_key
+from ledgermq.client.producing.batch import Batch, Compressor
+from ledgermq.client.producing.delivery import Delivery
+from ledgermq.client.producing.partition_queue import Numbering, PartitionQueue
+from ledgermq.client.producing.send_buffer import SendBuffer
+from ledgermq.client.producing.sessions import EncodedBatch, Session
+from ledgermq.client.producing.unrouted import Unrouted
+from ledgermq.client.record import Row
+from ledgermq.client.routing import TopicRoute
+from ledgermq.client.settings import ChosenCompression, ProducerSettings
+from ledgermq.errors import LedgerMQError, MessageTooLarge, UnknownTopic
+from ledgermq.protocol.records import data_bytes_at_most, largest_record_bytes
+
+
+class ProducerTopics:
+    """`wake` is set when a batch was opened or completed, or a topic is to be found: the dispatcher
+    may have something to do. `given`: sessions to use, of a resumed producer.
+    """
+
+    def __init__(
+        self,
+        context: ClientContext,
+        settings: ProducerSettings,
+        buffer: SendBuffer,
+        wake: asyncio.Event,
+        given: Mapping[TopicPartition, Session] | None = None,
+    ) -> None:
+        self._context = context
+        self._settings = settings
+        self._buffer = buffer
+        self._wake = wake
+        self._given = None if given is None else dict(given)
+        self._topics: dict[str, TopicQueues] = {}
+        self._queues: dict[tuple[int, int], PartitionQueue] = {}
+        """By topic id and partition; the queue that has waited longest for its turn comes first."""
+        self.unrouted: dict[str, Unrouted] = {}
+
+    def topic(self, name: str) -> TopicQueues | Unrouted:
+        """Return where records of the topic go now."""
+        found = self._topics.get(name)
+        route = self._context.routing.known(name)
+        if found is not None and (route is None or route is found.route):
+            return found
+        if name in self.unrouted:
+            return self.unrouted[name]
+        if route is not None:
+            return self.take(route)
+        check_topic_text(name)
+        waiting = self.unrouted[name] = Unrouted(name, self._buffer)
+        self._wake.set()
+        return waiting
+
+    def take(self, route: TopicRoute) -> TopicQueues:
+        """Take in what is known of a topic now; a topic of another id is another topic."""
+        topic = self._topics.get(route.name)
+        if topic is not None and topic.route.topic_id != route.topic_id:
+            self.gone(route.name, UnknownTopic(f"topic {route.name} was deleted and created again"))
+            topic = None
+        if topic is None:
+            topic = self._topics[route.name] = TopicQueues(
+                route, self._settings, self._context, self._wake, self._given
+            )
+        else:
+            topic.update(route)
+        for queue in topic.queues:
+            self._queues.setdefault((route.topic_id, queue.at.partition), queue)
+        self._wake.set()
+        return topic
+
+    def gone(self, name: str, error: LedgerMQError) -> None:
+        """Give up all records of a topic."""
+        topic = self._topics.pop(name, None)
+        for queue in topic.queues if topic is not None else ():
+            self._buffer.give_up(queue.abandon(error))
+            del self._queues[(queue.topic_id, queue.at.partition)]
+
+    def known(self) -> list[TopicQueues]:
+        """Return the topics whose partitions are known."""
+        return list(self._topics.values())
+
+    def queues_of(self, name: str) -> list[PartitionQueue]:
+        """Return the queues of a topic; none where its partitions are not known."""
+        topic = self._topics.get(name)
+        return topic.queues if topic is not None else []
+
+    def busy(self) -> list[PartitionQueue]:
+        """Return the queues that have something to do, the one that has waited longest first."""
+        return [queue for queue in self._queues.values() if queue]
+
+    def had_turn(self, queue: PartitionQueue) -> None:
+        key = (queue.topic_id, queue.at.partition)
+        self._queues[key] = self._queues.pop(key)
+
+    def batches(self) -> Iterator[Batch]:
+        for queue in self._queues.values():
+            yield from queue.batches()
+
+    def queue_of(self, batch: Batch) -> PartitionQueue:
+        return self._queues[(batch.topic_id, batch.at.partition)]
+
+    def seal(self, queue: PartitionQueue) -> None:
+        topic = self._topics.get(queue.at.topic)
+        if topic is not None:
+            topic.seal(queue)
+        else:
+            queue.seal()
+
+    def abandon(self, error: LedgerMQError) -> None:
+        """Give up everything: the producer ends."""
+        for waiting in list(self.unrouted.values()):
+            waiting.failed(error)
+        self.unrouted.clear()
+        for name in list(self._topics):
+            self.gone(name, error)
+
+
+class TopicQueues:
+    """The partitions of one topic. `given`: each partition takes its session out of it, once."""
+
+    def __init__(
+        self,
+        route: TopicRoute,
+        settings: ProducerSettings,
+        context: ClientContext,
+        wake: asyncio.Event,
+        given: dict[TopicPartition, Session] | None,
+    ) -> None:
+        self.route = route
+        self.queues: list[PartitionQueue] = []
+        self._settings = settings
+        self._connections = context.connections
+        self._wake = wake
+        self._given = given
+        self._clock_s = asyncio.get_running_loop().time
+        self._sticky = StickyPartition(context.sources)
+        self._compression: ChosenCompression | None = None
+        self._compressors: list[Compressor] = []
+        """One a partition: records of one key are alike, and go to the same one."""
+        self.update(route)
+
+    def update(self, route: TopicRoute) -> None:
+        """Newer knowledge of the same topic (same id): partitions may have been added, settings
+        changed.
+        """
+        self.route = route
+        self._record_bytes_max = route.record_bytes_max
+        compression = route.compression or self._settings.compression
+        if compression != self._compression:
+            self._compression, self._compressors = compression, []
+        for queue in self.queues:
+            if queue.open is not None:
+                queue.open.close()  # to values that are not looked at: the limit may be another one
+        for partition in range(len(self.queues), route.partitions):
+            self.queues.append(self._new_queue(partition))
+        self._compressors += [Compressor(compression) for _ in range(len(self._compressors), route.partitions)]
+
+    def _new_queue(self, partition: int) -> PartitionQueue:
+        at = TopicPartition(self.route.name, partition)
+        numbering = Numbering.NEW if self._given is None else Numbering.GIVEN
+        if not self._settings.idempotent or self._settings.acks != "durable":
+            numbering = Numbering.NONE
+        given = self._given.pop(at, None) if self._given is not None and numbering is Numbering.GIVEN else None
+        return PartitionQueue(
+            at,
+            self.route.topic_id,
+            numbering=numbering,
+            window_batches=self._settings.window_batches,
+            backoff=self._connections.backoff(),
+            session=None if given is None else replace(given),
+        )
+
+    def add(self, row: Row, size: int, partition: int | None) -> Delivery:
+        """Raises MessageTooLarge, UnknownPartition; the record is nowhere then."""
+        if size > self._record_bytes_max:
+            raise MessageTooLarge(
+                f"a record of {size} bytes; topic {self.route.name} takes up to {self._record_bytes_max}"
+            )
+        queue = self.queues[self._partition(row[0], partition)]
+        batch = queue.open
+        if batch is None or batch.data_bytes + size > self._settings.batch_bytes_max:
+            batch = self._open_batch(queue)
+        return Delivery(batch, batch.add(row, size))
+
+    def _partition(self, key: bytes | None, partition: int | None) -> int:
+        count = len(self.queues)
+        if partition is not None:
+            return checked(partition, count, self.route.name)
+        if self._settings.partitioner is not None:
+            return checked(self._settings.partitioner(self.route.name, key, count), count, self.route.name)
+        return self._sticky.get(count) if key is None else partition_of_key(key, count)
+
+    def _open_batch(self, queue: PartitionQueue) -> Batch:
+        self.seal(queue)
+        queue.open = self._new_batch(queue)
+        self._wake.set()
+        return queue.open
+
+    def _new_batch(self, queue: PartitionQueue) -> Batch:
+        size_max = self._settings.batch_bytes_max
+        plain_bytes_max = size_max if self._record_bytes_max >= size_max and self._settings.partitioner is None else -1
+        compressor = self._compressors[queue.at.partition]
+        return Batch(queue.at, self.route.topic_id, self._clock_s(), compressor, plain_bytes_max)
+
+    def seal(self, queue: PartitionQueue) -> None:
+        if queue.open is not None:
+            queue.seal()
+            self._sticky.leave(queue.at.partition, len(self.queues))
+
+    def add_arrow(self, rows: pa.RecordBatch, buffer_bytes: int, partition: int | None) -> list[Batch]:
+        """Rows of the record schema. Keys decide as for single records; each batch keeps the order
+        of its rows.
+
+        Raises MessageTooLarge, UnknownPartition; nothing is taken then.
+        """
+        if (
+            data_bytes_at_most(rows) > self._record_bytes_max
+            and (largest := largest_record_bytes(rows)) > self._record_bytes_max
+        ):
+            raise MessageTooLarge(
+                f"a record of {largest} bytes; topic {self.route.name} takes up to {self._record_bytes_max}"
+            )
+        pieces = [
+            (number, piece)
+            for number, part in self._parts(rows, partition)
+            for piece in _split(part, self._settings.batch_bytes_max)
+        ]
+        batches = []
+        left_bytes, left_rows = buffer_bytes, rows.num_rows
+        for number, piece in pieces:
+            self.seal(self.queues[number])
+            batch = self._new_batch(self.queues[number])
+            held_bytes = left_bytes * piece.num_rows // left_rows
+            left_bytes, left_rows = left_bytes - held_bytes, left_rows - piece.num_rows
+            batch.fill(piece, held_bytes)
+            self.queues[number].add_sealed(batch)
+            batches.append(batch)
+        for number in {number for number, _ in pieces}:
+            self._sticky.leave(number, len(self.queues))
+        self._wake.set()
+        return batches
+
+    def add_encoded(self, encoded: EncodedBatch, partition: int, sequence: int) -> Batch:
+        """Raises UnknownPartition; nothing is taken then."""
+        queue = self.queues[checked(partition, len(self.queues), self.route.name)]
+        batch = self._new_batch(queue)
+        batch.take_encoded(encoded, sequence)
+        queue.add_sealed(batch)
+        self._wake.set()
+        return batch
+
+    def _parts(self, rows: pa.RecordBatch, partition: int | None) -> list[tuple[int, pa.RecordBatch]]:
+        keys = rows.column("key")
+        if partition is not None or (keys.null_count == len(keys) and self._settings.partitioner is None):
+            return [(self._partition(None, partition), rows)]
+        indices: dict[int, list[int]] = {}
+        for row, key in enumerate(keys.to_pylist()):
+            indices.setdefault(self._partition(key, None), []).append(row)
+        return [(number, rows.take(pa.array(chosen, pa.int64()))) for number, chosen in indices.items()]
+
+
+def _split(rows: pa.RecordBatch, bytes_max: int) -> list[pa.RecordBatch]:
+    """In pieces of at most `bytes_max`, or of one row.
+
+    As for single records their data counts, and the rest up to as much again.
+    """
+    size = rows.nbytes
+    if size <= bytes_max or rows.num_rows == 1 or (size <= 2 * bytes_max and data_bytes_at_most(rows) <= bytes_max):
+        return [rows]
+    half = rows.num_rows // 2
+    return _split(rows.slice(0, half), bytes_max) + _split(rows.slice(half), bytes_max)

@@ -1,0 +1,84 @@
+"""The contract of an offset store: what keeps a group's committed offsets.
+
+The default is the cluster itself (`offset_stores.cluster`). Membership always comes from the
+group's coordinator; a store keeps offsets only. Three rules make every store safe, whatever it is
+made of:
+
+  1. `load` under an epoch fences: from then on the store refuses any load or commit of that
+     partition with a lower epoch (StaleAssignment).
+  2. Under one epoch an offset only grows; a lower one is refused (CommitGoesBack). A commit whose
+     counter is not above the stored one is a delayed repetition: it is not applied, and is no error.
+  3. The topic id belongs to the key: a topic that was deleted and created again begins with nothing
+     committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.errors import LedgerMQError
+
+
+class GivenPartition(NamedTuple):
+    """A partition that its group has given to this member.
+
+    `epoch` is the fencing token: higher than that of any earlier holder of the partition.
+    """
+
+    partition: TopicPartition
+    topic_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOffset:
+    """A committed offset. `offset`: the next one to read.
+
+    `commit_ms`: wall clock of the commit, 0 if the store does not keep it.
+    """
+
+    offset: int
+    metadata: str = ""
+    commit_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetEntry:
+    """One partition of a commit. `offset`: the next one to read.
+
+    `counter` grows with each commit of the partition under its epoch. `metadata` has at most 4096
+    bytes.
+    """
+
+    given: GivenPartition
+    counter: int
+    offset: int
+    metadata: str = ""
+
+
+class OffsetStore(Protocol):
+    """Where a group's committed offsets are kept.
+
+    Used from one event loop. Each consumer has at most one `commit` in flight; a `load` may run
+    beside it.
+    """
+
+    async def load(self, group: str, partitions: Sequence[GivenPartition]) -> dict[TopicPartition, StoredOffset]:
+        """Return the stored offsets; partitions for which nothing is committed are left out.
+
+        Raises a RetriableError where a retry may help (the caller tries again), or any other
+        LedgerMQError.
+        """
+        ...
+
+    async def commit(self, group: str, entries: Sequence[OffsetEntry]) -> Mapping[TopicPartition, LedgerMQError]:
+        """Store the entries durably, and return an error for each partition that was refused.
+
+        Errors are StaleAssignment, UnknownMember, CommitGoesBack, OffsetOutOfRange, … Raises where
+        all entries failed with the same error, or where the outcome is unknown; committing again
+        with the same counters is safe.
+        """
+        ...

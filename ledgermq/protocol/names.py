@@ -1,0 +1,16 @@
+"""The one rule for names of topics, groups and members: letters, digits, '.', '_' and '-', so that a
+key of the store or of a log needs no escapes. Kafka's rule.
+"""
+
+from __future__ import annotations
+
+import re
+
+NAME_CHARS_MAX = 249
+NAME_PATTERN = rf"[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}"
+"""To put into a larger expression."""
+_NAME = re.compile(NAME_PATTERN + r"\Z")
+
+
+def is_name(text: str) -> bool:
+    return _NAME.match(text) is not None

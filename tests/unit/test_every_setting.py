@@ -1,0 +1,302 @@
+"""For every setting of every kind: it is read from each of its sources, a wrong value is refused by
+its name, and a test shows that it changes what it says.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import typer
+from pydantic.fields import FieldInfo
+from typer.testing import CliRunner
+
+from ledger.topics.settings import NAMES as TOPIC_NAMES
+from ledger.topics.settings import TopicSettings, parse_settings
+from ledgermq.client.groups.handlers.handler import OWN_NAMES, handler_settings
+from ledgermq.client.settings import REMOVED as REMOVED_OF_PRODUCERS
+from ledgermq.client.settings import (
+    ClientSettings,
+    ConsumerSettings,
+    GroupSettings,
+    ProducerSettings,
+    TableSettings,
+    settings_from,
+)
+from ledgermq.errors import InvalidConfig
+from ledgermq_tools.broker.commands import with_settings
+from spark.sink import options as sink
+from spark.source import options as source
+from stateless_broker.settings import (
+    KINDS,
+    NAMES,
+    REMOVED,
+    BrokerSettings,
+    CompactionSettings,
+    load_compaction_settings,
+    load_settings,
+)
+from stateless_broker.siblings import arguments
+from tests.unit.setting_effects import EFFECTS
+
+TESTS = Path(__file__).resolve().parents[1]
+LOAD: dict[type, Callable[..., Any]] = {BrokerSettings: load_settings, CompactionSettings: load_compaction_settings}
+
+
+def _own(kind: type, beside: type | None = None) -> list[str]:
+    others = {field.name for field in fields(beside)} if beside else set()
+    return [field.name for field in fields(kind) if field.name not in others]
+
+
+ALL: dict[str, list[str]] = {
+    "process": list(NAMES),
+    "topic": list(TOPIC_NAMES),
+    "client": _own(ClientSettings),
+    "producer": _own(ProducerSettings),
+    "consumer": _own(ConsumerSettings),
+    "table": _own(TableSettings, ConsumerSettings),
+    "group": _own(GroupSettings, ConsumerSettings),
+    "handler": list(OWN_NAMES),
+    "Spark source": list(source.NAMES),
+    "Spark sink": list(sink.NAMES),
+}
+
+
+# -- 1, processes: file, variable, flag
+
+PROCESS = [(kind, name) for kind in KINDS for name in kind.model_fields]
+GOOD_TEXT = {"cluster_id": "0" * 32, "broker_id": "b.1"}
+
+
+def _bound(field: FieldInfo, name: str) -> int | None:
+    return next((int(found) for rule in field.metadata if (found := getattr(rule, name, None)) is not None), None)
+
+
+def _good(kind: Any, name: str) -> Any:
+    """A value that is allowed, and not the default."""
+    field = kind.model_fields[name]
+    hint = str(field.annotation)
+    if "Literal" in hint:
+        return next(choice for choice in get_args(field.annotation) if choice != field.default)
+    if "bool" in hint:
+        return not field.default
+    if "int" in hint:
+        least = _bound(field, "ge") or 0
+        return least + 1 if least == field.default else least
+    return GOOD_TEXT.get(name, "text")
+
+
+def _bad(kind: Any, name: str) -> Any:
+    field = kind.model_fields[name]
+    hint = str(field.annotation)
+    if "int" in hint and "bool" not in hint:
+        least = _bound(field, "ge")
+        assert least is not None, "every number has a least value"
+        return least - 1
+    return "xyzzy!" if "Literal" in hint or "bool" in hint or name in GOOD_TEXT else 5
+
+
+@pytest.mark.parametrize(("kind", "name"), PROCESS, ids=lambda value: getattr(value, "__name__", value))
+def test_a_process_reads_it_from_file_variable_and_flag(
+    kind: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, file = _good(kind, name), tmp_path / "all.toml"
+    file.write_text(f"{name} = {json.dumps(good)}\n")
+    assert getattr(LOAD[kind](), name) != good
+    assert getattr(LOAD[kind](file), name) == good
+    given: dict[str, Any] = {}
+    app = typer.Typer()
+    app.command()(with_settings(kind)(lambda **flags: given.update(flags)))
+    done = CliRunner().invoke(app, arguments({name: good}))
+    assert done.exit_code == 0, done.output
+    assert getattr(LOAD[kind](**given), name) == good
+    monkeypatch.setenv(f"LEDGERMQ_{name.upper()}", str(good))
+    assert getattr(LOAD[kind](), name) == good
+
+
+@pytest.mark.parametrize(("kind", "name"), PROCESS, ids=lambda value: getattr(value, "__name__", value))
+def test_a_process_refuses_a_wrong_value_by_name(kind: Any, name: str, tmp_path: Path) -> None:
+    file = tmp_path / "all.toml"
+    file.write_text(f"{name} = {json.dumps(_bad(kind, name))}\n")
+    with pytest.raises(InvalidConfig, match=rf"setting {name}: .*\(from the file\)"):
+        LOAD[kind](file)
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_a_setting_that_was_removed_is_refused_with_what_to_do(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = re.escape(f"setting {name!r} was removed: {REMOVED[name]}")
+    file = tmp_path / "all.toml"
+    file.write_text(f"{name} = 1\n")
+    with pytest.raises(InvalidConfig, match=said):
+        load_settings(file)
+    with pytest.raises(InvalidConfig, match=said):
+        load_settings(**{name: 1})
+    monkeypatch.setenv(f"LEDGERMQ_{name.upper()}", "1")
+    with pytest.raises(InvalidConfig, match=said):
+        load_compaction_settings()
+
+
+def test_a_setting_of_producers_that_was_removed_is_refused_with_what_to_do() -> None:
+    for name, advice in REMOVED_OF_PRODUCERS.items():
+        with pytest.raises(InvalidConfig, match=re.escape(advice)):
+            settings_from(ProducerSettings, {name: 1})
+
+
+def test_upgrades_names_every_setting_that_was_removed() -> None:
+    page = (TESTS.parent / "docs" / "upgrades.md").read_text(encoding="utf-8")
+    assert [name for name in (*REMOVED, *REMOVED_OF_PRODUCERS) if f"`{name}`" not in page] == []
+
+
+# -- 1, topics
+
+TOPIC_TEXTS = {
+    "cleanup.policy": "compact",
+    "compression.type": "zstd",
+    "delete.action": "archive",
+    "delete.when": "0 6 * * *",
+    "delete.when.timezone": "Europe/Berlin",
+    "archive.url": "s3://bucket/archive",
+    "min.cleanable.dirty.ratio": "0.25",
+}
+
+
+@pytest.mark.parametrize("name", TOPIC_NAMES)
+def test_a_topic_reads_it_and_refuses_a_wrong_value_by_name(name: str) -> None:
+    field = name.replace(".", "_")
+    default = getattr(TopicSettings(), field)
+    text = TOPIC_TEXTS.get(name) or (str(not default).lower() if isinstance(default, bool) else "5000")
+    found = getattr(parse_settings({name: text}), field)
+    assert str(found).lower() == text.lower()
+    assert found != default
+    with pytest.raises(InvalidConfig, match=f"topic setting {re.escape(name)}: 'xyzzy!' is not allowed"):
+        parse_settings({name: "xyzzy!"})
+
+
+# -- 1, the SDK
+
+
+def _nothing(*_: object) -> None:
+    pass
+
+
+class _Store:
+    load = commit = staticmethod(_nothing)
+
+
+class _Executor:
+    submit = staticmethod(_nothing)
+
+
+SDK_VALUES: dict[str, Any] = {
+    "must_exist": True,
+    "on_trouble": _nothing,
+    "acks": "received",
+    "idempotent": False,
+    "linger_ms": 7,
+    "compression": "zstd",
+    "when_full": "fail",
+    "window_batches": 1,
+    "partitioner": _nothing,
+    "auto_create": False,
+    "auto_offset_reset": "earliest",
+    "direct_reads": "file:///root",
+    "commit": "manual",
+    "heartbeat_wait_s": 1.5,
+    "revoke_wait_s": 1.5,
+    "assignor": "sticky",
+    "instance_id": "i",
+    "rack": "r",
+    "client_id": "c",
+    "offset_store": _Store(),
+    "broadcast": True,
+    "on_assigned": _nothing,
+    "on_revoked": _nothing,
+    "on_lost": _nothing,
+    "ordered_by": "key",
+    "executor": _Executor(),
+    "on_failure": _nothing,
+}
+SDK_KINDS = {
+    "client": ClientSettings,
+    "producer": ProducerSettings,
+    "consumer": ConsumerSettings,
+    "table": TableSettings,
+    "group": GroupSettings,
+}
+
+
+def _made(kind: str, given: dict[str, Any]) -> Any:
+    return handler_settings("t", "g", given) if kind == "handler" else settings_from(SDK_KINDS[kind], given)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind in (*SDK_KINDS, "handler") for name in ALL[kind]], ids=str
+)
+def test_the_sdk_reads_it_and_refuses_a_wrong_value_by_name(kind: str, name: str) -> None:
+    default = getattr(_made(kind, {}), name)
+    value = SDK_VALUES.get(name, 40)
+    found = getattr(_made(kind, {name: value}), name)
+    assert found == value
+    assert found != default
+    with pytest.raises(InvalidConfig, match=name):
+        _made(kind, {name: object()})
+
+
+# -- 1, Spark
+
+BAD_SOURCE = {
+    "root": "",
+    "servers": "s3://b/p",
+    "groupIdForCommit": "g",
+    "topic": "",
+    "topics": " , ",
+    "topicsPattern": "(",
+}
+BAD_SINK = {"servers": "s3://b/p", "writeId": "a b", "writeEpoch": "-1"}
+ANY_TEXT = {"Spark source": {"tag"}, "Spark sink": {"topic", "root"}}
+"""Every text is a value of these."""
+
+
+@pytest.mark.parametrize("name", [name for name in source.NAMES if name not in ANY_TEXT["Spark source"]])
+def test_the_spark_source_refuses_a_wrong_value_by_name(name: str) -> None:
+    topics = {} if name in ("topics", "topicsPattern") else {"topic": "t"}
+    with pytest.raises(InvalidConfig, match=name):
+        source.parse_options({"root": "/r", **topics, name: BAD_SOURCE.get(name, "xyzzy!")})
+
+
+@pytest.mark.parametrize("name", [name for name in sink.NAMES if name not in ANY_TEXT["Spark sink"]])
+def test_the_spark_sink_refuses_a_wrong_value_by_name(name: str) -> None:
+    named = {"writeId": "w"} if name == "writeEpoch" else {}
+    with pytest.raises(InvalidConfig, match=name):
+        sink.parse_options({"servers": "a:1", **named, name: BAD_SINK.get(name, "xyzzy!")}, streaming=False)
+
+
+# -- 2, effects
+
+
+@cache
+def _file(path: str) -> tuple[str, frozenset[str]]:
+    """Its text, and the names of its tests."""
+    text = (TESTS / path).read_text(encoding="utf-8")
+    nodes = ast.walk(ast.parse(text))
+    return text, frozenset(node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_every_setting_has_an_effect_that_a_test_shows(kind: str) -> None:
+    assert set(EFFECTS[kind]) == set(ALL[kind]), "setting_effects.py has the table"
+    for name, test in EFFECTS[kind].items():
+        path, _, function = test.partition("::")
+        text, functions = _file(path)
+        assert function in functions, f"{kind} {name}: there is no {test}"
+        spellings = {name, name.replace("_", "-"), name.replace(".", "_"), name.upper()}
+        assert any(spelling in text for spelling in spellings), f"{kind} {name}: {test} never names it"

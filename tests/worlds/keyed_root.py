@@ -1,0 +1,101 @@
+"""A root with one keyed topic of one partition, by a clock that the test sets."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from ledger import keys
+from ledger.blocking import run_inline
+from ledger.keyed.version import KeyedVersion, newest_version
+from ledger.keys import PartitionId
+from ledger.object_store.contract import ObjectStore
+from ledger.object_store.memory import MemoryStore
+from ledger.parquet.compaction import Compaction
+from ledger.parquet.engine import LocalEngine
+from ledger.rounds.keyed_runner import clean_bundle
+from ledger.rounds.runner import bring_facts_into_force, compact_bundle
+from ledger.topics.catalog import Catalog, Topic
+from ledgermq.sources import Sources
+from tests.worlds.keyed_topics import Pair, Written, put_pairs, read_plain_version
+from tests.worlds.ledgers import ledger_of
+from tests.worlds.roots import Root
+
+HOUR_MS = 3_600_000
+
+
+@dataclass
+class Clock:
+    now_us: int = 1_764_547_200_000_000
+
+    def __call__(self) -> int:
+        return self.now_us
+
+
+@dataclass
+class Keyed:
+    """By default its keys are forgotten after an hour."""
+
+    root: Root
+    clock: Clock
+    topic: Topic
+    written: Written
+
+    @classmethod
+    async def open(cls, **settings: str) -> Keyed:
+        clock = Clock()
+        sources = Sources(clock, random.Random(1))
+        root = await Root.open(MemoryStore("keyed", sources), sources)
+        asked = {
+            "cleanup_policy": "compact,delete",
+            "retention_ms": str(HOUR_MS),
+            "min_cleanable_dirty_ratio": "0",
+        } | settings
+        return cls(root, clock, await root.create_topic("t", **asked), Written())
+
+    def compaction(self, store: ObjectStore | None = None) -> Compaction:
+        return Compaction(
+            store or self.root.store, self.root.cluster, self.root.sources, LocalEngine(self.root.sources, run_inline)
+        )
+
+    async def put(self, *pairs: Pair, age_ms: int = 0) -> None:
+        await put_pairs(self.root, self.topic, self.written, pairs, timestamp_ms=self.clock.now_us // 1000 - age_ms)
+
+    async def compact(self) -> None:
+        await compact_bundle(self.compaction(), 1, await self.root.catalog(), everything=True)
+
+    async def clean(self, catalog: Catalog | None = None, store: ObjectStore | None = None) -> int:
+        """How many versions were published.
+
+        `catalog`: of some time ago; `store`: a wrapper of the same objects.
+        """
+        return len(
+            await clean_bundle(self.compaction(store), 1, catalog or await self.root.catalog(), everything=False)
+        )
+
+    async def alter(self, **settings: str) -> None:
+        """Answered: the bundle's newest checkpoint names it."""
+        root = self.root
+        await root.alter_topic("t", **settings)
+        self.topic = root.topics["t"]
+        await bring_facts_into_force(
+            ledger_of(root.store, 1, cluster=root.cluster, sources=root.sources), await root.catalog()
+        )
+
+    def wait(self, hours: float) -> None:
+        self.clock.now_us += int(hours * HOUR_MS * 1000)
+
+    async def version(self) -> KeyedVersion:
+        published = await newest_version(self.root.store, PartitionId(self.topic.id, 0))
+        assert published is not None
+        return published.version
+
+    async def offsets(self) -> list[int]:
+        """That a plain reader of the newest version finds."""
+        found = await read_plain_version(self.root.store, self.topic)
+        assert found is not None
+        return [row.offset for row in found[1]]
+
+    async def objects(self) -> list[str]:
+        """Of versions."""
+        return [info.key async for info in self.root.store.list(keys.KEYED)]
