@@ -131,7 +131,7 @@ class KeyedReader:
         self, place: PartitionId, offset: int, border: int, timestamp_us: int
     ) -> tuple[int, int] | None:
         """The next range of offsets that may hold a record of this time or a later one: first and
-        end. As `ledger.log.time_search` asks.
+        end. As the search by time in `ledger.view.reader` asks.
         """
         version = await self.version(place, border)
         for file in version.files:

@@ -19,6 +19,7 @@ from ledger.parquet.archive import Archives
 from ledger.parquet.archive_read import ArchiveReader
 from ledger.topics.catalog import Catalog, Topic, read_catalog
 from ledger.view.fetch_index import Span
+from ledger.view.followed_ledger import FollowedLedger
 from ledger.view.range_read import OffsetRange, plan_ranges, split
 from ledger.view.reader import LedgerReader
 from ledgermq.errors import InvalidConfig, OffsetOutOfRange, UnknownPartition
@@ -193,14 +194,14 @@ def topics_of(catalog: Catalog, options: SourceOptions) -> list[Topic]:
 
 
 async def _readers(ledgers: Mapping[int, LedgerRef], chosen: Sequence[tuple[Topic, int]]) -> dict[int, LedgerReader]:
-    """Of each bundle that holds some of these partitions, open."""
+    """Open each bundle that holds some of these partitions."""
     wanted = {PartitionId(topic.id, partition) for topic, partition in chosen}
-    readers = {
-        bundle: LedgerReader(ledger, wanted=wanted.__contains__, index_batches_max=INDEX_BATCHES_MAX)
+    followed = {
+        bundle: FollowedLedger(ledger, wanted=wanted.__contains__, index_batches_max=INDEX_BATCHES_MAX)
         for bundle, ledger in ledgers.items()
     }
-    await all_of((reader.open() for reader in readers.values()), BUNDLES_AT_ONCE)
-    return readers
+    await all_of((each.open() for each in followed.values()), BUNDLES_AT_ONCE)
+    return {bundle: each.reader for bundle, each in followed.items()}
 
 
 def partitions_of(topic: Topic, options: SourceOptions) -> list[int]:
