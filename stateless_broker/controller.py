@@ -15,7 +15,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from ledger import keys
-from ledger.garbage.removal import remove_topics
+from ledger.garbage.topics import remove as remove_topics
 from ledger.log.segment import Batch
 from ledger.parquet.compaction import Compaction
 from ledger.rounds.runner import bring_facts_into_force
@@ -180,7 +180,10 @@ class Controller:
         done = await asyncio.gather(*(in_bundle(bundle) for bundle in bundles), return_exceptions=True)
         for bundle, error in zip(bundles, done, strict=True):
             if isinstance(error, LedgerMQError):
-                text = f"topic {topic.name!r} is changed, but bundle {bundle} cannot be told, so it may not count there yet: {error.message}"
+                text = (
+                    f"topic {topic.name!r} is changed, but bundle {bundle} did not confirm it, so it may not be in "
+                    f"force there yet: {error.message}"
+                )
                 raise Unavailable(text, retry_after_ms=1000, object_key=error.object_key) from error
             if isinstance(error, BaseException):
                 raise error

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from ledger import keys
+from ledger.garbage import heartbeats
 from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
 from ledgermq.errors import InvalidConfig
 from ledgermq.sources import Sources
@@ -23,7 +24,7 @@ from stateless_broker.bundle.write_gate import REFUSALS
 from stateless_broker.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
 from stateless_broker.takeover import Evidence, has_ended, is_gone, stands_still, stands_still_at
 
-REMOVED_AFTER_S = 3600.0
+REMOVED_AFTER_S = heartbeats.AGE_MS / 1000
 
 
 class Superseded(InvalidConfig):

@@ -9,10 +9,13 @@ ends however busy a bundle is.
 
 from __future__ import annotations
 
+from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.checkpoint import Move, newest_checkpoint
 from ledger.log.ledger_ref import LedgerRef
+from ledger.log.numbered import list_numbered
 from ledger.log.recovery import advance_checkpoint
+from ledger.object_store.contract import ObjectMissing, ObjectStore
 
 
 def witness_move(plan: int, seen_ms: int, age_ms: int) -> Move:
@@ -26,7 +29,7 @@ def witness_move(plan: int, seen_ms: int, age_ms: int) -> Move:
             return False
         if plan > draft.finished_plan:
             raise AssertionError(
-                f"bundle {draft.bundle}: plan {plan} was seen finished, {draft.finished_plan} is the last that is"
+                f"bundle {draft.bundle}: plan {plan} was seen finished, but the last one is {draft.finished_plan}"
             )
         draft.witnessed_plan = plan
         draft.witnessed_ms = seen_ms
@@ -45,3 +48,24 @@ async def note_finished(ledger: LedgerRef, waits_for: int) -> None:
     move = witness_move(checkpoint.finished_plan, await ledger.store.store_time_ms(), ledger.cluster.parquet_min_age_ms)
     if move(checkpoint):  # to look the ledger up for nothing would cost more
         await advance_checkpoint(ledger, move)
+
+
+async def finished_long_ago(store: ObjectStore, bundle: int, age_ms: int) -> int:
+    """The highest plan of which it is certain that it was committed at least `age_ms` ago, by the
+    store's clock.
+
+    Witnesses: the newest checkpoint, if it is that old; what it notes; and pages: page p was put
+    after plan p−1 had been committed.
+    """
+    limit_ms = await store.store_time_ms() - age_ms
+    checkpoint = await newest_checkpoint(store, bundle)
+    witnessed = checkpoint.witnessed_plan if checkpoint.witnessed_ms <= limit_ms else 0
+    try:
+        if (await store.head(keys.checkpoint(bundle, checkpoint.number))).modified_ms <= limit_ms:
+            return checkpoint.finished_plan
+    except ObjectMissing:
+        pass  # none yet, or a newer one exists
+    async for number, info in list_numbered(store, keys.file_pages(bundle)):
+        if info.modified_ms <= limit_ms:
+            witnessed = max(witnessed, number - 1)
+    return min(witnessed, checkpoint.finished_plan)

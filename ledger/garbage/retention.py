@@ -1,25 +1,36 @@
-"""Retention: where a partition's log should start, by the age and the bytes of its Parquet files.
-Deletes nothing.
+"""Retention: which records expire, and where a partition's log starts therefore (design D1). Moves
+log starts and deletes nothing: `parquet_files` removes the files below a log start.
 
 Whole files only, and never beyond the end of Parquet: what is still in segments is kept until it is
 in Parquet. Age is judged by the newest record timestamp of a file, as in Kafka; a file in which no
 record has one is as old as its plan. A topic with `delete.when` is judged as of the last of its
 times, by the files that there were then; a time before the topic was altered counts for nothing.
+
+Nothing expires of a topic under legal hold, nor by settings that were replaced, as the bundle's
+newest checkpoint says. A log start never goes back, so both clocks have to agree (decision 30).
+
+Versions of a topic that is no longer keyed hold what comes before its log: both are judged together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keyed.version import Published, newest_version
 from ledger.keys import PartitionId
-from ledger.object_store.contract import ObjectMissing
+from ledger.log.checkpoint import Move, newest_checkpoint, partition_of, partitions_by_key, replace_partitions
+from ledger.log.ledger_ref import LedgerRef
+from ledger.log.recovery import advance_checkpoint
+from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.pages import PageReader
-from ledger.topics.catalog import Catalog
+from ledger.root.two_clocks import TwoClocks
+from ledger.topics.catalog import Catalog, Topic
 from ledger.topics.deletion_times import last_time_ms
-from ledger.topics.facts import may_remove
+from ledger.topics.facts import is_held, may_remove, refuse_held
+from ledger.topics.removal import note_of
 from ledger.topics.settings import TopicSettings
-from ledgermq.errors import StoreError
+from ledgermq.errors import LedgerMQError, StoreError, UnknownTopic
 
 
 def log_start_by_retention(
@@ -72,7 +83,7 @@ async def new_log_starts(
             and not topic.settings.keyed
             and topic.settings.delete_action != "archive"
         ):
-            continue  # versions hold what comes before the log: both are judged together (`ledger.garbage.left`)
+            continue  # versions hold what comes before the log: both are judged together
         if part.parquet_start < part.parquet_end:
             try:
                 files = await pages.files_from(part, max(part.log_start, part.parquet_start))
@@ -89,3 +100,146 @@ def has_retention(settings: TopicSettings) -> bool:
     return "delete" in settings.cleanup_policy.split(",") and (
         settings.retention_ms >= 0 or settings.retention_bytes >= 0
     )
+
+
+async def apply(ledger: LedgerRef, catalog: Catalog) -> None:
+    """Move log starts where the retention settings of topics say so, by both clocks: a log start
+    never goes back.
+
+    Partitions whose file list cannot be read stay as they are, the others go on; then the first
+    error is raised.
+    """
+    store = ledger.store
+    checkpoint = await newest_checkpoint(store, ledger.bundle)
+    pages = PageReader(store, ledger.bundle)
+    failed: StoreError | ObjectMissing | None = None
+
+    async def starts_by(now_ms: int) -> dict[PartitionId, int]:
+        nonlocal failed
+        found, failed = await new_log_starts(pages, checkpoint, catalog, now_ms)
+        return found
+
+    starts = await TwoClocks(store, ledger.sources).due(starts_by)
+    if failed is not None and await is_replaced(store, checkpoint, failed):
+        failed = None
+    if starts:
+        await advance_checkpoint(ledger, log_start_move(starts, catalog))
+    if failed is not None:
+        raise failed
+
+
+async def is_replaced(store: ObjectStore, checkpoint: fmt.Checkpoint, error: LedgerMQError) -> bool:
+    """Something is missing for others are doing the same: the file list that was read is in force
+    no more.
+    """
+    return (
+        isinstance(error, ObjectMissing)
+        and (await newest_checkpoint(store, checkpoint.bundle)).number != checkpoint.number
+    )
+
+
+async def apply_to_stale_versions(ledger: LedgerRef, catalog: Catalog, topic: Topic, partition: int) -> None:
+    """Move the log start of a partition whose stale versions hold what is too old or too much, which
+    `apply` leaves alone. Not where the topic archives: versions go to no archive.
+
+    Raises DataDamaged, Unavailable, the store's errors.
+    """
+    if not has_retention(topic.settings) or topic.settings.delete_action == "archive":
+        return
+    store, bundle, place = ledger.store, ledger.bundle, PartitionId(topic.id, partition)
+    checkpoint = await newest_checkpoint(store, bundle)
+    part = partition_of(checkpoint, topic.id, partition)
+    published = await newest_version(store, place)
+    if published is None or part.log_start >= part.parquet_start or not may_remove(checkpoint, topic):
+        return
+    since_ms = max(topic.created_ms, topic.altered_ms)
+    files = _files_below(part, published, since_ms) + await PageReader(store, bundle).files_from(
+        part, part.parquet_start
+    )
+
+    async def start_by(now_ms: int) -> int:
+        found = log_start_by_retention(files, topic.settings, now_ms, since_ms)
+        return found if found > part.log_start else 0
+
+    start = await TwoClocks(store, ledger.sources).due(start_by)
+    if start:
+        move = log_start_move({PartitionId(topic.id, partition): start}, catalog)
+        await advance_checkpoint(ledger, move)
+
+
+def _files_below(part: fmt.PartitionCheckpoint, published: Published, altered_ms: int) -> list[fmt.ParquetFile]:
+    """The version's files as if they were of the log, as far as the log begins above them: with
+    their share of the bytes.
+
+    Versions since the topic was altered bring nothing new: what this one holds was in Parquet
+    before.
+    """
+    return [
+        fmt.ParquetFile(
+            key=file.key,
+            first_offset=file.first,
+            last_offset=min(file.last, part.parquet_start - 1),
+            size=file.size * (min(file.last + 1, part.parquet_start) - file.first) // (file.last + 1 - file.first),
+            timestamp_max_us=file.timestamp_max_us,
+            committed_ms=min(published.published_ms, altered_ms),
+        )
+        for file in published.version.files
+        if part.log_start <= file.last and file.first < part.parquet_start
+    ]
+
+
+def log_start_move(starts: dict[PartitionId, int], catalog: Catalog | None = None) -> Move:
+    """Raise the log start of partitions of living topics that are not held; declines where none
+    would move.
+
+    `catalog`: whose settings said so; where the draft knows newer ones of a topic, its log stays.
+    One above the partition's end is a bug.
+    """
+
+    def move(draft: fmt.Checkpoint) -> bool:
+        parts = partitions_by_key(draft)
+        ends = {PartitionId(end.topic_id, end.partition): end.end for end in draft.state.ends}
+        moved = False
+        removed = {topic.topic_id for topic in draft.removed_topics}
+        for key, start in starts.items():
+            if key.topic_id in removed or is_held(draft, key.topic_id):
+                continue
+            if catalog is not None and not may_remove(draft, catalog.topics_by_id[key.topic_id]):
+                continue
+            if start > ends.get(key, 0):
+                raise AssertionError(
+                    f"bundle {draft.bundle}: the log of {key} would start at {start}, but it ends at {ends.get(key, 0)}"
+                )
+            part = parts.setdefault(key, fmt.PartitionCheckpoint(topic_id=key.topic_id, partition=key.partition))
+            if start > part.log_start:
+                part.log_start = start
+                moved = True
+        replace_partitions(draft, parts.values())
+        return moved
+
+    return move
+
+
+def deletion_move(topic: Topic, befores: Mapping[int, int]) -> Move:
+    """Of partitions, records below these offsets are deleted on demand, and go to no archive;
+    declines where no log start would move.
+
+    Raises LegalHold, UnknownTopic (it was removed meanwhile) when it is applied.
+    """
+    raise_log_starts = log_start_move(
+        {PartitionId(topic.id, partition): before for partition, before in befores.items()}
+    )
+
+    def move(draft: fmt.Checkpoint) -> bool:
+        refuse_held(draft, topic)
+        if note_of(draft, topic.id) is not None:
+            raise UnknownTopic(f"topic {topic.name!r} is being deleted")
+        old = {key: part.log_start for key, part in partitions_by_key(draft).items()}
+        if not raise_log_starts(draft):
+            return False
+        for key, part in partitions_by_key(draft).items():
+            if part.log_start > old.get(key, 0):
+                part.deleted_to = part.log_start
+        return True
+
+    return move

@@ -1,32 +1,282 @@
-"""Garbage collection of a whole root: removes what `find` finds, each kind by the rules that keep
-everything else whole.
+"""Runs the rules of this package. It decides nothing: what may go is said by the module of each kind.
 
-segments, plans      again below the trim slot of the newest checkpoint, segments before the plan that names them
-fences               before any Parquet file of their plans
-Parquet files        ascending, each gone before the next, `parquet_min_age` after their commit; archived first where the topic wants it
-removed topics       step by step, as the controller does it; their names are freed by the controller
-staged rows          of Spark sinks that nobody will publish
-heartbeats           only where they are still the same
-Safe to be cut off anywhere, beside brokers, compactors and others of its kind: what one has removed is missing for nobody.
+sweep            over a whole root: `ledgermq gc`, and the compaction service once an hour
+tidy_bundle      what a round leaves behind, without a look at the rest of the root
+collect_garbage  what nothing in the root refers to
+
+Each of them is safe to be cut off anywhere, beside brokers, compactors and others of its kind: what
+one has removed is missing for no other. What fails keeps nothing else from going.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ledger import keys
-from ledger.cluster import ClusterSettings
-from ledger.garbage.delete import DELETE_BATCH, close_finished_fences, delete_expired_parquet
-from ledger.garbage.find import find_removable, of_bundle
-from ledger.garbage.gc import collect_garbage
-from ledger.garbage.removable import Found, Kind, Removable
-from ledger.garbage.removal import remove_topics
+from ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.fsck.names import check_names
+from ledger.fsck.problem import Problems
+from ledger.garbage import (
+    checkpoints,
+    commit_age,
+    fences,
+    heartbeats,
+    pages,
+    parquet_files,
+    plans,
+    retention,
+    segments,
+    snapshots,
+    staged_rows,
+    topics,
+    versions,
+)
+from ledger.garbage.found import Found, Kind, Removable, Waiting
+from ledger.garbage.listing import Listing, RootListing
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint
+from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import FENCES, ObjectMissing, ObjectStore
 from ledger.parquet.archive import OpenArchive
 from ledger.parquet.compaction import Compaction
+from ledger.topics.catalog import Catalog, Topic
+from ledger.topics.facts import may_remove
 from ledgermq.errors import LedgerMQError
+from ledgermq.runtime.tasks import all_of
+
+# After a round
+
+
+async def tidy_bundle(ledger: LedgerRef, catalog: Catalog) -> None:
+    """Remove what may go in a bundle now. Raises the first error, when all else is done."""
+    failures: list[LedgerMQError] = []
+
+    async def tried(chore: Callable[[], Awaitable[object]]) -> None:
+        try:
+            await chore()
+        except LedgerMQError as error:
+            failures.append(error)
+
+    async def expire() -> None:
+        await tried(partial(retention.apply, ledger, catalog))
+        await tried(partial(parquet_files.remove_expired, ledger, catalog))
+
+    store, bundle = ledger.store, ledger.bundle
+    await all_of(
+        (tried(partial(tidy_segments, store, bundle)), tried(partial(fences.close_finished, store, bundle)), expire())
+    )
+    await tried(partial(parquet_files.let_cleaned_age, ledger, catalog))
+    await tried(partial(tidy_checkpoints, store, bundle))
+    if failures:
+        raise failures[0]
+
+
+async def tidy_snapshots(store: ObjectStore, bundle: int) -> None:
+    """What a round of internal topics alone leaves behind: it trims nothing, so looking through all
+    plans would find nothing.
+    """
+    await fences.close_finished(store, bundle)
+    await tidy_checkpoints(store, bundle)
+
+
+async def tidy_segments(store: ObjectStore, bundle: int) -> int:
+    """Segments, then the plans of which nothing is left; how many segments were deleted."""
+    listing = await Listing.of_finished_plans(store, bundle)
+    found = segments.find(listing)
+    await segments.remove(store, bundle, found)
+    await plans.remove(store, plans.find(listing))
+    return len(found)
+
+
+async def tidy_checkpoints(store: ObjectStore, bundle: int) -> None:
+    listing = await Listing.of_checkpoints(store, bundle)
+    await checkpoints.remove(store, checkpoints.find(listing))
+    await snapshots.remove(store, snapshots.find(listing))
+
+
+async def tidy_keyed(ledger: LedgerRef, topic: Topic, partition: int) -> list[str]:
+    """What cleaning has replaced in a partition that is keyed, or was; the keys."""
+    place = PartitionId(topic.id, partition)
+    if not may_remove(await newest_checkpoint(ledger.store, ledger.bundle), topic):
+        return []
+    deleted = await versions.remove(ledger, topic, await versions.find(ledger, place))
+    if topic.settings.keyed:
+        deleted += await parquet_files.remove_cleaned(ledger, topic, place)
+    return deleted
+
+
+# What nothing refers to
+
+
+@dataclass(slots=True)
+class Garbage:
+    """By bundle: Parquet files, and records of the rounds: pages and snapshots. `failures`: bundles of
+    which it is unknown what they refer to; all of theirs stays.
+    """
+
+    files: dict[int, list[Removable]] = field(default_factory=dict)
+    records: dict[int, list[Removable]] = field(default_factory=dict)
+    failures: dict[int, LedgerMQError] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Collected:
+    """`keys`: what was deleted. `failures`: bundles of which not all could be found or deleted."""
+
+    keys: list[str] = field(default_factory=list)
+    failures: dict[int, LedgerMQError] = field(default_factory=dict)
+
+
+async def find_garbage(store: ObjectStore, cluster: ClusterSettings, listing: RootListing | None = None) -> Garbage:
+    """Deletes nothing. Raises the store's errors where they concern no single bundle."""
+    listing = listing or await RootListing.take(store, cluster.bundles)
+    files = await parquet_files.find_unreferenced(store, cluster, listing)
+    records = {bundle: [*pages.find(found), *snapshots.find(found)] for bundle, found in listing.bundles.items()}
+    return Garbage(files, records, dict(listing.failures))
+
+
+async def remove_garbage(store: ObjectStore, cluster: ClusterSettings, garbage: Garbage) -> Collected:
+    done = Collected(failures=dict(garbage.failures))
+
+    async def of_bundle(bundle: int) -> None:
+        try:
+            await fences.close_finished(store, bundle)
+            done.keys += await parquet_files.remove_unreferenced(store, cluster, bundle, garbage.files.get(bundle, []))
+            records = garbage.records.get(bundle, [])
+            await pages.remove(store, [each for each in records if each.kind is Kind.PAGE])
+            await snapshots.remove(store, [each for each in records if each.kind is Kind.SNAPSHOT])
+            done.keys += [each.key for each in records]
+        except LedgerMQError as error:
+            done.failures.setdefault(bundle, error)
+
+    await all_of((of_bundle(bundle) for bundle in range(cluster.bundles)), BUNDLES_AT_ONCE)
+    return done
+
+
+async def collect_garbage(store: ObjectStore, cluster: ClusterSettings) -> Collected:
+    """Delete what may be deleted now. Raises as `find_garbage` does."""
+    return await remove_garbage(store, cluster, await find_garbage(store, cluster))
+
+
+# A whole root
+
+
+def name_of(bundle: int) -> str:
+    """Where a failure is that concerns one bundle."""
+    return f"bundle {bundle}"
+
+
+async def find_removable(store: ObjectStore, cluster: ClusterSettings, catalog: Catalog, grace_ms: int) -> Found:
+    """What `sweep` removes, by kind; changes nothing. Of a root under way the answer is right, though
+    not complete.
+
+    `grace_ms`: what is younger stays, by the store's clock. Parquet files stay `parquet_min_age`
+    in any case.
+
+    Where a bundle, or a kind, cannot be searched the rest is: `Found.failures`. Raises the store's
+    errors.
+    """
+    search = _Search(store, cluster, catalog, grace_ms, await store.store_time_ms())
+    await search.run()
+    return search.found
+
+
+class _Search:
+    def __init__(
+        self, store: ObjectStore, cluster: ClusterSettings, catalog: Catalog, grace_ms: int, now_ms: int
+    ) -> None:
+        self.found = Found()
+        self.garbage = Garbage()
+        """Of what may go now, and is not within its grace."""
+        self._store = store
+        self._cluster = cluster
+        self._catalog = catalog
+        self._grace_ms = grace_ms
+        self._now_ms = now_ms
+
+    async def run(self) -> None:
+        await self._tried("garbage", self._ledgers)
+        for bundle in range(self._cluster.bundles):
+            await self._tried(name_of(bundle), partial(self._fences, bundle))
+        await self._tried("heartbeats", self._heartbeats)
+        await self._tried("removed topics", self._removed_topics)
+        await self._tried("staged rows", self._staged_rows)
+        await self._tried("names", self._foreign)
+
+    async def _tried(self, where: str, search: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await search()
+        except LedgerMQError as error:
+            self.found.failures.setdefault(where, error)
+
+    def _add(self, candidates: list[Removable]) -> set[str]:
+        """Keys of those that wait."""
+        return self.found.add(candidates, self._now_ms, self._grace_ms)
+
+    async def _ledgers(self) -> None:
+        listing = await RootListing.take(self._store, self._cluster.bundles)
+        for bundle, error in listing.failures.items():
+            self.found.failures.setdefault(name_of(bundle), error)
+        for found in listing.bundles.values():
+            self._add(plans.find(found, self._add(segments.find(found))))
+            self._add(checkpoints.find(found))
+            self.found.fences_kept += segments.fences_kept(found)
+        await all_of(
+            (self._tried(name_of(n), partial(self._expired, found)) for n, found in listing.bundles.items()),
+            BUNDLES_AT_ONCE,
+        )
+        garbage = await find_garbage(self._store, self._cluster, listing)
+        for of_kind, kept in ((garbage.files, self.garbage.files), (garbage.records, self.garbage.records)):
+            for bundle, candidates in of_kind.items():
+                waiting = self._add(candidates)
+                kept[bundle] = [each for each in candidates if each.key not in waiting]
+        self.found.removable.sort(key=lambda each: each.key)
+
+    async def _expired(self, listing: Listing) -> None:
+        try:
+            await self._add_expired(listing.checkpoint)
+        except ObjectMissing:  # others delete the same files: what they leave is found the next time
+            newest = await newest_checkpoint(self._store, listing.bundle, listing.checkpoint)
+            if newest.number == listing.checkpoint.number:
+                raise
+
+    async def _add_expired(self, checkpoint: fmt.Checkpoint) -> None:
+        if not any(part.parquet_start < min(part.log_start, part.parquet_end) for part in checkpoint.partitions):
+            return
+        age_ms = max(self._cluster.parquet_min_age_ms, self._grace_ms)
+        old_enough = await commit_age.finished_long_ago(self._store, checkpoint.bundle, age_ms)
+        async for topic, file, archives in parquet_files.find_expired(self._store, checkpoint, self._catalog):
+            try:
+                info = await self._store.head(file.key)
+            except ObjectMissing:
+                continue
+            why = f"below the log start of {topic.name}" + (", goes to the archive" if archives else "")
+            if file.plan > old_enough:
+                free_ms = max(self._now_ms, info.modified_ms + age_ms)
+                self.found.waiting.append(Waiting(Kind.PARQUET, info.key, info.size, free_ms))
+            elif not self._add([Removable.of(Kind.PARQUET, info, why)]):
+                self.found.archived += archives
+
+    async def _fences(self, bundle: int) -> None:
+        self._add(await fences.find(self._store, bundle))
+
+    async def _heartbeats(self) -> None:
+        self._add(await heartbeats.find(self._store, self._now_ms))
+
+    async def _removed_topics(self) -> None:
+        self._add(await topics.find_versions(self._store, self._catalog))
+        self._add(await topics.find(self._store, self._catalog))
+
+    async def _staged_rows(self) -> None:
+        self._add(await staged_rows.find(self._store))
+
+    async def _foreign(self) -> None:
+        problems = Problems()
+        await check_names(self._store, self._cluster.bundles, problems)
+        self.found.foreign += sorted({problem.object_key for problem in problems.all})
 
 
 @dataclass(slots=True)
@@ -49,7 +299,9 @@ async def sweep(compaction: Compaction, *, grace_ms: int, open_archive: OpenArch
     """
     store, cluster = compaction.store, compaction.cluster
     catalog = await compaction.catalog()
-    found = await find_removable(store, cluster, catalog, grace_ms)
+    search = _Search(store, cluster, catalog, grace_ms, await store.store_time_ms())
+    await search.run()
+    found = search.found
     swept = Swept(found, failures=dict(found.failures))
     aged = replace(cluster, parquet_min_age_ms=max(cluster.parquet_min_age_ms, grace_ms))
     aging = replace(compaction, cluster=aged)
@@ -61,63 +313,25 @@ async def sweep(compaction: Compaction, *, grace_ms: int, open_archive: OpenArch
             swept.failures.setdefault(where, error)
 
     async def tidy(bundle: int) -> None:
-        await close_finished_fences(store, bundle)
-        await _delete_segments(store, bundle, found)
-        await _delete_replaced(store, bundle, found)
-        await delete_expired_parquet(aging.ledger(bundle), catalog, open_archive)
+        await fences.close_finished(store, bundle)
+        await segments.remove(store, bundle, found.of(Kind.SEGMENT, keys.segments(bundle)))
+        await plans.remove(store, found.of(Kind.PLAN, keys.compactions(bundle)))
+        await checkpoints.remove(store, found.of(Kind.CHECKPOINT, keys.checkpoints(bundle)))
+        await parquet_files.remove_expired(aging.ledger(bundle), catalog, open_archive)
 
     for bundle in range(
         cluster.bundles
     ):  # in turn: brokers put segments meanwhile, and an archive takes whole files through memory
-        await tried(of_bundle(bundle), tidy(bundle))
-    removals = await remove_topics(aging, catalog)
-    for bundle, error in removals.failures.items():
-        swept.failures.setdefault(of_bundle(bundle), error)
-    await tried("keyed topics", _delete(store, found.keys(Kind.KEYED)))
-    await tried("garbage", _collect(store, aged, grace_ms, swept))
-    await tried("staged rows", _delete(store, found.keys(Kind.STAGED)))
-    await tried("heartbeats", _delete_heartbeats(store, found))
+        await tried(name_of(bundle), tidy(bundle))
+    removals = await topics.remove(aging, catalog)
+    await tried("keyed topics", topics.remove_versions(store, found.of(Kind.KEYED)))
+    collected = await remove_garbage(store, aged, search.garbage)
+    for bundle, error in (*removals.failures.items(), *collected.failures.items()):
+        swept.failures.setdefault(name_of(bundle), error)
+    await tried("staged rows", staged_rows.remove(store, found.of(Kind.STAGED)))
+    await tried("heartbeats", heartbeats.remove(store, found.of(Kind.HEARTBEAT)))
     swept.removed = await _gone(store, found)
     return swept
-
-
-async def _delete(store: ObjectStore, wanted: Sequence[str]) -> None:
-    for i in range(0, len(wanted), DELETE_BATCH):
-        await store.delete(wanted[i : i + DELETE_BATCH])
-
-
-async def _collect(store: ObjectStore, cluster: ClusterSettings, grace_ms: int, swept: Swept) -> None:
-    collected = await collect_garbage(store, cluster, grace_ms)
-    for bundle, error in collected.failures.items():
-        swept.failures.setdefault(of_bundle(bundle), error)
-
-
-async def _delete_segments(store: ObjectStore, bundle: int, found: Found) -> None:
-    segments = [key for key in found.keys(Kind.SEGMENT) if key.startswith(keys.segments(bundle))]
-    trim_slot = (await newest_checkpoint(store, bundle)).trim_slot
-    if segments and keys.number(segments[-1]) >= trim_slot:
-        raise AssertionError(
-            f"bundle {bundle}: slot {keys.number(segments[-1])} is found removable, the trim slot is {trim_slot}"
-        )
-    await _delete(store, segments)
-    await _delete(store, [key for key in found.keys(Kind.PLAN) if key.startswith(keys.compactions(bundle))])
-
-
-async def _delete_replaced(store: ObjectStore, bundle: int, found: Found) -> None:
-    """Checkpoints and snapshots: those that were found to be replaced are replaced for ever."""
-    replaced = [*found.keys(Kind.CHECKPOINT), *found.keys(Kind.SNAPSHOT)]
-    await _delete(store, [key for key in replaced if key.startswith(keys.ledger(bundle))])
-
-
-async def _delete_heartbeats(store: ObjectStore, found: Found) -> None:
-    for each in found.removable:
-        if each.kind is not Kind.HEARTBEAT:
-            continue
-        try:
-            if (await store.head(each.key)).modified_ms == each.modified_ms:
-                await store.delete([each.key])
-        except ObjectMissing:
-            continue
 
 
 async def _gone(store: ObjectStore, found: Found) -> list[Removable]:

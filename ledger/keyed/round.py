@@ -25,8 +25,8 @@ from ledger.log.checkpoint import newest_checkpoint, partition_of
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.object_store.settle import PutOutcome, settle_put
 from ledger.parquet.compaction import Compaction
-from ledger.parquet.keyed_report import CleaningReport
 from ledger.parquet.pages import PageReader
+from ledger.parquet.report import CleaningReport
 from ledger.root.two_clocks import TwoClocks
 from ledger.topics.catalog import Topic
 from ledger.topics.facts import may_remove
@@ -85,7 +85,9 @@ async def clean_partition(
             return await _run(compaction, bundle, plan, topic, on_done)
         except ObjectMissing as error:
             await _explain(store, place, bundle, plan, error)
-    raise Unavailable(f"{keys.keyed_folder(place)}: others clean it faster than it can be read")
+    raise Unavailable(
+        f"{keys.keyed_folder(place)}: other processes changed it during each attempt to read it; retry later"
+    )
 
 
 async def _abandoned(compaction: Compaction, place: PartitionId) -> frozenset[int]:
@@ -122,7 +124,9 @@ async def _look(
             continue  # a page was replaced: a newer checkpoint says so
         if published is None or start == published.version.end or start <= counters.log_start:
             return published, checkpoint, log
-    raise Unavailable(f"{keys.keyed_folder(place)}: others clean it faster than it can be read")
+    raise Unavailable(
+        f"{keys.keyed_folder(place)}: other processes changed it during each attempt to read it; retry later"
+    )
 
 
 def _bytes_of(plan: CleaningPlan) -> int:
@@ -196,14 +200,14 @@ def check_version(plan: CleaningPlan, version: KeyedVersion) -> None:
             raise AssertionError(f"{version.key}: offsets {start} to {each.first - 1} would be left out")
         start = each.last + 1
     if plan.dirty and start != version.end:
-        raise AssertionError(f"{version.key}: it ends at {version.end}, what was read at {start}")
+        raise AssertionError(f"{version.key}: it ends at {version.end}, but the records read end at {start}")
 
 
 async def _publish(store: ObjectStore, version: KeyedVersion, sources: Sources) -> bool:
     """False: a rival's version has the number."""
     outcome = await settle_put(store, version.key, [encode_version(version)], sources=sources)
     if outcome is PutOutcome.UNKNOWN:
-        raise Unavailable(f"{version.key}: the outcome of the put is unknown; retry later")
+        raise Unavailable(f"{version.key}: outcome of the conditional put is unknown; retry later")
     return outcome is PutOutcome.WON
 
 
@@ -219,5 +223,5 @@ async def _explain(
     if (newest.version.number if newest is not None else 0) > plan.base.number or counters.log_start > plan.floor:
         return
     raise DataDamaged(
-        f"{missing.message}, and {plan.base.key} is still the newest version", object_key=missing.object_key
+        f"{missing.message}, but {plan.base.key} is still the newest version", object_key=missing.object_key
     ) from missing

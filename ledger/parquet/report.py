@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ledger.parquet.keyed_report import CleaningReport
 from ledgermq.errors import LedgerMQError
 
 
@@ -39,6 +38,24 @@ class RoundReport:
     stored_bytes: int = 0
     parked: tuple[ParkedFile, ...] = ()
     seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningReport:
+    """A version that a cleaning round has published. `read`: records looked at.
+
+    `dirty_bytes`: of what was cleaned of the log; `stored_bytes`: of the files.
+    """
+
+    bundle: int
+    topic: str
+    partition: int
+    number: int
+    end: int
+    read: int
+    records: int
+    dirty_bytes: int
+    stored_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,19 @@
 """Cleans the keyed topics of a bundle, or of a root: round after round, then what they have
 replaced is deleted.
 
-Topics that were keyed once, too, for what is left of them.
+Topics that are no longer keyed, too, until their stale versions are gone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ledger.garbage.keyed_delete import tidy_partition
-from ledger.garbage.left import apply_retention_to_left, left_partitions
+from ledger.garbage.retention import apply_to_stale_versions
+from ledger.garbage.sweep import tidy_keyed
+from ledger.garbage.versions import stale_partitions
 from ledger.keyed.round import OnCleaned, clean_partition
 from ledger.parquet.compaction import Compaction
-from ledger.parquet.keyed_report import CleaningReport
+from ledger.parquet.report import CleaningReport
 from ledger.topics.catalog import Catalog, Topic
 from ledgermq.errors import LedgerMQError
 
@@ -45,11 +46,11 @@ async def clean_bundle(
     """
     reports: list[CleaningReport] = []
     failures: list[LedgerMQError] = []
-    left = await left_partitions(compaction, catalog, bundle)
-    for topic, partition in [*keyed_partitions(catalog, [bundle]), *left]:
+    stale = await stale_partitions(compaction, catalog, bundle)
+    for topic, partition in [*keyed_partitions(catalog, [bundle]), *stale]:
         try:
             if not topic.settings.keyed:
-                await apply_retention_to_left(compaction, catalog, topic, partition)
+                await apply_to_stale_versions(compaction.ledger(bundle), catalog, topic, partition)
             for _ in range(ROUNDS_MAX):
                 report = await clean_partition(
                     compaction, topic, partition, everything=everything, bytes_max=bytes_max, on_done=on_done
@@ -57,7 +58,7 @@ async def clean_bundle(
                 if report is None:
                     break
                 reports.append(report)
-            await tidy_partition(compaction.ledger(topic.bundles[partition]), topic, partition)
+            await tidy_keyed(compaction.ledger(bundle), topic, partition)
         except LedgerMQError as error:
             failures.append(error)
     if failures:

@@ -6,22 +6,20 @@ from collections.abc import Sequence
 
 from ledger import keys
 from ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings, read_cluster
-from ledger.garbage.delete import tidy_bundle, tidy_snapshots
-from ledger.garbage.gc import collect_garbage
-from ledger.garbage.keyed_delete import delete_removed
+from ledger.garbage import topics
+from ledger.garbage.sweep import collect_garbage, tidy_bundle, tidy_snapshots
 from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint, partitions_by_key
-from ledger.log.history import read_history
+from ledger.log.history import History, read_history
 from ledger.log.ledger_ref import LedgerRef
 from ledger.log.recovery import bring_into_force, recover
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import Engine
-from ledger.parquet.plan import Fate, fate_of, needs_newer_catalog
+from ledger.parquet.plan import Fate, backlogs_of, fate_of, needs_newer_catalog
 from ledger.parquet.report import CompactionReport, Lag, OnProgress, RoundReport
 from ledger.parquet.round import run_round
 from ledger.rounds.keyed_runner import clean_bundle
-from ledger.rounds.lag import lag_of
 from ledger.topics.catalog import Catalog
 from ledger.topics.removal import take_in_facts
 from ledgermq.errors import InvalidConfig, LedgerMQError, StoreFull
@@ -46,7 +44,9 @@ async def compact_root(
     try:
         cluster = await read_cluster(store)
     except ObjectMissing as error:
-        raise InvalidConfig(f"{store.url}: there is no cluster here, {keys.CLUSTER} is missing") from error
+        raise InvalidConfig(
+            f"{store.url}: there is no cluster here ({keys.CLUSTER} is missing); check the root URL"
+        ) from error
     report, compaction = CompactionReport(), Compaction(store, cluster, sources, engine, on_progress=on_progress)
     try:
         catalog = await compaction.catalog()
@@ -76,7 +76,9 @@ async def _collect(store: ObjectStore, cluster: ClusterSettings, catalog: Catalo
     except LedgerMQError as error:
         report.not_collected.append(error)
     try:
-        report.collected += await delete_removed(store, catalog)
+        versions = await topics.find_versions(store, catalog)
+        await topics.remove_versions(store, versions)
+        report.collected += [each.key for each in versions]
     except LedgerMQError as error:
         report.not_collected.append(error)
 
@@ -174,6 +176,23 @@ async def lag_of_bundle(compaction: Compaction, bundle: int, catalog: Catalog) -
     if needs_newer_catalog(history, catalog):
         catalog = await compaction.catalog()
     return lag_of(history, catalog)
+
+
+def lag_of(history: History, catalog: Catalog) -> Lag:
+    """Return how far Parquet is behind a ledger. Pure.
+
+    Raises Unavailable when the catalog is older than the newest checkpoint's view of it.
+    """
+    backlogs = [
+        backlog for backlog in backlogs_of(history, catalog).values() if backlog.fate in (Fate.WRITE, Fate.WAIT)
+    ]
+    return Lag(
+        records=sum(
+            backlog.end - max(backlog.counters.parquet_end, backlog.batches[0][2].base_offset) for backlog in backlogs
+        ),
+        bytes=sum(backlog.bytes for backlog in backlogs),
+        written_ms=min((backlog.batches[0][1] for backlog in backlogs), default=None),
+    )
 
 
 async def _ends(compaction: Compaction, bundle: int, catalog: Catalog) -> dict[PartitionId, int]:

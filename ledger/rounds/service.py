@@ -17,8 +17,7 @@ from ledger.garbage.sweep import sweep
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import Engine
-from ledger.parquet.keyed_report import CleaningReport
-from ledger.parquet.report import Lag, OnProgress, RoundReport
+from ledger.parquet.report import CleaningReport, Lag, OnProgress, RoundReport
 from ledger.rounds.keyed_runner import clean_bundle
 from ledger.rounds.runner import lag_of_bundle, round_of_bundle, try_to_tidy
 from ledger.rounds.stillness import Stillness, find_stillness, lasts

@@ -7,7 +7,7 @@
 
 The end offsets of a removed topic stay in the fold: an owner that has not heard of the removal may
 still append to it, and its offsets must go on fitting. What it appends no plan writes. Acts
-nowhere: `ledger.garbage.removal` does.
+nowhere: `ledger.garbage.topics` does.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from ledger.view.fetch_index import IndexedBatch, PartitionIndex, Place
 from ledgermq.errors import CorruptFrame, DataDamaged, LedgerMQError
 from ledgermq.protocol.batch_header import check_crc
 
-BATCHES_MAX = 64
-"""Of one read: a bound on its requests where segments are small."""
+REQUESTS_MAX = 64
+"""Of one read, where segments are small."""
 
 
 class ColdReader:
@@ -97,26 +97,31 @@ class ColdReader:
 
 
 def choose_batches(index: PartitionIndex, place: int, bytes_max: int) -> list[IndexedBatch]:
-    """Those from `place` on that fit into `bytes_max`, and one at least."""
-    chosen = [index[place]]
-    size_bytes = chosen[0].length
-    for at in range(place + 1, min(len(index), place + BATCHES_MAX)):
+    """Return those from `place` on that fit into `bytes_max` and into REQUESTS_MAX requests, and
+    one at least.
+    """
+    chosen = [last := index[place]]
+    size_bytes, requests = last.length, 1
+    for at in range(place + 1, len(index)):
         batch = index[at]
         size_bytes += batch.length
-        if size_bytes > bytes_max:
+        requests += not _are_neighbours(last, batch)
+        if size_bytes > bytes_max or requests > REQUESTS_MAX:
             break
-        chosen.append(batch)
+        chosen.append(last := batch)
     return chosen
 
 
 def neighbours(batches: Sequence[IndexedBatch]) -> list[list[IndexedBatch]]:
-    """Runs of batches that follow one another in the same segment."""
+    """Return runs of batches that follow one another in the same segment."""
     runs: list[list[IndexedBatch]] = []
     for batch in batches:
-        if runs:
-            last = runs[-1][-1]
-            if (last.slot, last.position + last.length) == (batch.slot, batch.position):
-                runs[-1].append(batch)
-                continue
-        runs.append([batch])
+        if runs and _are_neighbours(runs[-1][-1], batch):
+            runs[-1].append(batch)
+        else:
+            runs.append([batch])
     return runs
+
+
+def _are_neighbours(batch: IndexedBatch, following: IndexedBatch) -> bool:
+    return (batch.slot, batch.position + batch.length) == (following.slot, following.position)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple, TypeVar
 
@@ -24,6 +24,8 @@ Place = tuple[int, int]
 """Of a batch: its slot, and its position there."""
 Span = tuple[int, int]
 """Of a partition: offsets from the first up to, without, the second."""
+Wanted = Callable[[PartitionId], bool]
+"""Whether a partition's batches are to take memory."""
 
 
 class IndexedBatch(NamedTuple):
@@ -83,7 +85,10 @@ class PartitionIndex:
         return len(self._columns[0])
 
     def __getitem__(self, at: int) -> IndexedBatch:
-        return IndexedBatch._make(column[at] for column in self._columns)
+        bases, counts, slots, positions, lengths, crcs, earliest, latest = self._columns
+        return IndexedBatch(
+            bases[at], counts[at], slots[at], positions[at], lengths[at], crcs[at], earliest[at], latest[at]
+        )
 
     @property
     def begin(self) -> int:
@@ -178,18 +183,11 @@ class PartitionIndex:
         return count
 
 
-def far_index(segments: Iterable[fmt.SegmentIndex], key: PartitionId, offset: int, batches_max: int) -> PartitionIndex:
-    """Of one partition alone, from the batch that holds `offset` on: for what a whole index has no
-    room for.
-    """
-    return far_indexes(segments, {key: (offset, offset)}, batches_max)[key]
-
-
 def far_indexes(
     segments: Iterable[fmt.SegmentIndex], spans: Mapping[PartitionId, Span], beyond_max: int
 ) -> dict[PartitionId, PartitionIndex]:
-    """Of several partitions: all batches of their spans, one at least, and of what follows there
-    the first `beyond_max` of all together.
+    """Index the batches inside each partition's span (at least one for each partition), and up to
+    `beyond_max` batches past the spans, counted across all partitions.
     """
     found = {key: PartitionIndex() for key in spans}
     for index in segments:
@@ -208,45 +206,58 @@ def far_indexes(
 
 
 class FetchIndex:
-    def __init__(self, batches_max: int, covered_from: int) -> None:
+    """`wanted`: only these partitions are indexed; None: all."""
+
+    def __init__(self, batches_max: int, covered_from: int, wanted: Wanted | None = None) -> None:
         self.batches_max = batches_max
         self.covered_from = covered_from
+        self.wanted = wanted
         self.batches = 0
         self.partitions: dict[PartitionId, PartitionIndex] = {}
         self._slots: deque[tuple[int, int]] = deque()
         """(slot, batches in it), to know what goes first."""
         self._created_ms: dict[int, int] = {}
 
+    def wanted_of(self, index: fmt.SegmentIndex) -> Sequence[fmt.BatchEntry]:
+        """Return the batches of wanted partitions in a segment."""
+        if (wanted := self.wanted) is None:
+            return index.batches
+        return [entry for entry in index.batches if wanted(PartitionId(entry.topic_id, entry.partition))]
+
+    def has_room_for(self, segments: Iterable[fmt.SegmentIndex]) -> bool:
+        return self.batches + sum(len(self.wanted_of(index)) for index in segments) <= self.batches_max
+
     def add(self, index: fmt.SegmentIndex) -> None:
-        """The next valid segment."""
-        for entry in index.batches:
+        """Take in the next valid segment."""
+        batches = self.wanted_of(index)
+        for entry in batches:
             key = PartitionId(entry.topic_id, entry.partition)
             partition = self.partitions.get(key)
             if partition is None:
                 partition = self.partitions[key] = PartitionIndex()
             partition.append(indexed(index.slot, entry))
-        if index.batches:
-            self._slots.append((index.slot, len(index.batches)))
+        if batches:
+            self._slots.append((index.slot, len(batches)))
             self._created_ms[index.slot] = index.created_ms
-            self.batches += len(index.batches)
+            self.batches += len(batches)
             if self.batches > self.batches_max:
                 self._drop_oldest()
 
     def prepend(self, segments: Iterable[fmt.SegmentIndex], covered_from: int) -> None:
-        """Valid segments from slot `covered_from` on; those that are covered already are passed
-        over.
+        """Take in valid segments from slot `covered_from` on; those that are covered already are
+        passed over.
         """
         older: dict[PartitionId, PartitionIndex] = {}
         slots = []
         for index in segments:
             if index.slot >= self.covered_from:
                 break
-            slots.append((index.slot, len(index.batches)))
+            batches = self.wanted_of(index)
+            slots.append((index.slot, len(batches)))
             self._created_ms[index.slot] = index.created_ms
-            for entry in index.batches:
-                older.setdefault(PartitionId(entry.topic_id, entry.partition), PartitionIndex()).append(
-                    indexed(index.slot, entry)
-                )
+            for entry in batches:
+                key = PartitionId(entry.topic_id, entry.partition)
+                older.setdefault(key, PartitionIndex()).append(indexed(index.slot, entry))
         for key, partition in older.items():
             known = self.partitions.get(key)
             for place in range(len(known) if known else 0):

@@ -1,39 +1,42 @@
-"""`FollowedLedger`: what is durable of one ledger and where it is, kept up to date from the store
-alone, with no broker.
+"""`FollowedLedger`: a ledger that is followed from the store alone, with no broker.
 
 It follows the slots (`ledger.view.follow`), so compaction, trimming, deletion and takeovers may go
-on under it. A poll is one GET; LISTs come only at the begin and at a surprise.
+on under it. A poll is one GET; LISTs come only at the begin and at a surprise. What it finds feeds
+a `LedgerView`, and `reader` reads it.
 
-Invariants: what it calls durable is; an end never goes back.
+Invariants: what it calls durable is; an end never goes back. Of user topics: internal ones are
+snapshots (`ledger.log.internal_topic`).
 Must not know topics' names, brokers, groups, or how records are read.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.blocking import RunBlocking
+from ledger.keyed.reader import KeyedReader
 from ledger.keys import PartitionId
-from ledger.log.checkpoint import newest_checkpoint, partitions_by_key
+from ledger.log.checkpoint import newest_checkpoint
 from ledger.log.history import History, read_history
 from ledger.log.ledger_ref import LedgerRef
 from ledger.log.segment import SegmentEnd, read_end
 from ledger.object_store.contract import ObjectMissing
-from ledger.view.fetch_index import FetchIndex, PartitionIndex, Span, far_indexes
+from ledger.parquet.reader import ParquetCache
+from ledger.view.fetch_index import Wanted
 from ledger.view.follow import Follower
-from ledger.view.recent_bytes import RecentBytes
-from ledgermq.errors import DataDamaged
+from ledger.view.held_bytes import RecentBytes
+from ledger.view.reader import LedgerReader
+from ledger.view.view import LedgerView
 
 SLOTS_AHEAD_MAX = 16
+COLD_READS = 8
 INDEX_BATCHES_MAX = 500_000
 """Some 30 MB; what does not fit is looked up again when it is wanted."""
 FAR_BATCHES_MAX = 500_000
-"""So much of what does not fit is kept when it was looked up, of all partitions together: what
-follows on what was wanted.
+"""As much again for what was looked up: a program that reads one ledger, and nothing but that, has
+the room, and each look it saves is a recovery.
 """
-
-Wanted = Callable[[PartitionId], bool]
 
 
 def _now_s() -> float:
@@ -44,33 +47,37 @@ class FollowedLedger:
     """`open` first. Within one event loop; calls may run side by side. Partitions are (topic id,
     partition).
 
-    `wanted`: only these partitions are known, and only their batches take memory.
-    `recent_bytes_max`: so much of the newest batches is kept, as far as it comes with the indexes.
+    `wanted`: only these partitions can be read, and only their batches take memory; None: all.
+    `recent_bytes_max`: so much of the newest batches is kept, as far as it comes with the indexes;
+    reading it costs no request.
     """
 
     def __init__(
         self,
         ledger: LedgerRef,
         *,
-        wanted: Wanted = lambda key: True,
+        wanted: Wanted | None = None,
+        run_blocking: RunBlocking = asyncio.to_thread,
         index_batches_max: int = INDEX_BATCHES_MAX,
+        far_batches_max: int = FAR_BATCHES_MAX,
         recent_bytes_max: int = 0,
     ) -> None:
         self.ledger = ledger
-        self.bundle = ledger.bundle
-        self.checkpoint = fmt.Checkpoint()
-        """The newest that was seen."""
-        self.recent_bytes = RecentBytes(recent_bytes_max)
-        self._store = ledger.store
+        self._recent = RecentBytes(recent_bytes_max)
+        self.view = LedgerView(
+            ledger.bundle, self, index_batches_max=index_batches_max, far_batches_max=far_batches_max, wanted=wanted
+        )
+        self.reader = LedgerReader(
+            ledger,
+            self.view,
+            parquet=ParquetCache(ledger.store, run_blocking),
+            keyed=KeyedReader(ledger.store, run_blocking),
+            pool=asyncio.Semaphore(COLD_READS),
+            run_blocking=run_blocking,
+            at_hand=self._recent.batches,
+        )
         self._wanted = wanted
-        self._batches_max = index_batches_max
         self._turn = asyncio.Lock()
-        self._counters: dict[PartitionId, fmt.PartitionCheckpoint] = {}
-        self._index = FetchIndex(index_batches_max, 1)
-        self._far: dict[PartitionId, PartitionIndex] = {}
-        """Of what the index has no room for. Who was looked up last comes last."""
-        self._missed: dict[PartitionId, Span] = {}
-        """What callers that wait for their turn have not found."""
         self._follower: Follower | None = None
         self._ahead = 1
 
@@ -80,41 +87,11 @@ class FollowedLedger:
         Raises DataDamaged, FormatNotSupported, Unavailable, the store's errors.
         """
         async with self._turn:
-            self._begin(await self._history())
+            self._begin(await read_history(self.ledger))
 
     def partitions(self) -> list[PartitionId]:
-        """Those that have records, or had, as far as is known."""
-        return sorted(key for key in self._known.state.ends if self._wanted(key))
-
-    def counters(self, key: PartitionId) -> fmt.PartitionCheckpoint | None:
-        """Of the newest checkpoint that was seen."""
-        return self._counters.get(key)
-
-    def end(self, key: PartitionId) -> int:
-        """The next offset that is not known to be durable."""
-        counters = self.counters(key)
-        seen = (
-            (counters.parquet_end, counters.log_start) if counters else ()
-        )  # by others, further than was followed here
-        return max(self._known.state.end(*key), *seen, 0)
-
-    def log_start(self, key: PartitionId) -> int:
-        counters = self.counters(key)
-        return counters.log_start if counters else 0
-
-    def parquet_end(self, key: PartitionId) -> int:
-        """Everything from `parquet_start` up to here is in Parquet, as far as is known; the rest is
-        in segments.
-        """
-        counters = self.counters(key)
-        return counters.parquet_end if counters else 0
-
-    def parquet_start(self, key: PartitionId) -> int:
-        """What is below, down to the log start, was cleaned: of a keyed topic only the latest
-        record of each key can be read.
-        """
-        counters = self.counters(key)
-        return counters.parquet_start if counters else 0
+        """Return those that have records, or had, as far as is known."""
+        return sorted(key for key in self._known.state.ends if self._wanted is None or self._wanted(key))
 
     async def refresh(self) -> bool:
         """Take in what has become durable; True: there was something. Raises as `open` does."""
@@ -123,137 +100,61 @@ class FollowedLedger:
             while await self._read_on():
                 pass
             found = self._known.next_slot - before
-            self._ahead = min(
-                max(found, 0) + 1, SLOTS_AHEAD_MAX
-            )  # as many as came this time, and one to see that there are no more
+            # as many as came this time, and one to see that there are no more
+            self._ahead = min(max(found, 0) + 1, SLOTS_AHEAD_MAX)
             return found > 0
 
-    async def place(self, key: PartitionId, offset: int) -> tuple[PartitionIndex, int] | None:
-        """Where a batch is that is in a segment; None: it has moved to Parquet meanwhile. Raises
-        DataDamaged where it is nowhere.
-        """
-        found = self._find(key, offset)
-        if found is None and offset >= self.parquet_end(key):
-            self._missed[key] = (offset, offset)
-            async with self._turn:
-                if self._find(key, offset) is None:  # look for all that were missed meanwhile
-                    missed, self._missed = self._missed | {key: (offset, offset)}, {}
-                    await self._load_far(missed)
-            found = self._find(key, offset)
-        if found is None and offset >= self.parquet_end(key):
-            raise DataDamaged(
-                f"bundle {self.bundle}: offset {offset} of topic id {key.topic_id} partition {key.partition} is in no segment"
-            )
-        return found
+    # As the source of its view.
 
-    async def bring(self, spans: Mapping[PartitionId, Span]) -> None:
-        """What the index has no room for of these, by one look at the ledger for all, so that
-        `place` finds it. `let_go` of it then.
+    def durable_end(self, key: PartitionId) -> int:
+        counters = self.view.counters.get(key)
+        # others may have seen, and compacted, further than was followed here
+        seen = (counters.parquet_end, counters.log_start) if counters else ()
+        return max(self._known.state.end(*key), *seen, 0)
 
-        Where one partition is not at hand all are looked up anew, so that what is kept of them
-        reaches equally far. Raises as `open` does.
-        """
-        if self._are_at_hand(spans):
-            return
+    async def check_end(self) -> None:
+        """A reader is behind at worst: nothing to check."""
+
+    async def look(self, known: int) -> None:
         async with self._turn:
-            if not self._are_at_hand(spans):
-                await self._load_far(
-                    {
-                        key: span
-                        for key, span in spans.items()
-                        if span[0] < span[1] and not self._index.find(key, span[0])
-                    }
-                )
-
-    def let_go(self, key: PartitionId, end: int) -> None:
-        """Keep only what follows."""
-        if (far := self._far.get(key)) is not None and len(far) and far.begin < end:
-            self._far[key] = far.between(end, far.end)
-
-    def _are_at_hand(self, spans: Mapping[PartitionId, Span]) -> bool:
-        return all(self._is_at_hand(key, *span) for key, span in spans.items())
-
-    def _is_at_hand(self, key: PartitionId, first: int, end: int) -> bool:
-        while first < end:
-            found = self._find(key, first)
-            if found is None:
-                return False
-            first = found[0].end
-        return True
-
-    def _find(self, key: PartitionId, offset: int) -> tuple[PartitionIndex, int] | None:
-        if found := self._index.find(key, offset):
-            return found
-        far = self._far.get(key)
-        place = None if far is None else far.at(offset)
-        return None if far is None or place is None else (far, place)
-
-    async def _load_far(self, spans: Mapping[PartitionId, Span]) -> None:
-        """Of these partitions, from the begins of their spans on."""
-        history = await self._history()
-        if history.checkpoint.number > self.checkpoint.number and not self._known.look(
-            history.checkpoint.trim_slot, _now_s()
-        ):
-            self._begin(history)
-        else:
-            self._see(history.checkpoint)
-        below = min(self._known.next_slot, self._index.covered_from)
-        found = far_indexes(
-            (slot.index for slot in history.segments if slot.index.slot < below), spans, FAR_BATCHES_MAX
-        )
-        others = [key for key in self._far if key not in found]
-        self._far = {key: self._far[key] for key in others} | found
-        while others and sum(map(len, self._far.values())) > FAR_BATCHES_MAX:
-            del self._far[others.pop(0)]
-
-    async def look_for(self, missing: ObjectMissing, known: int) -> None:
-        """An object was gone that checkpoint `known` needs: there must be a newer one that does
-        not. Raises DataDamaged else.
-        """
-        async with self._turn:
-            if self.checkpoint.number == known:
+            if self.view.checkpoint.number == known:
                 await self._look()
-        if self.checkpoint.number == known:
-            raise DataDamaged(
-                f"{missing.message}, and no checkpoint says so", object_key=missing.object_key
-            ) from missing
+
+    async def history(self) -> History:
+        """Nothing of it is above the durable end."""
+        async with self._turn:
+            history = await read_history(self.ledger)
+            is_newer = history.checkpoint.number > self.view.checkpoint.number
+            if is_newer and not self._known.look(history.checkpoint.trim_slot, _now_s()):
+                self._begin(history)
+            else:
+                self.view.see(history.checkpoint)
+            history.segments = [slot for slot in history.segments if slot.index.slot < self._known.next_slot]
+            return history
 
     @property
     def _known(self) -> Follower:
-        assert self._follower is not None, "open the reader first"
+        assert self._follower is not None, "open the ledger first"
         return self._follower
 
-    # The fold. Whoever changes it has the turn.
-
-    async def _history(self) -> History:
-        return await read_history(self.ledger)
+    # The fold. A caller that changes it has the turn.
 
     def _begin(self, history: History) -> None:
-        """At its checkpoint, from the trim slot on."""
-        index = FetchIndex(self._batches_max, history.first)
-        for slot in history.segments:
-            index.add(self._part_of(slot.index))
+        """Begin at its checkpoint, from the trim slot on."""
         if self._follower is not None:
             self._assert_forward(self._follower.state.ends, history.state.ends)
-        self._index, self._far = index, {}
-        self.recent_bytes.clear()
+        self._recent.clear()
         self._follower = Follower(history.state)
-        self._see(history.checkpoint)
+        self.view.begin(history.checkpoint, history.first, history.segments)
 
     @staticmethod
     def _assert_forward(before: Mapping[PartitionId, int], now: Mapping[PartitionId, int]) -> None:
-        """A partition whose topic was removed is known no more."""
+        """A partition whose topic was removed is not known any longer."""
         back = {key: (end, now[key]) for key, end in before.items() if key in now and now[key] < end}
         assert not back, f"ends went back: {back}"
 
-    def _part_of(self, index: fmt.SegmentIndex) -> fmt.SegmentIndex:
-        batches = [entry for entry in index.batches if self._wanted(PartitionId(entry.topic_id, entry.partition))]
-        if len(batches) == len(index.batches):
-            return index
-        return fmt.SegmentIndex(slot=index.slot, created_ms=index.created_ms, batches=batches)
-
     async def _read_on(self) -> bool:
-        """Some slots further. False: nothing more is there now."""
+        """Read some slots further. Return False if nothing more is there now."""
         if self._known.is_look_due(_now_s()) and await self._look():
             return True
         ends = await self._next_slots()
@@ -262,15 +163,14 @@ class FollowedLedger:
         for end in ends:
             if not self._known.take(end.slot.index):
                 return True  # look, before anything behind it is believed
-            part = self._part_of(end.slot.index)
-            self._index.add(part)
-            self.recent_bytes.keep(end, part.batches)
+            self.view.index.add(end.slot.index)
+            self._recent.keep(end, self.view.index.wanted_of(end.slot.index))
         if not has_more:
             self._known.miss(_now_s())
         return has_more
 
     async def _next_slots(self) -> list[SegmentEnd]:
-        """As many as are there without a gap, of those that are asked for at once."""
+        """Return as many as are there without a gap, of those that are asked for at once."""
         first = self._known.next_slot
         found = await asyncio.gather(*(self._end_or_error(first + i) for i in range(self._ahead)))
         ends: list[SegmentEnd] = []
@@ -286,25 +186,17 @@ class FollowedLedger:
 
     async def _end_or_error(self, slot: int) -> SegmentEnd | Exception:
         try:
-            return await read_end(self._store, self.bundle, slot)
+            return await read_end(self.ledger.store, self.ledger.bundle, slot)
         except Exception as error:
             return error
 
     async def _look(self) -> bool:
-        """Take in the newest checkpoint; True: what was known could not be believed any more, it
-        has begun again.
+        """Take in the newest checkpoint. Return True if what was known could not be believed any
+        longer: it has begun again.
         """
-        checkpoint = await newest_checkpoint(self._store, self.bundle, self.checkpoint)
+        checkpoint = await newest_checkpoint(self.ledger.store, self.ledger.bundle, self.view.checkpoint)
         if not self._known.look(checkpoint.trim_slot, _now_s()):
-            self._begin(await self._history())
+            self._begin(await read_history(self.ledger))
             return True
-        self._see(checkpoint)
+        self.view.see(checkpoint)
         return False
-
-    def _see(self, checkpoint: fmt.Checkpoint) -> None:
-        assert checkpoint.number >= self.checkpoint.number
-        self.checkpoint = checkpoint
-        self._counters = partitions_by_key(checkpoint)
-        self._index.drop_below(checkpoint.trim_slot)
-        for far in self._far.values():
-            far.drop_first(far.place_of_slot(checkpoint.trim_slot))

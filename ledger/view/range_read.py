@@ -11,7 +11,7 @@ are below the log start.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappush, heapreplace
@@ -29,8 +29,8 @@ from ledger.log.stored_batch import StoredBatch
 from ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
 from ledger.parquet.archive_read import ArchivedFile, ArchiveReader
 from ledger.parquet.reader import ParquetCache, read_parquet_rows
-from ledger.view.cold_reader import BATCHES_MAX, ColdReader
-from ledger.view.fetch_index import IndexedBatch, PartitionIndex, Place, Span
+from ledger.view.cold_reader import ColdReader, choose_batches
+from ledger.view.fetch_index import PartitionIndex, Place, Span
 from ledger.view.reader import LedgerReader
 from ledgermq.errors import CorruptFrame, DataDamaged, MessageTooLarge, OffsetOutOfRange, Unavailable
 from ledgermq.protocol.records import SCHEMA, decode_batch
@@ -88,21 +88,26 @@ async def plan_ranges(reader: LedgerReader, spans: Mapping[PartitionId, Span]) -
         files = {
             key: await reader.parquet_files(key, first) for key, (first, _) in left.items() if first < borders[key]
         }
-        batches = await reader.batches({key: (borders[key], end) for key, (_, end) in left.items()})
+        batches = await reader.view.batches({key: (borders[key], end) for key, (_, end) in left.items()})
         for key, (first, end) in left.items():
             if (border := borders[key]) == _border(reader, key, (first, end)):
                 planned[key] = _in_parquet(reader.bundle, key, first, border, files.get(key, []))
                 if border < end:
                     found = batches[key]
                     planned[key].append(
-                        OffsetRange(reader.bundle, key, border, end, found.size_bytes, found, reader.recent(found))
+                        OffsetRange(
+                            reader.bundle, key, border, end, found.size_bytes, found, found.among(reader.at_hand)
+                        )
                     )
-    raise Unavailable(f"bundle {reader.bundle}: its records move faster than they can be planned", retry_after_ms=100)
+    raise Unavailable(
+        f"bundle {reader.bundle}: its records moved during each attempt to plan the read; retry later",
+        retry_after_ms=100,
+    )
 
 
 def _border(reader: LedgerReader, key: PartitionId, span: Span) -> int:
     """Where of it Parquet ends."""
-    return min(max(span[0], reader.parquet_end(key)), span[1])
+    return min(max(span[0], reader.view.parquet_end(key)), span[1])
 
 
 def _in_parquet(
@@ -190,9 +195,10 @@ class RangeReader:
 
     async def _from_segments(self, wanted: OffsetRange, offset: int) -> list[tuple[int, pa.RecordBatch]]:
         """Nothing where it was not in segments, or is no more where it was."""
-        batches = list(_some_from(wanted.batches, offset))
-        if not batches:
+        place = wanted.batches.at(offset)
+        if place is None:
             return []
+        batches = choose_batches(wanted.batches, place, READ_BYTES)
         try:
             stored = await ColdReader(self._store, wanted.bundle, self._pool, wanted.at_hand).read(batches)
             return _joined(
@@ -220,7 +226,8 @@ class RangeReader:
                     raise self._lost(error, wanted, offset, checkpoint) from error
                 checkpoint = newer
         raise Unavailable(
-            f"bundle {wanted.bundle}: its file lists change faster than they can be read", retry_after_ms=100
+            f"bundle {wanted.bundle}: its file lists changed during each attempt to read them; retry later",
+            retry_after_ms=100,
         )
 
     async def _from_version(self, key: PartitionId, offset: int, border: int) -> list[tuple[int, pa.RecordBatch]]:
@@ -248,8 +255,8 @@ class RangeReader:
         )
         for part in checkpoint.partitions:
             if (part.topic_id, part.partition) == wanted.key and offset >= part.log_start:
-                return DataDamaged(f"{where}: {error.message}, and no checkpoint says why", object_key=error.object_key)
-        return OffsetOutOfRange(f"{where}: it was deleted before it was read")
+                return DataDamaged(f"{where}: {error.message}, but no checkpoint trims it", object_key=error.object_key)
+        return OffsetOutOfRange(f"{where}: the records were deleted before the read")
 
     async def _newest(self, bundle: int) -> fmt.Checkpoint:
         self._checkpoints[bundle] = await newest_checkpoint(self._store, bundle, self._checkpoints.get(bundle))
@@ -284,20 +291,3 @@ def _joined(parts: Sequence[tuple[int, pa.RecordBatch]]) -> list[tuple[int, pa.R
             found.append((parts[at + 1 - len(small)][0], small[0] if len(small) == 1 else pa.concat_batches(small)))
             small, size_bytes = [], 0
     return found
-
-
-def _some_from(batches: PartitionIndex, offset: int) -> Iterator[IndexedBatch]:
-    """From the batch that holds `offset` on, as many as one read takes: a bound on bytes, and on
-    requests where segments are small.
-    """
-    place = batches.at(offset)
-    size_bytes = runs = 0
-    last: IndexedBatch | None = None
-    for at in range(len(batches) if place is None else place, len(batches)):
-        batch = batches[at]
-        size_bytes += batch.length
-        runs += last is None or (last.slot, last.position + last.length) != (batch.slot, batch.position)
-        if last is not None and (size_bytes > READ_BYTES or runs > BATCHES_MAX):
-            return
-        yield batch
-        last = batch

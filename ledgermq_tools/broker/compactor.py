@@ -11,9 +11,7 @@ from collections.abc import Callable
 from ledger.cluster import ClusterSettings, check_cluster_id, read_cluster
 from ledger.fsck.cluster_fit import check_fit
 from ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledger.parquet.engine import Engine
-from ledger.parquet.keyed_report import CleaningReport
-from ledger.parquet.report import Lag, RoundReport
+from ledger.parquet.report import CleaningReport, Lag, RoundReport
 from ledger.root.open import open_store
 from ledger.rounds.engines import find_engine
 from ledger.rounds.service import CompactionService, ServiceEvents
@@ -67,7 +65,7 @@ async def _serve(
         if cluster is None:
             return
         with find_engine(settings.compaction_engine)(sources) as engine:
-            compactor = Compactor(store, cluster, sources, engine, metrics.owners)
+            compactor = CompactionService(store, cluster, sources, engine, LoggedEvents(metrics.owners))
             health.ready()
             on_ready()
             work = asyncio.create_task(
@@ -81,7 +79,7 @@ async def _serve(
 
 
 async def _stop_when(
-    stopping: asyncio.Event, compactor: Compactor, live: LiveSettings[CompactionSettings], health: Health
+    stopping: asyncio.Event, compactor: CompactionService, live: LiveSettings[CompactionSettings], health: Health
 ) -> None:
     await stopping.wait()
     health.drains()
@@ -97,29 +95,8 @@ async def _cluster(store: ObjectStore, settings: CompactionSettings) -> ClusterS
     return cluster
 
 
-def tell_cleaned(report: CleaningReport) -> None:
-    log.info(
-        "cleaned",
-        bundle=report.bundle,
-        topic=report.topic,
-        partition=report.partition,
-        version=report.number,
-        end=report.end,
-        records=report.records,
-    )
-
-
-class Compactor(CompactionService):
-    """`metrics` hears of finished rounds and of what failed."""
-
-    def __init__(
-        self, store: ObjectStore, cluster: ClusterSettings, sources: Sources, engine: Engine, metrics: BundleMetrics
-    ) -> None:
-        super().__init__(store, cluster, sources, engine, _Told(metrics))
-
-
-class _Told(ServiceEvents):
-    """To the log and to the metrics."""
+class LoggedEvents(ServiceEvents):
+    """Logs what the service did, and counts finished rounds and failures in `metrics`."""
 
     def __init__(self, metrics: BundleMetrics) -> None:
         self._metrics = metrics
@@ -147,7 +124,15 @@ class _Told(ServiceEvents):
         log.info("left in segments", bundle=bundle, records=left.records, bytes=left.bytes, oldest_ms=left.written_ms)
 
     def version_published(self, report: CleaningReport) -> None:
-        tell_cleaned(report)
+        log.info(
+            "cleaned",
+            bundle=report.bundle,
+            topic=report.topic,
+            partition=report.partition,
+            version=report.number,
+            end=report.end,
+            records=report.records,
+        )
 
     def bundle_failed(self, bundle: int, error: LedgerMQError) -> None:
         self._metrics.upkeep_failed(bundle, "compaction", error)

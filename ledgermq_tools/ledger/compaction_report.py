@@ -11,8 +11,7 @@ from typing import Any
 from rich.progress import Progress as ProgressBar
 from rich.progress import TaskID
 
-from ledger.parquet.keyed_report import CleaningReport
-from ledger.parquet.report import CompactionReport, Lag, Progress, RoundReport
+from ledger.parquet.report import CleaningReport, CompactionReport, Lag, Progress, RoundReport
 from ledgermq.cli.report import Finding, Report, Rows
 
 CLEANING_COLUMNS = ("topic", "partition", "number", "end", "read", "records", "dirty_bytes", "stored_bytes")

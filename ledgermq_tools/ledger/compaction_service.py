@@ -17,8 +17,7 @@ from collections.abc import Sequence
 from ledger.cluster import ClusterSettings
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.engine import Engine
-from ledger.parquet.keyed_report import CleaningReport
-from ledger.parquet.report import Lag, RoundReport
+from ledger.parquet.report import CleaningReport, Lag, RoundReport
 from ledger.rounds.service import CompactionService, ServiceEvents
 from ledgermq.cli.options import OutputFormat
 from ledgermq.cli.terminal import notes, progress_of_bytes, results

@@ -5,7 +5,6 @@ without any.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -46,8 +45,7 @@ async def gc(
     What is younger than the grace waits: the table says from when on it may go. What no LedgerMQ
     process puts is only shown. Brokers and compactors may go on meanwhile.
     """
-    from ledger.garbage.find import find_removable
-    from ledger.garbage.sweep import Swept, sweep
+    from ledger.garbage.sweep import Swept, find_removable, sweep
     from ledger.keys import METADATA_BUNDLE
     from ledger.log.ledger_ref import LedgerRef
     from ledger.parquet.compaction import Compaction
@@ -90,7 +88,8 @@ def sweep_report(url: str, swept: Any, *, dry_run: bool, keys: bool) -> Report:
         tables.append(Rows("waiting", ("kind", "objects", "bytes", "may_go_from", "all_from"), [*_waiting(found)]))
     if keys:
         rows = [
-            asdict(each) | {"kind": each.kind.value, "removed": each.key in gone and not dry_run}
+            {name: getattr(each, name) for name in ("key", "size", "modified_ms", "why")}
+            | {"kind": each.kind.value, "removed": each.key in gone and not dry_run}
             for each in found.removable
         ]
         tables.append(Rows("found", ("kind", "key", "size", "modified_ms", "why", "removed"), rows))

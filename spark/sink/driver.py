@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledger import keys
-from ledger.garbage.staged_rows import STAGED_AGE_MS
+from ledger.garbage.staged_rows import STAGED_AGE_MS, forget, remove_done
 from ledger.sinks import Decision
 from ledgermq.errors import Unavailable
 from spark.sink.cluster import Place, opened
 from spark.sink.decision import decide, read_decision
 from spark.sink.options import SinkOptions
-from spark.sink.publishing import clean_up, forget, is_done, publish
+from spark.sink.publishing import is_done, publish
 from spark.sink.staged import Staged, note_topic
 
 
@@ -38,7 +38,7 @@ async def commit_epoch(place: Place, write: str, epoch: int, messages: Sequence[
             await _check_age(place, write, epoch, messages)
             decision = await decide(place.store, place.sources, write, epoch, await wanted_decision(place, messages))
         await publish(place, write, epoch, decision)
-    await (clean_up(place.store, write, epoch) if repeatable else forget(place.store, write))
+    await (remove_done(place.store, write, epoch) if repeatable else forget(place.store, write))
 
 
 async def _check_age(place: Place, write: str, epoch: int, messages: Sequence[Staged]) -> None:
@@ -54,12 +54,12 @@ async def _check_age(place: Place, write: str, epoch: int, messages: Sequence[St
     ]
     if len(dates) < len(wanted):
         raise Unavailable(
-            f"{len(wanted) - len(dates)} objects with staged rows are gone; nothing is written: begin again"
+            f"{len(wanted) - len(dates)} objects with staged rows are gone; nothing was written: run the write again"
         )
     age_ms = await place.store.store_time_ms() - min(dates, default=0)
     if age_ms > STAGED_AGE_MS // 2:
         raise Unavailable(
-            f"rows were staged {age_ms // 3_600_000} hours ago, which is too long; nothing is written: begin again"
+            f"rows were staged {age_ms // 3_600_000} hours ago, which is too long; nothing was written: run the write again"
         )
 
 

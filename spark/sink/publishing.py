@@ -40,8 +40,6 @@ log = logging.getLogger("ledgermq.sink")
 
 ATTEMPTS_MAX = 3
 """One after the other in which no more is stored than before."""
-EPOCHS_KEPT = 100
-"""Decisions of so many epochs stay: as many as Spark can go back to by default."""
 
 
 async def is_done(store: ObjectStore, write: str, epoch: int) -> bool:
@@ -81,7 +79,7 @@ async def publish(place: Place, write: str, epoch: int, decision: Decision) -> N
             attempts_left -= 1
             if not attempts_left:
                 raise
-            log.warning("epoch %d of %s is begun again: %s", epoch, write, error)
+            log.warning("epoch %d of %s is published again: %s", epoch, write, error)
     await _mark_done(place.store, place.sources, write, epoch)
 
 
@@ -95,7 +93,7 @@ async def _living(client: Client, decision: Decision) -> dict[int, str]:
         if await _id_of(client, name) == topic_id:
             names[topic_id] = name
         else:
-            log.warning("topic %s was deleted since: the rows that were for it went with it", name)
+            log.warning("topic %s was deleted meanwhile: its rows are dropped", name)
     return names
 
 
@@ -108,7 +106,7 @@ async def _id_of(client: Client, name: str) -> int | None:
         return (await client.describe_topic(name)).topic_id
     except (UnknownTopic, TopicBeingDeleted) as error:
         if any(topic.name == name for topic in await client.list_topics()):
-            raise Unavailable(f"topic {name} is there, though a broker does not know it yet: begin again") from error
+            raise Unavailable(f"topic {name} exists, but a broker has not read it yet: retry") from error
         return None
 
 
@@ -156,7 +154,7 @@ class _Publisher:
 
 def _gone(missing: ObjectMissing) -> LedgerMQError:
     key = missing.object_key
-    return DataDamaged(f"{key}: rows that were staged, and are not published, are gone", object_key=key)
+    return DataDamaged(f"{key}: staged rows that were not published yet are missing", object_key=key)
 
 
 def _forgotten(write: str, epoch: int, error: LedgerMQError) -> LedgerMQError:
@@ -173,31 +171,3 @@ async def _mark_done(store: ObjectStore, sources: Sources, write: str, epoch: in
         raise Unavailable(
             f"epoch {epoch} of {write} is published; the outcome of the put of its done mark is unknown: commit the epoch again"
         )
-
-
-async def clean_up(store: ObjectStore, write: str, epoch: int) -> None:
-    """After `epoch` is done: staged rows up to it, also what tasks left that were tried again, and
-    decisions that nobody can ask for.
-    """
-    await _delete(store, keys.sink_staged(write), epoch)
-    if epoch >= EPOCHS_KEPT:
-        await _delete(store, keys.sink_decided(write), epoch - EPOCHS_KEPT)
-        await _delete(store, keys.sink_done(write), epoch - EPOCHS_KEPT)
-
-
-async def _delete(store: ObjectStore, folder: str, last_epoch: int) -> None:
-    found: list[str] = []
-    async for info in store.list(folder):
-        name = keys.parse_sink(info.key)
-        if name is not None and name.epoch > last_epoch:
-            break
-        if name is not None:
-            found.append(info.key)
-    if found:
-        await store.delete(found)
-
-
-async def forget(store: ObjectStore, write: str) -> None:
-    """A write that nobody repeats: nothing of it stays."""
-    for folder in (keys.sink_staged(write), keys.sink_decided(write), keys.sink_done(write)):
-        await _delete(store, folder, 10**20 - 1)

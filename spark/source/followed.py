@@ -16,6 +16,7 @@ from ledger.keys import PartitionId
 from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import ObjectStore
 from ledger.topics.catalog import Catalog, Topic, read_catalog
+from ledger.view.followed_ledger import FollowedLedger
 from ledger.view.reader import LedgerReader
 from ledgermq.runtime.tasks import all_of
 from ledgermq.sources import Sources
@@ -46,8 +47,8 @@ class FollowedTopics:
         self._cluster = cluster
         self._sources = Sources()
         self._options = options
-        self._metadata = self._new_reader(keys.METADATA_BUNDLE, frozenset())
-        self._readers: dict[int, tuple[frozenset[int], LedgerReader]] = {}
+        self._metadata = self._follow(keys.METADATA_BUNDLE, frozenset())
+        self._ledgers: dict[int, tuple[frozenset[int], FollowedLedger]] = {}
         """By bundle, with the ids of the topics that can be read there."""
         self._is_stale = False
         """The catalog has changed since it was read."""
@@ -77,12 +78,12 @@ class FollowedTopics:
                 await self._take(await read_catalog(self._ledger(keys.METADATA_BUNDLE)))
                 self._is_stale = False
             self._catalog_at_s = loop.time() + CATALOG_POLL_S
-        if any(await all_of((reader.refresh() for _, reader in self._readers.values()), BUNDLES_AT_ONCE)):
+        if any(await all_of((ledger.refresh() for _, ledger in self._ledgers.values()), BUNDLES_AT_ONCE)):
             self._news_at_s = loop.time()
         self._poll_at_s = loop.time() + min(max(POLL_S, IDLE_SHARE * (loop.time() - self._news_at_s)), POLL_IDLE_S)
 
     def reader(self, topic: Topic, partition: int) -> LedgerReader:
-        return self._readers[topic.bundles[partition]][1]
+        return self._ledgers[topic.bundles[partition]][1].reader
 
     def partitions(self, topic: Topic) -> list[int]:
         """Those of the query."""
@@ -96,26 +97,26 @@ class FollowedTopics:
         for topic in topics.values():
             for partition in self.partitions(topic):
                 wanted.setdefault(topic.bundles[partition], set()).add(topic.id)
-        readers = {}
+        ledgers = {}
         for bundle, ids in wanted.items():
-            known = self._readers.get(bundle)
-            readers[bundle] = (
-                known if known and ids <= known[0] else (frozenset(ids), self._new_reader(bundle, frozenset(ids)))
+            known = self._ledgers.get(bundle)
+            ledgers[bundle] = (
+                known if known and ids <= known[0] else (frozenset(ids), self._follow(bundle, frozenset(ids)))
             )
-        new = [each[1] for bundle, each in readers.items() if each is not self._readers.get(bundle)]
-        await all_of((reader.open() for reader in new), BUNDLES_AT_ONCE)
-        self.catalog, self.topics, self._readers = catalog, topics, readers
+        new = [each[1] for bundle, each in ledgers.items() if each is not self._ledgers.get(bundle)]
+        await all_of((ledger.open() for ledger in new), BUNDLES_AT_ONCE)
+        self.catalog, self.topics, self._ledgers = catalog, topics, ledgers
 
     def _ledger(self, bundle: int) -> LedgerRef:
         return LedgerRef(self._store, bundle, self._cluster, self._sources)
 
-    def _new_reader(self, bundle: int, topic_ids: frozenset[int]) -> LedgerReader:
+    def _follow(self, bundle: int, topic_ids: frozenset[int]) -> FollowedLedger:
         chosen = self._options.partitions
 
         def wanted(key: PartitionId) -> bool:
             return key.topic_id in topic_ids and (chosen is None or key.partition in chosen)
 
-        return LedgerReader(
+        return FollowedLedger(
             self._ledger(bundle),
             wanted=wanted,
             index_batches_max=INDEX_BATCHES_MAX,

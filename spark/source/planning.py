@@ -19,6 +19,7 @@ from ledger.parquet.archive import Archives
 from ledger.parquet.archive_read import ArchiveReader
 from ledger.topics.catalog import Catalog, Topic, read_catalog
 from ledger.view.fetch_index import Span
+from ledger.view.followed_ledger import FollowedLedger
 from ledger.view.range_read import OffsetRange, plan_ranges, split
 from ledger.view.reader import LedgerReader
 from ledgermq.errors import InvalidConfig, OffsetOutOfRange, UnknownPartition
@@ -193,14 +194,14 @@ def topics_of(catalog: Catalog, options: SourceOptions) -> list[Topic]:
 
 
 async def _readers(ledgers: Mapping[int, LedgerRef], chosen: Sequence[tuple[Topic, int]]) -> dict[int, LedgerReader]:
-    """Of each bundle that holds some of these partitions, open."""
+    """Open each bundle that holds some of these partitions."""
     wanted = {PartitionId(topic.id, partition) for topic, partition in chosen}
-    readers = {
-        bundle: LedgerReader(ledger, wanted=wanted.__contains__, index_batches_max=INDEX_BATCHES_MAX)
+    followed = {
+        bundle: FollowedLedger(ledger, wanted=wanted.__contains__, index_batches_max=INDEX_BATCHES_MAX)
         for bundle, ledger in ledgers.items()
     }
-    await all_of((reader.open() for reader in readers.values()), BUNDLES_AT_ONCE)
-    return readers
+    await all_of((each.open() for each in followed.values()), BUNDLES_AT_ONCE)
+    return {bundle: each.reader for bundle, each in followed.items()}
 
 
 def partitions_of(topic: Topic, options: SourceOptions) -> list[int]:
@@ -224,7 +225,7 @@ async def _offsets(reader: Log, topic: str, key: PartitionId, options: SourceOpt
     first = await resolve(reader, options.starting_offsets, topic, key, start)
     last = await resolve(reader, options.ending_offsets, topic, key, end)
     if options.fail_on_data_loss and (lost := _lost(first, last, start, end)):
-        text = f"{topic}/{key.partition}: {lost}; with failOnDataLoss=false what is left is read"
+        text = f"{topic}/{key.partition}: {lost}; failOnDataLoss=false reads the remaining records"
         raise OffsetOutOfRange(text)
     first = min(max(first, start), end)
     return first, min(max(last, first), end)

@@ -8,37 +8,37 @@ of newer checkpoints.
 from __future__ import annotations
 
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.garbage.left import may_have_been_keyed
 from ledger.garbage.retention import has_retention
+from ledger.garbage.versions import may_have_been_keyed
 from ledger.keys import PartitionId
+from ledger.parquet.compaction import NoStaleVersions
 from ledger.parquet.plan import INTERNAL_LAG_MS, is_internal_due
-from ledger.parquet.settled import SettledPartitions
 from ledger.topics.catalog import Catalog
 from ledger.topics.facts import may_remove
-from stateless_broker.bundle.known_bundle import KnownBundle
+from ledger.view.view import LedgerView
 
 
-def next_compaction_ms(known: KnownBundle, catalog: Catalog) -> int | None:
+def next_compaction_ms(view: LedgerView, catalog: Catalog) -> int | None:
     """The wall-clock time at which a round is due; 0: at once; None: nothing waits for one."""
-    times = [0] if known.is_partial else []
-    parked = {PartitionId(part.topic_id, part.partition) for part in known.parked}
-    needed = [part.parked.first_slot for part in known.parked]
+    times = [0] if view.is_partial else []
+    parked = {PartitionId(part.topic_id, part.partition) for part in view.parked}
+    needed = [part.parked.first_slot for part in view.parked]
     removed_bytes = kept_bytes = 0
     first_removed: list[int] = []
-    for key in known.index.partitions:
+    for key in view.index.partitions:
         topic = catalog.topics_by_id.get(key.topic_id)
         if (
             topic.removed if topic is not None else key.topic_id < catalog.offset
         ):  # the checkpoint may be newer than the one known
-            partition = known.index.partitions[key]
-            place = partition.place_of_slot(known.checkpoint.trim_slot)
+            partition = view.index.partitions[key]
+            place = partition.place_of_slot(view.checkpoint.trim_slot)
             if place < len(partition):
                 removed_bytes += partition.size_from(place)
                 first_removed.append(partition[place].slot)
             continue
         if topic is None:
             continue
-        backlog = known.index.backlog(key, known.parquet_end(key))
+        backlog = view.index.backlog(key, view.parquet_end(key))
         if backlog is None or key in parked:
             continue
         size_bytes, oldest_ms = backlog
@@ -46,7 +46,7 @@ def next_compaction_ms(known: KnownBundle, catalog: Catalog) -> int | None:
             times.append(oldest_ms + INTERNAL_LAG_MS)
         else:
             kept_bytes += size_bytes
-            needed.append(known.index.slot_of(key, known.parquet_end(key)))
+            needed.append(view.index.slot_of(key, view.parquet_end(key)))
             times.append(
                 0
                 if size_bytes >= topic.settings.parquet_target_bytes
@@ -56,34 +56,34 @@ def next_compaction_ms(known: KnownBundle, catalog: Catalog) -> int | None:
         removed_bytes > kept_bytes or min(first_removed) < min(needed, default=min(first_removed) + 1)
     ):
         times.append(0)  # segments can go
-    oldest = known.index.first_slot(known.checkpoint.trim_slot)
+    oldest = view.index.first_slot(view.checkpoint.trim_slot)
     if oldest is not None and oldest < min(
         needed, default=oldest + 1
     ):  # nobody needs it, and rounds of internal topics trim nothing
-        times.append(known.index.created_ms(oldest) + INTERNAL_LAG_MS)
+        times.append(view.index.created_ms(oldest) + INTERNAL_LAG_MS)
     return min(times, default=None)
 
 
-def wants_snapshot(known: KnownBundle, catalog: Catalog) -> bool:
+def wants_snapshot(view: LedgerView, catalog: Catalog) -> bool:
     """Are there so many records of internal topics behind the snapshot that a takeover should not
     have to read them?
     """
     slots: set[int] = set()
     size_bytes = 0
-    for key in known.index.partitions:
+    for key in view.index.partitions:
         topic = catalog.topics_by_id.get(key.topic_id)
         if topic is not None and topic.internal:
-            found, length = known.index.behind(key, known.parquet_end(key))
+            found, length = view.index.behind(key, view.parquet_end(key))
             slots |= found
             size_bytes += length
-    return is_internal_due(len(slots), size_bytes, known.checkpoint.snapshot_bytes)
+    return is_internal_due(len(slots), size_bytes, view.checkpoint.snapshot_bytes)
 
 
-def wants_retention(checkpoint: fmt.Checkpoint, catalog: Catalog, settled: SettledPartitions) -> bool:
+def wants_retention(checkpoint: fmt.Checkpoint, catalog: Catalog, no_stale_versions: NoStaleVersions) -> bool:
     """Is there anything in Parquet that may grow too old or too much, that lies below its log
     start, or that cleaning may replace?
 
-    `settled`: where nothing is left of versions, though the topic may have been keyed.
+    `no_stale_versions`: where there are none, though the topic may have been keyed.
     """
     for part in checkpoint.partitions:
         topic = catalog.topics_by_id.get(part.topic_id)
@@ -92,7 +92,9 @@ def wants_retention(checkpoint: fmt.Checkpoint, catalog: Catalog, settled: Settl
         is_leaving = has_retention(topic.settings) or part.parquet_start < part.log_start
         if is_leaving and part.parquet_start < part.parquet_end and may_remove(checkpoint, topic):
             return True
-        in_versions = topic.settings.keyed or (may_have_been_keyed(topic) and (topic, part.partition) not in settled)
+        in_versions = topic.settings.keyed or (
+            may_have_been_keyed(topic) and (topic, part.partition) not in no_stale_versions
+        )
         if in_versions and part.parquet_end:
             return True
     return False

@@ -24,12 +24,12 @@ from ledger.parquet.engine import LocalEngine
 from ledger.parquet.reader import ParquetCache
 from ledger.parquet.report import RoundReport
 from ledger.topics.catalog import Catalog
+from ledger.view.held_bytes import TailCache
 from ledgermq.buffers import MIB
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 from stateless_broker.bundle.background_rounds import BackgroundRounds
 from stateless_broker.bundle.budgets import AnswerBudget, ByteBudget
-from stateless_broker.bundle.tail_cache import TailCache
 from stateless_broker.bundle.write_gate import WriteGate
 from stateless_broker.settings import default_of
 
@@ -65,6 +65,10 @@ class BundleLimits:
     index_batches_max: int = 500_000
     """Batches that the fetch index holds (52 bytes each); older ones are looked up in the store
     again.
+    """
+    far_batches_max: int = 160_000
+    """Room, for each bundle, for batches that were looked up again (8 MB). Less than the index has:
+    a broker owns many bundles, and readers that are so far behind read on from what a look brings.
     """
     checkpoint_bytes: int = 64 * MIB
     """Bytes of segments after which a checkpoint is written, at the latest."""

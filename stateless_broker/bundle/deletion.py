@@ -13,16 +13,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
-from ledger.garbage.delete import deletion_move
+from ledger.garbage.retention import deletion_move
 from ledger.keys import PartitionId
 from ledger.log.recovery import bring_into_force
 from ledger.log.writer import LedgerWriter
 from ledger.topics.catalog import Topic
 from ledger.topics.facts import refuse_held
+from ledger.view.reader import LedgerReader
 from ledgermq.errors import InvalidRequest, LedgerMQError, OffsetOutOfRange
 from stateless_broker.bundle.context import BundleContext
-from stateless_broker.bundle.reads import BundleReads
-from stateless_broker.bundle.time_search import offset_at
 
 Before = int | Literal["end"] | timedelta
 """An offset; the end of the log; a time since the epoch: the first record of that time or later,
@@ -39,7 +38,7 @@ class Deleted:
 async def delete_records(
     context: BundleContext,
     writer: LedgerWriter,
-    reads: BundleReads,
+    reader: LedgerReader,
     topic: Topic,
     befores: Mapping[int, Before],
     *,
@@ -54,14 +53,15 @@ async def delete_records(
         raise InvalidRequest(
             f"topic {topic.name!r} keeps the latest record of each key: its cleanup.policy has to be, or name, delete"
         )
-    await reads.look()  # others may have moved log starts
-    refuse_held(reads.checkpoint, topic)
+    view = reader.view
+    await view.look()  # others may have moved log starts
+    refuse_held(view.checkpoint, topic)
     found: dict[int, Deleted | LedgerMQError] = {}
-    starts = {partition: reads.log_start(topic, partition) for partition in befores}
+    starts = {partition: view.log_start(PartitionId(topic.id, partition), topic) for partition in befores}
     offsets: dict[int, int] = {}
     for partition, before in befores.items():
         try:
-            offsets[partition] = await _offset(writer, reads, topic, partition, before)
+            offsets[partition] = await _offset(writer, reader, topic, partition, before)
         except OffsetOutOfRange as error:
             found[partition] = error
     if dry_run:
@@ -70,21 +70,22 @@ async def delete_records(
             for partition, offset in offsets.items()
         }
     await bring_into_force(context.ledger(writer.bundle), deletion_move(topic, offsets), writer.durable)
-    await reads.look()
+    await view.look()
     await writer.check_fence()
-    return found | {partition: Deleted(starts[partition], reads.log_start(topic, partition)) for partition in offsets}
+    return found | {
+        partition: Deleted(starts[partition], view.log_start(PartitionId(topic.id, partition), topic))
+        for partition in offsets
+    }
 
 
-async def _offset(writer: LedgerWriter, reads: BundleReads, topic: Topic, partition: int, before: Before) -> int:
+async def _offset(writer: LedgerWriter, reader: LedgerReader, topic: Topic, partition: int, before: Before) -> int:
     key = PartitionId(topic.id, partition)
     if isinstance(before, timedelta):
-        found = await offset_at(reads, topic, partition, before // timedelta(microseconds=1))
-        return reads.high_watermark(key) if found is None else found
+        found = await reader.offset_at(key, before // timedelta(microseconds=1), topic)
+        return reader.end(key) if found is None else found
     if before == "end":
-        return reads.high_watermark(key)
-    if before > reads.high_watermark(key):
+        return reader.end(key)
+    if before > reader.end(key):
         await writer.check_fence()  # a zombie must not refuse an offset that its successor has
-        raise OffsetOutOfRange(
-            f"{topic.name}/{partition}: offset {before} is above the end {reads.high_watermark(key)}"
-        )
+        raise OffsetOutOfRange(f"{topic.name}/{partition}: offset {before} is above the end {reader.end(key)}")
     return before

@@ -17,14 +17,13 @@ from dataclasses import dataclass, field
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keys import PartitionId
-from ledger.log.history import read_history
 from ledger.log.internal_topic import decode_internal, read_snapshot
 from ledger.log.segment import whose_damage
 from ledger.log.snapshot import InternalRecord, records_of
 from ledger.object_store.contract import ObjectMissing
 from ledger.topics.catalog import Topic
 from ledgermq.errors import DataDamaged, FormatNotSupported, Unavailable
-from stateless_broker.bundle.known_bundle import KnownBundle
+from stateless_broker.bundle.owned_ledger import OwnedLedger
 
 ATTEMPTS_MAX = 5
 WINDOW_SEGMENTS = 64
@@ -80,13 +79,13 @@ class _Fold:
         return LatestRecords(sorted(self._latest.values(), key=lambda located: located[0].offset))
 
 
-async def read_internal_state(owned: KnownBundle, topic: Topic, partitions: Sequence[int]) -> dict[int, LatestRecords]:
+async def read_internal_state(owned: OwnedLedger, topic: Topic, partitions: Sequence[int]) -> dict[int, LatestRecords]:
     """Up to the high watermark of this moment.
 
     Raises Unavailable, the store's errors; damage is in the results.
     """
     for _ in range(ATTEMPTS_MAX):
-        known = owned.checkpoint.number
+        known = owned.view.checkpoint.number
         try:
             found = await _read(owned, topic, partitions)
             if found is not None:
@@ -94,22 +93,22 @@ async def read_internal_state(owned: KnownBundle, topic: Topic, partitions: Sequ
         except (
             ObjectMissing
         ) as missing:  # trimmed, or in a newer snapshot: begin again from that, a tombstone may have left both
-            await owned.look_for(missing, known)
+            await owned.view.look_for(missing, known)
         except (DataDamaged, FormatNotSupported) as damage:
             return {partition: LatestRecords(damage=damage) for partition in partitions}
     raise Unavailable(f"bundle {owned.bundle}: its snapshots change faster than they can be read", retry_after_ms=200)
 
 
-async def _read(owned: KnownBundle, topic: Topic, partitions: Sequence[int]) -> dict[int, LatestRecords] | None:
+async def _read(owned: OwnedLedger, topic: Topic, partitions: Sequence[int]) -> dict[int, LatestRecords] | None:
     """None: there is a newer checkpoint now than when this began."""
-    store, checkpoint = owned.context.store, owned.checkpoint
-    ends = {partition: owned.high_watermark(PartitionId(topic.id, partition)) for partition in partitions}
+    store, checkpoint = owned.context.store, owned.view.checkpoint
+    ends = {partition: owned.view.durable_end(PartitionId(topic.id, partition)) for partition in partitions}
     snapshot = await read_snapshot(store, checkpoint)
     snapshot_key = keys.snapshot(owned.bundle, checkpoint.snapshot_plan)
     folds = {partition: _Fold(*records_of(snapshot, topic.id, partition), snapshot_key) for partition in partitions}
     del snapshot
     tail = await _tail(owned, topic, folds)
-    if owned.checkpoint.number != checkpoint.number:
+    if owned.view.checkpoint.number != checkpoint.number:
         return None
     pieces = [piece for index in tail if (piece := _piece(index, topic.id, folds))]
     for first in range(0, len(pieces), WINDOW_SEGMENTS):
@@ -126,14 +125,13 @@ async def _read(owned: KnownBundle, topic: Topic, partitions: Sequence[int]) -> 
     return {partition: fold.result() for partition, fold in folds.items()}
 
 
-async def _tail(owned: KnownBundle, topic: Topic, folds: Mapping[int, _Fold]) -> list[fmt.SegmentIndex]:
+async def _tail(owned: OwnedLedger, topic: Topic, folds: Mapping[int, _Fold]) -> list[fmt.SegmentIndex]:
     """The segments behind the snapshot that hold records of these partitions: as the owner knows
     them, else from the store.
     """
-    if owned.index.covered_from <= owned.checkpoint.planned_slot + 1:
-        return owned.index.segments_with(topic.id, {partition: fold.end for partition, fold in folds.items()})
-    history = await read_history(owned.context.ledger(owned.bundle), unplanned=True)
-    owned.see(history.checkpoint)
+    if owned.view.index.covered_from <= owned.view.checkpoint.planned_slot + 1:
+        return owned.view.index.segments_with(topic.id, {partition: fold.end for partition, fold in folds.items()})
+    history = await owned.history(unplanned=True)
     return [slot.index for slot in history.segments]
 
 
@@ -148,7 +146,7 @@ def _piece(index: fmt.SegmentIndex, topic_id: int, folds: Mapping[int, _Fold]) -
     return _Piece(index.slot, entries) if entries else None
 
 
-async def _get(owned: KnownBundle, piece: _Piece) -> memoryview:
+async def _get(owned: OwnedLedger, piece: _Piece) -> memoryview:
     first, last = piece.entries[0], piece.entries[-1]
     async with owned.context.internal_reads:
         key = keys.segment(owned.bundle, piece.slot)
@@ -157,7 +155,7 @@ async def _get(owned: KnownBundle, piece: _Piece) -> memoryview:
         )
 
 
-async def _take_in(owned: KnownBundle, piece: _Piece, data: memoryview, folds: Mapping[int, _Fold]) -> None:
+async def _take_in(owned: OwnedLedger, piece: _Piece, data: memoryview, folds: Mapping[int, _Fold]) -> None:
     """Raises ObjectMissing where the slot is another segment now."""
     begin, key = piece.entries[0].position, keys.segment(owned.bundle, piece.slot)
     for entry in piece.entries:

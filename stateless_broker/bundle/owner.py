@@ -19,14 +19,14 @@ from ledger.log.segment import Batch
 from ledger.log.writer import LedgerWriter, claim
 from ledger.object_store.contract import Buffer
 from ledger.topics.catalog import Topic
+from ledger.view.reader import PartitionRead
 from ledgermq.errors import LedgerMQError, NotOwner, UnknownPartition
 from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.deletion import Before, Deleted, delete_records
 from stateless_broker.bundle.group_commit import GroupCommit
 from stateless_broker.bundle.internal_state import LatestRecords, read_internal_state
-from stateless_broker.bundle.reads import BundleReads, PartitionFetch
+from stateless_broker.bundle.owned_ledger import OwnedLedger
 from stateless_broker.bundle.term_status import TermStatus, term_status
-from stateless_broker.bundle.time_search import offset_at
 from stateless_broker.bundle.upkeep import Upkeep
 from stateless_broker.bundle.write_gate import as_told
 from stateless_broker.logs import get_logger, logs_debug
@@ -50,9 +50,10 @@ class BundleOwner:
         self.ended = writer.ended
         self._context = context
         self._writer = writer
-        self._reads = BundleReads(context, writer, recovered)
+        self._ledger = OwnedLedger(context, writer, recovered)
+        self._reader = self._ledger.reader
         self._commit = GroupCommit(writer, context)
-        self._upkeep = Upkeep(context, writer, self._reads)
+        self._upkeep = Upkeep(context, writer, self._ledger.view)
         self._tasks = asyncio.create_task(self._run(), name=f"bundle {self.bundle} epoch {self.epoch}")
 
     @classmethod
@@ -109,7 +110,7 @@ class BundleOwner:
 
     async def fetch(
         self, topic: Topic, partition: int, offset: int, bytes_max: int, *, direct: bool = False
-    ) -> PartitionFetch:
+    ) -> PartitionRead:
         """Batches from `offset` on, `bytes_max` in all but at least one.
 
         Raises OffsetOutOfRange, UnknownPartition, NotOwner, DataDamaged, Unavailable, the store's
@@ -118,11 +119,13 @@ class BundleOwner:
         self._check_term()
         self._check_partition(topic, partition)
         self._upkeep.on_read()
-        return await self._in_term(self._reads.fetch(topic, partition, offset, bytes_max, direct=direct))
+        return await self._in_term(
+            self._reader.fetch(PartitionId(topic.id, partition), offset, bytes_max, topic, direct=direct)
+        )
 
     async def wait_for_data(self, positions: Mapping[PartitionId, int]) -> None:
         """Returns when a partition reaches beyond its offset, or the term has ended."""
-        await self._reads.waiters.wait(positions)
+        await self._ledger.waiters.wait(positions)
 
     async def internal_state(self, topic: Topic, partitions: Sequence[int]) -> dict[int, LatestRecords]:
         """What partitions of an internal topic say now.
@@ -130,7 +133,7 @@ class BundleOwner:
         Raises NotOwner, Unavailable, the store's errors; damage is in the results.
         """
         self._check_term()
-        return await self._in_term(read_internal_state(self._reads, topic, partitions))
+        return await self._in_term(read_internal_state(self._ledger, topic, partitions))
 
     def durable_end(self, topic: Topic, partition: int) -> int:
         """An end that is durable, though a later owner may know a newer one: costs nothing, proves
@@ -138,7 +141,7 @@ class BundleOwner:
         """
         self._check_term()
         self._check_partition(topic, partition)
-        return self._reads.high_watermark(PartitionId(topic.id, partition))
+        return self._ledger.view.durable_end(PartitionId(topic.id, partition))
 
     async def list_offset(
         self, topic: Topic, partition: int, at: Literal["earliest", "latest", "durable"] | int
@@ -151,10 +154,11 @@ class BundleOwner:
         self._check_term()
         self._check_partition(topic, partition)
         self._upkeep.on_read()
+        key = PartitionId(topic.id, partition)
         if at == "earliest":
-            return self._reads.log_start(topic, partition)
-        end = self._reads.high_watermark(PartitionId(topic.id, partition))
-        if at != "latest" and (offset := await self._in_term(offset_at(self._reads, topic, partition, at))) is not None:
+            return self._ledger.view.log_start(key, topic)
+        end = self._reader.end(key)
+        if at != "latest" and (offset := await self._in_term(self._reader.offset_at(key, at, topic))) is not None:
             return offset
         await self._writer.check_fence()  # a zombie must not call an old end the latest
         return end
@@ -171,7 +175,7 @@ class BundleOwner:
             self._check_partition(topic, partition)
         self._upkeep.on_read()
         return await self._in_term(
-            delete_records(self._context, self._writer, self._reads, topic, befores, dry_run=dry_run)
+            delete_records(self._context, self._writer, self._reader, topic, befores, dry_run=dry_run)
         )
 
     async def check_fence(self) -> None:
@@ -214,12 +218,12 @@ class BundleOwner:
         self._end()
         self._tasks.cancel()
         await asyncio.gather(self._tasks, return_exceptions=True)
-        await self._reads.stop()
+        await self._ledger.stop()
         await self._writer.close()
 
     def status(self) -> TermStatus:
         """For metrics; costs no request."""
-        return term_status(self._writer, self._reads, self._context.catalog(), self._context.sources.now_ms())
+        return term_status(self._writer, self._ledger.view, self._context.catalog(), self._context.sources.now_ms())
 
     def _on_durable(self, index: fmt.SegmentIndex, data: Sequence[Buffer]) -> None:
         self._context.metrics.stored(index)
@@ -229,7 +233,7 @@ class BundleOwner:
                 for entry in index.batches
             ]
             log.debug("segment durable", bundle=self.bundle, epoch=self.epoch, slot=index.slot, batches=held)
-        self._reads.on_durable(index, data)
+        self._ledger.on_durable(index, data)
         self._commit.on_durable(index)
         self._upkeep.on_durable(index)
 
@@ -257,7 +261,7 @@ class BundleOwner:
         error = self.lost or NotOwner(f"bundle {self.bundle} was closed")
         self._writer.end(error)
         self._commit.close(error)
-        self._reads.close()
+        self._ledger.close()
 
     async def _in_term(self, reading: Coroutine[None, None, T]) -> T:
         """What it read, unless the term has ended meanwhile: what it knew was dropped under it

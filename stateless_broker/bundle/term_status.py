@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ledger.keys import PartitionId
 from ledger.log.writer import LedgerWriter
 from ledger.topics.catalog import Catalog
-from stateless_broker.bundle.reads import BundleReads
+from ledger.view.view import LedgerView
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +29,12 @@ class TermStatus:
     compaction_bytes: int
 
 
-def term_status(writer: LedgerWriter, reads: BundleReads, catalog: Catalog, now_ms: int) -> TermStatus:
-    parked = {PartitionId(part.topic_id, part.partition) for part in reads.parked}
+def term_status(writer: LedgerWriter, view: LedgerView, catalog: Catalog, now_ms: int) -> TermStatus:
+    parked = {(part.topic_id, part.partition) for part in view.parked}
     oldest_ms, backlog_bytes = now_ms, 0
-    for key in reads.index.partitions:
-        topic = catalog.topics_by_id.get(key.topic_id)
-        backlog = reads.index.backlog(key, reads.parquet_end(key))
+    for key in view.index.partitions:
+        topic = catalog.topics_by_id.get(key[0])
+        backlog = view.index.backlog(key, view.parquet_end(key))
         if backlog is None or topic is None or topic.removed or topic.internal or key in parked:
             continue
         backlog_bytes += backlog[0]
@@ -44,7 +43,7 @@ def term_status(writer: LedgerWriter, reads: BundleReads, catalog: Catalog, now_
         epoch=writer.epoch,
         slot=writer.durable.slot,
         puts_in_flight=writer.puts_in_flight,
-        untrimmed_slots=max(0, writer.durable.slot + 1 - reads.checkpoint.trim_slot),
+        untrimmed_slots=max(0, writer.durable.slot + 1 - view.checkpoint.trim_slot),
         parked=len(parked),
         compaction_age_ms=now_ms - oldest_ms,
         compaction_bytes=backlog_bytes,

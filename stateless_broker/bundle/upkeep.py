@@ -15,7 +15,7 @@ from functools import partial
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.checkpoint import delete_older_checkpoints
+from ledger.garbage.checkpoints import remove_older
 from ledger.log.recovery import advance_checkpoint
 from ledger.log.writer import LedgerWriter
 from ledger.parquet.report import RoundReport
@@ -23,12 +23,12 @@ from ledger.root.copies import copies_of
 from ledger.root.mend import mend_copies
 from ledger.rounds.keyed_runner import clean_bundle
 from ledger.rounds.runner import compact_bundle, round_of_bundle, try_to_tidy
+from ledger.view.view import LedgerView
 from ledgermq.errors import LedgerMQError, ResourceExhausted
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.runtime.wait import wait_for
 from stateless_broker.bundle.compaction_due import next_compaction_ms, wants_retention, wants_snapshot
 from stateless_broker.bundle.context import BundleContext, BundleLimits
-from stateless_broker.bundle.reads import BundleReads
 from stateless_broker.logs import get_logger
 
 RETRY_FIRST_S, RETRY_S_MAX = 1.0, 120.0
@@ -46,11 +46,11 @@ log = get_logger(__name__)
 
 
 class Upkeep:
-    def __init__(self, context: BundleContext, writer: LedgerWriter, reads: BundleReads) -> None:
+    def __init__(self, context: BundleContext, writer: LedgerWriter, view: LedgerView) -> None:
         self.bundle = writer.bundle
         self._context = context
         self._writer = writer
-        self._reads = reads
+        self._view = view
         self._used = asyncio.Event()
         self._checkpoint_due = asyncio.Event()
         self._sizes: deque[tuple[int, int]] = deque()
@@ -83,15 +83,14 @@ class Upkeep:
         """Raises ResourceExhausted when a parked partition has kept too many slots from being
         trimmed.
         """
-        untrimmed = self._writer.durable.slot + 1 - self._reads.checkpoint.trim_slot
-        if untrimmed <= self._limits.parked_slots_max or not self._reads.parked:
+        untrimmed = self._writer.durable.slot + 1 - self._view.checkpoint.trim_slot
+        if untrimmed <= self._limits.parked_slots_max or not self._view.parked:
             return
         named = ", ".join(
-            f"{self._name(part.topic_id)}/{part.partition} ({part.parked.object_key})"
-            for part in self._reads.parked[:3]
+            f"{self._name(part.topic_id)}/{part.partition} ({part.parked.object_key})" for part in self._view.parked[:3]
         )
         raise ResourceExhausted(
-            f"bundle {self.bundle}: {untrimmed} segments cannot be trimmed, for {len(self._reads.parked)} partitions are parked: {named}; "
+            f"bundle {self.bundle}: {untrimmed} segments cannot be trimmed, for {len(self._view.parked)} partitions are parked: {named}; "
             "repair them",
             retry_after_ms=30_000,
         )
@@ -100,7 +99,7 @@ class Upkeep:
         return [
             f"partition {self._name(part.topic_id)}/{part.partition} of bundle {self.bundle} is parked, for {part.parked.object_key} "
             "cannot be read: its records no longer become Parquet; `ledgermq repair ROOT --dry-run` shows what is damaged, and how to go on"
-            for part in self._reads.parked
+            for part in self._view.parked
         ]
 
     def _name(self, topic_id: int) -> str:
@@ -108,7 +107,7 @@ class Upkeep:
         return topic.name if topic is not None else f"topic {topic_id}"
 
     def _consider_checkpoint(self) -> None:
-        done = self._reads.checkpoint.state.slot
+        done = self._view.checkpoint.state.slot
         while self._sizes and self._sizes[0][0] <= done:
             self._bytes_since -= self._sizes.popleft()[1]
         if (
@@ -128,7 +127,7 @@ class Upkeep:
         """Before a hand-over, while the bundle is still served: a checkpoint, if the next owner
         would have many segments to read.
         """
-        if self._writer.durable.slot - self._reads.checkpoint.state.slot <= RELEASE_TAIL_SLOTS:
+        if self._writer.durable.slot - self._view.checkpoint.state.slot <= RELEASE_TAIL_SLOTS:
             return
         try:
             async with asyncio.timeout(RELEASE_CHECKPOINT_S):
@@ -139,9 +138,9 @@ class Upkeep:
     async def _checkpoint(self) -> None:
         context = self._context
         await advance_checkpoint(context.ledger(self.bundle), durable=self._writer.durable)
-        await self._reads.look()  # what was put need not be the newest
-        await delete_older_checkpoints(context.store, self.bundle, self._reads.checkpoint.number)
-        context.metrics.checkpointed(self.bundle, self._reads.checkpoint.number)
+        await self._view.look()  # what was put need not be the newest
+        await remove_older(context.store, self.bundle, self._view.checkpoint.number)
+        context.metrics.checkpointed(self.bundle, self._view.checkpoint.number)
 
     async def _copies(self) -> None:
         """Bundle 0: now and then make sure that what is stored twice is there twice, and sound."""
@@ -165,8 +164,8 @@ class Upkeep:
             await self._insist("look", self._look)
 
     async def _look(self) -> None:
-        if await self._reads.look():
-            self._context.metrics.parked(self.bundle, len(self._reads.parked))
+        if await self._view.look():
+            self._context.metrics.parked(self.bundle, len(self._view.parked))
 
     async def _compactions(self) -> None:
         rounds = self._context.background_rounds
@@ -175,11 +174,11 @@ class Upkeep:
             await asyncio.sleep(self._compaction_pause_s)
             if not rounds.allowed.is_set():
                 continue
-            if self._reads.has_older_segments:
-                await self._insist("look", self._reads.load_all)
+            if self._view.has_older_segments:
+                await self._insist("look", self._view.load_all)
             if self._is_due():
                 await self._insist("compaction", self._compact_in_turn)
-            elif wants_snapshot(self._reads, self._context.catalog()):
+            elif wants_snapshot(self._view, self._context.catalog()):
                 await self._insist("snapshot", partial(rounds.run, self._snapshot))
             else:
                 self._compaction_pause_s = self._limits.compaction_interval_s
@@ -188,12 +187,12 @@ class Upkeep:
         catalog, now_s = self._context.catalog(), asyncio.get_running_loop().time()
         if self._tidy_again_s is not None and now_s >= self._tidy_again_s:
             return True
-        due_ms = next_compaction_ms(self._reads, catalog)
+        due_ms = next_compaction_ms(self._view, catalog)
         if due_ms is not None and due_ms <= self._context.sources.now_ms():
             return True
         if now_s - self._retention_s < self._limits.retention_interval_s:
             return False
-        return wants_retention(self._reads.checkpoint, catalog, self._context.compaction.settled)
+        return wants_retention(self._view.checkpoint, catalog, self._context.compaction.no_stale_versions)
 
     async def _snapshot(self) -> None:
         """A round of internal topics alone: light, so it waits for no other bundle's round."""

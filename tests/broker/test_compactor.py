@@ -17,8 +17,9 @@ from ledger.object_store.memory import MemoryStore
 from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.report import RoundReport
+from ledger.rounds.service import CompactionService
 from ledgermq.errors import StoreUnusable
-from ledgermq_tools.broker.compactor import Compactor
+from ledgermq_tools.broker.compactor import LoggedEvents
 from stateless_broker.bundle.background_rounds import BackgroundRounds
 from stateless_broker.bundle.context import BundleMetrics
 from tests.broker.cluster import Cluster, cluster_of, until
@@ -52,10 +53,11 @@ class Heard(BundleMetrics):
         self.failures[bundle] += 1
 
 
-def compactor_of(cluster: Cluster, heard: Heard, store: FaultyStore | None = None) -> Compactor:
+def compactor_of(cluster: Cluster, heard: Heard, store: FaultyStore | None = None) -> CompactionService:
     sources = virtual_sources(50)
     settings = next(iter(cluster.brokers.values())).context.cluster
-    return Compactor(store or cluster.store, settings, sources, LocalEngine(sources, run_inline), heard)
+    engine = LocalEngine(sources, run_inline)
+    return CompactionService(store or cluster.store, settings, sources, engine, LoggedEvents(heard))
 
 
 async def parquet_files(cluster: Cluster) -> list[str]:

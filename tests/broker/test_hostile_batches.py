@@ -106,7 +106,7 @@ async def test_what_was_refused_is_not_kept_in_memory_by_what_was_taken(cluster:
         results = (await cluster.line("a:1").produce_once(frame)).results
         assert not results[-1].HasField("error")
     cache = cluster.brokers["a:1"].ownership.terms.context.tail_cache
-    kept = [data for batches in cache._segments.values() for data in batches.values()]
+    kept = [data for held in cache._bundles.values() for batches in held.values() for data in batches.values()]
     held = {id(view.obj): memoryview(view.obj).nbytes for data in kept for view in [memoryview(data)]}
     assert sum(held.values()) <= 2 * cache.size_bytes
     assert await cluster.read_all("t", 0) == [b"small"] * 5

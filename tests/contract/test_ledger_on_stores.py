@@ -15,13 +15,13 @@ from infra.minio import Minio
 from ledger.keys import PartitionId
 from ledger.object_store.contract import ObjectStore
 from ledger.root.open import open_store
-from ledger.view.reader import LedgerReader
+from ledger.view.followed_ledger import FollowedLedger
 from ledgermq.errors import NotOwner, RetriableError
 from ledgermq.sources import Sources
 from tests.servers.cutting_proxy import cutting_proxy
 from tests.stores.backends import seeded_sources
 from tests.worlds.ledgers import TOPIC_ID, append, batch, ledger_of, own, read_values
-from tests.worlds.reading import rows_of
+from tests.worlds.reading import following, rows_of
 
 BROKERS = 3
 TERMS = 4
@@ -47,11 +47,11 @@ async def open_one(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
 
 async def follow(store: ObjectStore, seen: dict[int, bytes]) -> None:
     """Until the last record."""
-    reader = LedgerReader(ledger_of(store, 1))
+    ledger = FollowedLedger(ledger_of(store, 1))
     while b"last" not in seen.values():
         try:
-            await reader.open()
-            async for _, batches in reader.follow({PartitionId(TOPIC_ID, 0): len(seen)}, poll_s=0.02):
+            await ledger.open()
+            async for _, batches in following(ledger, {PartitionId(TOPIC_ID, 0): len(seen)}, poll_s=0.02):
                 seen |= rows_of(batches, len(seen))
                 if b"last" in seen.values():
                     return

@@ -15,9 +15,9 @@ from crc32c import crc32c
 from ledger import keys
 from ledger.cluster import ClusterDefaults, open_cluster, read_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.garbage.checkpoints import remove_older
 from ledger.log.checkpoint import (
     decode_checkpoint,
-    delete_older_checkpoints,
     encode_checkpoint,
     newest_checkpoint,
     state_of,
@@ -216,7 +216,7 @@ async def check_names(data: bytes) -> None:
     await recover(ledger_of(store, BUNDLE))
     await read_history(ledger_of(store, BUNDLE))
     await read_catalog(ledger_of(store, 0))
-    await delete_older_checkpoints(store, BUNDLE, 1)
+    await remove_older(store, BUNDLE, 1)
 
 
 def key_seeds() -> list[bytes]:

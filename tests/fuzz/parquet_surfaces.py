@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from ledger import keys
 from ledger.blocking import run_inline
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.garbage.gc import find_garbage
+from ledger.garbage.sweep import find_garbage
 from ledger.log.envelope import ObjectKind, seal, unseal
 from ledger.log.plan_chain import decode_plan
 from ledger.object_store.memory import MemoryStore

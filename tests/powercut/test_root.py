@@ -17,7 +17,8 @@ from ledger import keys
 from ledger.cluster import read_cluster
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
-from ledger.garbage.delete import log_start_move, tidy_bundle
+from ledger.garbage.retention import log_start_move
+from ledger.garbage.sweep import tidy_bundle
 from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectMissing

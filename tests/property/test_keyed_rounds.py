@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.blocking import run_inline
-from ledger.garbage.gc import collect_garbage
+from ledger.garbage.sweep import collect_garbage
 from ledger.keys import PartitionId
 from ledger.object_store.contract import Buffer, ObjectStore
 from ledger.object_store.memory import MemoryStore
@@ -23,6 +23,7 @@ from ledger.parquet.engine import LocalEngine
 from ledger.rounds.keyed_runner import clean_bundle
 from ledger.rounds.runner import compact_bundle
 from ledger.topics.catalog import Topic
+from ledger.view.followed_ledger import FollowedLedger
 from ledger.view.range_read import OffsetRange, RangeReader, plan_ranges
 from ledger.view.reader import LedgerReader
 from ledgermq.protocol.records import decode_batch
@@ -31,7 +32,7 @@ from tests.stores.dying import Crash, DyingStore
 from tests.stores.one_put import OnePut
 from tests.virtual_time import virtual
 from tests.worlds.keyed_topics import Pair, Row, Written, fold, judge_plain, put_pairs
-from tests.worlds.reading import opened_reader
+from tests.worlds.reading import opened_ledger
 from tests.worlds.roots import Root
 
 _pairs = st.lists(
@@ -94,19 +95,19 @@ class _World:
     store: WatchedStore
     clock: _Clock
     written: Written = field(default_factory=Written)
-    reader: LedgerReader | None = None
+    ledger: FollowedLedger | None = None
     """Opened once, so that it learns of everything by itself."""
     planned: list[OffsetRange] = field(default_factory=list)
     """Ranges that were planned some time ago."""
 
     async def read(self) -> None:
         """As readers without a broker do: from the begin, and what was planned before."""
-        if self.reader is None:
-            self.reader = await opened_reader(self.store)
-        await self.reader.refresh()
+        if self.ledger is None:
+            self.ledger = await opened_ledger(self.store)
+        await self.ledger.refresh()
         key = PartitionId(self.topic.id, 0)
-        self._judge_older(await _rows_by_reader(self.reader, key), self.reader.end(key))
-        assert fold(await _rows_by_reader(await opened_reader(self.store), key)) == self.written.table(
+        self._judge_older(await _rows_by_reader(self.ledger.reader, key), self.ledger.reader.end(key))
+        assert fold(await _rows_by_reader((await opened_ledger(self.store)).reader, key)) == self.written.table(
             len(self.written.rows)
         )
         ranges = RangeReader(self.store, run_inline)
@@ -128,7 +129,7 @@ class _World:
                 assert found[key] == value
 
     async def plan(self) -> None:
-        reader = await opened_reader(self.store)
+        reader = (await opened_ledger(self.store)).reader
         key = PartitionId(self.topic.id, 0)
         self.planned = (await plan_ranges(reader, {key: (0, reader.end(key))}))[key]
 

@@ -18,10 +18,12 @@ import pytest
 
 from ledger.blocking import run_inline
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.garbage.delete import log_start_move, tidy_bundle
+from ledger.garbage.retention import log_start_move
+from ledger.garbage.sweep import tidy_bundle
 from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint, partition_of
 from ledger.log.history import History
+from ledger.log.ledger_ref import LedgerRef
 from ledger.log.recovery import advance_checkpoint, recover
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
@@ -30,8 +32,8 @@ from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.rounds.runner import compact_bundle
 from ledger.view.follow import Follower
+from ledger.view.followed_ledger import FollowedLedger
 from ledger.view.range_read import RangeReader, plan_ranges, split
-from ledger.view.reader import LedgerReader
 from ledgermq.errors import DataDamaged, LedgerMQError, OffsetOutOfRange
 from ledgermq.sources import Sources
 from tests.stores.faulty import Faults
@@ -82,7 +84,7 @@ class World:
             assert known == value, f"partition {partition} offset {offset} was {known!r}, and is {value!r}"
 
 
-class CountingReader(LedgerReader):
+class CountingLedger(FollowedLedger):
     world: World
 
     def _begin(self, history: History) -> None:
@@ -97,24 +99,23 @@ class Reading:
         self.world = world
         self.store, self.sources = world.process()
         self.positions = [0] * PARTITIONS
-        self.reader = self._new_reader()
+        self.ledger = self._follow()
         self.is_open = False
 
-    def _new_reader(self) -> LedgerReader:
+    def _follow(self) -> FollowedLedger:
         choose = self.sources.random.choice
         bounds = {"index_batches_max": choose((8, 10_000, 10_000)), "recent_bytes_max": choose((0, 1500, 1 << 20))}
-        reader = CountingReader(
-            self.store, 1, self.world.root.cluster.producer_states_max, run_blocking=run_inline, **bounds
-        )
-        reader.world = self.world
-        return reader
+        ref = LedgerRef(self.store, 1, self.world.root.cluster, self.sources)
+        ledger = CountingLedger(ref, run_blocking=run_inline, **bounds)
+        ledger.world = self.world
+        return ledger
 
     async def run(self) -> None:
         random = self.sources.random
         while True:
             await asyncio.sleep(random.choice((0.2, 0.2, 1.0, 15.0)) * random.random())
             if random.random() < 0.02:
-                self.reader, self.is_open = self._new_reader(), False
+                self.ledger, self.is_open = self._follow(), False
             await self.try_step(random.choice((100, 1 << 20)))
 
     async def try_step(self, bytes_max: int) -> None:
@@ -128,15 +129,15 @@ class Reading:
 
     async def step(self, bytes_max: int) -> None:
         if not self.is_open:
-            await self.reader.open()
+            await self.ledger.open()
             self.is_open = True
-        await self.reader.refresh()
+        await self.ledger.refresh()
         for partition, offset in enumerate(self.positions):
             key = PartitionId(self.world.topic_id, partition)
             try:
-                batches = await self.reader.read(key, offset, bytes_max)
+                batches = await self.ledger.reader.read(key, offset, bytes_max)
             except OffsetOutOfRange:
-                start = self.reader.log_start(key)
+                start = self.ledger.reader.log_start(key)
                 assert offset < start <= self.world.starts[partition], (
                     "nothing was to be dropped that this reader has not read"
                 )
@@ -152,18 +153,18 @@ async def query(world: World, store: ObjectStore, sources: Sources) -> None:
     records are somewhere else.
     """
     room = sources.random.choice((8, 10_000))
-    reader = LedgerReader(
+    ledger = FollowedLedger(
         ledger_of(store, 1, cluster=world.root.cluster), run_blocking=run_inline, index_batches_max=room
     )
-    await reader.open()
+    await ledger.open()
     spans = {}
     for number in range(PARTITIONS):
         part = PartitionId(world.topic_id, number)
-        first = sources.random.randint(reader.log_start(part), reader.end(part))
-        spans[part] = first, sources.random.randint(first, reader.end(part))
+        first = sources.random.randint(ledger.reader.log_start(part), ledger.reader.end(part))
+        spans[part] = first, sources.random.randint(first, ledger.reader.end(part))
     partition = sources.random.randrange(PARTITIONS)
     key = PartitionId(world.topic_id, partition)
-    ranges = split((await plan_ranges(reader, spans))[key], sources.random.randint(1, 4))
+    ranges = split((await plan_ranges(ledger.reader, spans))[key], sources.random.randint(1, 4))
     await asyncio.sleep(sources.random.choice((0, 1, 20)) * sources.random.random())
     executor, _ = world.process()
     for wanted in ranges:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.garbage.delete import log_start_move, tidy_bundle
-from ledger.garbage.gc import collect_garbage
+from ledger.garbage.retention import log_start_move
+from ledger.garbage.sweep import collect_garbage, tidy_bundle
 from ledger.keys import PartitionId
 from ledger.log.checkpoint import partition_of
 from ledger.log.history import read_history

@@ -17,8 +17,8 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.garbage.delete import log_start_move, tidy_bundle
-from ledger.garbage.gc import collect_garbage
+from ledger.garbage.retention import log_start_move
+from ledger.garbage.sweep import collect_garbage, tidy_bundle
 from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint, partition_of
 from ledger.log.recovery import advance_checkpoint

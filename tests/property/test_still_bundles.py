@@ -15,7 +15,7 @@ from random import Random
 import pytest
 
 from ledger.blocking import run_inline
-from ledger.garbage.delete import deletion_move
+from ledger.garbage.retention import deletion_move
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction

@@ -13,9 +13,8 @@ from ledger import keys
 from ledger.blocking import run_inline
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
-from ledger.garbage.find import find_removable
-from ledger.garbage.removable import Kind
-from ledger.garbage.sweep import sweep
+from ledger.garbage.found import Kind
+from ledger.garbage.sweep import find_removable, sweep
 from ledger.object_store.contract import ObjectInfo, ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction

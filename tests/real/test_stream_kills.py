@@ -23,7 +23,7 @@ import pytest
 import ledgermq
 from infra import java
 from ledger.cluster import ClusterDefaults, open_cluster
-from ledger.garbage.delete import log_start_move
+from ledger.garbage.retention import log_start_move
 from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.parquet.engine import LocalEngine

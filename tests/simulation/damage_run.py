@@ -18,7 +18,7 @@ from ledger import keys
 from ledger.blocking import run_inline
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
-from ledger.garbage.removal import remove_topics
+from ledger.garbage.topics import remove as remove_topics
 from ledger.keys import PartitionId
 from ledger.log.segment import decode_tail
 from ledger.parquet.compaction import Compaction

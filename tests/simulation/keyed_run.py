@@ -9,7 +9,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from ledger import keys
-from ledger.garbage.keyed_delete import delete_removed
+from ledger.garbage import topics
 from ledger.keys import PartitionId
 from ledger.log.segment import Batch
 from ledger.rounds.keyed_runner import clean_bundle
@@ -113,4 +113,4 @@ class Cleaner(Compactor):
         everything = self._random.random() < 0.7
         await clean_bundle(self._compaction, bundle, self._known, everything=everything, bytes_max=bytes_max)
         if self._random.random() < 0.1:
-            await delete_removed(self._store, await self._catalog())
+            await topics.remove_versions(self._store, await topics.find_versions(self._store, await self._catalog()))

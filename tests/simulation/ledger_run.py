@@ -9,7 +9,8 @@ import asyncio
 
 from ledger.blocking import run_inline
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.garbage.delete import close_finished_fences, delete_replaced, delete_segments
+from ledger.garbage.fences import close_finished as close_finished_fences
+from ledger.garbage.sweep import tidy_checkpoints, tidy_segments
 from ledger.log.recovery import advance_checkpoint, recover
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
@@ -106,9 +107,9 @@ class LedgerRun:
                 if done is not None:
                     self.world.coverage.saw("a round was finished")
                 if sources.random.random() < 0.4:
-                    await delete_segments(store, BUNDLE)
+                    await tidy_segments(store, BUNDLE)
                     await close_finished_fences(store, BUNDLE)
-                    await delete_replaced(store, BUNDLE)
+                    await tidy_checkpoints(store, BUNDLE)
             except LedgerMQError as error:
                 self.world.note(name, f"round: {type(error).__name__} {error.message[:80]}")
                 self.world.judge_error(error)

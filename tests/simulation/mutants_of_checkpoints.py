@@ -114,12 +114,12 @@ def stale_plan_run(patch: Patch) -> None:
 def newest_checkpoint_deleted(patch: Patch) -> None:
     """Whoever has won a checkpoint deletes all others."""
 
-    async def delete_replaced(store: ObjectStore, bundle: int) -> None:
+    async def tidy_checkpoints(store: ObjectStore, bundle: int) -> None:
         seen = [info.key async for info in store.list(keys.checkpoints(bundle))]
         await asyncio.sleep(0.2)
         await store.delete([key async for key in _keys(store, bundle) if key not in seen[-1:]])
 
-    patch.setattr(tests.simulation.ledger_run, "delete_replaced", delete_replaced)
+    patch.setattr(tests.simulation.ledger_run, "tidy_checkpoints", tidy_checkpoints)
 
 
 async def _keys(store: ObjectStore, bundle: int) -> Any:

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.log.segment import Batch
 from ledger.log.writer import LedgerWriter
 from ledger.object_store.contract import ObjectMissing
+from ledger.view.reader import LedgerReader, PartitionRead
+from ledger.view.view import LedgerView
 from ledgermq.client.consuming.direct_reads import CannotRead, DirectReads
 from ledgermq.client.producing.partition_queue import PartitionQueue, Phase
 from ledgermq.errors import DataDamaged
@@ -19,8 +20,8 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker import produce_path
 from stateless_broker.bundle.budgets import AnswerReader
 from stateless_broker.bundle.group_commit import GroupCommit
+from stateless_broker.bundle.owned_ledger import OwnedLedger
 from stateless_broker.bundle.owner import BundleOwner
-from stateless_broker.bundle.reads import BundleReads, PartitionFetch
 from stateless_broker.bundle.upkeep import Upkeep
 from tests.simulation.cluster_plan import cluster_plan_of
 from tests.simulation.mutants import mutant
@@ -46,7 +47,7 @@ def shown_before_it_is_durable(patch: Patch) -> None:
 
     patch.setattr(LedgerWriter, "_put", put)
     patch.setattr(LedgerWriter, "_acknowledge", acknowledge)
-    patch.setattr(BundleReads, "high_watermark", lambda self, key: self._writer._issued.end(*key))
+    patch.setattr(OwnedLedger, "durable_end", lambda self, key: self._writer._issued.end(*key))
 
 
 @mutant("cluster")
@@ -60,7 +61,7 @@ def trim_moved_outside_a_commit(patch: Patch) -> None:
     async def checkpoint(self: Upkeep) -> None:
         context = self._context
         await advance_checkpoint(context.ledger(self.bundle), move, self._writer.durable)
-        await self._reads.look()
+        await self._view.look()
 
     patch.setattr(Upkeep, "_checkpoint", checkpoint)
 
@@ -124,24 +125,24 @@ def trimmed_fetch_goes_on_behind_it(patch: Patch) -> None:
     """A fetch whose segment has been trimmed meanwhile is answered with the next batches that are
     still there.
     """
-    real = BundleReads._read
+    real = LedgerReader._read
 
-    async def read(self: BundleReads, topic: Any, partition: int, offset: int, bytes_max: int) -> Any:
-        known = self.index.partitions.get(PartitionId(topic.id, partition))
+    async def read(self: LedgerReader, key: Any, offset: int, bytes_max: int, topic: Any) -> Any:
+        known = self.view.index.partitions.get(key)
         if known is not None and len(known) and offset < known.begin:
             offset = known.begin
-        return await real(self, topic, partition, offset, bytes_max)
+        return await real(self, key, offset, bytes_max, topic)
 
     async def fetch(
-        self: BundleReads, topic: Any, partition: int, offset: int, bytes_max: int, *, direct: bool = False
-    ) -> PartitionFetch:
-        high = self.high_watermark(PartitionId(topic.id, partition))
+        self: LedgerReader, key: Any, offset: int, bytes_max: int, topic: Any = None, *, direct: bool = False
+    ) -> PartitionRead:
+        high = self.view.readable_end(key)
         if offset >= high:
-            return PartitionFetch(high, 0, [])
-        return PartitionFetch(high, 0, await self._read(topic, partition, offset, bytes_max))
+            return PartitionRead(high, 0, [])
+        return PartitionRead(high, 0, await self._read(key, offset, bytes_max, topic))
 
-    patch.setattr(BundleReads, "_read", read)
-    patch.setattr(BundleReads, "fetch", fetch)
+    patch.setattr(LedgerReader, "_read", read)
+    patch.setattr(LedgerReader, "fetch", fetch)
 
 
 @mutant("cluster", likely=lambda seed: cluster_plan_of(seed).direct_reads)
@@ -178,7 +179,7 @@ def lost_term_goes_on_answering(patch: Patch) -> None:
     remembers.
     """
     patch.setattr(BundleOwner, "_check_term", lambda self: None)
-    patch.setattr(BundleReads, "close", lambda self: self.waiters.close())
+    patch.setattr(OwnedLedger, "close", lambda self: self.waiters.close())
 
     async def check_fence(self: LedgerWriter) -> None:
         return None
@@ -203,10 +204,10 @@ def offsets_given_out_per_batch(patch: Patch) -> None:
 def missing_segment_taken_for_damage(patch: Patch) -> None:
     """A reader under whom a segment was trimmed does not look for a newer checkpoint."""
 
-    async def look_for(self: BundleReads, missing: ObjectMissing, known: int) -> None:
+    async def look_for(self: LedgerView, missing: ObjectMissing, known: int) -> None:
         raise DataDamaged(missing.message, object_key=missing.object_key)
 
-    patch.setattr(BundleReads, "look_for", look_for)
+    patch.setattr(LedgerView, "look_for", look_for)
 
 
 @mutant("cluster")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-import ledger.garbage.delete
 import ledger.log.checkpoint
 import ledger.log.plan_chain
 import ledger.log.recovery

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-import ledger.garbage.keyed_delete
+import ledger.garbage.versions
 import ledger.keyed.latest
 import ledger.keyed.round
 from ledger.keyed.plan import CleaningPlan
@@ -34,10 +34,10 @@ def old_records_stay_beside_new_ones(patch: Patch) -> None:
 def log_deleted_above_the_version(patch: Patch) -> None:
     """The log goes whether or not a version holds what is in it."""
 
-    async def settled_end(store: ObjectStore, cluster: Any, place: Any) -> int:
+    async def aged_end(store: ObjectStore, cluster: Any, place: Any) -> int:
         return 2**62
 
-    patch.setattr(ledger.garbage.keyed_delete, "_settled_end", settled_end)
+    patch.setattr(ledger.garbage.versions, "aged_end", aged_end)
 
 
 @mutant("keyed")
@@ -45,12 +45,12 @@ def files_of_earlier_rounds_deleted(patch: Patch) -> None:
     """Only the files that were made for the newest version count as its own, not those that it has
     taken over.
     """
-    real = ledger.garbage.keyed_delete._files_of
+    real = ledger.garbage.versions._files_of
 
     async def files_of(store: ObjectStore, place: Any, number: int) -> set[str]:
         return {key for key in await real(store, place, number) if f"-{number}-" in key}
 
-    patch.setattr(ledger.garbage.keyed_delete, "_files_of", files_of)
+    patch.setattr(ledger.garbage.versions, "_files_of", files_of)
 
 
 @mutant("keyed")

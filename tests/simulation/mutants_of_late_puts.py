@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 import ledger.garbage.commit_age
-import ledger.garbage.delete
-import ledger.garbage.gc
-import ledger.garbage.removal
+import ledger.garbage.fences
+import ledger.garbage.topics
 import ledger.object_store.s3
 import ledger.parquet.task
 from ledger.format import ledgermq_format_pb2 as fmt
@@ -101,8 +100,7 @@ def parquet_deleted_at_any_age(patch: Patch) -> None:
     async def finished_long_ago(store: ObjectStore, bundle: int, age_ms: int) -> int:
         return (await newest_checkpoint(store, bundle)).finished_plan
 
-    patch.setattr(ledger.garbage.delete, "finished_long_ago", finished_long_ago)
-    patch.setattr(ledger.garbage.gc, "finished_long_ago", finished_long_ago)
+    patch.setattr(ledger.garbage.commit_age, "finished_long_ago", finished_long_ago)
 
 
 @mutant("rounds", likely=late_on_s3)
@@ -121,7 +119,7 @@ def removed_topics_files_deleted_at_any_age(patch: Patch) -> None:
     async def late_puts_are_over(self: Any, checkpoint: fmt.Checkpoint, note: fmt.RemovedTopic) -> bool:
         return True
 
-    patch.setattr(ledger.garbage.removal._Removal, "_late_puts_are_over", late_puts_are_over)
+    patch.setattr(ledger.garbage.topics._Removal, "_late_puts_are_over", late_puts_are_over)
 
 
 @mutant("rounds", likely=late_on_files)
@@ -134,12 +132,11 @@ def late_task_put_lands(patch: Patch) -> None:
 def temporary_folder_removed_before_its_plan_is_finished(patch: Patch) -> None:
     """Whoever tidies closes every fence."""
 
-    async def close_finished_fences(store: ObjectStore, bundle: int) -> None:
+    async def close_finished(store: ObjectStore, bundle: int) -> None:
         for name in await store.list_fences():
             await store.close_fence(name)
 
-    for module in (ledger.garbage.delete, ledger.garbage.gc, ledger.garbage.removal):
-        patch.setattr(module, "close_finished_fences", close_finished_fences)
+    patch.setattr(ledger.garbage.fences, "close_finished", close_finished)
 
 
 @mutant("rounds", likely=late_on_files)
@@ -159,8 +156,7 @@ def fence_opened_by_the_task(patch: Patch) -> None:
 def fences_left_open(patch: Patch) -> None:
     """Files are deleted before the fence of their plan is closed."""
 
-    async def close_finished_fences(store: ObjectStore, bundle: int) -> None:
+    async def close_finished(store: ObjectStore, bundle: int) -> None:
         return None
 
-    for module in (ledger.garbage.delete, ledger.garbage.gc, ledger.garbage.removal):
-        patch.setattr(module, "close_finished_fences", close_finished_fences)
+    patch.setattr(ledger.garbage.fences, "close_finished", close_finished)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-import ledger.garbage.delete
 import ledger.log.checkpoint
 import ledger.log.plan_chain
 import ledger.log.recovery
@@ -82,7 +81,7 @@ def _patch_claim(patch: Patch, claim: Any) -> None:
 
 
 def _delete_below_trim(patch: Patch, which: Any) -> None:
-    async def delete_segments(store: ObjectStore, bundle: int) -> int:
+    async def tidy_segments(store: ObjectStore, bundle: int) -> int:
         trim = (await newest_checkpoint(store, bundle)).trim_slot
         for slot in [keys.number(info.key) async for info in store.list(keys.segments(bundle))]:
             if slot < trim:
@@ -94,7 +93,7 @@ def _delete_below_trim(patch: Patch, which: Any) -> None:
                     await store.delete([keys.segment(bundle, slot)])
         return 0
 
-    patch.setattr(tests.simulation.ledger_run, "delete_segments", delete_segments)
+    patch.setattr(tests.simulation.ledger_run, "tidy_segments", tidy_segments)
 
 
 @mutant("ledger")

@@ -4,18 +4,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-import ledger.garbage.delete
-import ledger.garbage.find
+import ledger.garbage.parquet_files
 import ledger.garbage.retention
 import ledger.garbage.sweep
 import ledger.parquet.archive
 from ledger import keys
-from ledger.garbage.removable import Kind, Removable
-from ledger.object_store.contract import ObjectMissing, StoreUncertain
+from ledger.garbage import heartbeats, segments
+from ledger.garbage.found import Kind, Removable, delete
+from ledger.garbage.listing import Listing
+from ledger.object_store.contract import ObjectMissing, ObjectStore, StoreUncertain
 from ledger.topics import facts as topic_facts
 from ledger.topics import removal as topic_removal
 from tests.simulation.mutants import mutant
@@ -40,10 +42,10 @@ def _sweeps(seed: int) -> bool:
 @mutant("rounds", likely=_holds)
 def hold_ignored(patch: Patch) -> None:
     """Log starts move and files go whatever is held."""
-    for module in (ledger.garbage.delete, ledger.garbage.retention):
+    for module in (ledger.garbage.parquet_files, ledger.garbage.retention):
         patch.setattr(module, "may_remove", lambda checkpoint, topic: True)
-    patch.setattr(ledger.garbage.delete, "is_held", lambda checkpoint, topic_id: False)
-    patch.setattr(ledger.garbage.delete, "refuse_held", lambda checkpoint, topic: None)
+    patch.setattr(ledger.garbage.retention, "is_held", lambda checkpoint, topic_id: False)
+    patch.setattr(ledger.garbage.retention, "refuse_held", lambda checkpoint, topic: None)
 
 
 @mutant("rounds", likely=lambda seed: _holds(seed) and rounds_plan_of(seed).stale_catalog > 0)
@@ -59,7 +61,7 @@ def settings_that_were_replaced(patch: Patch) -> None:
     def may_remove(checkpoint: Any, topic: Any) -> bool:
         return not topic.settings.legal_hold and not topic_facts.is_held(checkpoint, topic.id)
 
-    for module in (ledger.garbage.delete, ledger.garbage.retention):
+    for module in (ledger.garbage.parquet_files, ledger.garbage.retention):
         patch.setattr(module, "may_remove", may_remove)
 
 
@@ -95,49 +97,47 @@ def archive_after_the_original_is_gone(patch: Patch) -> None:
 @mutant("rounds", likely=_sweeps)
 def sweep_takes_what_no_plan_names(patch: Patch) -> None:
     """All slots below the trim slot are taken for garbage, claims and void segments too."""
-    real = ledger.garbage.find._Search._segments_and_plans
 
-    def both(self: Any, listed: Any, plans: Any, checkpoint: Any) -> None:
-        real(self, listed, plans, checkpoint)
-        known = {each.key for each in self._found.removable}
-        for slot, info in listed.segments.items():
-            if slot < checkpoint.trim_slot and info.key not in known:
-                self._found.removable.append(
-                    Removable(Kind.SEGMENT, info.key, info.size, info.modified_ms, "below the trim slot")
-                )
+    def find(listing: Listing) -> list[Removable]:
+        return [
+            Removable.of(Kind.SEGMENT, info, "below the trim slot")
+            for slot, info in listing.segments.items()
+            if slot < listing.checkpoint.trim_slot
+        ]
 
-    patch.setattr(ledger.garbage.find._Search, "_segments_and_plans", both)
+    patch.setattr(segments, "find", find)
 
 
 @mutant("rounds", likely=_sweeps)
 def sweep_takes_segments_of_open_plans(patch: Patch) -> None:
     """What any plan names is taken to be in Parquet, finished or not, trimmed or not."""
 
-    def named(self: Any, listed: Any, plans: Any, checkpoint: Any) -> None:
-        for plan in plans:
-            for slot in plan.slots:
-                if slot.slot in listed.segments:
-                    self._add(Kind.SEGMENT, listed.segments[slot.slot], "named by a plan")
+    def find(listing: Listing) -> list[Removable]:
+        return [
+            Removable.of(Kind.SEGMENT, listing.segments[slot], "named by a plan")
+            for plan in listing.read
+            for slot in plan.slots
+            if slot in listing.segments
+        ]
 
-    async def delete(store: Any, bundle: int, found: Any) -> None:
-        await store.delete([key for key in found.keys(Kind.SEGMENT) if key.startswith(keys.segments(bundle))])
+    async def remove(store: ObjectStore, bundle: int, found: Sequence[Removable]) -> None:
+        await delete(store, found)
 
-    patch.setattr(ledger.garbage.find._Search, "_segments_and_plans", named)
-    patch.setattr(ledger.garbage.sweep, "_delete_segments", delete)
+    patch.setattr(segments, "find", find)
+    patch.setattr(segments, "remove", remove)
 
 
 @mutant("rounds", likely=_sweeps)
 def sweep_takes_strangers_for_garbage(patch: Patch) -> None:
     """What no LedgerMQ process puts is removed, not only shown."""
-    real = ledger.garbage.find._Search._foreign
+    real = ledger.garbage.sweep._Search._foreign
 
     async def foreign(self: Any) -> None:
         await real(self)
-        for key in self._found.foreign:
-            self._found.removable.append(Removable(Kind.PAGE, key, 0, 0, "foreign"))
+        self.found.removable += [Removable(Kind.HEARTBEAT, key, 0, 0, "foreign") for key in self.found.foreign]
 
-    async def delete_strangers(store: Any, found: Any) -> None:
-        await store.delete(found.foreign)
+    async def remove(store: ObjectStore, found: Sequence[Removable]) -> None:
+        await delete(store, found)
 
-    patch.setattr(ledger.garbage.find._Search, "_foreign", foreign)
-    patch.setattr(ledger.garbage.sweep, "_delete_heartbeats", delete_strangers)
+    patch.setattr(ledger.garbage.sweep._Search, "_foreign", foreign)
+    patch.setattr(heartbeats, "remove", remove)

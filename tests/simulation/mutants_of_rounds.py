@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-import ledger.garbage.delete
-import ledger.garbage.gc
-import ledger.garbage.removal
+import ledger.garbage.parquet_files
+import ledger.garbage.retention
+import ledger.garbage.topics
 import ledger.log.plan_chain
 import ledger.parquet.group_build
 import ledger.parquet.plan
@@ -20,7 +20,11 @@ import ledger.parquet.round
 import ledger.parquet.task
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.garbage import checkpoints, pages, plans, snapshots
+from ledger.garbage.found import Kind, Removable, delete
+from ledger.garbage.listing import Listing
 from ledger.log.checkpoint import newest_checkpoint
+from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.pages import PageReader
@@ -53,7 +57,8 @@ def plan_not_frozen(patch: Patch) -> None:
 def parquet_deleted_in_any_order(patch: Patch) -> None:
     """Expired files are deleted newest first."""
 
-    async def delete_expired(store: ObjectStore, bundle: int, *rest: Any) -> int:
+    async def remove_expired(ledger: LedgerRef, *rest: Any) -> int:
+        store, bundle = ledger.store, ledger.bundle
         checkpoint = await newest_checkpoint(store, bundle)
         for part in checkpoint.partitions:
             files = await PageReader(store, bundle).files_from(part, part.parquet_start)
@@ -61,14 +66,15 @@ def parquet_deleted_in_any_order(patch: Patch) -> None:
                 await store.delete([file.key])
         return 0
 
-    patch.setattr(ledger.garbage.delete, "delete_expired_parquet", delete_expired)
+    patch.setattr(ledger.garbage.parquet_files, "remove_expired", remove_expired)
 
 
 @mutant("rounds")
 def retention_deletes_one_file_too_many(patch: Patch) -> None:
     """The file that holds the log start is deleted too."""
 
-    async def delete_expired(store: ObjectStore, bundle: int, *rest: Any) -> int:
+    async def remove_expired(ledger: LedgerRef, *rest: Any) -> int:
+        store, bundle = ledger.store, ledger.bundle
         checkpoint = await newest_checkpoint(store, bundle)
         for part in checkpoint.partitions:
             for file in await PageReader(store, bundle).files_from(part, part.parquet_start):
@@ -76,14 +82,14 @@ def retention_deletes_one_file_too_many(patch: Patch) -> None:
                     await store.delete([file.key])
         return 0
 
-    patch.setattr(ledger.garbage.delete, "delete_expired_parquet", delete_expired)
+    patch.setattr(ledger.garbage.parquet_files, "remove_expired", remove_expired)
 
 
 @mutant("rounds")
 def name_freed_without_a_barrier(patch: Patch) -> None:
     """A deleted topic's files are looked for before plans that may still write some are finished."""
     patch.setattr(topic_removal, "is_past_barrier", lambda checkpoint, topic_id: True)
-    patch.setattr(ledger.garbage.removal, "is_past_barrier", lambda checkpoint, topic_id: True)
+    patch.setattr(ledger.garbage.topics, "is_past_barrier", lambda checkpoint, topic_id: True)
 
 
 @mutant("rounds")
@@ -93,25 +99,29 @@ def name_freed_with_files_left(patch: Patch) -> None:
     async def delete_files(self: Any) -> None:
         return None
 
-    patch.setattr(ledger.garbage.removal._Removal, "_delete_files", delete_files)
+    patch.setattr(ledger.garbage.topics._Removal, "_delete_files", delete_files)
 
 
 @mutant("rounds")
 def garbage_collection_reads_before_it_lists(patch: Patch) -> None:
     """What is live is found out first, then everything is listed and the rest deleted."""
-    real_judge, real_take = ledger.garbage.gc._judge, ledger.garbage.gc._Listed.take
 
-    async def find_garbage(store: ObjectStore, cluster: Any) -> Any:
-        before = await real_take(store, range(cluster.bundles))
+    async def find(store: ObjectStore, cluster: Any, listing: Any) -> dict[int, list[Removable]]:
         known = await _live(store, cluster)
-        listed = await real_take(store, range(cluster.bundles))
-        garbage = await real_judge(store, cluster, before)
-        for key in listed.parquet:
-            if key not in known:
-                garbage.records.append(key)
-        return garbage
+        found: dict[int, list[Removable]] = {}
+        async for info in store.list(keys.PARQUET):
+            if info.key not in known and (name := keys.parse_parquet(info.key)) is not None:
+                found.setdefault(1 + name.partition % (cluster.bundles - 1), []).append(
+                    Removable.of(Kind.PARQUET, info, "unknown")
+                )
+        return found
 
-    patch.setattr(ledger.garbage.gc, "find_garbage", find_garbage)
+    async def remove(store: ObjectStore, cluster: Any, bundle: int, files: Any) -> list[str]:
+        await delete(store, files)
+        return []
+
+    patch.setattr(ledger.garbage.parquet_files, "find_unreferenced", find)
+    patch.setattr(ledger.garbage.parquet_files, "remove_unreferenced", remove)
 
 
 @mutant("rounds")
@@ -218,7 +228,7 @@ def range_dropped_while_files_are_left(patch: Patch) -> None:
 @mutant("rounds")
 def log_start_forgets_what_is_left(patch: Patch) -> None:
     """Parquet is said to begin at the log start before the files below it are gone."""
-    real = ledger.garbage.delete.log_start_move
+    real = ledger.garbage.retention.log_start_move
 
     def log_start_move(starts: Any, *more: Any) -> Any:
         move = real(starts, *more)
@@ -231,7 +241,7 @@ def log_start_forgets_what_is_left(patch: Patch) -> None:
 
         return both
 
-    patch.setattr(ledger.garbage.delete, "log_start_move", log_start_move)
+    patch.setattr(ledger.garbage.retention, "log_start_move", log_start_move)
 
 
 @mutant("rounds")
@@ -295,12 +305,43 @@ def task_reads_a_slot_that_was_created_again(patch: Patch) -> None:
 @mutant("rounds")
 def snapshot_in_force_deleted(patch: Patch) -> None:
     """All snapshots but the newest are deleted, whichever one the checkpoint names."""
-    real = ledger.garbage.delete.delete_replaced
 
-    async def delete_replaced(store: ObjectStore, bundle: int) -> None:
-        await real(store, bundle)
-        found = [info.key async for info in store.list(keys.snapshots(bundle))]
+    def find(listing: Listing) -> list[Removable]:
+        return [Removable.of(Kind.SNAPSHOT, info, "not the newest") for info in [*listing.snapshots.values()][:-1]]
+
+    async def remove(store: ObjectStore, found: list[Removable]) -> None:
         await asyncio.sleep(0.1)
-        await store.delete(found[:-1])
+        await delete(store, found)
 
-    patch.setattr(ledger.garbage.delete, "delete_replaced", delete_replaced)
+    patch.setattr(snapshots, "find", find)
+    patch.setattr(snapshots, "remove", remove)
+
+
+@mutant("rounds")
+def page_in_use_deleted(patch: Patch) -> None:
+    """All pages but the newest of each bundle are deleted, whatever leads to them."""
+
+    def find(listing: Listing) -> list[Removable]:
+        return [Removable.of(Kind.PAGE, info, "not the newest") for info in [*listing.pages.values()][:-1]]
+
+    patch.setattr(pages, "find", find)
+
+
+@mutant("rounds")
+def open_plan_deleted(patch: Patch) -> None:
+    """Plans are deleted whether or not they are finished."""
+
+    def find(listing: Listing, segments_kept: Any = ()) -> list[Removable]:
+        return [Removable.of(Kind.PLAN, info, "a plan") for info in listing.plans.values()]
+
+    patch.setattr(plans, "find", find)
+
+
+@mutant("rounds")
+def newest_checkpoint_deleted_after_a_round(patch: Patch) -> None:
+    """Tidying deletes the newest checkpoint, too: recovery begins anew from slot 1."""
+
+    def find(listing: Listing) -> list[Removable]:
+        return [Removable.of(Kind.CHECKPOINT, info, "a checkpoint") for info in listing.checkpoints.values()]
+
+    patch.setattr(checkpoints, "find", find)

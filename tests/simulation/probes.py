@@ -25,8 +25,8 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.plan_chain import PlanOvertaken, fence_of
 from ledger.log.writer import Append, LedgerWriter
 from ledger.object_store.settle import PutOutcome
+from ledger.view.view import LedgerView
 from ledgermq.errors import NotOwner, ProducerError
-from stateless_broker.bundle.reads import BundleReads
 from tests.simulation.loop import SimulatedLoop, current_process
 
 
@@ -99,7 +99,7 @@ def _probe_terms(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LedgerWriter, "_acknowledge", acknowledge)
     patch.setattr(LedgerWriter, "end", end)
     patch.setattr(LedgerWriter, "_is_new", is_new)
-    _before(patch, BundleReads, "look_for", lambda *_: saw("a reader met an object that was deleted"))
+    _before(patch, LedgerView, "look_for", lambda *_: saw("a reader met an object that was deleted"))
 
 
 def _judge_retry(writer: LedgerWriter, append: Append) -> None:

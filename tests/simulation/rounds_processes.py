@@ -15,10 +15,9 @@ from crc32c import crc32c
 from ledger import keys
 from ledger.blocking import run_inline
 from ledger.cluster import ClusterSettings
-from ledger.garbage.delete import deletion_move
-from ledger.garbage.gc import collect_garbage
-from ledger.garbage.removal import remove_topics
-from ledger.garbage.sweep import sweep
+from ledger.garbage.retention import deletion_move
+from ledger.garbage.sweep import collect_garbage, sweep
+from ledger.garbage.topics import remove as remove_topics
 from ledger.log.recovery import advance_checkpoint, recover
 from ledger.log.segment import Batch
 from ledger.log.writer import Append, LedgerWriter

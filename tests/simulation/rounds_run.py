@@ -15,7 +15,7 @@ from ledger.cluster import ClusterSettings, open_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
-from ledger.garbage.removal import remove_topics
+from ledger.garbage.topics import remove as remove_topics
 from ledger.keys import ParquetName, PartitionId
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine

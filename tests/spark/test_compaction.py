@@ -13,7 +13,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from ledger import keys
-from ledger.garbage.delete import delete_expired_parquet, log_start_move
+from ledger.garbage.parquet_files import remove_expired as remove_expired_files
+from ledger.garbage.retention import log_start_move
 from ledger.keys import PartitionId
 from ledger.log.plan_chain import PlanOvertaken, read_plan
 from ledger.log.recovery import advance_checkpoint
@@ -121,7 +122,7 @@ async def test_a_read_ends_with_file_not_found_or_a_run_without_gaps(spark: Spar
             log_start_move({PartitionId(topic, 0): 200}),
         )
         assert (
-            await delete_expired_parquet(
+            await remove_expired_files(
                 ledger_of(AheadStore(store, 3_600_000), 1, cluster=root.cluster, sources=root.sources),
                 await root.catalog(),
             )

@@ -1,26 +1,44 @@
-"""What a `LedgerReader` shows, as offsets and values."""
+"""What the reader of a ledger shows, as offsets and values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from ledger.blocking import run_inline
 from ledger.keys import PartitionId
 from ledger.log.stored_batch import StoredBatch
 from ledger.object_store.contract import ObjectStore
+from ledger.view.followed_ledger import FollowedLedger
 from ledger.view.reader import LedgerReader
 from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.records import decode_batch
 from tests.worlds.ledgers import ledger_of
 
 
-async def opened_reader(
-    store: ObjectStore, bundle: int = 1, index_batches_max: int = 10_000, recent_bytes_max: int = 0
-) -> LedgerReader:
-    bounds = {"index_batches_max": index_batches_max, "recent_bytes_max": recent_bytes_max}
-    reader = LedgerReader(ledger_of(store, bundle), run_blocking=run_inline, **bounds)
-    await reader.open()
-    return reader
+async def opened_ledger(
+    store: ObjectStore, bundle: int = 1, index_batches_max: int = 10_000, **bounds: int
+) -> FollowedLedger:
+    ledger = FollowedLedger(
+        ledger_of(store, bundle), run_blocking=run_inline, index_batches_max=index_batches_max, **bounds
+    )
+    await ledger.open()
+    return ledger
+
+
+async def following(
+    ledger: FollowedLedger, positions: Mapping[PartitionId, int], *, poll_s: float = 0.2
+) -> AsyncIterator[tuple[PartitionId, list[StoredBatch]]]:
+    """Everything from these offsets on, for ever: a partition, and batches of it, in turn."""
+    positions = dict(positions)
+    while True:
+        behind = [key for key, offset in positions.items() if offset < ledger.reader.end(key)]
+        for key in behind:
+            batches = await ledger.reader.read(key, positions[key])
+            yield key, batches
+            positions[key] = batches[-1].end
+        if not behind and not await ledger.refresh():
+            await asyncio.sleep(poll_s)
 
 
 def rows_of(batches: Sequence[StoredBatch], offset: int) -> dict[int, bytes]:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.parquet.settled import SettledPartitions
+from ledger.parquet.compaction import NoStaleVersions
 from ledger.topics.catalog import Catalog, Topic, encode_topic_record, topic_key
 from ledger.view.fetch_index import FetchIndex
 from stateless_broker.bundle.compaction_due import next_compaction_ms, wants_retention
@@ -41,7 +41,7 @@ def test_what_may_have_to_go(
     if altered:
         catalog.apply(2, topic_key("t"), encode_topic_record(Topic(1, "t", (1,), settings)))
     checkpoint = fmt.Checkpoint(bundle=1, partitions=[fmt.PartitionCheckpoint(topic_id=1, partition=0, **counters)])
-    known = SettledPartitions()
+    known = NoStaleVersions()
     if settled:
         known.add(catalog.topics_by_id[1], 0)
     assert wants_retention(checkpoint, catalog, known) is expected

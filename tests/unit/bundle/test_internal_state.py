@@ -171,8 +171,8 @@ async def test_records_that_are_in_no_segment_are_damage_not_an_empty_state(
     async with opened(context) as owner:
         await write(owner, sources, 0, a="1")
         await write(owner, sources, 0, b="1")
-        owner._reads.index.drop_below(3)
-        owner._reads.index.covered_from = 1  # a bug elsewhere: it believes that it knows all
+        owner._ledger.view.index.drop_below(3)
+        owner._ledger.view.index.covered_from = 1  # a bug elsewhere: it believes that it knows all
         found = await owner.internal_state(INTERNAL, [0, 1])
         assert found[0].damage is not None
         assert found[1].damage is None

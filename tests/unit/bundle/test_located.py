@@ -11,9 +11,9 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from ledger.object_store.memory import MemoryStore
+from ledger.view import reader
 from ledgermq.protocol.batch_header import check_crc
 from ledgermq.sources import Sources
-from stateless_broker.bundle import located
 from stateless_broker.bundle.context import BundleLimits
 from tests.stores.backends import file_store
 from tests.unit.bundle.test_reads import NO_CACHE, CountingStore, Sums, compact
@@ -77,7 +77,7 @@ async def test_what_was_brought_to_parquet_and_trimmed_comes_as_bytes(store: Cou
     async with opened(context) as owner:
         await produce(owner, batch(b"a"), batch(b"b"))
         await compact(context)
-        await owner._reads.look()
+        await owner._ledger.view.look()
         found = await owner.fetch(TOPIC, 0, 0, 1 << 20, direct=True)
         assert found.located == []
         assert found.batches[0].base_offset == 0
@@ -87,7 +87,7 @@ async def test_what_was_brought_to_parquet_and_trimmed_comes_as_bytes(store: Cou
 async def test_no_more_segments_are_named_than_an_answer_has_room_for(
     store: CountingStore, sources: Sources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(located, "SHARED_MAX", 3)
+    monkeypatch.setattr(reader, "SHARED_MAX", 3)
     async with opened(bundle_context(store, sources, NO_CACHE)) as owner:
         for number in range(5):
             await produce(owner, batch(b"%d" % number))

@@ -191,9 +191,11 @@ class _Suffixes(StoreWrapper):
 class _Lists(StoreWrapper):
     lists = 0
 
-    def list(self, prefix: str, start_after: str = ""):  # type: ignore[no-untyped-def]
+    async def list(self, prefix: str, start_after: str = ""):  # type: ignore[no-untyped-def]
         self.lists += 1
-        return self.inner.list(prefix, start_after)
+        await asyncio.sleep(0)  # so that callers side by side meet
+        async for info in self.inner.list(prefix, start_after):
+            yield info
 
 
 @pytest.mark.parametrize("batches_max", [12, 30])
@@ -205,11 +207,58 @@ async def test_more_batches_than_the_index_holds_can_still_be_read(
     async with opened(context) as owner:
         for i in range(50):
             await produce(owner, batch(b"%d" % i), batch(b"p%d" % i, partition=1))
-        assert owner._reads.index.batches <= batches_max
+        assert owner._ledger.view.index.batches <= batches_max
         assert await fetch_values(owner, 0) == [b"%d" % i for i in range(50)]
         assert await fetch_values(owner, 1) == [b"p%d" % i for i in range(50)]
-        assert owner._reads.index.batches <= batches_max
+        assert owner._ledger.view.index.batches <= batches_max
         assert await owner.list_offset(TOPIC, 0, 1) == 50
+
+
+FAR_BEHIND = BundleLimits(index_batches_max=20, far_batches_max=4000, background_compaction=False)
+
+
+async def far_behind(store: CountingStore, sources: Sources, limits: BundleLimits = FAR_BEHIND) -> _Lists:
+    """60 segments, each with a batch of each of three partitions; the next owner has room for a
+    few of them.
+    """
+    async with opened(bundle_context(store, sources)) as owner:
+        for number in range(60):
+            await produce(owner, *(batch(b"%d" % number, partition=partition) for partition in range(3)))
+    await advance_checkpoint(ledger_of(store, sources=sources))
+    return _Lists(store)
+
+
+async def test_partitions_that_are_far_behind_share_one_walk_through_the_history(
+    store: CountingStore, sources: Sources
+) -> None:
+    """The first caller's look, and one for all that came meanwhile; it was one for each partition."""
+    counting = await far_behind(store, sources)
+    async with opened(bundle_context(counting, sources, FAR_BEHIND)) as owner:
+        before = counting.lists
+        assert await fetch_values(owner, 0, 59) == [b"59"]
+        one_look = counting.lists - before
+        before = counting.lists
+        found = await asyncio.gather(*(fetch_values(owner, partition, 10) for partition in range(3) for _ in range(4)))
+        assert found == [[b"%d" % number for number in range(10, 60)]] * 12
+        assert one_look <= counting.lists - before <= 2 * one_look
+
+
+async def test_a_reader_that_is_far_behind_does_not_push_out_what_another_needs(
+    store: CountingStore, sources: Sources
+) -> None:
+    """One look takes an eighth of the room: here the next 40 batches of the partition."""
+    limits = BundleLimits(cache_bytes_max=0, index_batches_max=20, far_batches_max=320, background_compaction=False)
+    counting = await far_behind(store, sources)
+    async with opened(bundle_context(counting, sources, limits)) as owner:
+        await owner.fetch(TOPIC, 0, 0, 1)
+        await owner.fetch(TOPIC, 1, 20, 1)
+        before = counting.lists
+        for number in range(30):
+            for partition, first in ((0, 0), (1, 20)):
+                found = await owner.fetch(TOPIC, partition, first + number, 1)
+                assert found.batches[0].base_offset == first + number
+        assert counting.lists == before
+        assert sum(map(len, owner._ledger.view._far.values())) <= 320
 
 
 async def test_a_reader_goes_on_in_parquet_when_segments_are_trimmed_under_it(
@@ -273,7 +322,7 @@ async def test_what_is_cached_needs_no_parquet(store: CountingStore, sources: So
     async with opened(context) as owner:
         await produce(owner, batch(b"a"), batch(b"b"))
         await compact(context)
-        await owner._reads.look()
+        await owner._ledger.view.look()
         assert await fetch_values(owner, 0) == [b"a", b"b"]
     assert list(sums.sources) == ["cache"]
 
@@ -300,9 +349,9 @@ async def test_below_the_log_start_is_out_of_range(store: CountingStore, sources
             return True
 
         await advance_checkpoint(ledger_of(store, 1, sources=sources), move)
-        await owner._reads.look()
+        await owner._ledger.view.look()
         assert await owner.list_offset(TOPIC, 0, "earliest") == 3
-        with pytest.raises(OffsetOutOfRange, match="offset 2 is not within log start 3 and end 5"):
+        with pytest.raises(OffsetOutOfRange, match="offset 2 is not between log start 3 and end 5"):
             await owner.fetch(TOPIC, 0, 2, 100)
         assert await fetch_values(owner, 0, 3) == [b"3", b"4"]
 
@@ -375,7 +424,7 @@ async def test_a_checkpoint_of_a_later_epoch_ends_the_term(store: CountingStore,
     async with opened(context) as first, opened(context):
         await advance_checkpoint(ledger_of(store, 1, sources=sources))
         assert (await newest_checkpoint(store, 1)).state.epoch == first.epoch + 1
-        await first._reads.look()
+        await first._ledger.view.look()
         await first.ended.wait()
         with pytest.raises(NotOwner):
             await first.fetch(TOPIC, 0, 0, 100)

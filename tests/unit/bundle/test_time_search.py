@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pytest
 from crc32c import crc32c
 
 from ledger.blocking import run_inline
+from ledger.keys import PartitionId
 from ledger.log.segment import Batch
 from ledger.log.time_search import first_row_at
 from ledger.object_store.memory import MemoryStore
@@ -17,12 +21,13 @@ from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.owner import BundleOwner
+from tests.unit.bundle.test_reads import NO_CACHE, CountingStore, HeldAnswers, segments
 from tests.worlds.bundles import TOPIC, bundle_context, opened, produce
 from tests.worlds.ledgers import TOPIC_ID, batch
 
 
-def timed(*times_us: int | None) -> Batch:
-    columns = {"value": [b"v"] * len(times_us), "timestamp": list(times_us)}
+def timed(*times_us: int | None, values: Sequence[bytes] = ()) -> Batch:
+    columns = {"value": list(values) or [b"v"] * len(times_us), "timestamp": list(times_us)}
     arrays = [pa.array(columns.get(f.name, [None] * len(times_us)), f.type) for f in SCHEMA]
     data = encode_batch(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
     known = [t for t in times_us if t is not None] or [0]
@@ -82,3 +87,38 @@ def test_a_batch_that_nobody_can_decode_counts_from_its_first_record_on() -> Non
     data = bytearray(batch(b"a", b"b").data)
     assert first_row_at(bytes(data[:-8]), 5, 0) == 0
     assert first_row_at(b"garbage", 5, 3) == 3
+
+
+async def test_a_time_in_parquet_is_found_in_the_times_of_one_row_group(sources: Sources) -> None:
+    """Of the whole file the row group that may hold it, and of that nothing but the times."""
+    store = CountingStore(MemoryStore("times", sources))
+    async with opened(bundle_context(store, sources)) as owner:
+        for hundred in range(10):
+            values = [sources.random.randbytes(500) for _ in range(100)]
+            await produce(owner, timed(*range(100 * hundred, 100 * (hundred + 1)), values=values))
+        await compact(owner._context)
+        await owner._ledger.view.look()
+        [file] = await owner._ledger.reader.parquet_files(PartitionId(TOPIC_ID, 0), 0)
+    async with opened(bundle_context(store, sources)) as owner:
+        store.ranges.clear()
+        assert [await owner.list_offset(TOPIC, 0, at) for at in (555, 999, 1000)] == [555, 999, 1000]
+        read = sum(length for key, length in store.ranges if key == file.key)
+        assert 0 < read < file.size / 50, (read, file.size)
+
+
+async def test_parquet_that_is_ahead_of_the_acknowledgement_is_not_searched_above_the_end(sources: Sources) -> None:
+    store = HeldAnswers(MemoryStore("held", sources))
+    context = bundle_context(store, sources, NO_CACHE)
+    async with opened(context) as owner:
+        await produce(owner, timed(10))
+        store.gate.clear()
+        second = asyncio.create_task(produce(owner, timed(20)))
+        while len(await segments(store)) < 3:
+            await asyncio.sleep(0)
+        await compact(context)
+        await owner._ledger.view.look()
+        assert await owner.list_offset(TOPIC, 0, 20) == 1, "the end, as if there were no such record"
+        assert await owner._ledger.reader.offset_at(PartitionId(TOPIC_ID, 0), 20, TOPIC) is None
+        store.gate.set()
+        assert await second == [1]
+        assert await owner._ledger.reader.offset_at(PartitionId(TOPIC_ID, 0), 20, TOPIC) == 1

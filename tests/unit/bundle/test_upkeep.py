@@ -156,7 +156,7 @@ async def test_an_idle_bundle_costs_no_requests(
     async with opened(context_of(store, sources, BundleLimits(), counts, topic)) as owner:
         await produce(owner, batch(b"a"))
         await asyncio.sleep(after_s)
-        assert (counts.rounds, owner._reads.parquet_end(PartitionId(TOPIC_ID, 0))) == (
+        assert (counts.rounds, owner._ledger.view.parquet_end(PartitionId(TOPIC_ID, 0))) == (
             (0, 0) if topic is TOPIC else (1, 1)
         )
         before = store.calls.copy()
@@ -180,7 +180,7 @@ async def test_a_bundle_in_use_follows_checkpoints_of_others_at_intervals(
         for _ in range(300):
             await fetch_values(owner, 0)
             await asyncio.sleep(0.1)
-        assert owner._reads.checkpoint.finished_plan == 1
+        assert owner._ledger.view.checkpoint.finished_plan == 1
         assert store.calls["list"] - lists <= 3
 
 
@@ -194,12 +194,16 @@ async def test_segments_of_internal_topics_alone_are_trimmed_in_the_end(
 
     internal = Topic(TOPIC_ID, "__internal", (1,))
     async with opened(context_of(store, sources, BundleLimits(checkpoint_slots=100), counts, internal)) as owner:
-        while not owner._reads.checkpoint.finished_plan:
+        while not owner._ledger.view.checkpoint.finished_plan:
             await produce(owner, batch(b"x"))
             await asyncio.sleep(0.2)
-        assert owner._reads.parquet_end(PartitionId(TOPIC_ID, 0)) == owner.durable_end(internal, 0) >= INTERNAL_SEGMENTS
+        assert (
+            owner._ledger.view.parquet_end(PartitionId(TOPIC_ID, 0))
+            == owner.durable_end(internal, 0)
+            >= INTERNAL_SEGMENTS
+        )
         await asyncio.sleep(1800)
-        plans = owner._reads.checkpoint.finished_plan
+        plans = owner._ledger.view.checkpoint.finished_plan
         assert (await newest_checkpoint(store, 1)).trim_slot == 1
         await asyncio.sleep(2100)
         newest = await newest_checkpoint(store, 1)
@@ -218,13 +222,13 @@ async def test_a_look_that_finds_nothing_new_reads_no_checkpoint(
     async with opened(context_of(store, sources, QUIET, counts)) as owner:
         await produce(owner, batch(b"a"))
         await advance_checkpoint(ledger_of(store, 1, sources=sources))
-        assert await owner._reads.look()
+        assert await owner._ledger.view.look()
         gets = store.calls["get"]
-        assert not await owner._reads.look()
+        assert not await owner._ledger.view.look()
         assert store.calls["get"] == gets
         await advance_checkpoint(ledger_of(store, 1, sources=sources))
         gets = store.calls["get"]
-        assert await owner._reads.look()
+        assert await owner._ledger.view.look()
         assert store.calls["get"] == gets + 1
 
 
@@ -241,9 +245,9 @@ async def test_records_are_in_parquet_after_the_lag_and_readers_notice_nothing(
             await asyncio.sleep(1)
             if i % 40 == 0:
                 assert await fetch_values(owner, 0) == expected
-        counters = owner._reads.counters[PartitionId(TOPIC_ID, 0)]
+        counters = owner._ledger.view.counters[PartitionId(TOPIC_ID, 0)]
         assert counters.parquet_end >= 320
-        assert owner._reads.checkpoint.trim_slot > 300
+        assert owner._ledger.view.checkpoint.trim_slot > 300
         left = [info.key async for info in store.list(keys.segments(1))]
         assert len(left) < 110
         assert await fetch_values(owner, 0) == expected
@@ -258,10 +262,10 @@ async def test_records_are_in_parquet_when_a_file_is_full(store: FaultyStore, so
     async with opened(context) as owner:
         await produce(owner, *[batch(b"x" * 1000) for _ in range(20)])
         await asyncio.sleep(100)
-        assert owner._reads.parquet_end(PartitionId(TOPIC_ID, 0)) == 0
+        assert owner._ledger.view.parquet_end(PartitionId(TOPIC_ID, 0)) == 0
         await produce(owner, *[batch(b"x" * 1000) for _ in range(20)])
         await asyncio.sleep(100)
-        assert owner._reads.parquet_end(PartitionId(TOPIC_ID, 0)) > 0
+        assert owner._ledger.view.parquet_end(PartitionId(TOPIC_ID, 0)) > 0
 
 
 @with_counts
@@ -274,7 +278,7 @@ async def test_a_new_owner_compacts_what_the_former_one_left(
     await advance_checkpoint(ledger_of(store, 1, sources=sources))
     async with opened(context) as owner:
         await asyncio.sleep(120)
-        assert owner._reads.parquet_end(PartitionId(TOPIC_ID, 0)) == 5
+        assert owner._ledger.view.parquet_end(PartitionId(TOPIC_ID, 0)) == 5
 
 
 @with_counts
@@ -290,7 +294,7 @@ async def test_failing_compaction_is_counted_and_tried_again_and_disturbs_nobody
         assert counts.failed["compaction"] >= 1
         store._scripts["fenced_put"].clear()
         await asyncio.sleep(600)
-        assert owner._reads.parquet_end(PartitionId(TOPIC_ID, 0)) == 100
+        assert owner._ledger.view.parquet_end(PartitionId(TOPIC_ID, 0)) == 100
         assert not owner.ended.is_set()
 
 
@@ -304,7 +308,7 @@ async def test_rounds_go_on_at_their_pace_while_nothing_can_be_deleted(
         for i in range(900):
             await produce(owner, batch(b"%d" % i))
             await asyncio.sleep(1)
-        assert owner._reads.parquet_end(PartitionId(TOPIC_ID, 0)) > 860
+        assert owner._ledger.view.parquet_end(PartitionId(TOPIC_ID, 0)) > 860
         assert counts.rounds > 20
         assert 10 <= counts.failed["compaction"] <= 20, "what is tried for nothing is tried less and less"
         assert len([info async for info in store.list(keys.segments(1))]) == 901
@@ -328,7 +332,7 @@ async def test_a_parked_partition_in_the_way_is_named_when_produce_is_refused(
             return True
 
         await advance_checkpoint(ledger_of(store, 1, sources=sources), park)
-        await owner._reads.look()
+        await owner._ledger.view.look()
         for _ in range(18):
             await produce(owner, batch(b"a"))
         await produce(owner, batch(b"a"))

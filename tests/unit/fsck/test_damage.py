@@ -11,7 +11,7 @@ import pytest
 from ledger import keys
 from ledger.blocking import run_inline
 from ledger.fsck.check import Checked, check_root
-from ledger.garbage.removal import remove_topics
+from ledger.garbage.topics import remove as remove_topics
 from ledger.log.recovery import advance_checkpoint
 from ledger.log.segment import decode_tail
 from ledger.object_store.contract import Buffer, ObjectInfo

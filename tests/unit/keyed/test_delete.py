@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ledger.garbage.keyed_delete import delete_cleaned_log
+from ledger.garbage.parquet_files import remove_cleaned as remove_cleaned_log
 from ledger.keys import PartitionId
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.wrapper import StoreWrapper
@@ -34,7 +34,7 @@ def age(keyed: Keyed) -> None:
 
 
 async def delete(keyed: Keyed, store: ObjectStore) -> list[str]:
-    return await delete_cleaned_log(
+    return await remove_cleaned_log(
         ledger_of(store, 1, cluster=keyed.root.cluster, sources=keyed.root.sources),
         keyed.topic,
         PartitionId(keyed.topic.id, 0),

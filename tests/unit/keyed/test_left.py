@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from ledger.garbage.delete import deletion_move
+from ledger.garbage.retention import deletion_move
 from ledger.keys import PartitionId
 from ledger.log.checkpoint import partition_of
 from ledger.log.recovery import advance_checkpoint
@@ -21,7 +21,7 @@ from tests.stores.one_put import OnePut
 from tests.stores.requests_made import Requests
 from tests.worlds.keyed_root import HOUR_MS, Keyed
 from tests.worlds.ledgers import ledger_of
-from tests.worlds.reading import opened_reader
+from tests.worlds.reading import opened_ledger
 from tests.worlds.roots import parquet_keys
 
 
@@ -47,7 +47,7 @@ async def delete_before(keyed: Keyed, offset: int) -> None:
 
 async def read(keyed: Keyed) -> list[int]:
     """Offsets, from the log start on."""
-    reader = await opened_reader(keyed.root.store)
+    reader = (await opened_ledger(keyed.root.store)).reader
     key, found = PartitionId(keyed.topic.id, 0), list[int]()
     offset = reader.log_start(key)
     while batches := await reader.read(key, offset):

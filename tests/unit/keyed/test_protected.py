@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ledger.garbage.keyed_delete import tidy_partition
+from ledger.garbage.sweep import tidy_keyed
 from ledger.object_store.contract import Buffer
 from ledger.object_store.wrapper import StoreWrapper
 from tests.stores.one_put import OnePut
@@ -126,7 +126,7 @@ async def test_a_hold_is_looked_at_just_before_versions_go() -> None:
     keyed.wait(0.02)
     before, root = await keyed.objects(), keyed.root
     assert (
-        await tidy_partition(
+        await tidy_keyed(
             ledger_of(HeldMeanwhile(keyed), keyed.topic.bundles[0], cluster=root.cluster, sources=root.sources),
             keyed.topic,
             0,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.garbage.delete import log_start_move
+from ledger.garbage.retention import log_start_move
 from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.memory import MemoryStore
@@ -24,7 +24,7 @@ from ledgermq.errors import DataDamaged, OffsetOutOfRange
 from ledgermq.sources import Sources
 from tests.stores.counting import CountingMeter
 from tests.worlds.ledgers import ledger_of
-from tests.worlds.reading import opened_reader
+from tests.worlds.reading import opened_ledger
 from tests.worlds.roots import Root, parquet_keys
 
 
@@ -45,7 +45,7 @@ def key(root: Root) -> tuple[int, int]:
 
 
 async def planned(root: Root, first: int = 0, end: int = 18) -> list[OffsetRange]:
-    return (await plan_ranges(await opened_reader(root.store), {key(root): (first, end)}))[key(root)]
+    return (await plan_ranges((await opened_ledger(root.store)).reader, {key(root): (first, end)}))[key(root)]
 
 
 async def rows(root: Root, ranges: list[OffsetRange]) -> dict[int, bytes]:
@@ -204,11 +204,11 @@ async def followed(root: Root) -> list[OffsetRange]:
     """Planned by a reader that was there when segments 3 to 5 came, each with two batches of the
     partition and one of another.
     """
-    reader = await opened_reader(root.store, recent_bytes_max=1 << 20)
+    ledger = await opened_ledger(root.store, recent_bytes_max=1 << 20)
     for number in range(3):
         await root.produce("t", (0, [b"%d" % number]), (0, [b"%d/1" % number, b"%d/2" % number]), (1, [b"of another"]))
-        await reader.refresh()
-    return (await plan_ranges(reader, {key(root): (12, 27)}))[key(root)]
+        await ledger.refresh()
+    return (await plan_ranges(ledger.reader, {key(root): (12, 27)}))[key(root)]
 
 
 async def requests(root: Root, ranges: list[OffsetRange]) -> dict[str, int]:

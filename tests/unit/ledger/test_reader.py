@@ -13,18 +13,18 @@ import pytest
 from ledger import keys
 from ledger.blocking import run_inline
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.garbage.delete import log_start_move
+from ledger.garbage.retention import log_start_move
 from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.log.segment import encode_segment
 from ledger.object_store.memory import MemoryStore
-from ledger.view.fetch_index import PartitionIndex, far_index, far_indexes
-from ledger.view.reader import LedgerReader
+from ledger.view.fetch_index import PartitionIndex, far_indexes
+from ledger.view.followed_ledger import FollowedLedger
 from ledgermq.errors import DataDamaged, OffsetOutOfRange
 from tests.stores.faulty import FaultyStore
 from tests.virtual_time import virtual_in, virtual_sources
 from tests.worlds.ledgers import ledger_of
-from tests.worlds.reading import opened_reader, read_to_end, rows_of
+from tests.worlds.reading import following, opened_ledger, read_to_end, rows_of
 from tests.worlds.roots import Root, parquet_keys
 
 
@@ -53,38 +53,38 @@ async def test_parquet_and_segments_are_read_as_one(root: Root, store: FaultySto
     await root.produce("t", (0, [b"a", b"b"]), (1, [b"x"]))
     await root.compact()
     await root.produce("t", (0, [b"c"]), (1, [b"y", b"z"]))
-    reader = await opened_reader(store)
-    assert reader.partitions() == [part(root, 0), part(root, 1)]
-    assert (reader.parquet_end(part(root)), reader.end(part(root))) == (2, 3)
+    ledger = await opened_ledger(store)
+    assert ledger.partitions() == [part(root, 0), part(root, 1)]
+    assert (ledger.view.parquet_end(part(root)), ledger.reader.end(part(root))) == (2, 3)
     for partition in range(2):
-        assert await read_to_end(reader, part(root, partition)) == written(root, partition)
-    assert list(await read_to_end(reader, part(root), 1)) == [1, 2], "from the middle of a batch"
+        assert await read_to_end(ledger.reader, part(root, partition)) == written(root, partition)
+    assert list(await read_to_end(ledger.reader, part(root), 1)) == [1, 2], "from the middle of a batch"
 
 
 @on_a_root
 async def test_a_poll_is_one_get_and_never_a_list(root: Root, store: FaultyStore) -> None:
     await root.produce("t", (0, [b"a"]))
-    reader = await opened_reader(store)
-    assert not await reader.refresh()
+    ledger = await opened_ledger(store)
+    assert not await ledger.refresh()
     store.calls.clear()
     for number in range(20):
         await root.produce("t", (0, [b"%d" % number]))
         await asyncio.sleep(0.1)
-        assert await reader.refresh()
-        assert not await reader.refresh()
+        assert await ledger.refresh()
+        assert not await ledger.refresh()
     assert store.calls["list"] == 0
     assert store.calls.total() <= 20 * 5
     store.calls.clear()
-    assert not await reader.refresh()
+    assert not await ledger.refresh()
     assert store.calls == {"get_suffix": 1}
 
 
 @on_a_root
 async def test_an_idle_ledger_is_looked_at_ever_more_seldom(root: Root, store: FaultyStore) -> None:
-    reader = await opened_reader(store)
+    ledger = await opened_ledger(store)
     store.calls.clear()
     for _ in range(6000):
-        await reader.refresh()
+        await ledger.refresh()
         await asyncio.sleep(0.1)
     assert store.calls["list"] <= 5 + 600 / 30
 
@@ -92,15 +92,15 @@ async def test_an_idle_ledger_is_looked_at_ever_more_seldom(root: Root, store: F
 @on_a_root
 async def test_takeovers_and_void_segments_are_passed_over(root: Root, store: FaultyStore) -> None:
     await root.produce("t", (0, [b"a"]))
-    reader = await opened_reader(store)
+    ledger = await opened_ledger(store)
     for value in (b"b", b"c", b"d"):
         slot = (await root.writer(1)).issued_slot + 1
         await root.store.put_if_absent(keys.segment(1, slot), void_segment(slot))
         del root.writers[1]
         await root.produce("t", (0, [value]))
-    while await reader.refresh():
+    while await ledger.refresh():
         pass
-    assert await read_to_end(reader, part(root)) == written(root)
+    assert await read_to_end(ledger.reader, part(root)) == written(root)
 
 
 def void_segment(slot: int) -> list[bytes]:
@@ -114,31 +114,31 @@ def void_segment(slot: int) -> list[bytes]:
 @on_a_root
 async def test_what_is_trimmed_and_deleted_under_it_comes_from_parquet(root: Root, store: FaultyStore) -> None:
     await root.produce("t", (0, [b"a", b"b"]))
-    reader = await opened_reader(store)
+    ledger = await opened_ledger(store)
     await root.produce("t", (0, [b"c"]))
     await root.compact()
     await root.produce("t", (0, [b"d"]))
-    assert reader.parquet_end(part(root)) == 0
-    assert await read_to_end(reader, part(root)) == written(root), "it looked when a segment was gone"
-    assert reader.parquet_end(part(root)) == 3
+    assert ledger.view.parquet_end(part(root)) == 0
+    assert await read_to_end(ledger.reader, part(root)) == written(root), "it looked when a segment was gone"
+    assert ledger.view.parquet_end(part(root)) == 3
     await root.produce("t", (0, [b"e"]))
-    assert await reader.refresh()
-    assert await read_to_end(reader, part(root)) == written(root)
+    assert await ledger.refresh()
+    assert await read_to_end(ledger.reader, part(root)) == written(root)
 
 
 @on_a_root
 async def test_slots_that_were_deleted_before_it_read_them_do_not_hold_it_up(root: Root, store: FaultyStore) -> None:
     """It waits for a slot that will never be filled again."""
     await root.produce("t", (0, [b"a"]))
-    reader = await opened_reader(store)
+    ledger = await opened_ledger(store)
     for number in range(5):
         await root.produce("t", (0, [b"%d" % number]))
     await root.compact()
     await root.produce("t", (0, [b"last"]))
-    assert not await reader.refresh()
+    assert not await ledger.refresh()
     await asyncio.sleep(1.1)
-    assert await reader.refresh()
-    assert await read_to_end(reader, part(root)) == written(root)
+    assert await ledger.refresh()
+    assert await read_to_end(ledger.reader, part(root)) == written(root)
 
 
 @on_a_root
@@ -147,45 +147,45 @@ async def test_a_zombie_that_fills_a_deleted_slot_deceives_nobody(root: Root, st
     that comes after it would be.
     """
     await root.produce("t", (0, [b"a"]))
-    reader = await opened_reader(store)
+    ledger = await opened_ledger(store)
     slot = (await root.writer(1)).issued_slot + 1
     await root.produce("t", (0, [b"b"]))
     await root.compact()
     await root.produce("t", (0, [b"c"]))
     await root.store.put_if_absent(keys.segment(1, slot), void_segment(slot))
-    assert await reader.refresh()
-    assert await read_to_end(reader, part(root)) == written(root)
+    assert await ledger.refresh()
+    assert await read_to_end(ledger.reader, part(root)) == written(root)
 
 
 @on_a_root
 async def test_records_below_the_log_start_are_refused(root: Root, store: FaultyStore) -> None:
     await root.produce("t", (0, [b"a", b"b"]))
     await root.compact()
-    reader = await opened_reader(store)
+    ledger = await opened_ledger(store)
     await advance_checkpoint(ledger_of(root.store, 1, sources=root.sources), log_start_move({part(root): 1}))
     await asyncio.sleep(2)
     for _ in range(2):
-        await reader.refresh()
+        await ledger.refresh()
         await asyncio.sleep(2)
-    assert reader.log_start(part(root)) == 1
+    assert ledger.reader.log_start(part(root)) == 1
     with pytest.raises(OffsetOutOfRange):
-        await reader.read(part(root), 0)
+        await ledger.reader.read(part(root), 0)
     with pytest.raises(OffsetOutOfRange):
-        await reader.read(part(root), 3)
-    assert await reader.read(part(root), 2) == []
-    assert await read_to_end(reader, part(root), 1) == {1: b"b"}
+        await ledger.reader.read(part(root), 3)
+    assert await ledger.reader.read(part(root), 2) == []
+    assert await read_to_end(ledger.reader, part(root), 1) == {1: b"b"}
 
 
 @on_a_root
 async def test_an_index_that_is_too_small_is_looked_up_again(root: Root, store: FaultyStore) -> None:
     for number in range(60):
         await root.produce("t", (number % 2, [b"%d" % number]))
-    reader = await opened_reader(store, index_batches_max=10)
+    ledger = await opened_ledger(store, index_batches_max=10)
     for partition in range(2):
-        assert await read_to_end(reader, part(root, partition)) == written(root, partition)
+        assert await read_to_end(ledger.reader, part(root, partition)) == written(root, partition)
 
 
-async def behind(root: Root, store: FaultyStore, partitions: int = 2) -> tuple[LedgerReader, int]:
+async def behind(root: Root, store: FaultyStore, partitions: int = 2, **bounds: int) -> tuple[FollowedLedger, int]:
     """A reader with room for the last five segments of 60, each with a record of each partition,
     and how many GETs it took to open it.
 
@@ -195,72 +195,62 @@ async def behind(root: Root, store: FaultyStore, partitions: int = 2) -> tuple[L
         values = ((partition, [b"%d/%d" % (partition, number)]) for partition in range(partitions))
         await root.produce("t", *values, timestamp_ms=number)
     store.calls.clear()
-    reader = await opened_reader(store, index_batches_max=5 * partitions)
-    return reader, store.calls["get_suffix"]
+    ledger = await opened_ledger(store, index_batches_max=5 * partitions, **bounds)
+    return ledger, store.calls["get_suffix"]
 
 
 @on_a_root
 async def test_what_the_index_has_no_room_for_is_looked_up_once_for_all_partitions_and_for_what_follows(
     root: Root, store: FaultyStore
 ) -> None:
-    reader, opening = await behind(root, store)
+    ledger, opening = await behind(root, store)
     found = {part(root, partition): PartitionIndex() for partition in range(2)}
     store.calls.clear()
     for first in range(0, 60, 12):
-        for key, batches in (await reader.batches(dict.fromkeys(found, (first, first + 12)))).items():
+        for key, batches in (await ledger.view.batches(dict.fromkeys(found, (first, first + 12)))).items():
             found[key].extend(batches)
         assert store.calls["get_suffix"] <= opening
     assert [len(batches) for batches in found.values()] == [60, 60]
-    assert not any(map(len, reader._far.values())), "what was planned is not held any more"
+    assert not any(map(len, ledger.view._far.values())), "what was planned is not held any more"
 
 
 @on_a_root
 async def test_partitions_that_are_searched_side_by_side_are_looked_up_together(root: Root, store: FaultyStore) -> None:
-    reader, opening = await behind(root, store, partitions=8)
+    ledger, opening = await behind(root, store, partitions=8)
     store.calls.clear()
-    found = await asyncio.gather(*(reader.offset_at(part(root, partition), 30_000) for partition in range(8)))
+    found = await asyncio.gather(*(ledger.reader.offset_at(part(root, partition), 30_000) for partition in range(8)))
     assert found == [30] * 8
     assert store.calls["get_suffix"] <= 2 * opening, "of the first, and of all that came meanwhile"
 
 
-def test_what_is_kept_of_a_look_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ledger.view.followed_ledger.FAR_BATCHES_MAX", 30)
-
-    @on_a_root
-    async def scenario(root: Root, store: FaultyStore) -> None:
-        reader, opening = await behind(root, store)
-        store.calls.clear()
-        for first in range(0, 60, 5):
-            found = await reader.batches({part(root, partition): (first, first + 5) for partition in range(2)})
-            assert [len(batches) for batches in found.values()] == [5, 5]
-            assert sum(map(len, reader._far.values())) <= 30
-        assert store.calls["get_suffix"] <= 4 * opening, "of 110 batches that did not fit, 10 and 30 at a time"
-        assert await read_to_end(reader, part(root, 0)) == written(root, 0)
-        assert await read_to_end(reader, part(root, 1)) == written(root, 1)
-        assert sum(map(len, reader._far.values())) <= 30
-
-    scenario()
+@on_a_root
+async def test_what_is_kept_of_a_look_has_a_bound(root: Root, store: FaultyStore) -> None:
+    ledger, opening = await behind(root, store, far_batches_max=30)
+    store.calls.clear()
+    for first in range(0, 60, 5):
+        found = await ledger.view.batches({part(root, partition): (first, first + 5) for partition in range(2)})
+        assert [len(batches) for batches in found.values()] == [5, 5]
+        assert sum(map(len, ledger.view._far.values())) <= 30
+    assert store.calls["get_suffix"] <= 4 * opening, "of 110 batches that did not fit, 10 and 30 at a time"
+    assert await read_to_end(ledger.reader, part(root, 0)) == written(root, 0)
+    assert await read_to_end(ledger.reader, part(root, 1)) == written(root, 1)
+    assert sum(map(len, ledger.view._far.values())) <= 30
 
 
-def test_unequal_partitions_are_looked_up_together_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ledger.view.followed_ledger.FAR_BATCHES_MAX", 80)
-
-    @on_a_root
-    async def scenario(root: Root, store: FaultyStore) -> None:
-        reader, opening = await behind(root, store, partitions=8)
-        done = dict.fromkeys((part(root, partition) for partition in range(8)), 0)
-        store.calls.clear()
-        for batch in range(30):
-            spans = {key: (first, min(first + 1 + (key[1] + batch) % 3, 55)) for key, first in done.items()}
-            for key, batches in (await reader.batches(spans)).items():
-                assert len(batches) == spans[key][1] - spans[key][0]
-                done[key] = spans[key][1]
-        assert set(done.values()) == {55}
-        assert store.calls["get_suffix"] <= 10 * opening, (
-            "of 440 batches that did not fit, 80 at a time beyond what was wanted"
-        )
-
-    scenario()
+@on_a_root
+async def test_unequal_partitions_are_looked_up_together_again_and_again(root: Root, store: FaultyStore) -> None:
+    ledger, opening = await behind(root, store, partitions=8, far_batches_max=80)
+    done = dict.fromkeys((part(root, partition) for partition in range(8)), 0)
+    store.calls.clear()
+    for batch in range(30):
+        spans = {key: (first, min(first + 1 + (key[1] + batch) % 3, 55)) for key, first in done.items()}
+        for key, batches in (await ledger.view.batches(spans)).items():
+            assert len(batches) == spans[key][1] - spans[key][0]
+            done[key] = spans[key][1]
+    assert set(done.values()) == {55}
+    assert store.calls["get_suffix"] <= 10 * opening, (
+        "of 440 batches that did not fit, 80 at a time beyond what was wanted"
+    )
 
 
 def test_a_partition_whose_first_batch_is_late_is_found_beside_one_that_takes_all_room() -> None:
@@ -275,7 +265,7 @@ def test_a_partition_whose_first_batch_is_late_is_found_beside_one_that_takes_al
     found = far_indexes(segments, {busy: (1, 1), late: (7, 7)}, 5)
     assert [len(found[key]) for key in (busy, late)] == [5, 1]
     rest = iter(segments)
-    assert len(far_index(rest, busy, 1, 5)) == 5
+    assert len(far_indexes(rest, {busy: (1, 1)}, 5)[busy]) == 5
     assert next(rest).slot == 7, "no more segments are looked at than are needed, and one"
 
 
@@ -285,42 +275,42 @@ async def test_a_segment_that_is_gone_and_that_no_checkpoint_has_trimmed_is_dama
 ) -> None:
     slot = (await root.writer(1)).issued_slot + 1
     await root.produce("t", (0, [b"a"]))
-    reader = await opened_reader(store)
+    ledger = await opened_ledger(store)
     await root.store.delete([keys.segment(1, slot)])
     with pytest.raises(DataDamaged) as caught:
-        await reader.read(part(root), 0)
+        await ledger.reader.read(part(root), 0)
     assert caught.value.object_key == keys.segment(1, slot)
 
 
 @on_a_root
 async def test_following_shows_each_record_once_as_it_comes(root: Root, store: FaultyStore) -> None:
     await root.produce("t", (0, [b"a"]), (1, [b"x"]))
-    reader = await opened_reader(store)
+    ledger = await opened_ledger(store)
     seen: dict[tuple[int, int], dict[int, bytes]] = {part(root, 0): {}, part(root, 1): {}}
 
     async def follow() -> None:
-        async for key, batches in reader.follow(dict.fromkeys(seen, 0)):
+        async for key, batches in following(ledger, dict.fromkeys(seen, 0)):
             seen[key] |= rows_of(batches, len(seen[key]))
 
     async with asyncio.TaskGroup() as group:
-        following = group.create_task(follow())
+        task = group.create_task(follow())
         for number in range(30):
             await root.produce("t", (number % 2, [b"%d" % number]))
             if number % 7 == 0:
                 await root.compact()
             await asyncio.sleep(0.3)
         await asyncio.sleep(40)
-        following.cancel()
+        task.cancel()
     assert seen == {part(root, partition): written(root, partition) for partition in range(2)}
 
 
 @on_a_root
 async def test_only_what_is_wanted_takes_memory(root: Root, store: FaultyStore) -> None:
     await root.produce("t", (0, [b"a"]), (1, [b"x"]))
-    reader = LedgerReader(ledger_of(store, 1), wanted=lambda key: key[1] == 1, run_blocking=run_inline)
-    await reader.open()
-    assert reader.partitions() == [part(root, 1)]
-    assert await read_to_end(reader, part(root, 1)) == written(root, 1)
+    ledger = FollowedLedger(ledger_of(store, 1), wanted=lambda key: key[1] == 1, run_blocking=run_inline)
+    await ledger.open()
+    assert ledger.partitions() == [part(root, 1)]
+    assert await read_to_end(ledger.reader, part(root, 1)) == written(root, 1)
 
 
 @on_a_root
@@ -328,26 +318,28 @@ async def test_what_the_index_has_no_room_for_is_found_where_the_reader_has_to_b
     root: Root, store: FaultyStore
 ) -> None:
     await root.produce("t", (0, [b"a"]))
-    reader = await opened_reader(store, index_batches_max=2)
+    ledger = await opened_ledger(store, index_batches_max=2)
     for value in (b"b", b"c", b"d"):
         await root.produce("t", (0, [value]))
-    await reader.refresh()
+    await ledger.refresh()
     await root.compact()  # the reader does not hear of it: what it has followed is trimmed
     for value in (b"e", b"f", b"g", b"h"):
         await root.produce("t", (0, [value]))
-    await reader.refresh()
-    assert await read_to_end(reader, part(root), offset=4) == {offset: written(root)[offset] for offset in range(4, 8)}
+    await ledger.refresh()
+    assert await read_to_end(ledger.reader, part(root), offset=4) == {
+        offset: written(root)[offset] for offset in range(4, 8)
+    }
 
 
 @on_a_root
 async def test_nothing_is_read_beyond_the_end_that_a_reader_knows(root: Root, store: FaultyStore) -> None:
     for value in (b"a", b"b", b"c", b"d"):
         await root.produce("t", (0, [value]))
-    reader = await opened_reader(store, index_batches_max=2)
+    ledger = await opened_ledger(store, index_batches_max=2)
     await root.produce("t", (0, [b"e"]))
-    assert await read_to_end(reader, part(root)) == {offset: written(root)[offset] for offset in range(4)}
-    await reader.refresh()
-    assert await read_to_end(reader, part(root)) == written(root)
+    assert await read_to_end(ledger.reader, part(root)) == {offset: written(root)[offset] for offset in range(4)}
+    await ledger.refresh()
+    assert await read_to_end(ledger.reader, part(root)) == written(root)
 
 
 @on_a_root
@@ -359,10 +351,10 @@ async def test_a_time_is_found_in_parquet_and_in_segments(root: Root, store: Fau
         if number in (1, 3):
             await root.compact()
     for batches_max in (3, 10_000):
-        reader = await opened_reader(store, index_batches_max=batches_max)
+        ledger = await opened_ledger(store, index_batches_max=batches_max)
         for wanted in range(22):
             expected = next((2 * number for number, time in enumerate(times) if time >= wanted), None)
-            assert await reader.offset_at(part(root), wanted * 1000) == expected, wanted
+            assert await ledger.reader.offset_at(part(root), wanted * 1000) == expected, wanted
 
 
 @on_a_root
@@ -371,7 +363,7 @@ async def test_a_time_is_looked_for_where_the_log_starts_by_now(root: Root, stor
     for number in range(3):
         await root.produce("t", (0, [b"a", b"b"]), timestamp_ms=10 + number)
         await root.compact()
-    reader = await opened_reader(store)
+    ledger = await opened_ledger(store)
     await advance_checkpoint(ledger_of(root.store, 1, sources=root.sources), log_start_move({part(root): 3}))
 
     def forget(draft: fmt.Checkpoint) -> bool:
@@ -380,6 +372,6 @@ async def test_a_time_is_looked_for_where_the_log_starts_by_now(root: Root, stor
 
     await advance_checkpoint(ledger_of(root.store, 1, sources=root.sources), forget)
     await root.store.delete((await parquet_keys(root.store))[:1])
-    assert await reader.offset_at(part(root), 0) == 3
-    assert await reader.offset_at(part(root), 12_000) == 4
-    assert await reader.offset_at(part(root), 13_000) is None
+    assert await ledger.reader.offset_at(part(root), 0) == 3
+    assert await ledger.reader.offset_at(part(root), 12_000) == 4
+    assert await ledger.reader.offset_at(part(root), 13_000) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.segment import SegmentEnd, SlotIndex, encode_segment, first_batch_position, tail_length
 from ledger.view.fetch_index import IndexedBatch, PartitionIndex
-from ledger.view.recent_bytes import RecentBytes
+from ledger.view.held_bytes import RecentBytes
 from tests.worlds.ledgers import batch
 
 
@@ -37,8 +37,8 @@ def test_the_oldest_go_first_and_the_bound_holds() -> None:
     for end in ends:
         recent.keep(end, end.slot.index.batches)
         assert recent.bytes_held == sum(len(data) for data in recent.batches.values()) <= recent.bytes_max
-    assert [bool(recent.find(places(end))) for end in ends] == [False, False, True, True]
-    assert recent.find(places(ends[3])) == {
+    assert [bool(places(end).among(recent.batches)) for end in ends] == [False, False, True, True]
+    assert places(ends[3]).among(recent.batches) == {
         (4, first_batch_position()): ends[3].bytes_of(ends[3].slot.index.batches[0])
     }
 
@@ -47,9 +47,9 @@ def test_only_wanted_batches_take_room_and_nothing_does_where_there_is_none() ->
     end = an_end(7, b"a", b"b")
     recent = RecentBytes(1 << 20)
     recent.keep(end, end.slot.index.batches[1:])
-    assert (recent.find(places(end, 0)), len(recent.find(places(end, 1)))) == ({}, 1)
+    assert (places(end, 0).among(recent.batches), len(places(end, 1).among(recent.batches))) == ({}, 1)
     recent.clear()
-    assert (recent.find(places(end, 1)), recent.bytes_held) == ({}, 0)
+    assert (places(end, 1).among(recent.batches), recent.bytes_held) == ({}, 0)
     nothing = RecentBytes(0)
     nothing.keep(end, end.slot.index.batches)
     assert not nothing.batches

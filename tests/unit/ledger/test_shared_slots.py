@@ -10,15 +10,14 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.keys import PartitionId
 from ledger.object_store.memory import MemoryStore
+from ledger.view.followed_ledger import FollowedLedger
 from ledger.view.range_read import OffsetRange, RangeReader, plan_ranges
-from ledger.view.reader import LedgerReader
 from ledger.view.shared_slots import SharedSlots
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
 from tests.stores.counting import CountingStore
-from tests.worlds.reading import opened_reader
+from tests.worlds.reading import opened_ledger
 from tests.worlds.roots import Root
 
 PARTITIONS = 4
@@ -37,9 +36,9 @@ async def root(sources: Sources) -> Root:
     return root
 
 
-async def planned(root: Root, reader: LedgerReader | None = None) -> list[OffsetRange]:
-    reader = reader or await opened_reader(root.store)
-    keys_of = [PartitionId(root.topics["t"].id, partition) for partition in range(PARTITIONS)]
+async def planned(root: Root, ledger: FollowedLedger | None = None) -> list[OffsetRange]:
+    reader = (ledger or await opened_ledger(root.store)).reader
+    keys_of = [(root.topics["t"].id, partition) for partition in range(PARTITIONS)]
     return [
         part
         for parts in (await plan_ranges(reader, {key: (0, reader.end(key)) for key in keys_of})).values()
@@ -81,10 +80,10 @@ async def test_what_one_partition_wants_alone_is_asked_for_alone(root: Root) -> 
 @pytest.mark.parametrize("spoilt", [False, True])
 async def test_what_is_at_hand_is_not_fetched_with_the_rest(root: Root, spoilt: bool) -> None:
     """One segment came after the reader; what is wrong of it at hand is fetched after all."""
-    reader = await opened_reader(root.store, recent_bytes_max=1 << 20)
+    ledger = await opened_ledger(root.store, recent_bytes_max=1 << 20)
     await root.produce("t", *((partition, [b"new %d" % partition]) for partition in range(PARTITIONS)))
-    await reader.refresh()
-    ranges = await planned(root, reader)
+    await ledger.refresh()
+    ranges = await planned(root, ledger)
     assert [len(each.at_hand) for each in ranges] == [1] * PARTITIONS
     if spoilt:
         [(place, data)] = ranges[1].at_hand.items()

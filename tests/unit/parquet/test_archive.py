@@ -14,7 +14,10 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.garbage.delete import apply_retention, delete_expired_parquet, deletion_move, tidy_bundle
+from ledger.garbage.parquet_files import remove_expired as remove_expired_files
+from ledger.garbage.retention import apply as apply_retention
+from ledger.garbage.retention import deletion_move
+from ledger.garbage.sweep import tidy_bundle
 from ledger.log.checkpoint import partition_of
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectInfo, ObjectStore
@@ -107,7 +110,7 @@ async def test_another_store_may_be_the_archive(sources: Sources) -> None:
 
     async with memory_store(sources) as store:
         root = await filled(store, clock, sources, archive_url="memory://vault")
-        await delete_expired_parquet(
+        await remove_expired_files(
             ledger_of(store, 1, cluster=root.cluster, sources=sources), await root.catalog(), open_archive
         )
         assert await live_rows(store) == {}
@@ -228,7 +231,7 @@ async def test_something_else_under_the_name_keeps_the_file(sources: Sources) ->
         root = await filled(store, clock, sources)
         first = min([info.key async for info in store.list(keys.PARQUET)])
         await store.put_if_absent(keys.archived(first), [b"PAR1 something else PAR1"])
-        with pytest.raises(DataDamaged, match="something else"):
+        with pytest.raises(DataDamaged, match="another object under this name"):
             await tidy(root, store, sources)
         assert await live_rows(store) == VALUES
 

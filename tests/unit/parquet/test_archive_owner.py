@@ -14,7 +14,7 @@ import pytest
 from ledger import keys
 from ledger.fsck.names import check_names
 from ledger.fsck.problem import Problems
-from ledger.garbage.delete import delete_expired_parquet
+from ledger.garbage.parquet_files import remove_expired as remove_expired_files
 from ledger.object_store.contract import AlreadyExists, Buffer, ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.archive import Archives
@@ -48,7 +48,7 @@ class Vault:
         return await filled(store, self.clock, self.sources, archive_url="memory://vault")
 
     async def expire(self, root: Root) -> int:
-        return await delete_expired_parquet(
+        return await remove_expired_files(
             ledger_of(root.store, 1, cluster=root.cluster, sources=self.sources), await root.catalog(), self.open
         )
 

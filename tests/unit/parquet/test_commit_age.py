@@ -11,8 +11,7 @@ import pytest
 
 from ledger.blocking import run_inline
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.garbage.commit_age import note_finished, witness_move
-from ledger.garbage.delete import finished_long_ago
+from ledger.garbage.commit_age import finished_long_ago, note_finished, witness_move
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.compaction import Compaction

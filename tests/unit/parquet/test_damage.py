@@ -7,7 +7,9 @@ from __future__ import annotations
 import pytest
 
 from ledger import keys
-from ledger.garbage.delete import delete_expired_parquet, log_start_move, tidy_bundle
+from ledger.garbage.parquet_files import remove_expired as remove_expired_files
+from ledger.garbage.retention import log_start_move
+from ledger.garbage.sweep import tidy_bundle
 from ledger.keys import PartitionId
 from ledger.log.checkpoint import partition_of
 from ledger.log.plan_chain import read_plan
@@ -237,9 +239,7 @@ async def test_a_page_that_is_damaged_once_retention_has_moved_the_log_keeps_no_
         await _damage(store, page, 1)
         clock_us[0] += 30_000_000
         with pytest.raises(DataDamaged, match=page):
-            await delete_expired_parquet(
-                ledger_of(store, 1, cluster=root.cluster, sources=sources), await root.catalog()
-            )
+            await remove_expired_files(ledger_of(store, 1, cluster=root.cluster, sources=sources), await root.catalog())
         checkpoint = await root.newest()
         assert [partition_of(checkpoint, topic.id, partition).parquet_start for partition in range(3)] == [1, 0, 1]
         assert {name.partition for key in await parquet_keys(store) if (name := keys.parse_parquet(key))} == {1}

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from ledger.blocking import run_inline
-from ledger.garbage.delete import delete_expired_parquet, log_start_move
+from ledger.garbage.parquet_files import remove_expired as remove_expired_files
+from ledger.garbage.retention import log_start_move
 from ledger.keys import PartitionId
 from ledger.log.plan_chain import PlanOvertaken, fence_of, put_plan, read_plan, require_open
 from ledger.log.recovery import advance_checkpoint
@@ -105,22 +106,18 @@ async def test_parquet_is_deleted_only_when_old_enough_and_its_fences_are_closed
             ledger_of(store, 1, cluster=root.cluster, sources=sources), log_start_move({PartitionId(topic.id, 0): 5})
         )
         catalog = await root.catalog()
-        assert await delete_expired_parquet(ledger_of(store, 1, cluster=root.cluster, sources=sources), catalog) == 0, (
+        assert await remove_expired_files(ledger_of(store, 1, cluster=root.cluster, sources=sources), catalog) == 0, (
             "page 2, witness of commit 1, is 16 s old"
         )
         clock_us[0] += 5_000_000
         assert (
-            await delete_expired_parquet(
-                ledger_of(store, 1, cluster=root.cluster, sources=sources), await root.catalog()
-            )
+            await remove_expired_files(ledger_of(store, 1, cluster=root.cluster, sources=sources), await root.catalog())
             == 1
         )
         assert await parquet_keys(store) == kept[1:]
         clock_us[0] += 30_000_000
         assert (
-            await delete_expired_parquet(
-                ledger_of(store, 1, cluster=root.cluster, sources=sources), await root.catalog()
-            )
+            await remove_expired_files(ledger_of(store, 1, cluster=root.cluster, sources=sources), await root.catalog())
             == 1
         ), "the last file holds the log start"
         assert await parquet_keys(store) == kept[2:]

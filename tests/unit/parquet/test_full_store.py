@@ -12,7 +12,7 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.garbage.removal import remove_topics
+from ledger.garbage.topics import remove as remove_topics
 from ledger.object_store.contract import Buffer, ObjectStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from ledger import keys
-from ledger.garbage.gc import collect_garbage, find_garbage, keys_of
+from ledger.garbage.sweep import Garbage, collect_garbage, find_garbage
 from ledger.object_store.contract import Buffer, FencedPuts, ObjectInfo, ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.wrapper import StoreWrapper
@@ -31,6 +31,12 @@ class Clock:
 
     def __call__(self) -> int:
         return self.now_us
+
+
+def keys_of(garbage: Garbage) -> list[str]:
+    """Everything found."""
+    found = [*garbage.files.values(), *garbage.records.values()]
+    return sorted(each.key for group in found for each in group)
 
 
 async def _compacted(store: ObjectStore, sources: Sources, rounds: int) -> Root:

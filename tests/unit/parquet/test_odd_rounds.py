@@ -17,7 +17,7 @@ from crc32c import crc32c
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.garbage.removal import remove_topics
+from ledger.garbage.topics import remove as remove_topics
 from ledger.log.segment import Batch
 from ledger.object_store.contract import Buffer, StoreThrottled
 from ledger.object_store.memory import MemoryStore

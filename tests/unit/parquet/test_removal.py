@@ -11,7 +11,7 @@ import pytest
 from ledger import keys
 from ledger.blocking import run_inline
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.garbage.removal import remove_topics
+from ledger.garbage.topics import remove as remove_topics
 from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint
 from ledger.log.history import read_history

@@ -5,7 +5,7 @@ everything is old enough.
 from __future__ import annotations
 
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.garbage.delete import apply_retention
+from ledger.garbage.retention import apply as apply_retention
 from ledger.garbage.retention import log_start_by_retention
 from ledger.log.checkpoint import partition_of
 from ledger.object_store.wrapper import StoreWrapper

@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ledger import keys
-from ledger.garbage.delete import delete_segments
+from ledger.garbage.sweep import tidy_segments
 from ledger.log.history import read_history
 from ledger.log.internal_topic import read_internal
 from ledger.log.plan_chain import put_plan, read_plan
@@ -87,7 +87,7 @@ async def test_an_open_plan_without_slots_is_kept_until_it_is_finished(sources: 
         )
         assert plan is not None
         assert await put_plan(store, plan, sources)
-        await delete_segments(store, 1)
+        await tidy_segments(store, 1)
         assert await read_plan(store, 1, 1) is not None
         done = await run_round(
             Compaction(store, root.cluster, sources, LocalEngine(sources)),
@@ -98,5 +98,5 @@ async def test_an_open_plan_without_slots_is_kept_until_it_is_finished(sources: 
         )
         assert done is not None
         assert done.plan == 1
-        await delete_segments(store, 1)
+        await tidy_segments(store, 1)
         assert await read_plan(store, 1, 1) is None

@@ -8,14 +8,13 @@ import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.garbage.delete import log_start_move
+from ledger.garbage.retention import log_start_move
 from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.keyed_report import CleaningReport
-from ledger.parquet.report import Lag, RoundReport
+from ledger.parquet.report import CleaningReport, Lag, RoundReport
 from ledger.rounds.service import CompactionService, ServiceEvents
 from ledger.rounds.stillness import STILL_S_MAX
 from ledgermq.errors import InvalidRequest, LedgerMQError

@@ -14,7 +14,8 @@ from functools import partial
 import pytest
 
 from ledger.blocking import run_inline
-from ledger.garbage.delete import delete_expired_parquet, log_start_move
+from ledger.garbage.parquet_files import remove_expired as remove_expired_files
+from ledger.garbage.retention import log_start_move
 from ledger.keys import PartitionId
 from ledger.log.plan_chain import read_plan
 from ledger.log.recovery import advance_checkpoint
@@ -102,9 +103,7 @@ def test_no_deleted_file_comes_back(fenced: bool) -> None:
         )
         await asyncio.sleep(root.cluster.parquet_min_age_ms / 1000 + 1)
         assert (
-            await delete_expired_parquet(
-                ledger_of(store, 1, cluster=root.cluster, sources=sources), await root.catalog()
-            )
+            await remove_expired_files(ledger_of(store, 1, cluster=root.cluster, sources=sources), await root.catalog())
             == 1
         )
         slept = not late.done()

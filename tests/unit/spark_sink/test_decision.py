@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger import keys
+from ledger.garbage.staged_rows import remove_done
 from ledger.object_store.memory import MemoryStore
 from ledger.sinks import Decision
 from ledger.sinks import decode_decision as decode
@@ -20,7 +21,6 @@ from ledger.sinks import encode_decision as encode
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from spark.sink.decision import decide, is_settled, read_decision
-from spark.sink.publishing import clean_up
 from spark.sink.staging import read_staged
 from tests.stores.backends import seeded_sources
 
@@ -87,7 +87,7 @@ def test_the_first_decides_and_old_epochs_stay_settled() -> None:
             assert await decide(store, sources, "q", epoch, other) == DECISION
             await store.put_if_absent(keys.sink_done_epoch("q", epoch), [b"."])
             await store.put_if_absent(keys.sink_staged_rows("q", epoch, sources.new_id()), [b"."])
-            await clean_up(store, "q", epoch)
+            await remove_done(store, "q", epoch)
         assert await is_settled(store, "q", 3), "its decision is gone, later ones are there"
         assert await read_decision(store, "q", 3) is None
         assert await is_settled(store, "q", 249)

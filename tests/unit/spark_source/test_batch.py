@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger.garbage.delete import log_start_move
+from ledger.garbage.retention import log_start_move
 from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.file import FileStore

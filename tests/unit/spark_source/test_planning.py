@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from ledger import keys
-from ledger.garbage.delete import log_start_move
+from ledger.garbage.retention import log_start_move
 from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore

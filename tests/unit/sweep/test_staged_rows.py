@@ -5,7 +5,7 @@ publish stays.
 from __future__ import annotations
 
 from ledger import keys
-from ledger.garbage.removable import Kind
+from ledger.garbage.found import Kind
 from ledger.garbage.staged_rows import STAGED_AGE_MS
 from ledgermq.sources import Sources
 from tests.stores.backends import memory_store

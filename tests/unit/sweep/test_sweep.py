@@ -11,10 +11,9 @@ import pytest
 from ledger import keys
 from ledger.blocking import run_inline
 from ledger.fsck.check import check_root
-from ledger.garbage.delete import deletion_move
-from ledger.garbage.find import find_removable
-from ledger.garbage.removable import Found, Kind
-from ledger.garbage.sweep import Swept, sweep
+from ledger.garbage.found import Found, Kind
+from ledger.garbage.retention import deletion_move
+from ledger.garbage.sweep import Swept, find_removable, sweep
 from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint
 from ledger.log.recovery import advance_checkpoint

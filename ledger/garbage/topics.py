@@ -1,20 +1,24 @@
-"""Removed topics: take them out of every bundle, step by step, until their names are free (design
-D4).
+"""Removed topics: a topic's objects may go when its removal is in the bundle's newest checkpoint and
+every plan from before is finished, because no plan names its files any longer then (design D4).
 
-Any process may do it, at any time, several at once: each step is a checkpoint move of
-`ledger.topics.removal`, or a delete that may be done twice. Idle bundles need no owner for it. A
-step that has to wait (late puts on S3) is simply not taken yet.
+Removal goes step by step until the topic's name is free. Any process may do it, at any time,
+several at once: each step is a checkpoint move of `ledger.topics.removal`, or a delete that may be
+done twice. Idle bundles need no owner for it. A step that has to wait (late puts on S3) is simply
+not taken yet. Versions of a removed keyed topic go by what the catalog says: no reader finds them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.garbage.delete import close_finished_fences
+from ledger.garbage import fences, found
+from ledger.garbage.found import Kind, Removable
 from ledger.log.checkpoint import Move, newest_checkpoint
 from ledger.log.recovery import advance_checkpoint
+from ledger.object_store.contract import ObjectStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.round import cut_open_plan_short, run_round
 from ledger.topics.catalog import Catalog, Topic
@@ -33,7 +37,7 @@ class Removals:
     failures: dict[int, LedgerMQError] = field(default_factory=dict)
 
 
-async def remove_topics(compaction: Compaction, catalog: Catalog) -> Removals:
+async def remove(compaction: Compaction, catalog: Catalog) -> Removals:
     """Go as far as possible now.
 
     A topic that cannot leave one of its bundles leaves the others, and keeps no other topic
@@ -73,7 +77,7 @@ class _Removal:
             checkpoint = await newest_checkpoint(self._store, self._bundle)
         note = note_of(checkpoint, self._topic.id)
         if note is not None and not note.barrier_ms and is_past_barrier(checkpoint, self._topic.id):
-            await close_finished_fences(self._store, self._bundle)
+            await fences.close_finished(self._store, self._bundle)
             checkpoint = await self._move(note_barrier(self._topic.id, await self._store.store_time_ms()))
             note = note_of(checkpoint, self._topic.id)
         if note is None or not note.barrier_ms:
@@ -129,3 +133,31 @@ class _Removal:
     def _is_ours(self, key: str) -> bool:
         name = keys.parse_parquet(key)
         return name is not None and name.topic_id == self._topic.id
+
+
+async def find(store: ObjectStore, catalog: Catalog) -> list[Removable]:
+    """Parquet files that `remove` deletes when it comes that far."""
+    removable = []
+    for topic in catalog.topics_by_name.values():
+        if not topic.removed:
+            continue
+        async for info in store.list(keys.parquet_topic(topic.name)):
+            name = keys.parse_parquet(info.key)
+            if name is not None and name.topic_id == topic.id:
+                removable.append(Removable.of(Kind.PARQUET, info, f"topic {topic.name} is deleted"))
+    return removable
+
+
+async def find_versions(store: ObjectStore, catalog: Catalog) -> list[Removable]:
+    """Everything below `keyed/` of topics that `catalog`, as it was read just now, says were
+    removed.
+    """
+    return [
+        Removable.of(Kind.KEYED, info, f"topic id {name.place.topic_id} is deleted")
+        async for info in store.list(keys.KEYED)
+        if (name := keys.parse_keyed(info.key)) is not None and catalog.is_removed(name.place.topic_id, catalog.offset)
+    ]
+
+
+async def remove_versions(store: ObjectStore, versions: Sequence[Removable]) -> None:
+    await found.delete(store, versions)

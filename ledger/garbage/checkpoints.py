@@ -1,0 +1,40 @@
+"""Checkpoints: a checkpoint may go when one with a higher number exists, because the highest number
+that a LIST shows is the one that counts (design C2).
+
+Never the newest: its number would be free again, and a process that slept could put an older
+content under it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ledger import keys
+from ledger.garbage import found
+from ledger.garbage.found import Kind, Removable
+from ledger.garbage.listing import Listing, Numbered
+from ledger.log.numbered import list_numbered
+from ledger.object_store.contract import ObjectStore
+
+
+def find(listing: Listing) -> list[Removable]:
+    return _older(listing.checkpoints, listing.checkpoint.number)
+
+
+def _older(listed: Numbered, newest: int) -> list[Removable]:
+    return [
+        Removable.of(Kind.CHECKPOINT, info, f"checkpoint {newest} has replaced it")
+        for number, info in listed.items()
+        if number < newest
+    ]
+
+
+async def remove(store: ObjectStore, checkpoints: Sequence[Removable]) -> None:
+    """Those that were replaced once are replaced for ever."""
+    await found.delete(store, checkpoints)
+
+
+async def remove_older(store: ObjectStore, bundle: int, number: int) -> None:
+    """Remove those below `number`, which the caller has just seen to exist."""
+    listed = {each: info async for each, info in list_numbered(store, keys.checkpoints(bundle))}
+    await remove(store, _older(listed, number))

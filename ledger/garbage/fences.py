@@ -1,0 +1,42 @@
+"""Fences: a fence may be closed when its plan is finished, because whatever is still put under it
+comes too late (design S4). It must be closed before any Parquet file of the plan is deleted: a put
+that comes after the deletion would bring the file back.
+
+Never the fence of an open plan, unless the plan is cut short (`ledger.log.plan_chain.cut_short`): its
+runner would be refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ledger import keys
+from ledger.garbage.found import Kind, Removable
+from ledger.log.checkpoint import newest_checkpoint
+from ledger.object_store.contract import FENCES, ObjectStore
+
+
+async def find(store: ObjectStore, bundle: int) -> list[Removable]:
+    open_ = [
+        (name, fence.plan)
+        for name in await store.list_fences()
+        if (fence := keys.parse_fence(name)) is not None and fence.bundle == bundle
+    ]
+    if not open_:
+        return []
+    finished = (await newest_checkpoint(store, bundle)).finished_plan
+    return [
+        Removable(Kind.FENCE, f"{FENCES}{name}", 0, 0, f"temporary files of plan {plan}, which is finished")
+        for name, plan in open_
+        if plan <= finished
+    ]
+
+
+async def remove(store: ObjectStore, fences: Sequence[Removable]) -> None:
+    for each in fences:
+        await store.close_fence(each.key.removeprefix(FENCES))
+
+
+async def close_finished(store: ObjectStore, bundle: int) -> None:
+    """All of them, as they are now: what comes before a Parquet file is deleted."""
+    await remove(store, await find(store, bundle))

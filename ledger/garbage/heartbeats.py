@@ -1,0 +1,34 @@
+"""Heartbeats: a heartbeat may go when it has not changed for an hour, because a broker that is silent
+for so long has left no trace of a process that goes on (design O1: no safety rests on it).
+
+A sweep judges by the store's dates, a broker by its own clock and what it has seen
+(`stateless_broker.membership`). One that was written again meanwhile stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ledger import keys
+from ledger.garbage.found import Kind, Removable
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+
+AGE_MS = 60 * 60 * 1000
+
+
+async def find(store: ObjectStore, now_ms: int) -> list[Removable]:
+    """`now_ms`: by the store's clock. A heartbeat that is younger does not wait: it is in use."""
+    return [
+        Removable.of(Kind.HEARTBEAT, info, f"broker {broker} is gone", AGE_MS)
+        async for info in store.list(keys.BROKERS)
+        if (broker := keys.parse_broker(info.key)) is not None and now_ms - info.modified_ms >= AGE_MS
+    ]
+
+
+async def remove(store: ObjectStore, heartbeats: Sequence[Removable]) -> None:
+    for each in heartbeats:
+        try:
+            if (await store.head(each.key)).modified_ms == each.modified_ms:
+                await store.delete([each.key])
+        except ObjectMissing:
+            continue

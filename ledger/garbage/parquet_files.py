@@ -1,0 +1,299 @@
+"""Parquet files of the log: a file may go when no read of the log needs it.
+
+expired         below the log start (design D2), ascending, each gone before the next; archived first where the topic wants it
+cleaned         of a keyed topic: it ends below the end of a version that is `parquet_min_age` old (docs/decisions/0022). First a
+                checkpoint moves `parquet_start` above it, then all below that go, ascending
+unreferenced    in no page above `parquet_start`, in no open plan (design D5): it stands for a batch that was recorded as failed, or a
+                process died amid one of the two above
+
+In all cases: only files of finished plans, whose fences are closed first, and only `parquet_min_age`
+after the commit, because a put that was signed before may come late (design Q1). Nothing of a topic
+under legal hold, and nothing by settings that were replaced, as the newest checkpoint says just
+before. A file that is no LedgerMQ file, of another cluster, or of a bundle that cannot be read is
+never touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+from ledger import keys
+from ledger.cluster import ClusterSettings
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.garbage import commit_age, fences, versions
+from ledger.garbage.found import Kind, Removable
+from ledger.garbage.listing import RootListing
+from ledger.garbage.retention import is_replaced
+from ledger.keys import PartitionId
+from ledger.log.checkpoint import Move, newest_checkpoint, partition_of
+from ledger.log.ledger_ref import LedgerRef
+from ledger.log.recovery import advance_checkpoint
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.parquet.archive import Archives, OpenArchive
+from ledger.parquet.columns import FooterNote
+from ledger.parquet.pages import PageReader
+from ledger.parquet.stored_file import read_footer
+from ledger.topics.catalog import Catalog, Topic
+from ledger.topics.facts import is_held, may_remove
+from ledgermq.errors import DataDamaged, LedgerMQError, StoreError
+
+
+async def find_expired(
+    store: ObjectStore,
+    checkpoint: fmt.Checkpoint,
+    catalog: Catalog,
+    parts: Iterable[fmt.PartitionCheckpoint] | None = None,
+) -> AsyncIterator[tuple[Topic, fmt.ParquetFile, bool]]:
+    """Files wholly below the log start, ascending by partition, whatever their age; and whether
+    each goes to the archive.
+
+    Not those of topics that are not known yet, or that leave another way; nor where a hold or newer
+    settings forbid it.
+    """
+    pages = PageReader(store, checkpoint.bundle)
+    for part in checkpoint.partitions if parts is None else parts:
+        topic = catalog.topics_by_id.get(part.topic_id)
+        if part.parquet_start >= min(part.log_start, part.parquet_end) or topic is None or topic.removed:
+            continue
+        if not may_remove(checkpoint, topic):
+            continue
+        for file in await pages.files_from(part, part.parquet_start):
+            if file.last_offset >= part.log_start:
+                break
+            yield topic, file, topic.settings.delete_action == "archive" and file.last_offset >= part.deleted_to
+
+
+async def remove_expired(ledger: LedgerRef, catalog: Catalog, open_archive: OpenArchive | None = None) -> int:
+    """Delete whole files below the log start that are old enough, write down from where Parquet now
+    begins; how many were deleted.
+
+    A partition of which a file cannot be archived, or the file list not be read, stays as it is,
+    the others go on; then the first error is raised.
+    """
+    store, bundle = ledger.store, ledger.bundle
+    checkpoint = await newest_checkpoint(store, bundle)
+    expired = [part for part in checkpoint.partitions if part.parquet_start < min(part.log_start, part.parquet_end)]
+    if not expired:
+        return 0
+    old_enough = await commit_age.finished_long_ago(store, bundle, ledger.cluster.parquet_min_age_ms)
+    await fences.close_finished(store, bundle)
+    async with Archives(store, ledger.sources, open_archive) as archives:
+        expiry = _Expiry(store, checkpoint, old_enough, catalog, archives)
+        for part in expired:
+            try:
+                await expiry.delete_files(part)
+            except (StoreError, ObjectMissing) as error:
+                if not await is_replaced(store, checkpoint, error):
+                    expiry.failed = expiry.failed or error
+    if expiry.starts:
+        await advance_checkpoint(ledger, _expired_move(expiry.starts))
+    if expiry.young:
+        await commit_age.note_finished(ledger, expiry.young)
+    if expiry.failed is not None:
+        raise expiry.failed
+    return expiry.deleted
+
+
+class _Expiry:
+    """Of one bundle. `starts`: where Parquet begins now, of partitions of which files are gone.
+
+    `young`: a plan whose files must wait.
+    """
+
+    def __init__(
+        self, store: ObjectStore, checkpoint: fmt.Checkpoint, old_enough: int, catalog: Catalog, archives: Archives
+    ) -> None:
+        self.starts: dict[PartitionId, int] = {}
+        self.deleted = 0
+        self.young = 0
+        self.failed: LedgerMQError | None = None
+        self._store = store
+        self._checkpoint = checkpoint
+        self._old_enough = old_enough
+        self._catalog = catalog
+        self._archives = archives
+
+    async def delete_files(self, part: fmt.PartitionCheckpoint) -> None:
+        """In ascending order, each archived before it goes where the topic wants that, and gone
+        before the next.
+        """
+        key = PartitionId(part.topic_id, part.partition)
+        async for topic, file, archives in find_expired(self._store, self._checkpoint, self._catalog, [part]):
+            if file.plan > self._old_enough:
+                self.young = max(self.young, file.plan)
+                break
+            if file.first_offset > self.starts.get(key, part.parquet_start):
+                raise AssertionError(f"{file.key} is not the oldest file of its partition")
+            try:
+                if archives:
+                    await self._archives.keep(file.key, topic.settings.archive_url)
+            except LedgerMQError as error:
+                self.failed = self.failed or error
+                break
+            if not await self._may_remove(topic):
+                break
+            await self._store.delete([file.key])
+            self.starts[key] = file.last_offset + 1
+            self.deleted += 1
+
+    async def _may_remove(self, topic: Topic) -> bool:
+        """Looked at just before each deletion: a hold may have come since."""
+        self._checkpoint = await newest_checkpoint(self._store, self._checkpoint.bundle, self._checkpoint)
+        return may_remove(self._checkpoint, topic)
+
+
+def _expired_move(starts: dict[PartitionId, int]) -> Move:
+    def move(draft: fmt.Checkpoint) -> bool:
+        moved = False
+        for part in draft.partitions:
+            start = starts.get(PartitionId(part.topic_id, part.partition), 0)
+            if start > part.log_start:
+                raise AssertionError(
+                    f"{part.topic_id}/{part.partition}: Parquet would begin at {start}, but the log begins at {part.log_start}"
+                )
+            if start > part.parquet_start:
+                part.parquet_start = start
+                moved = True
+        return moved
+
+    return move
+
+
+async def let_cleaned_age(ledger: LedgerRef, catalog: Catalog) -> None:
+    """The files that cleaning will replace wait for their age as those that have expired do."""
+    keyed = {topic.id for topic in catalog.living_topics() if topic.settings.keyed and ledger.bundle in topic.bundles}
+    if not keyed:
+        return
+    parts = (await newest_checkpoint(ledger.store, ledger.bundle)).partitions
+    waits_for = max(
+        (part.newest_page for part in parts if part.topic_id in keyed and part.parquet_start < part.parquet_end),
+        default=0,
+    )
+    if waits_for:
+        await commit_age.note_finished(ledger, waits_for)
+
+
+async def remove_cleaned(ledger: LedgerRef, topic: Topic, place: PartitionId) -> list[str]:
+    """The log below what has been in a version for `parquet_min_age`, whole files."""
+    store, bundle = ledger.store, ledger.bundle
+    end = await versions.aged_end(store, ledger.cluster, place)
+    checkpoint = await newest_checkpoint(store, bundle)
+    counters = partition_of(checkpoint, place.topic_id, place.partition)
+    if end <= counters.parquet_start:
+        return []
+    old_enough = await commit_age.finished_long_ago(store, bundle, ledger.cluster.parquet_min_age_ms)
+    files = [
+        file
+        for file in await PageReader(store, bundle).files_from(counters, counters.parquet_start)
+        if file.last_offset < end and file.plan <= old_enough
+    ]
+    if not files:
+        return []
+    await fences.close_finished(store, bundle)
+    move = cleaned_move(topic, place.partition, files[-1].last_offset + 1)
+    await advance_checkpoint(ledger, move)
+    after = partition_of(await newest_checkpoint(store, bundle), place.topic_id, place.partition)
+    if (
+        after.parquet_start <= files[-1].last_offset
+    ):  # it declined, or what was won is not the newest: its number was free again
+        return []
+    # Not only these: who moved the start before may still be at it, and a higher file must not go
+    # before a lower one.
+    return await _delete_below(store, topic, place, after.parquet_start, old_enough)
+
+
+async def _delete_below(store: ObjectStore, topic: Topic, place: PartitionId, start: int, old_enough: int) -> list[str]:
+    """Every file of the log that ends below `start`, in ascending order, each before the next, up
+    to one that is too young.
+    """
+    listed = [
+        keys.parse_parquet(info.key) async for info in store.list(keys.parquet_partition(topic.name, place.partition))
+    ]
+    deleted = []
+    for name in listed:
+        if name is None or name.topic_id != place.topic_id or name.last_offset >= start:
+            continue
+        if name.plan > old_enough:
+            break
+        await store.delete([name.key])
+        deleted.append(name.key)
+    return deleted
+
+
+def cleaned_move(topic: Topic, partition: int, start: int) -> Move:
+    """A version holds what counts below `start`, so the log may begin there; declines for a topic
+    that is removed, held or was altered.
+    """
+
+    def move(draft: fmt.Checkpoint) -> bool:
+        if any(note.topic_id == topic.id for note in draft.removed_topics) or not may_remove(draft, topic):
+            return False
+        for part in draft.partitions:
+            if (part.topic_id, part.partition) == (topic.id, partition) and part.parquet_start < start:
+                if start > part.parquet_end:
+                    raise AssertionError(
+                        f"{topic.name}/{partition}: the log would begin at {start}, but Parquet ends at {part.parquet_end}"
+                    )
+                part.parquet_start = start
+                return True
+        return False
+
+    return move
+
+
+async def find_unreferenced(
+    store: ObjectStore, cluster: ClusterSettings, listing: RootListing
+) -> dict[int, list[Removable]]:
+    """By bundle, ascending. Reads the footers of files that no readable bundle refers to."""
+    bundles = {number: bundle for number, bundle in listing.bundles.items() if number not in listing.failures}
+    live = {key for bundle in bundles.values() for key in bundle.files}
+    readable = {(part.topic_id, part.partition) for bundle in bundles.values() for part in bundle.checkpoint.partitions}
+    removable: dict[int, list[Removable]] = {}
+    for key, info in sorted(listing.parquet.items()):
+        name = keys.parse_parquet(key)
+        if name is None or key in live:
+            continue
+        if listing.failures and (name.topic_id, name.partition) not in readable:
+            continue  # perhaps live, of a bundle that cannot be read: to read all their footers would take hours
+        note = await _note_of(store, cluster, key)
+        if note is None or (bundle := bundles.get(note.bundle)) is None:
+            continue
+        if note.plan <= bundle.checkpoint.finished_plan and not is_held(bundle.checkpoint, note.topic_id):
+            why = f"nothing has referred to it since plan {note.plan}"
+            found = Removable.of(Kind.PARQUET, info, why, cluster.parquet_min_age_ms)
+            removable.setdefault(note.bundle, []).append(found)
+    return removable
+
+
+async def _note_of(store: ObjectStore, cluster: ClusterSettings, key: str) -> FooterNote | None:
+    """The note of a file of this cluster, which says whose it is; None where it cannot be read, or
+    contradicts the name.
+    """
+    name = keys.parse_parquet(key)
+    try:
+        note = FooterNote.decode((await read_footer(store, key)).metadata)
+    except (DataDamaged, ObjectMissing):
+        return None
+    if name is None or note is None:
+        return None
+    said, named = (note.cluster, note.topic_id, note.plan), (cluster.cluster_id, name.topic_id, name.plan)
+    return note if said == named else None
+
+
+async def remove_unreferenced(
+    store: ObjectStore, cluster: ClusterSettings, bundle: int, files: Sequence[Removable]
+) -> list[str]:
+    """Those of the bundle's that are old enough, ascending; the keys."""
+    if not files:
+        return []
+    await fences.close_finished(store, bundle)
+    old_enough = await commit_age.finished_long_ago(store, bundle, cluster.parquet_min_age_ms)
+    checkpoint = await newest_checkpoint(store, bundle)  # a hold may have come since they were found
+    deleted = []
+    for key in sorted(each.key for each in files):
+        name = keys.parse_parquet(key)
+        if name is None or name.plan > old_enough or is_held(checkpoint, name.topic_id):
+            continue
+        await store.delete([key])
+        deleted.append(key)
+    return deleted

@@ -1,0 +1,143 @@
+"""The ledger of an owned bundle, as its owner reads it: a view that is fed by the writer, and the
+calls that wait for new records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keys import PartitionId
+from ledger.log.checkpoint import newest_checkpoint
+from ledger.log.history import History, read_history
+from ledger.log.recovery import Recovered
+from ledger.log.shared_run import SharedRun
+from ledger.log.writer import LedgerWriter
+from ledger.object_store.contract import Buffer
+from ledger.view.reader import LedgerReader
+from ledger.view.view import LedgerView
+from ledgermq.errors import NotOwner
+from stateless_broker.bundle.context import BundleContext
+
+
+class OwnedLedger:
+    """`view` and `reader` are for reading, `waiters` for calls that wait.
+
+    Nothing here looks whether the term is over: `BundleOwner` drops what was read while it ended.
+    """
+
+    def __init__(self, context: BundleContext, writer: LedgerWriter, recovered: Recovered) -> None:
+        self.bundle = writer.bundle
+        self.context = context
+        self.view = LedgerView(
+            self.bundle,
+            self,
+            index_batches_max=context.limits.index_batches_max,
+            far_batches_max=context.limits.far_batches_max,
+            held=context.tail_cache.of(self.bundle),
+        )
+        self.view.begin(recovered.checkpoint, recovered.checkpoint.state.slot + 1, recovered.tail)
+        self.reader = LedgerReader(
+            context.ledger(self.bundle),
+            self.view,
+            parquet=context.parquet_cache,
+            keyed=context.keyed_reader,
+            pool=context.cold_reads,
+            run_blocking=context.run_blocking,
+            count=partial(context.metrics.fetched, self.bundle),
+        )
+        self.waiters = Waiters(self.view.readable_end)
+        self._writer = writer
+        self._looking = SharedRun(self._look)
+
+    def on_durable(self, index: fmt.SegmentIndex, data: Sequence[Buffer]) -> None:
+        self.view.index.add(index)
+        self.context.tail_cache.add(index, data)
+        self.waiters.wake({PartitionId(entry.topic_id, entry.partition) for entry in index.batches})
+
+    def close(self) -> None:
+        """Drop what the term knew, and wake all callers that wait."""
+        self.view.drop()
+        self.context.tail_cache.drop_bundle(self.bundle)
+        self.context.segment_indexes.leave(self.bundle)
+        self.waiters.close()
+
+    async def stop(self) -> None:
+        """Leave no task behind."""
+        await self._looking.close()
+
+    # As the source of its view.
+
+    def durable_end(self, key: PartitionId) -> int:
+        return self._writer.durable.end(*key)
+
+    async def check_end(self) -> None:
+        await self._writer.check_fence()
+
+    async def look(self, known: int) -> None:
+        """Callers that are surprised at the same time share a look."""
+        await self._looking.run()
+
+    async def history(self, *, unplanned: bool = False) -> History:
+        """`unplanned`: only segments that no finished plan covers."""
+        history = await read_history(self.context.ledger(self.bundle), unplanned=unplanned)
+        self._see(history.checkpoint)
+        return history
+
+    async def _look(self) -> None:
+        self._see(await newest_checkpoint(self.context.store, self.bundle, self.view.checkpoint))
+
+    def _see(self, checkpoint: fmt.Checkpoint) -> None:
+        """Take in a checkpoint. One of a later epoch ends the term."""
+        if self.view.see(checkpoint) and checkpoint.state.epoch > self._writer.epoch:
+            self._writer.end(
+                NotOwner(f"bundle {self.bundle}: checkpoint {checkpoint.number} is of epoch {checkpoint.state.epoch}")
+            )
+
+
+class Waiters:
+    """Long polls and streams that wait for records: one future for each call, however many
+    partitions it names. `end_of`: the readable end of a partition.
+    """
+
+    def __init__(self, end_of: Callable[[PartitionId], int]) -> None:
+        self._end_of = end_of
+        self._waiting: dict[PartitionId, dict[asyncio.Future[None], None]] = {}  # woken in order of arrival
+        self._closed = False
+
+    async def wait(self, positions: Mapping[PartitionId, int]) -> None:
+        """Return when a partition can be read beyond its offset, or `close` was called; at once if
+        that is so already.
+        """
+        while not self._closed and not any(self._end_of(key) > offset for key, offset in positions.items()):
+            await self._grown(positions)
+
+    async def _grown(self, positions: Iterable[PartitionId]) -> None:
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        for key in positions:
+            self._waiting.setdefault(key, {})[woken] = None
+        try:
+            await woken
+        finally:
+            for key in positions:
+                self._forget(key, woken)
+
+    def wake(self, keys: Iterable[PartitionId]) -> None:
+        """These partitions have grown."""
+        for key in keys:
+            for future in self._waiting.get(key, ()):
+                if not future.done():
+                    future.set_result(None)
+
+    def close(self) -> None:
+        self._closed = True
+        self.wake(list(self._waiting))
+
+    def _forget(self, key: PartitionId, woken: asyncio.Future[None]) -> None:
+        waiting = self._waiting.get(key)
+        if waiting is not None:
+            waiting.pop(woken, None)
+            if not waiting:
+                del self._waiting[key]
