@@ -53,7 +53,7 @@ log = get_logger(__name__)
 class _Cursor:
     """Where a reader is in one partition.
 
-    `told`: the high watermark that the reader was told last.
+    `shown`: the high watermark that the reader was told last.
     """
 
     name: str
@@ -63,7 +63,7 @@ class _Cursor:
     topic: Topic | None = None
     bundle: int | None = None
     high_watermark: int = 0
-    told: int = -1
+    shown: int = -1
 
 
 @dataclass(slots=True)
@@ -313,11 +313,11 @@ def _cursors(request: pb.FetchRequest) -> list[_Cursor]:
 
 
 def _is_news(part: _Found, cursor: _Cursor) -> bool:
-    return bool(part.header.batches) or part.header.HasField("error") or part.header.high_watermark > cursor.told
+    return bool(part.header.batches) or part.header.HasField("error") or part.header.high_watermark > cursor.shown
 
 
 def _advance(cursor: _Cursor, part: _Found) -> None:
-    cursor.told = max(cursor.told, part.header.high_watermark)
+    cursor.shown = max(cursor.shown, part.header.high_watermark)
     if part.header.batches:
         last = part.header.batches[-1]
         if last.base_offset + last.record_count <= cursor.offset:

@@ -183,7 +183,7 @@ class Membership:
         found[self.me.broker] = self.me
         return found
 
-    def fights_nobody(self, broker: str) -> bool:
+    def is_uncontested(self, broker: str) -> bool:
         """Nobody listens at its address any more, its heartbeat is gone, or it stands still; not
         where it is merely silent.
         """

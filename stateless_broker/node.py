@@ -69,9 +69,9 @@ class Node:
         Raises InvalidConfig, Unauthorized, StoreUnusable, FormatNotSupported, DataDamaged,
         Unavailable.
         """
-        told = hooks or Hooks()
-        store = await open_store(url, sources=sources, meter=told.store, mends=True)
-        server = GrpcServer(CALLS_MAX, told.calls)
+        hooks = hooks or Hooks()
+        store = await open_store(url, sources=sources, meter=hooks.store, mends=True)
+        server = GrpcServer(CALLS_MAX, hooks.calls)
         try:
             port = await server.listen(settings.host, settings.port)
 
@@ -81,7 +81,7 @@ class Node:
                     pa.scalar, 0
                 )  # imports pandas, where it is installed: now, not in the first request
                 address, connector = advertised_address(settings, port), GrpcConnector(request_timeout_s=PEER_TIMEOUT_S)
-                return await Broker.start(store, sources, settings, address, connector, metrics=told.owners)
+                return await Broker.start(store, sources, settings, address, connector, metrics=hooks.owners)
 
             broker = await (when_store_answers(join, store.url, wait_for_store, sources) if wait_for_store else join())
         except BaseException:

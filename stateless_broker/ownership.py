@@ -297,12 +297,12 @@ class Ownership:
         went_on_s = asyncio.get_running_loop().time() - self.pulse.went_on_at
         return went_on_s < STORE_PATIENCE_INTERVALS * self.times.interval_s
 
-    def _fights_nobody(self, broker: str) -> bool:
+    def _is_uncontested(self, broker: str) -> bool:
         """Whoever claims what this broker owned last.
 
         For a while after this process stood still that holds for what it owned itself.
         """
-        return self._stood_still() if broker == self.me else self._membership.fights_nobody(broker)
+        return self._stood_still() if broker == self.me else self._membership.is_uncontested(broker)
 
     # Deciding
 
@@ -314,7 +314,7 @@ class Ownership:
         ):  # whoever is gone may have claimed before, and died before it could say so
             self.terms.suspect()
         self._were_present = set(present)
-        self._directory.update(present, now, self._fights_nobody)
+        self._directory.update(present, now, self._is_uncontested)
         self.wanted = place(self._directory.claims, self._membership.live(), self._owners_now())
         for bundle in self._directory.claims:
             if self.terms.is_busy(bundle):

@@ -227,9 +227,9 @@ class ClusterPath:
         membership = self._membership
         others = [
             alarm
-            for name, told in membership.present().items()
+            for name, heartbeat in membership.present().items()
             if name != membership.me.broker
-            for alarm in told.alarms
+            for alarm in heartbeat.alarms
         ]
         return problems(self._directory, [*membership.alarms(), *others], asyncio.get_running_loop().time())
 
