@@ -47,7 +47,7 @@ async def read_history(ledger: LedgerRef, *, unplanned: bool = False) -> History
             last_put_id = recovered.checkpoint.state.last_put_id
             segments = [*valid_before(older, last_put_id, recovered.checkpoint, first), *recovered.tail]
             return History(ledger.bundle, recovered.checkpoint, recovered.state, segments, first)
-    raise Unavailable(f"bundle {ledger.bundle}: it is trimmed faster than it can be read")
+    raise Unavailable(f"bundle {ledger.bundle}: it was trimmed during each attempt to read it; retry later")
 
 
 def valid_before(older: list[SlotIndex], last_put_id: bytes, checkpoint: fmt.Checkpoint, first: int) -> list[SlotIndex]:
@@ -60,7 +60,7 @@ def valid_before(older: list[SlotIndex], last_put_id: bytes, checkpoint: fmt.Che
     if len(older) < covered:
         missing = first + len(older)
         raise DataDamaged(
-            f"bundle {checkpoint.bundle}: slot {missing} is missing, the newest checkpoint trims up to {checkpoint.trim_slot} only"
+            f"bundle {checkpoint.bundle}: slot {missing} is missing, but the newest checkpoint trims only up to {checkpoint.trim_slot}"
         )
     valid = []
     wanted = last_put_id

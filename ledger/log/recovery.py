@@ -125,7 +125,7 @@ async def recover(ledger: LedgerRef) -> Recovered:
             known.drop_below(bundle, trim_slot)
         if trim_slot <= first:
             return recovered
-    raise Unavailable(f"bundle {bundle}: it is trimmed faster than it can be recovered")
+    raise Unavailable(f"bundle {bundle}: it was trimmed during each attempt to recover it; retry later")
 
 
 async def advance_checkpoint(
@@ -147,7 +147,7 @@ async def advance_checkpoint(
         outcome = await settle_put(ledger.store, key, [encode_checkpoint(draft)], sources=ledger.sources)
         if outcome is PutOutcome.WON:
             return draft
-    raise Unavailable(f"bundle {ledger.bundle}: no checkpoint could be put in {ATTEMPTS_MAX} tries")
+    raise Unavailable(f"bundle {ledger.bundle}: the put of a checkpoint failed {ATTEMPTS_MAX} times; retry later")
 
 
 async def bring_into_force(ledger: LedgerRef, move: Move, durable: LedgerState | None = None) -> bool:
@@ -161,7 +161,7 @@ async def bring_into_force(ledger: LedgerRef, move: Move, durable: LedgerState |
         if await advance_checkpoint(ledger, move, durable) is None:
             return attempt > 0
     raise Unavailable(
-        f"bundle {ledger.bundle}: its checkpoints are deleted faster than a change can come into force",
+        f"bundle {ledger.bundle}: its checkpoints were deleted during each attempt to change one; retry later",
         retry_after_ms=100,
     )
 
