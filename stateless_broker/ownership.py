@@ -259,20 +259,12 @@ class Ownership:
         """Until the next interval, or until a look is asked for, tells more of a broker in doubt,
         or something is to be announced.
         """
-        try:
-            async with asyncio.timeout_at(
-                min(self._looked_at + self.times.interval_s, self._membership.judged_at() + MOMENT_S)
-            ):
-                while not (
-                    self._look_due or self._beat_due
-                ):  # hands that change while a heartbeat is written need another one at once
-                    await self._wake.wait()
-                    self._wake.clear()
-                    self._decide(
-                        may_open=not self._look_due
-                    )  # else what that look finds counts: another may have claimed a moment ago
-        except TimeoutError:
-            pass
+        deadline = min(self._looked_at + self.times.interval_s, self._membership.judged_at() + MOMENT_S)
+        # Hands that change while a heartbeat is written need another one at once.
+        while not (self._look_due or self._beat_due) and await wait_until(self._wake, deadline):
+            self._wake.clear()
+            # While a look is due, what it finds counts: another may have claimed a moment ago.
+            self._decide(may_open=not self._look_due)
 
     def _hands_changed(self) -> None:
         """What is served here has changed: announce it at once, and look, for somebody else may

@@ -39,7 +39,7 @@ rot, too.
 """
 COMPACTION_PAUSE_S_MAX = 600.0
 """Between two looks at a bundle of which the owner believes that a round is due, and the plan says
-no.
+no. No jitter: terms begin at different times, and `compaction_turn` lets one round run at a time.
 """
 
 log = get_logger(__name__)
