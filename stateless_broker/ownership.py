@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ledgermq.errors import LedgerMQError, NotOwner
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.status import error_to_proto
 from ledgermq.runtime.wait import wait_until
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleContext
@@ -151,6 +153,12 @@ class Ownership:
         while self._looks_done < looks_needed and loop.time() < deadline and not self.leaving:
             await self._next_round(deadline)
         return self.not_owner(bundle)
+
+    def error(self, error: LedgerMQError, bundle: int | None = None) -> pb.Error:
+        """Return the error as it goes to the client: NOT_OWNER names the owner, where it is known."""
+        if error.code == "NOT_OWNER" and not error.owner and bundle is not None:
+            error = self.not_owner(bundle)
+        return error_to_proto(error)
 
     def not_owner(self, bundle: int) -> NotOwner:
         """What to answer where a bundle is not served here."""

@@ -24,7 +24,7 @@ from ledger.root.mend import mend_copies
 from ledger.rounds.keyed_runner import clean_bundle
 from ledger.rounds.runner import compact_bundle, round_of_bundle, try_to_tidy
 from ledger.view.view import LedgerView
-from ledgermq.errors import LedgerMQError, ResourceExhausted
+from ledgermq.errors import LedgerMQError
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.runtime.wait import wait_for
 from stateless_broker.bundle.compaction_due import next_compaction_ms, wants_retention, wants_snapshot
@@ -78,33 +78,6 @@ class Upkeep:
 
     def on_read(self) -> None:
         self._used.set()
-
-    def check_parked(self) -> None:
-        """Raises ResourceExhausted when a parked partition has kept too many slots from being
-        trimmed.
-        """
-        untrimmed = self._writer.durable.slot + 1 - self._view.checkpoint.trim_slot
-        if untrimmed <= self._limits.parked_slots_max or not self._view.parked:
-            return
-        named = ", ".join(
-            f"{self._name(part.topic_id)}/{part.partition} ({part.parked.object_key})" for part in self._view.parked[:3]
-        )
-        raise ResourceExhausted(
-            f"bundle {self.bundle}: {untrimmed} segments cannot be trimmed, for {len(self._view.parked)} partitions are parked: {named}; "
-            "repair them",
-            retry_after_ms=30_000,
-        )
-
-    def parked(self) -> list[str]:
-        return [
-            f"partition {self._name(part.topic_id)}/{part.partition} of bundle {self.bundle} is parked, for {part.parked.object_key} "
-            "cannot be read: its records no longer become Parquet; `ledgermq repair ROOT --dry-run` shows what is damaged, and how to go on"
-            for part in self._view.parked
-        ]
-
-    def _name(self, topic_id: int) -> str:
-        topic = self._context.catalog().topics_by_id.get(topic_id)
-        return topic.name if topic is not None else f"topic {topic_id}"
 
     def _consider_checkpoint(self) -> None:
         done = self._view.checkpoint.state.slot
