@@ -58,7 +58,7 @@ class Ends:
         if partition not in self.fresh:
             raise Unavailable(f"the end of partition {partition[1]} is unknown at present", retry_after_ms=RETRY_MS)
         raise OffsetOutOfRange(
-            f"offset {offset} lies beyond the end of partition {partition[1]}, {self.known[partition]}"
+            f"offset {offset} is beyond the end of partition {partition[1]}, which is {self.known[partition]}"
         )
 
 
@@ -66,17 +66,19 @@ def check_request(group: Group | None, request: pb.CommitOffsetsRequest, limits:
     """What holds for all of its commits. Raises InvalidRequest, UnknownMember, GroupNotEmpty."""
     check_count(len(request.commits), limits)
     if request.ByteSize() > limits.request_bytes_max:
-        raise InvalidRequest(f"a commit of {request.ByteSize()} bytes, at most {limits.request_bytes_max} are possible")
+        raise InvalidRequest(
+            f"a commit has at most {limits.request_bytes_max} bytes, this one has {request.ByteSize()}"
+        )
     if request.member_id:
         return member_of(group, request.group, request.member_id)
     if group is not None and group.members:
-        raise GroupNotEmpty(f"group {request.group} has members: only they commit")
+        raise GroupNotEmpty(f"group {request.group} has members, so only a member can commit; stop its members first")
     return None
 
 
 def check_count(count: int, limits: GroupLimits) -> None:
     if count > limits.commits_max:
-        raise InvalidRequest(f"{count} partitions in one request, at most {limits.commits_max} are possible")
+        raise InvalidRequest(f"a commit has at most {limits.commits_max} partitions, this one has {count}")
 
 
 def resolve(view: TopicsView, named: pb.OffsetCommit | pb.OffsetReset) -> tuple[PartitionId, str]:
@@ -124,12 +126,12 @@ def check_fields(commit: pb.OffsetCommit) -> None:
     size = len(commit.metadata.encode())
     if size > METADATA_BYTES_MAX:
         raise InvalidRequest(
-            f"the metadata of a committed offset has at most {METADATA_BYTES_MAX} bytes, this has {size}"
+            f"the metadata of a committed offset has at most {METADATA_BYTES_MAX} bytes, this one has {size}"
         )
     if not commit.counter:
-        raise InvalidRequest("the counter of a commit begins at 1")
+        raise InvalidRequest("the counter of a commit has to be at least 1")
     if commit.offset > OFFSET_MAX:
-        raise InvalidRequest(f"offset {commit.offset}: the largest is {OFFSET_MAX}")
+        raise InvalidRequest(f"offset {commit.offset} is too large: at most {OFFSET_MAX} is allowed")
 
 
 def judge(
@@ -152,11 +154,11 @@ def judge(
             return False
         if goes_back(stored, commit):
             raise CommitGoesBack(
-                f"partition {commit.partition} of {commit.topic}: {stored.offset} is committed, {commit.offset} would go back"
+                f"partition {commit.partition} of {commit.topic}: offset {stored.offset} is committed, and {commit.offset} is before it"
             )
     elif group.offset_count >= limits.partitions_max:
         raise ResourceExhausted(
-            f"group {group.name} has committed offsets of {limits.partitions_max} partitions, the most there can be"
+            f"group {group.name} has committed offsets of {limits.partitions_max} partitions, which is the maximum"
         )
     ends.check(partition, commit.offset, (stored.offset or 0) if stored is not None else 0)
     return True

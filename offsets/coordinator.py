@@ -122,7 +122,7 @@ class GroupCoordinator:
         check_member_name(request.member_id)
         if len(request.owned) > self._limits.partitions_max:
             raise InvalidRequest(
-                f"a member that owns {len(request.owned)} partitions: at most {self._limits.partitions_max} are possible"
+                f"a member owns at most {self._limits.partitions_max} partitions, this one reports {len(request.owned)}"
             )
         if request.step == pb.LEAVE:
             return self._leave(group, request.member_id, now_s, now_ms)
@@ -136,7 +136,7 @@ class GroupCoordinator:
         elif request.step in (pb.JOIN, pb.STAY):
             members.hear(group, member, request, now_s)
         else:
-            raise InvalidRequest(f"a heartbeat has no step {request.step}")
+            raise InvalidRequest(f"step {request.step} of the heartbeat is unknown")
         reconcile.refresh(group, self._meanings, self._view)
         self._settle(group, now_s)
         return self._decided(group, members.answer(group, member, self._limits))
@@ -321,7 +321,7 @@ class GroupCoordinator:
         """Raises InvalidGroupName, UnknownGroup, GroupNotEmpty."""
         found = self._existing(group)
         if found.members:
-            raise GroupNotEmpty(f"group {group} has {len(found.members)} members")
+            raise GroupNotEmpty(f"group {group} has {len(found.members)} members; stop them first")
         return Decision(self._remove(found), pb.DeleteGroupResponse())
 
     def _existing(self, name: str) -> Group:
@@ -340,7 +340,8 @@ class GroupCoordinator:
         """
         if checked and len(self.state.groups) >= self._limits.groups_max:
             raise ResourceExhausted(
-                f"there are {self._limits.groups_max} groups, the most there can be", retry_after_ms=members.RETRY_MS
+                f"there are {self._limits.groups_max} groups already, which is the maximum",
+                retry_after_ms=members.RETRY_MS,
             )
         group = Group(name)
         group.begin(self.state.floor + 1, now_ms)

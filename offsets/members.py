@@ -26,7 +26,7 @@ def member_of(group: Group | None, name: str, member_id: str) -> Member:
     member = None if group is None else group.members.get(member_id)
     if member is None or member.away:
         raise UnknownMember(
-            f"group {name} has no member {member_id}: it left, was silent for too long, or was never there"
+            f"group {name} has no member {member_id}: it left, its session timed out, or it never joined"
         )
     return member
 
@@ -41,12 +41,12 @@ def check_join(
         other = group.members[holder]
         wait_ms = max(0, int((other.silent_at_s - now_s) * 1000))
         raise StaticIdInUse(
-            f"instance id {subscription.instance_id} of group {group.name} belongs to member {holder}, which has not left",
+            f"instance id {subscription.instance_id} of group {group.name} belongs to member {holder}, which has not left the group",
             retry_after_ms=wait_ms,
         )
     if member_id not in group.members and not replaces and len(group.members) >= limits.members_max:
         raise ResourceExhausted(
-            f"group {group.name} has {limits.members_max} members, the most there can be", retry_after_ms=RETRY_MS
+            f"group {group.name} has {limits.members_max} members, which is the maximum", retry_after_ms=RETRY_MS
         )
     size = sum(subscription_bytes(m.subscription) for m in group.members.values() if m.member_id != member_id)
     if size + subscription_bytes(subscription) > limits.subscriptions_bytes_max:
@@ -58,7 +58,7 @@ def check_join(
     wanted |= {topic.topic_id: topic.partitions for topic in group.topics.values()}
     if sum(wanted.values()) > limits.partitions_max:
         raise ResourceExhausted(
-            f"group {group.name} would have {sum(wanted.values())} partitions, at most {limits.partitions_max} are possible",
+            f"group {group.name} would have {sum(wanted.values())} partitions, but at most {limits.partitions_max} are allowed",
             retry_after_ms=RETRY_MS,
         )
 
@@ -143,7 +143,7 @@ def seen(group: Group, seen_epoch: int) -> int:
 def leave_for_a_while(group: Group, member: Member, now_s: float) -> None:
     """Raises InvalidRequest."""
     if not member.subscription.instance_id:
-        raise InvalidRequest(f"member {member.member_id} has no instance id: it can only leave for good")
+        raise InvalidRequest(f"member {member.member_id} has no instance id: without one it can only leave for good")
     member.heard_s = now_s
     group.set_away(member, True)
     gone = [partition for partition, held in member.held.items() if held.withdrawn]

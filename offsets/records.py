@@ -161,14 +161,16 @@ def decode(key: bytes, value: bytes | None) -> Entry:
     except (DecodeError, FormatNotSupported, DataDamaged) as error:
         kind = FormatNotSupported if isinstance(error, FormatNotSupported) else DataDamaged
         raise kind(f"record {key[:600]!r} of __consumer_offsets: {error}") from error
-    raise FormatNotSupported(f"record {key[:600]!r} of __consumer_offsets: this version knows no such key")
+    raise FormatNotSupported(
+        f"record {key[:600]!r} of __consumer_offsets: a later version wrote it; upgrade this program"
+    )
 
 
 def _check_version(version: int) -> None:
     if version == 0:
-        raise DataDamaged("it has no version")
+        raise DataDamaged("it has no format version")
     if version != VERSION:
-        raise FormatNotSupported(f"version {version}, this program knows {VERSION}")
+        raise FormatNotSupported(f"format version {version}, this program reads {VERSION}")
 
 
 def _group_bytes(value: GroupValue) -> bytes:
@@ -242,7 +244,7 @@ def _member_of(data: bytes) -> MemberValue:
     for topic in member.held:
         if len(topic.partitions) != len(topic.epochs):
             raise DataDamaged(
-                f"topic {topic.topic!r}: {len(topic.partitions)} partitions and {len(topic.epochs)} epochs"
+                f"topic {topic.topic!r}: {len(topic.partitions)} partitions, but {len(topic.epochs)} epochs"
             )
         withdrawn = set(topic.withdrawn)
         held |= {

@@ -22,12 +22,12 @@ def check(group: Group, partition: PartitionId, reset: pb.OffsetReset, ends: End
     stored = group.offset_of(partition)
     if stored is None and group.offset_count >= limits.partitions_max:
         raise ResourceExhausted(
-            f"group {group.name} has committed offsets of {limits.partitions_max} partitions, the most there can be"
+            f"group {group.name} has committed offsets of {limits.partitions_max} partitions, which is the maximum"
         )
     if not reset.HasField("offset"):
         return
     if reset.offset > OFFSET_MAX:
-        raise InvalidRequest(f"offset {reset.offset}: the largest is {OFFSET_MAX}")
+        raise InvalidRequest(f"offset {reset.offset} is too large: at most {OFFSET_MAX} is allowed")
     ends.check(partition, reset.offset, (stored.offset or 0) if stored is not None else 0)
 
 

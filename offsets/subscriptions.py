@@ -26,15 +26,15 @@ PATTERN_BYTES_MAX = 1024 * 1024
 def read_subscription(asked: pb.GroupSubscription, limits: GroupLimits) -> Subscription:
     """Defaults filled in. Raises InvalidRequest, InvalidTopicName."""
     if bool(asked.topics) == bool(asked.topic_pattern):
-        raise InvalidRequest("a member subscribes to topics or to a pattern: one of them, not both")
+        raise InvalidRequest("a member subscribes either to topics or to a pattern, not to both")
     if len(asked.topics) > limits.topics_max:
         raise InvalidRequest(
-            f"{len(asked.topics)} topics in one subscription; at most {limits.topics_max}, a pattern may name more"
+            f"a subscription names at most {limits.topics_max} topics, this one names {len(asked.topics)}; use a pattern for more"
         )
     if asked.topic_pattern:
         compile_pattern(asked.topic_pattern, limits)
     if asked.assignor and asked.assignor not in ASSIGNORS:
-        raise InvalidRequest(f"assignor {asked.assignor[:100]!r}: there are {', '.join(ASSIGNORS)}")
+        raise InvalidRequest(f"there is no assignor {asked.assignor[:100]!r}; choose one of {', '.join(ASSIGNORS)}")
     if asked.instance_id:
         check_member_name(asked.instance_id, "instance id")
     for what, text in (("rack", asked.rack), ("client id", asked.client_id)):
@@ -73,7 +73,7 @@ def subscription_bytes(subscription: Subscription) -> int:
 
 def _within(what: str, value_ms: int, low_ms: int, high_ms: int) -> int:
     if not low_ms <= value_ms <= high_ms:
-        raise InvalidRequest(f"a {what} is from {low_ms} to {high_ms} ms, not {value_ms}")
+        raise InvalidRequest(f"the {what} has to be from {low_ms} to {high_ms} ms, not {value_ms}")
     return value_ms
 
 
@@ -91,7 +91,7 @@ def compile_pattern(pattern: str, limits: GroupLimits) -> re2._Regexp:
         return re2.compile(pattern, options)
     except re2.error as error:
         why = error.args[0].decode(errors="replace") if error.args and isinstance(error.args[0], bytes) else str(error)
-        raise InvalidRequest(f"topic pattern {pattern!r} is not RE2: {why}") from error
+        raise InvalidRequest(f"topic pattern {pattern!r} is not a valid RE2 expression: {why}") from error
 
 
 class Meanings:

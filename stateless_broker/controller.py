@@ -181,7 +181,10 @@ class Controller:
         done = await asyncio.gather(*(in_bundle(bundle) for bundle in bundles), return_exceptions=True)
         for bundle, error in zip(bundles, done, strict=True):
             if isinstance(error, LedgerMQError):
-                text = f"topic {topic.name!r} is changed, but bundle {bundle} cannot be told, so it may not count there yet: {error.message}"
+                text = (
+                    f"topic {topic.name!r} is changed, but bundle {bundle} did not confirm it, so it may not be in "
+                    f"force there yet: {error.message}"
+                )
                 raise Unavailable(text, retry_after_ms=1000, object_key=error.object_key) from error
             if isinstance(error, BaseException):
                 raise error

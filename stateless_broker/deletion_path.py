@@ -72,4 +72,4 @@ def _before(wanted: pb.RecordsToDelete) -> Before:
         return timedelta(microseconds=wanted.timestamp_us)
     if kind == "end" and wanted.end:
         return "end"
-    raise InvalidRequest("records to delete are those before an offset, a time or the end")
+    raise InvalidRequest("a deletion needs a bound: an offset, a time or the end of the log")

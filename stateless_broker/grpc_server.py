@@ -226,6 +226,8 @@ async def _refuse(method: Method, context: Context, error: Exception, metered: _
     metered.code = error.code if isinstance(error, LedgerMQError) else LedgerMQError.code
     if not isinstance(error, LedgerMQError):
         log.error("call failed", method=method.name, exc_info=error)
-        error = LedgerMQError(f"{method.name} failed inside of the broker ({type(error).__name__}); its log says more")
+        error = LedgerMQError(
+            f"{method.name} failed inside the broker ({type(error).__name__}); see the log of the broker"
+        )
     with _client_may_leave():
         await abort(context, error)

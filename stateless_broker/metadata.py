@@ -185,7 +185,7 @@ class Metadata:
         async with aclosing(self._connect(address).fetch(request)) as frames:  # type: ignore[type-var]
             async for frame in frames:
                 self._apply_frame(frame)
-        raise Unavailable(f"the controller at {address} has ended the stream")
+        raise Unavailable(f"the controller at {address} has closed the stream")
 
     def _apply_frame(self, frame: FetchFrame) -> None:
         payload = memoryview(b"".join(frame.payload))

@@ -164,7 +164,7 @@ class Ownership:
         """What to answer where a bundle is not served here."""
         address = self.address_of(bundle)
         if address in ("", self._membership.me.address):
-            return NotOwner(f"bundle {bundle} is served by nobody at present", retry_after_ms=RETRY_AFTER_MS)
+            return NotOwner(f"bundle {bundle} is not served by any broker at present", retry_after_ms=RETRY_AFTER_MS)
         return NotOwner(f"bundle {bundle} is served by {address}", owner=address)
 
     def report_lost(self, broker: str, refused: bool) -> None:

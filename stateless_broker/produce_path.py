@@ -180,7 +180,7 @@ class ProducePath:
                 f"topic {topic.name!r} does not accept producing at present (accept.publish = false)"
             )
         if header.schema not in (0, SCHEMA_VERSION):
-            raise CorruptFrame(f"record schema {header.schema} is not known, {SCHEMA_VERSION} is")
+            raise CorruptFrame(f"record schema {header.schema} is not supported, only {SCHEMA_VERSION} is")
         check_crc(data, header.crc)
         walked = walk_batch(data, decoded_bytes_max=DECODED_BYTES_MAX)
         records = await self._decode(data, walked)

@@ -98,7 +98,7 @@ class OffsetPath:
             owner = await self._ownership.owner(bundle)
             kind = query.WhichOneof("at")
             if kind is None:
-                raise InvalidRequest("an offset query says earliest, latest, durable or a time")
+                raise InvalidRequest("an offset query asks for one of earliest, latest, durable or a time")
             if kind == "timestamp_us":
                 return pb.OffsetResult(offset=await owner.list_offset(topic, query.partition, query.timestamp_us))
             return pb.OffsetResult(offset=await owner.list_offset(topic, query.partition, kind))

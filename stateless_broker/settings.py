@@ -321,7 +321,9 @@ REMOVED = {
     "url_life_ms": _OF_CLUSTERS,
     "parquet_min_age_ms": _OF_CLUSTERS,
 }
-"""Settings of version 0.1 that are gone, and what to do without them."""
+"""Removed settings, each with what to do instead. Until the first release on a package index a setting goes without a
+release that warns; from then on it works for one more release with a logged warning (docs/upgrades.md).
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ def shares(settings: BrokerSettings, processes: int) -> list[dict[str, Any]]:
     for name, first in (("port", port), ("admin_port", admin_port)):
         if first and first + processes - 1 > PORT_MAX:
             raise InvalidConfig(
-                f"{processes} processes from {name} {first} on need port {first + processes - 1}; the last there is is {PORT_MAX}"
+                f"{processes} processes from {name} {first} on need port {first + processes - 1}; the largest port is {PORT_MAX}"
             )
     if port and admin_port and abs(port - admin_port) < processes:
         raise InvalidConfig(

@@ -112,7 +112,7 @@ def deleted(catalog: Catalog, name: str) -> Topic:
     topic = catalog.living(name)
     if topic.settings.legal_hold:
         raise LegalHold(
-            f"topic {name!r} is under legal hold: it cannot be deleted until the setting legal.hold is taken back"
+            f"topic {name!r} is under legal hold: it cannot be deleted until the setting legal.hold is unset"
         )
     return replace(topic, removed=True)
 

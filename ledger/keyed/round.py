@@ -60,7 +60,10 @@ async def clean_partition(
     """
     store, cluster = compaction.store, compaction.cluster
     place, bundle = place_of(topic, partition), topic.bundles[partition]
-    rereads = Rereads(ATTEMPTS_MAX, f"{keys.keyed_folder(place)}: others clean it faster than it can be read")
+    rereads = Rereads(
+        ATTEMPTS_MAX,
+        f"{keys.keyed_folder(place)}: other processes changed it during each attempt to read it; retry later",
+    )
     while True:
         rereads.begin()
         abandoned = await _abandoned(compaction, place) if not topic.settings.keyed else frozenset[int]()
@@ -113,7 +116,10 @@ async def _look(
     Of a topic that is keyed no more, without the log: nothing of it is to be cleaned.
     """
     place, bundle = place_of(topic, partition), topic.bundles[partition]
-    rereads = Rereads(ATTEMPTS_MAX, f"{keys.keyed_folder(place)}: others clean it faster than it can be read")
+    rereads = Rereads(
+        ATTEMPTS_MAX,
+        f"{keys.keyed_folder(place)}: other processes changed it during each attempt to read it; retry later",
+    )
     while True:
         rereads.begin()
         published = await newest_version(store, place)
@@ -199,7 +205,7 @@ def check_version(plan: CleaningPlan, version: KeyedVersion) -> None:
             raise AssertionError(f"{version.key}: offsets {start} to {each.first - 1} would be left out")
         start = each.last + 1
     if plan.dirty and start != version.end:
-        raise AssertionError(f"{version.key}: it ends at {version.end}, what was read at {start}")
+        raise AssertionError(f"{version.key}: it ends at {version.end}, but the records read end at {start}")
 
 
 async def _publish(store: ObjectStore, version: KeyedVersion, sources: Sources) -> bool:
@@ -222,5 +228,5 @@ async def _explain(
     if (newest.version.number if newest is not None else 0) > plan.base.number or counters.log_start > plan.floor:
         return
     raise DataDamaged(
-        f"{missing.message}, and {plan.base.key} is still the newest version", object_key=missing.object_key
+        f"{missing.message}, but {plan.base.key} is still the newest version", object_key=missing.object_key
     ) from missing

@@ -47,7 +47,7 @@ def decode_checkpoint(data: bytes, key: str) -> fmt.Checkpoint:
         raise DataDamaged(f"{key}: it says bundle {checkpoint.bundle}, number {checkpoint.number}", object_key=key)
     if not 1 <= checkpoint.trim_slot <= checkpoint.state.slot + 1:  # what nobody could recover from
         raise DataDamaged(
-            f"{key}: it trims up to {checkpoint.trim_slot}, and its state ends at slot {checkpoint.state.slot}",
+            f"{key}: its trim slot is {checkpoint.trim_slot}, but its state ends at slot {checkpoint.state.slot}",
             object_key=key,
         )
     return checkpoint
@@ -60,7 +60,9 @@ async def newest_checkpoint(store: ObjectStore, bundle: int, known: fmt.Checkpoi
     `known`: one that was the newest at an earlier look; it is returned, unread, where it still is.
     The highest number was never deleted, hence never made anew, so its content cannot have changed.
     """
-    rereads = Rereads(LOOKS_MAX, f"bundle {bundle}: its checkpoints vanish faster than they can be read")
+    rereads = Rereads(
+        LOOKS_MAX, f"bundle {bundle}: its checkpoints were removed during each attempt to read them; retry later"
+    )
     while True:
         rereads.begin()
         newest = None
@@ -137,7 +139,7 @@ def check_successor(base: fmt.Checkpoint, new: fmt.Checkpoint) -> None:
         if after is None:
             if key.topic_id not in removed:
                 raise AssertionError(
-                    f"bundle {base.bundle} checkpoint {new.number}: living partition {key} would be forgotten"
+                    f"bundle {base.bundle} checkpoint {new.number}: live partition {key} would be dropped"
                 )
         elif (
             after.log_start < before.log_start

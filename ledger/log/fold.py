@@ -51,7 +51,7 @@ class LedgerState:
         offsets that break density.
         """
         if index.slot != self.slot + 1:
-            raise AssertionError(f"slots fold in order: {self.slot + 1} is next, not {index.slot}")
+            raise AssertionError(f"slots have to be folded in order: slot {self.slot + 1} is next, not {index.slot}")
         if not self.is_valid(index):
             self.slot = index.slot
             return False
@@ -76,7 +76,7 @@ class LedgerState:
         if entry.base_offset != end or entry.record_count == 0:
             raise DataDamaged(
                 f"slot {self.slot}: batch of topic {entry.topic_id} partition {entry.partition} has {entry.record_count} records "
-                f"from offset {entry.base_offset}, the partition ends at {end}"
+                f"from offset {entry.base_offset}, but the partition ends at {end}"
             )
         self.ends[key] = end + entry.record_count
         self.producers.add(entry, self.slot)

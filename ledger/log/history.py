@@ -40,7 +40,9 @@ async def read_history(ledger: LedgerRef, *, unplanned: bool = False) -> History
 
     Raises DataDamaged or FormatNotSupported, naming the object, and the store's errors.
     """
-    rereads = Rereads(ATTEMPTS_MAX, f"bundle {ledger.bundle}: it is trimmed faster than it can be read")
+    rereads = Rereads(
+        ATTEMPTS_MAX, f"bundle {ledger.bundle}: it was trimmed during each attempt to read it; retry later"
+    )
     while True:
         rereads.begin()
         recovered = await recover(ledger)
@@ -62,7 +64,7 @@ def valid_before(older: list[SlotIndex], last_put_id: bytes, checkpoint: fmt.Che
     if len(older) < covered:
         missing = first + len(older)
         raise DataDamaged(
-            f"bundle {checkpoint.bundle}: slot {missing} is missing, the newest checkpoint trims up to {checkpoint.trim_slot} only"
+            f"bundle {checkpoint.bundle}: slot {missing} is missing, but the newest checkpoint trims only up to {checkpoint.trim_slot}"
         )
     valid = []
     wanted = last_put_id

@@ -32,7 +32,7 @@ async def read_snapshot(store: ObjectStore, checkpoint: fmt.Checkpoint) -> fmt.S
     except ObjectMissing:
         if (await newest_checkpoint(store, checkpoint.bundle)).snapshot_plan == checkpoint.snapshot_plan:
             raise DataDamaged(
-                f"{key}: it is missing, and the newest checkpoint says that it is in force", object_key=key
+                f"{key}: it is missing, but the newest checkpoint says that it is in force", object_key=key
             ) from None
         raise
 

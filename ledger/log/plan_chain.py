@@ -86,7 +86,7 @@ async def require_open(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Chec
     checkpoint = await newest_checkpoint(store, plan.bundle)
     if checkpoint.finished_plan != plan.number - 1:
         raise PlanOvertaken(
-            f"bundle {plan.bundle}: plan {plan.number} is not open, {checkpoint.finished_plan} is finished"
+            f"bundle {plan.bundle}: plan {plan.number} is no longer open, because plan {checkpoint.finished_plan} is finished"
         )
     return checkpoint
 
@@ -96,4 +96,4 @@ async def refuse(store: ObjectStore, plan: fmt.CompactionPlan, key: str, what: s
     open; raises PlanOvertaken otherwise.
     """
     await require_open(store, plan)
-    return DataDamaged(f"{key}: {what}, plan {plan.number} of bundle {plan.bundle} needs it", object_key=key)
+    return DataDamaged(f"{key}: {what}, but plan {plan.number} of bundle {plan.bundle} needs it", object_key=key)

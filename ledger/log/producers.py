@@ -135,12 +135,14 @@ class Producers:
             self._judge_unknown(session)
             return None
         if session.epoch < memory.epoch:
-            raise UnknownProducer(f"producer epoch {session.epoch} was ended by epoch {memory.epoch}")
+            raise UnknownProducer(
+                f"producer epoch {session.epoch} was fenced by epoch {memory.epoch}; open a new session"
+            )
         if session.epoch > memory.epoch:
             if session.sequence == 0:
                 return None
             raise OutOfOrderSequence(
-                f"the first sequence of producer epoch {session.epoch} is 0, not {session.sequence}"
+                f"producer epoch {session.epoch} has to begin with sequence 0, not {session.sequence}"
             )
         if session.sequence == memory.next_sequence:
             return None
@@ -159,7 +161,9 @@ class Producers:
 
     def _judge_unknown(self, session: ProducerSession) -> None:
         if session.sequence != 0:
-            raise UnknownProducer(f"unknown producer begins with sequence {session.sequence}, not 0")
+            raise UnknownProducer(
+                f"this producer is unknown here, so its first sequence has to be 0, not {session.sequence}"
+            )
         if session.opened_slot <= self.forgotten_to:
             raise UnknownProducer(
                 f"unknown producer opened the partition at slot {session.opened_slot}; those up to slot {self.forgotten_to} are forgotten"

@@ -113,7 +113,7 @@ async def recover(ledger: LedgerRef) -> Recovered:
     Raises DataDamaged or FormatNotSupported, naming the object, and the store's errors.
     """
     store, bundle, known = ledger.store, ledger.bundle, ledger.known
-    rereads = Rereads(ATTEMPTS_MAX, f"bundle {bundle}: it is trimmed faster than it can be recovered")
+    rereads = Rereads(ATTEMPTS_MAX, f"bundle {bundle}: it was trimmed during each attempt to recover it; retry later")
     while True:
         rereads.begin()
         checkpoint = await newest_checkpoint(store, bundle)
@@ -138,7 +138,7 @@ async def advance_checkpoint(
     `durable`: the owner's own fold, used instead of recovery where it is ahead of the newest
     checkpoint. The move is judged anew against each newest checkpoint.
     """
-    rereads = Rereads(ATTEMPTS_MAX, f"bundle {ledger.bundle}: no checkpoint could be put")
+    rereads = Rereads(ATTEMPTS_MAX, f"bundle {ledger.bundle}: each put of a checkpoint failed; retry later")
     while True:
         rereads.begin()
         base, state = await _base(ledger, durable)
@@ -161,7 +161,7 @@ async def bring_into_force(ledger: LedgerRef, move: Move, durable: LedgerState |
     """
     rereads = Rereads(
         IN_FORCE_ATTEMPTS_MAX,
-        f"bundle {ledger.bundle}: its checkpoints are deleted faster than a change can come into force",
+        f"bundle {ledger.bundle}: its checkpoints were deleted during each attempt to change one; retry later",
         retry_after_ms=100,
     )
     has_moved = False

@@ -105,7 +105,7 @@ def encode_segment(index: fmt.SegmentIndex, data: Sequence[Buffer]) -> list[Buff
     position = len(prefix)
     for entry, batch in zip(index.batches, data, strict=True):
         if (entry.position, entry.length) != (position, len(batch)):
-            raise AssertionError(f"batch at {position}, the index says {entry.position}")
+            raise AssertionError(f"the batch is at byte {position}, but the index says {entry.position}")
         position += len(batch)
     body = index.SerializeToString(deterministic=True)
     trailer = TRAILER.pack(position + len(END_OF_STREAM), len(body), crc32c(body), SEGMENT_VERSION, 0, MAGIC)
@@ -121,7 +121,7 @@ def tail_length(suffix: bytes, key: str) -> int:
         raise DataDamaged(f"{key}: {len(suffix)} bytes are too few for a segment", object_key=key)
     _, length, _, version, _, magic = TRAILER.unpack_from(suffix, len(suffix) - TRAILER.size)
     if magic != MAGIC:
-        raise DataDamaged(f"{key}: does not end as a segment does", object_key=key)
+        raise DataDamaged(f"{key}: its end is not that of a segment", object_key=key)
     if version != SEGMENT_VERSION:
         raise FormatNotSupported(
             f"{key}: segment version {version}, this software reads {SEGMENT_VERSION}", object_key=key
@@ -146,7 +146,7 @@ async def whose_damage(
         return error if isinstance(error, ObjectMissing) else damage
     if any((entry.position, entry.crc) == (position, crc) for entry in now.batches):
         return damage
-    return ObjectMissing(f"{damage.object_key}: it is another segment now", object_key=damage.object_key)
+    return ObjectMissing(f"{damage.object_key}: another segment now has its name", object_key=damage.object_key)
 
 
 def decode_tail(tail: bytes, bundle: int, slot: int) -> SlotIndex:
@@ -157,18 +157,18 @@ def decode_tail(tail: bytes, bundle: int, slot: int) -> SlotIndex:
     key = keys.segment(bundle, slot)
     length = tail_length(tail, key)
     if length > len(tail):
-        raise DataDamaged(f"{key}: index of {length} bytes in {len(tail)}", object_key=key)
+        raise DataDamaged(f"{key}: its index would have {length} bytes, but only {len(tail)} are there", object_key=key)
     body = tail[len(tail) - length : len(tail) - TRAILER.size]
     index_offset, _, crc, _, zero, _ = TRAILER.unpack_from(tail, len(tail) - TRAILER.size)
     index = fmt.SegmentIndex()
     if crc32c(body) != crc:
-        raise DataDamaged(f"{key}: the checksum of its index does not fit", object_key=key)
+        raise DataDamaged(f"{key}: the checksum of its index does not match", object_key=key)
     try:
         index.ParseFromString(body)
     except DecodeError as error:
         raise DataDamaged(f"{key}: its index is not valid protobuf: {error}", object_key=key) from error
     if zero or index_offset != _batches_end(index) + len(END_OF_STREAM):
-        raise DataDamaged(f"{key}: its trailer does not fit its index", object_key=key)
+        raise DataDamaged(f"{key}: its trailer does not match its index", object_key=key)
     if (index.bundle, index.slot) != (bundle, slot):
         raise DataDamaged(f"{key}: its index says bundle {index.bundle}, slot {index.slot}", object_key=key)
     return SlotIndex(index, length)
@@ -182,12 +182,12 @@ def check_whole(data: bytes, bundle: int, slot: int) -> None:
     found = decode_tail(data, bundle, slot)
     end = _batches_end(found.index)
     if not data.startswith(schema_prefix()) or data[end : len(data) - found.tail_length] != END_OF_STREAM:
-        raise DataDamaged(f"{key}: it is not the stream that its index speaks of", object_key=key)
+        raise DataDamaged(f"{key}: it is not the Arrow stream that its index describes", object_key=key)
     position = first_batch_position()
     for entry in found.index.batches:
         if entry.position != position or crc32c(data[position : position + entry.length]) != entry.crc:
             raise DataDamaged(
-                f"{key}: batch at byte {entry.position}: its place or checksum does not fit", object_key=key
+                f"{key}: batch at byte {entry.position}: its place or checksum does not match the index", object_key=key
             )
         position += entry.length
 

@@ -27,14 +27,14 @@ class SharedRun:
         the run to the others.
         """
         if self._closed:
-            raise Unavailable("closed")
+            raise Unavailable("the object was closed before the call")
         if self._next is None:
             self._next = asyncio.create_task(self._after(self._current))
             self._next.add_done_callback(_heard)
         shared = self._next
         await asyncio.wait([shared])
         if shared.cancelled():
-            raise Unavailable("the run that this call shared was given up")
+            raise Unavailable("the run that this call shared was cancelled; retry")
         shared.result()
 
     async def close(self) -> None:

@@ -298,7 +298,7 @@ class LedgerWriter:
             self.lost = error
             self.ended.set()
         if not error.retriable:
-            error = NotOwner(f"bundle {self.bundle}: the term is over: {error.message}")
+            error = NotOwner(f"bundle {self.bundle}: its term has ended: {error.message}")
         for append in (
             *self._refused.values(),
             *(append for flight in self._in_flight for append, _ in flight.answers),
@@ -370,7 +370,7 @@ class LedgerWriter:
     def _take_outcome(self, flight: _InFlight, outcome: PutOutcome) -> None:
         if outcome is not PutOutcome.WON:
             slot = flight.index.slot
-            self.end(NotOwner(f"bundle {self.bundle}: slot {slot} was {outcome.name.lower()}, the term is over"))
+            self.end(NotOwner(f"bundle {self.bundle}: slot {slot} was {outcome.name.lower()}, so its term has ended"))
             return
         flight.settled = flight.won = True
         if flight.void:
@@ -422,7 +422,7 @@ class LedgerWriter:
         self._pass_voids(self.durable)
         self._own_voids = {slot for slot in self._own_voids if slot > self.durable.slot}
         if not self.durable.apply(flight.index):
-            raise AssertionError(f"bundle {self.bundle}: slot {flight.index.slot} was won but is void")
+            raise AssertionError(f"bundle {self.bundle}: slot {flight.index.slot} was put but is void")
         self._on_durable(flight.index, flight.data)
         for append, base_offset in flight.answers:
             succeed(append, base_offset)

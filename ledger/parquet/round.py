@@ -59,7 +59,10 @@ async def run_round(
     and is used by the next run.
     """
     loop = asyncio.get_running_loop()
-    rereads = Rereads(ATTEMPTS_MAX, f"bundle {bundle}: others finish its plans faster than they can be followed")
+    rereads = Rereads(
+        ATTEMPTS_MAX,
+        f"bundle {bundle}: other processes finished its plans during each attempt to read them; retry later",
+    )
     while True:
         rereads.begin()
         begun_s = loop.time()
@@ -110,7 +113,7 @@ async def _open_plan(
 ) -> fmt.CompactionPlan | None:
     """The plan after the last finished one: the one that is there, or ours."""
     store, sources = compaction.store, compaction.sources
-    rereads = Rereads(ATTEMPTS_MAX, f"bundle {bundle}: no plan could be put")
+    rereads = Rereads(ATTEMPTS_MAX, f"bundle {bundle}: each put of a plan failed; retry later")
     while True:
         rereads.begin()
         number = (await newest_checkpoint(store, bundle)).finished_plan + 1
@@ -187,7 +190,9 @@ async def _commit(
 
 
 async def _page(store: ObjectStore, plan: fmt.CompactionPlan, stored: Sequence[StoredFile]) -> fmt.FilePage:
-    rereads = Rereads(ATTEMPTS_MAX, f"bundle {plan.bundle}: its file pages vanish faster than they can be read")
+    rereads = Rereads(
+        ATTEMPTS_MAX, f"bundle {plan.bundle}: its file pages were removed during each attempt to read them; retry later"
+    )
     while True:
         rereads.begin()
         try:

@@ -102,9 +102,11 @@ class CopyingStore(StoreWrapper):
         except StoreUncertain:
             raise
         except LedgerMQError as error:  # final for the copy; the original stands there all the same
-            raise StoreUncertain(f"{key} was put, its second copy was not: {error.message}", object_key=key) from error
+            raise StoreUncertain(
+                f"{key} was put, but its second copy was not: {error.message}", object_key=key
+            ) from error
         if not stands:
-            raise AlreadyExists(f"the second copy of {key} is another put's", object_key=key)
+            raise AlreadyExists(f"the second copy of {key} is from another put", object_key=key)
 
     async def put_data(self, key: str, buffers: Sequence[Buffer]) -> None:
         put = (
@@ -191,7 +193,7 @@ class CopyingStore(StoreWrapper):
             ) from copy_fault
         if isinstance(fault, DataDamaged):
             self.report(
-                key, LOST, f"{fault.message}; and its second copy is {'missing' if copy is None else 'damaged too'}"
+                key, LOST, f"{fault.message}; its second copy is {'missing' if copy is None else 'damaged too'}"
             )
         return data
 

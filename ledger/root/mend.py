@@ -74,17 +74,17 @@ async def _mend(store: CopyingStore, key: str, *, dry_run: bool) -> Mended | Non
     if isinstance(fault, FormatNotSupported) and (copy is None or isinstance(copy_fault, FormatNotSupported)):
         return None  # of a later release
     if original is not None and fault is None and copy is not None and copy_fault is None and original != copy:
-        fault = DataDamaged(f"{key}: it is not the one that was put first", object_key=key)
+        fault = DataDamaged(f"{key}: it differs from what was put first", object_key=key)
     if original is not None and fault is None:
         return await _mend_copy(store, key, original, copy is None, copy_fault, dry_run=dry_run)
     if copy is not None and copy_fault is None:
         return await _mend_original(store, key, copy, fault, dry_run=dry_run)
     if original is None and copy is None:
         return None  # deleted meanwhile
-    text = f"{fault.message if fault else 'it is missing'}; and its second copy is {'missing' if copy is None else 'damaged too'}"
+    text = f"{fault.message if fault else 'it is missing'}; its second copy is {'missing' if copy is None else 'damaged too'}"
     if not dry_run:
         store.report(key, LOST, text)
-    return Mended(key, text, "only a copy of the bucket can mend that", is_lost=True)
+    return Mended(key, text, "put it back from a copy of the bucket", is_lost=True)
 
 
 async def _mend_copy(
@@ -108,7 +108,7 @@ async def _mend_copy(
     return (
         None
         if is_missing
-        else Mended(copy_key, fault.message if fault else "", _done("written anew from the original", dry_run))
+        else Mended(copy_key, fault.message if fault else "", _done("written again from the original", dry_run))
     )
 
 
@@ -119,7 +119,7 @@ async def _mend_original(
         if not dry_run:
             await replace_damaged(store.inner, key, copy)
             store.report(key, MENDED, fault.message)
-        return Mended(key, fault.message, _done("written anew from the second copy", dry_run))
+        return Mended(key, fault.message, _done("written again from the second copy", dry_run))
     checkpoint = await newest_checkpoint(store, keys.METADATA_BUNDLE)  # now: a rule may have taken it just before
     if is_needed(key, copy, checkpoint):
         if not dry_run:

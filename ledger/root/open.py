@@ -56,7 +56,7 @@ async def _open_backend(url: str, sources: Sources) -> ObjectStore:
     if parts.scheme in ("s3a", "s3n"):
         raise InvalidConfig(f"root URL {url!r}: write it with s3://; {parts.scheme}:// is for Spark's own readers")
     raise InvalidConfig(
-        f"root URL {url!r}: needed is file:///folder, s3://bucket/prefix, hdfs://host:port/folder or memory://name"
+        f"root URL {url!r}: use file:///folder, s3://bucket/prefix, hdfs://host:port/folder or memory://name"
     )
 
 
@@ -94,5 +94,5 @@ def _folder(url: str, parts: SplitResult) -> Path:
         raise InvalidConfig(f"root URL {url!r}: a file URL has neither '?' nor '#'; write %3F and %23 in names")
     path = unquote(parts.path)
     if "\0" in path:
-        raise InvalidConfig(f"root URL {url!r}: no file system has a name with a NUL in it")
+        raise InvalidConfig(f"root URL {url!r}: a file name cannot contain a NUL character")
     return Path(path)

@@ -86,7 +86,7 @@ class Catalog:
         topic = decode_topic_record(offset, value) if value is not None else None
         if topic is not None and topic.name != name:
             raise DataDamaged(
-                f"record {offset} of {keys.METADATA_TOPIC} has the key of topic {name!r} and is of {topic.name!r}"
+                f"record {offset} of {keys.METADATA_TOPIC} has the key of topic {name!r}, but its value is of topic {topic.name!r}"
             )
         self.offset = offset + 1
         before = self.topics_by_name.pop(name, None)
@@ -162,7 +162,9 @@ def decode_topic_record(offset: int, value: bytes) -> Topic:
     except DecodeError as error:
         raise DataDamaged(f"record {offset} of {keys.METADATA_TOPIC}: {error}") from error
     except InvalidConfig as error:  # it was valid for whoever wrote it
-        raise FormatNotSupported(f"record {offset} of {keys.METADATA_TOPIC} is of a later version: {error}") from error
+        raise FormatNotSupported(
+            f"record {offset} of {keys.METADATA_TOPIC} has a later format version: {error}"
+        ) from error
 
 
 async def read_catalog(ledger: LedgerRef) -> Catalog:
@@ -172,7 +174,7 @@ async def read_catalog(ledger: LedgerRef) -> Catalog:
     """
     if ledger.bundle != keys.METADATA_BUNDLE:
         raise AssertionError(f"the catalog is in bundle {keys.METADATA_BUNDLE}, not in bundle {ledger.bundle}")
-    rereads = Rereads(ATTEMPTS_MAX, f"{keys.METADATA_TOPIC} is trimmed faster than it can be read")
+    rereads = Rereads(ATTEMPTS_MAX, f"{keys.METADATA_TOPIC} was trimmed during each attempt to read it; retry later")
     while True:
         rereads.begin()
         history = await read_history(ledger)

@@ -82,7 +82,9 @@ async def plan_ranges(reader: LedgerReader, spans: Mapping[PartitionId, Span]) -
     """
     planned: dict[PartitionId, list[OffsetRange]] = {}
     rereads = Rereads(
-        ATTEMPTS_MAX, f"bundle {reader.bundle}: its records move faster than they can be planned", retry_after_ms=100
+        ATTEMPTS_MAX,
+        f"bundle {reader.bundle}: its records moved during each attempt to plan the read; retry later",
+        retry_after_ms=100,
     )
     while True:
         rereads.begin()
@@ -217,7 +219,7 @@ class RangeReader:
         checkpoint = self._checkpoints.get(wanted.bundle) or await self._newest(wanted.bundle)
         rereads = Rereads(
             ATTEMPTS_MAX,
-            f"bundle {wanted.bundle}: its file lists change faster than they can be read",
+            f"bundle {wanted.bundle}: its file lists changed during each attempt to read them; retry later",
             retry_after_ms=100,
         )
         while True:
@@ -258,8 +260,8 @@ class RangeReader:
         )
         for part in checkpoint.partitions:
             if (part.topic_id, part.partition) == wanted.key and offset >= part.log_start:
-                return DataDamaged(f"{where}: {error.message}, and no checkpoint says why", object_key=error.object_key)
-        return OffsetOutOfRange(f"{where}: it was deleted before it was read")
+                return DataDamaged(f"{where}: {error.message}, but no checkpoint trims it", object_key=error.object_key)
+        return OffsetOutOfRange(f"{where}: the records were deleted before the read")
 
     async def _newest(self, bundle: int) -> fmt.Checkpoint:
         self._checkpoints[bundle] = await newest_checkpoint(self._store, bundle, self._checkpoints.get(bundle))

@@ -183,7 +183,10 @@ class LedgerView:
         raises.
         """
         rereads = Rereads(
-            ATTEMPTS_MAX, f"bundle {self.bundle}: its records move faster than they can be {what}", retry_after_ms=100
+            ATTEMPTS_MAX,
+            f"bundle {self.bundle}: its records could not be {what}, because they moved during each attempt; "
+            "retry later",
+            retry_after_ms=100,
         )
         while True:
             rereads.begin()
@@ -200,7 +203,7 @@ class LedgerView:
         """
         if self.checkpoint.number == known and not await self.look():
             raise DataDamaged(
-                f"{missing.message}, and no checkpoint says so", object_key=missing.object_key
+                f"{missing.message}, but no checkpoint trims it", object_key=missing.object_key
             ) from missing
 
     # Where batches are.
@@ -237,7 +240,7 @@ class LedgerView:
         found = self.find(key, offset)
         if found is None and offset >= self.parquet_end(key):
             raise DataDamaged(
-                f"bundle {self.bundle}: offset {offset} of topic id {key.topic_id} partition {key.partition} is in no segment"
+                f"bundle {self.bundle}: no segment holds offset {offset} of topic id {key.topic_id} partition {key.partition}"
             )
         return found
 

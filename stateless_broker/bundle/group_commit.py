@@ -234,7 +234,8 @@ class GroupCommit:
                 entering.add(token)
                 if len(under_way) + len(entering) > WINDOW_BATCHES:
                     raise ResourceExhausted(
-                        f"a producer may have {WINDOW_BATCHES} batches under way in a partition, this would be one more",
+                        f"a producer may have {WINDOW_BATCHES} batches under way in a partition: "
+                        "wait for an acknowledgement before sending the next",
                         retry_after_ms=RETRY_MS_MIN,
                     )
 

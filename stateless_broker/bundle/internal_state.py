@@ -86,7 +86,9 @@ async def read_internal_state(owned: OwnedLedger, topic: Topic, partitions: Sequ
     Raises Unavailable, the store's errors; damage is in the results.
     """
     rereads = Rereads(
-        ATTEMPTS_MAX, f"bundle {owned.bundle}: its snapshots change faster than they can be read", retry_after_ms=200
+        ATTEMPTS_MAX,
+        f"bundle {owned.bundle}: its snapshots changed during each attempt to read them; retry later",
+        retry_after_ms=200,
     )
     while True:
         rereads.begin()

@@ -56,7 +56,10 @@ class OffsetsTopic:
         if await self.find() is None:
             await self._creation.run()
         if self.known is None:
-            raise Unavailable(f"topic {keys.OFFSETS_TOPIC} was made and is not known here yet", retry_after_ms=200)
+            raise Unavailable(
+                f"topic {keys.OFFSETS_TOPIC} was created, but this broker has not read it yet; retry",
+                retry_after_ms=200,
+            )
         return self.known
 
     async def close(self) -> None:

@@ -178,7 +178,9 @@ class PartitionCoordinator:
             raise
         except Exception as bug:
             self._broken(bug)
-            raise Unavailable("the coordinator has failed, it begins again from its log", retry_after_ms=500) from bug
+            raise Unavailable(
+                "the coordinator has failed and restarts from its log; retry", retry_after_ms=500
+            ) from bug
 
     def _take(self, decision: Decision[T]) -> T:
         self._log.append(decision.records)
