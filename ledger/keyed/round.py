@@ -60,7 +60,7 @@ async def clean_partition(
     store, cluster = compaction.store, compaction.cluster
     place, bundle = place_of(topic, partition), topic.bundles[partition]
     for _ in range(ATTEMPTS_MAX):
-        abandoned = await _abandoned(compaction, place) if not topic.settings.keyed else frozenset[int]()
+        unpublished = await _unpublished(compaction, place) if not topic.settings.keyed else frozenset[int]()
         published, checkpoint, log = await _look(store, topic, partition)
         if not may_remove(checkpoint, topic):
             return None
@@ -77,7 +77,7 @@ async def clean_partition(
             now_ms=now_ms,
             min_age_ms=cluster.parquet_min_age_ms,
             altered_ms=max(topic.created_ms, topic.altered_ms),
-            abandoned=abandoned,
+            unpublished=unpublished,
         )
         if plan is None or (bytes_max is not None and _bytes_of(plan) > bytes_max):
             return None
@@ -88,10 +88,11 @@ async def clean_partition(
     raise Unavailable(f"{keys.keyed_folder(place)}: others clean it faster than it can be read")
 
 
-async def _abandoned(compaction: Compaction, place: PartitionId) -> frozenset[int]:
-    """Numbers for which files were put `parquet_min_age` ago.
+async def _unpublished(compaction: Compaction, place: PartitionId) -> frozenset[int]:
+    """Return the numbers of versions for which files were put `parquet_min_age` ago.
 
-    Looked at before the newest version: files that it names are not above it.
+    Listed before the newest version is read: files that it names are not above it, so a number above
+    it has files and no published version.
     """
     limit_ms = await compaction.store.store_time_ms() - compaction.cluster.parquet_min_age_ms
     old = [

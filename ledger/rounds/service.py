@@ -40,7 +40,7 @@ class ServiceEvents:
 
     def round_finished(self, report: RoundReport) -> None: ...
 
-    def bundle_done(self, bundle: int, left: Lag) -> None:
+    def bundle_done(self, bundle: int, lag: Lag) -> None:
         """After the rounds of a run, if there were any: what of the bundle is not yet in Parquet."""
 
     def version_published(self, report: CleaningReport) -> None: ...

@@ -120,8 +120,8 @@ class LoggedEvents(ServiceEvents):
                 damaged=parked.object_key,
             )
 
-    def bundle_done(self, bundle: int, left: Lag) -> None:
-        log.info("left in segments", bundle=bundle, records=left.records, bytes=left.bytes, oldest_ms=left.written_ms)
+    def bundle_done(self, bundle: int, lag: Lag) -> None:
+        log.info("left in segments", bundle=bundle, records=lag.records, bytes=lag.bytes, oldest_ms=lag.written_ms)
 
     def version_published(self, report: CleaningReport) -> None:
         log.info(

@@ -101,7 +101,7 @@ def compaction_report(done: CompactionReport, engine: str, seconds: float, now_m
         "segment_bytes": done.source_bytes,
         "parquet_bytes": done.stored_bytes,
         "megabytes_per_s": round(done.source_bytes / 1e6 / seconds, 1) if seconds else None,
-        **lag_facts(done.left_in_all, now_ms),
+        **lag_facts(done.lag_in_all, now_ms),
     }
     if done.cleaned:
         facts["versions_of_keyed_topics"] = len(done.cleaned)

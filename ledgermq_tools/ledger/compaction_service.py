@@ -87,9 +87,9 @@ class _Printed(ServiceEvents):
                 f"parked: {parked.topic}/{parked.partition}: {parked.object_key}: {parked.reason}", markup=False
             )
 
-    def bundle_done(self, bundle: int, left: Lag) -> None:
+    def bundle_done(self, bundle: int, lag: Lag) -> None:
         now_ms = self._sources.now_ms()
-        self._print({"event": "left", "bundle": bundle, **lag_facts(left, now_ms)}, lag_line(bundle, left, now_ms))
+        self._print({"event": "left", "bundle": bundle, **lag_facts(lag, now_ms)}, lag_line(bundle, lag, now_ms))
 
     def version_published(self, report: CleaningReport) -> None:
         self._print({"event": "cleaned", **cleaning_row(report)}, cleaning_line(report))

@@ -39,8 +39,8 @@ class Heard(ServiceEvents):
     def round_finished(self, report: RoundReport) -> None:
         self.rounds.append(report)
 
-    def bundle_done(self, bundle: int, left: Lag) -> None:
-        self.left[bundle] = left
+    def bundle_done(self, bundle: int, lag: Lag) -> None:
+        self.left[bundle] = lag
 
     def version_published(self, report: CleaningReport) -> None:
         self.versions.append(report)
