@@ -1,4 +1,4 @@
-"""What compaction tells on a terminal and as JSON: one round, a whole run, and its progress.
+"""What compaction prints on a terminal and as JSON: one round, a whole run, and its progress.
 
 The Spark job prints the same.
 """
@@ -41,6 +41,14 @@ class ProgressOfRounds:
         task = self._tasks.pop((bundle, plan), None)
         if task is not None:
             self._bar.remove_task(task)
+
+
+def progress_line(progress: Progress) -> str:
+    """Where there is no terminal to draw on, as in the log of a Spark job."""
+    return (
+        f"bundle {progress.bundle} plan {progress.plan}: {progress.files_done} of {progress.files_total} files, "
+        f"{progress.records_done} of {progress.records_total} records"
+    )
 
 
 def round_row(r: RoundReport) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 
 The first SIGTERM or SIGINT lets it end the rounds that are under way; a second one ends the
 process, and others finish them. `ledgermq compactor` is the same service as a process with
-settings, logs, metrics and an admin port.
+settings, logs, metrics and an admin port; it is no alias of this: its options are settings, it
+prints no lines, and a signal stops it within `shutdown_ms`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Sequence
 from ledger.cluster import ClusterSettings
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.engine import Engine
-from ledger.parquet.report import CleaningReport, Lag, RoundReport
+from ledger.parquet.report import CleaningReport, Lag, ParkedFile, RoundReport
 from ledger.rounds.service import CompactionService, ServiceEvents
 from ledgermq.cli.options import OutputFormat
 from ledgermq.cli.terminal import notes, progress_of_bytes, results
@@ -82,10 +83,9 @@ class _Printed(ServiceEvents):
     def round_finished(self, report: RoundReport) -> None:
         self._shown.forget(report.bundle, report.plan)
         self._print({"event": "round", **round_row(report)}, round_line(report))
-        for parked in report.parked:
-            notes().print(
-                f"parked: {parked.topic}/{parked.partition}: {parked.object_key}: {parked.reason}", markup=False
-            )
+
+    def partition_parked(self, bundle: int, parked: ParkedFile) -> None:
+        notes().print(f"parked: {parked.topic}/{parked.partition}: {parked.object_key}: {parked.reason}", markup=False)
 
     def bundle_done(self, bundle: int, lag: Lag) -> None:
         now_ms = self._sources.now_ms()
@@ -99,8 +99,7 @@ class _Printed(ServiceEvents):
         notes().print(f"bundle {bundle} not compacted, it is tried again: {error.code}: {error.message}", markup=False)
 
     def garbage_collected(self, objects: int) -> None:
-        if objects:
-            self._print({"event": "garbage", "objects": objects}, f"{objects} objects of garbage collected")
+        self._print({"event": "garbage", "objects": objects}, f"{objects} objects of garbage collected")
 
     def garbage_not_collected(self, error: LedgerMQError) -> None:
         notes().print(f"garbage not collected: {error.message}", markup=False)
