@@ -25,8 +25,7 @@ from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.deletion import Before, Deleted, delete_records
 from stateless_broker.bundle.group_commit import GroupCommit
 from stateless_broker.bundle.internal_state import LatestRecords, read_internal_state
-from stateless_broker.bundle.owned_ledger import OwnedLedger
-from stateless_broker.bundle.term_status import TermStatus, term_status
+from stateless_broker.bundle.owned_ledger import OwnedLedger, TermStatus
 from stateless_broker.bundle.upkeep import Upkeep
 from stateless_broker.bundle.write_gate import as_told
 from stateless_broker.logs import get_logger, logs_debug
@@ -227,7 +226,7 @@ class BundleOwner:
 
     def status(self) -> TermStatus:
         """For metrics; costs no request."""
-        return term_status(self._writer, self._ledger.view, self._context.catalog(), self._context.sources.now_ms())
+        return self._ledger.status()
 
     def _on_durable(self, index: fmt.SegmentIndex, data: Sequence[Buffer]) -> None:
         self._context.metrics.stored(index)
