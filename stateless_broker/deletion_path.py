@@ -1,5 +1,5 @@
-"""DeleteRecords: from partitions in a request to their owners' bundles, one checkpoint for all that
-one bundle holds.
+"""Handle DeleteRecords: route the partitions of a request to their owners' bundles, with one
+checkpoint per bundle.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class DeletionPath:
         self._ownership = ownership
 
     async def delete_records(self, request: pb.DeleteRecordsRequest) -> pb.DeleteRecordsResponse:
-        """Results in the order of the request, each with its own error.
+        """Delete records; return results in the order of the request, each with its own error.
 
         Raises InvalidRequest, UnknownTopic, Unavailable.
         """

@@ -96,7 +96,7 @@ class KeyedVersion:
         if any(file.first > file.last or file.rows < 1 for file in self.files) or (
             self.files and self.files[-1].last >= self.end
         ):
-            raise ValueError("the end of its last file is not its own end")
+            raise ValueError("its files do not end where it ends")
 
 
 def nothing_yet(place: PartitionId, topic: str, cluster: str, end: int) -> KeyedVersion:

@@ -1,9 +1,9 @@
-"""The valid segments of a ledger that still count: all from the trim slot on, not only those after
-the newest checkpoint. Or only those that no finished plan has named: what is not yet in the
-snapshot of the internal topics is in these.
+"""Read the valid segments of a ledger that still count: all from the trim slot on, not only those
+after the newest checkpoint. Optionally, read only those that no finished plan names: they hold what
+is not yet in the snapshot of the internal topics.
 
-Which slots after the checkpoint are valid is told by the fold. Which ones before it are, by walking
-back the links from the last valid segment that the checkpoint names: a valid segment links to the
+The fold decides which slots after the checkpoint are valid. For the slots before it, the links are
+followed back from the last valid segment that the checkpoint names: a valid segment links to the
 valid one before it, and put ids are never drawn twice.
 """
 
@@ -36,7 +36,8 @@ class History:
 
 
 async def read_history(ledger: LedgerRef, *, unplanned: bool = False) -> History:
-    """From the trim slot on; `unplanned`: only behind what the finished plans cover.
+    """Read the history from the trim slot on; `unplanned`: only after the slots of the finished
+    plans.
 
     Raises DataDamaged or FormatNotSupported, naming the object, and the store's errors.
     """
@@ -55,10 +56,10 @@ async def read_history(ledger: LedgerRef, *, unplanned: bool = False) -> History
 
 
 def valid_before(older: list[SlotIndex], last_put_id: bytes, checkpoint: fmt.Checkpoint, first: int) -> list[SlotIndex]:
-    """Those of `older` (all slots from `first` to the checkpoint's) that the chain of links from
-    `last_put_id` reaches, ascending.
+    """Return those of `older` (all slots from `first` to the checkpoint's) that the chain of links
+    from `last_put_id` reaches, ascending.
 
-    Raises DataDamaged where a slot is missing.
+    Raises DataDamaged if a slot is missing.
     """
     covered = checkpoint.state.slot - first + 1
     if len(older) < covered:
