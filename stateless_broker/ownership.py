@@ -279,7 +279,7 @@ class Ownership:
         # A bundle that changes owners while a heartbeat is written needs another heartbeat at once.
         while not (self._look_due or self._beat_due) and await wait_until(self._wake, deadline):
             self._wake.clear()
-            # If a look is due, its findings count: another broker may have claimed a moment ago.
+            # While a look is due, its findings count: another broker may have claimed a moment ago.
             self._decide(may_open=not self._look_due)
 
     def _hands_changed(self) -> None:
