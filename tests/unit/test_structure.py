@@ -1,4 +1,4 @@
-"""A small file earns its name by two importers, a contract, or a test of its own; otherwise it is a
+"""A small file earns its name by two importers, a contract, or its own test; otherwise it is a
 section of the one file that imports it.
 """
 
