@@ -1,8 +1,8 @@
-"""Members: join, stay, leave, restart, and being put out.
+"""Handle members: join, stay, leave, restart and removal.
 
-What a member holds is the coordinator's word, not the member's: of what a heartbeat says it owns,
-only what is missing counts. A partition that was given under an epoch which the member has seen,
-and that it does not name any more, was let go.
+The coordinator decides which partitions a member holds. Of the partitions that a heartbeat lists,
+only missing ones count: a partition that was given under an epoch which the member has seen, and
+which it no longer lists, was released.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RETRY_MS = 1_000
 
 
 def member_of(group: Group | None, name: str, member_id: str) -> Member:
-    """One that is there: not put out, not away. Raises UnknownMember."""
+    """Return a member that is present, not removed and not away. Raises UnknownMember."""
     member = None if group is None else group.members.get(member_id)
     if member is None or member.away:
         raise UnknownMember(
@@ -34,7 +34,7 @@ def member_of(group: Group | None, name: str, member_id: str) -> Member:
 def check_join(
     group: Group, member_id: str, subscription: Subscription, meanings: Meanings, limits: GroupLimits, now_s: float
 ) -> None:
-    """Raises StaticIdInUse, ResourceExhausted."""
+    """Check that a member may join. Raises StaticIdInUse, ResourceExhausted."""
     holder = group.statics.get(subscription.instance_id) if subscription.instance_id else None
     replaces = holder is not None and group.members[holder].away
     if holder is not None and holder != member_id and not replaces:
@@ -66,8 +66,8 @@ def check_join(
 def join(
     group: Group, member_id: str, subscription: Subscription, owned: Collection[PartitionId], now_s: float, now_ms: int
 ) -> Member:
-    """After `check_join`. A member that is there changes its subscription; what it does not own it
-    begins anew, counting from 1.
+    """Add a member, after `check_join`. A present member changes its subscription; partitions that
+    it does not list begin again, with counters from 1.
     """
     member = group.members.get(member_id)
     if member is not None and not member.away:
@@ -93,8 +93,8 @@ def join(
 def _come_back(
     group: Group, before: Member, member_id: str, subscription: Subscription, now_s: float, now_ms: int
 ) -> Member:
-    """A static member after its restart: it gets what waited for it, under a new epoch, and nobody
-    else notices.
+    """Take back a static member after its restart: it gets the partitions reserved for it, under a
+    new epoch, and no other member is affected.
     """
     waited = [(partition, group.names[partition[0]]) for partition, held in before.held.items() if not held.withdrawn]
     asks_the_same = (before.subscription.topics, before.subscription.topic_pattern, before.subscription.assignor) == (
@@ -116,7 +116,9 @@ def _come_back(
 
 
 def hear(group: Group, member: Member, request: pb.GroupHeartbeatRequest, now_s: float) -> None:
-    """It lives, and has let go what it does not name. O(what it holds)."""
+    """Record a heartbeat: the member is alive, and has released the partitions that it does not
+    list. O(its partitions).
+    """
     member.heard_s = now_s
     member.seen_epoch = seen(group, request.seen_epoch)
     owned = owned_by(request)
@@ -136,12 +138,14 @@ def owned_by(request: pb.GroupHeartbeatRequest) -> set[PartitionId]:
 
 
 def seen(group: Group, seen_epoch: int) -> int:
-    """One that the group has not had yet was never told to anybody."""
+    """Return the epoch that the member has seen. An epoch that the group has not had yet counts as
+    never seen.
+    """
     return seen_epoch if seen_epoch <= group.epoch else 0
 
 
 def leave_for_a_while(group: Group, member: Member, now_s: float) -> None:
-    """Raises InvalidRequest."""
+    """Let a static member leave for a while. Raises InvalidRequest."""
     if not member.subscription.instance_id:
         raise InvalidRequest(f"member {member.member_id} has no instance id: without one it can only leave for good")
     member.heard_s = now_s
@@ -154,7 +158,8 @@ def leave_for_a_while(group: Group, member: Member, now_s: float) -> None:
 
 
 def put_out(group: Group, now_s: float, now_ms: int) -> list[str]:
-    """Who was silent for its session time-out, or has not let go in its time.
+    """Remove members whose session timed out, or that did not release partitions in time, and
+    return their ids.
 
     Their partitions are free at once.
     """

@@ -1,7 +1,7 @@
-"""What a member asks for: legal or not, and which topics it means now.
+"""Check subscriptions, and find the topics that each one means now.
 
-Patterns are RE2 (google-re2): matching takes time linear in the name, whatever the pattern, and a
-pattern that needs too much memory is refused when it is compiled, so that no member can hang a
+Patterns are RE2 (google-re2): matching takes time linear in the name, whatever the pattern. A
+pattern that needs too much memory is refused when it is compiled, so no member can block a
 coordinator.
 """
 
@@ -24,7 +24,7 @@ PATTERN_BYTES_MAX = 1024 * 1024
 
 
 def read_subscription(asked: pb.GroupSubscription, limits: GroupLimits) -> Subscription:
-    """Defaults filled in. Raises InvalidRequest, InvalidTopicName."""
+    """Return the subscription with its defaults. Raises InvalidRequest, InvalidTopicName."""
     if bool(asked.topics) == bool(asked.topic_pattern):
         raise InvalidRequest("a member subscribes either to topics or to a pattern, not to both")
     if len(asked.topics) > limits.topics_max:
@@ -66,7 +66,7 @@ def read_subscription(asked: pb.GroupSubscription, limits: GroupLimits) -> Subsc
 
 
 def subscription_bytes(subscription: Subscription) -> int:
-    """About what it takes in the member's record."""
+    """Return the approximate size of the subscription in the member's record."""
     texts = (subscription.topic_pattern, subscription.instance_id, subscription.rack, subscription.client_id)
     return sum(len(name) + 4 for name in subscription.topics) + sum(len(text.encode()) for text in texts)
 
@@ -78,7 +78,7 @@ def _within(what: str, value_ms: int, low_ms: int, high_ms: int) -> int:
 
 
 def compile_pattern(pattern: str, limits: GroupLimits) -> re2._Regexp:
-    """Raises InvalidRequest."""
+    """Compile a topic pattern. Raises InvalidRequest."""
     if len(pattern) > limits.pattern_chars_max:
         raise InvalidRequest(
             f"a topic pattern has at most {limits.pattern_chars_max} characters, this one has {len(pattern)}"
@@ -95,8 +95,8 @@ def compile_pattern(pattern: str, limits: GroupLimits) -> re2._Regexp:
 
 
 class Meanings:
-    """Which topics subscriptions mean, remembered for one version of the catalog: a group's members
-    mostly ask for the same.
+    """The topics of each subscription, cached for one version of the catalog: members of a group
+    mostly subscribe alike.
     """
 
     def __init__(self, view: TopicsView, limits: GroupLimits) -> None:
@@ -106,7 +106,9 @@ class Meanings:
         self._known: dict[tuple[tuple[str, ...], str], tuple[TopicSize, ...]] = {}
 
     def topics(self, subscription: Subscription) -> tuple[TopicSize, ...]:
-        """Ascending by id. Names that are not there yet mean nothing yet."""
+        """Return the topics of a subscription, ascending by id. Names of topics that do not exist
+        yet are left out.
+        """
         if self._view.version != self._version:
             self._version = self._view.version
             self._known = {}
@@ -114,7 +116,7 @@ class Meanings:
         found = self._known.get(key)
         if found is None:
             if len(self._known) >= self._limits.members_max:
-                self._known = {}  # members that have gone may have left many behind
+                self._known = {}  # members that have left may have left many entries behind
             found = self._known[key] = tuple(sorted(self._look(subscription)))
         return found
 

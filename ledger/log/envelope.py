@@ -1,4 +1,4 @@
-"""The bytes around every persisted protobuf that stands alone: checkpoints, plans, file pages,
+"""Wrap every persisted protobuf that is an object by itself: checkpoints, plans, file pages,
 snapshots.
 
     | body (protobuf) | body length u64 | CRC-32C of body u32 | format version u16 | kind u16 | magic "LMQOBJ\\r\\n" |

@@ -1,9 +1,9 @@
-"""The valid segments of a ledger that still count: all from the trim slot on, not only those after
-the newest checkpoint. Or only those that no finished plan has named: what is not yet in the
-snapshot of the internal topics is in these.
+"""Read the valid segments of a ledger that still count: all from the trim slot on, not only those
+after the newest checkpoint. Optionally, read only those that no finished plan names: they hold what
+is not yet in the snapshot of the internal topics.
 
-Which slots after the checkpoint are valid is told by the fold. Which ones before it are, by walking
-back the links from the last valid segment that the checkpoint names: a valid segment links to the
+The fold decides which slots after the checkpoint are valid. For the slots before it, the links are
+followed back from the last valid segment that the checkpoint names: a valid segment links to the
 valid one before it, and put ids are never drawn twice.
 """
 
@@ -17,7 +17,8 @@ from ledger.log.fold import LedgerState
 from ledger.log.ledger_ref import LedgerRef
 from ledger.log.recovery import ATTEMPTS_MAX, read_slots_between, recover
 from ledger.log.segment import SlotIndex
-from ledgermq.errors import DataDamaged, Unavailable
+from ledgermq.errors import DataDamaged
+from ledgermq.runtime.reread import Rereads
 
 
 @dataclass(slots=True)
@@ -35,11 +36,16 @@ class History:
 
 
 async def read_history(ledger: LedgerRef, *, unplanned: bool = False) -> History:
-    """From the trim slot on; `unplanned`: only behind what the finished plans cover.
+    """Read the history from the trim slot on; `unplanned`: only after the slots of the finished
+    plans.
 
     Raises DataDamaged or FormatNotSupported, naming the object, and the store's errors.
     """
-    for _ in range(ATTEMPTS_MAX):
+    rereads = Rereads(
+        ATTEMPTS_MAX, f"bundle {ledger.bundle}: it was trimmed during each attempt to read it; retry later"
+    )
+    while True:
+        rereads.begin()
         recovered = await recover(ledger)
         first = max(recovered.checkpoint.trim_slot, recovered.checkpoint.planned_slot + 1 if unplanned else 0)
         older = await read_slots_between(ledger, first, recovered.checkpoint.state.slot)
@@ -47,14 +53,13 @@ async def read_history(ledger: LedgerRef, *, unplanned: bool = False) -> History
             last_put_id = recovered.checkpoint.state.last_put_id
             segments = [*valid_before(older, last_put_id, recovered.checkpoint, first), *recovered.tail]
             return History(ledger.bundle, recovered.checkpoint, recovered.state, segments, first)
-    raise Unavailable(f"bundle {ledger.bundle}: it was trimmed during each attempt to read it; retry later")
 
 
 def valid_before(older: list[SlotIndex], last_put_id: bytes, checkpoint: fmt.Checkpoint, first: int) -> list[SlotIndex]:
-    """Those of `older` (all slots from `first` to the checkpoint's) that the chain of links from
-    `last_put_id` reaches, ascending.
+    """Return those of `older` (all slots from `first` to the checkpoint's) that the chain of links
+    from `last_put_id` reaches, ascending.
 
-    Raises DataDamaged where a slot is missing.
+    Raises DataDamaged if a slot is missing.
     """
     covered = checkpoint.state.slot - first + 1
     if len(older) < covered:

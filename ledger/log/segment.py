@@ -1,4 +1,5 @@
-"""Segments: the bytes of one immutable object of a ledger, and nothing about their validity.
+"""Encode and decode segments: the bytes of one immutable object of a ledger, without any rule about
+their validity.
 
     | Arrow schema | batch … batch | end of stream | index (protobuf SegmentIndex) | trailer |
 
@@ -30,7 +31,7 @@ SEGMENT_VERSION = 1
 MAGIC = b"LMQSEG\r\n"
 TRAILER = struct.Struct("<QIIHH8s")
 TAIL_GUESS_BYTES = 16 * 1024
-"""First suffix GET of a tail of unknown length: enough for some 150 batches."""
+"""Size of the first suffix GET for a tail of unknown length: enough for some 150 batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +79,15 @@ class SlotIndex:
 
 @dataclass(frozen=True, slots=True)
 class SegmentEnd:
-    """What one read of a segment's end brought: its index, and the bytes before it that came along,
-    `suffix` being all of them.
-    """
+    """Result of one read of a segment's end: its index, and `suffix`, all bytes that were read."""
 
     slot: SlotIndex
     suffix: bytes
 
     def bytes_of(self, entry: fmt.BatchEntry) -> bytes | None:
-        """Of a batch of this index, not checked; None where it begins before what was read."""
+        """Return the bytes of a batch of this index, unchecked; None if it begins before the bytes
+        that were read.
+        """
         start = entry.position - (
             _batches_end(self.slot.index) + len(END_OF_STREAM) + self.slot.tail_length - len(self.suffix)
         )
@@ -98,8 +99,8 @@ def first_batch_position() -> int:
 
 
 def encode_segment(index: fmt.SegmentIndex, data: Sequence[Buffer]) -> list[Buffer]:
-    """The buffers of a segment; `data[i]` belongs to `index.batches[i]`, at the position that it
-    names. The last buffer is the tail.
+    """Return the buffers of a segment; `data[i]` belongs to `index.batches[i]`, at the position
+    that it names. The last buffer is the tail.
     """
     prefix = schema_prefix()
     position = len(prefix)
@@ -113,7 +114,7 @@ def encode_segment(index: fmt.SegmentIndex, data: Sequence[Buffer]) -> list[Buff
 
 
 def tail_length(suffix: bytes, key: str) -> int:
-    """Length of index and trailer, told by the last bytes of a segment.
+    """Return the length of index and trailer, read from the last bytes of a segment.
 
     Raises DataDamaged, FormatNotSupported.
     """
@@ -132,12 +133,11 @@ def tail_length(suffix: bytes, key: str) -> int:
 async def whose_damage(
     store: ObjectStore, bundle: int, position: int, crc: int, damage: DataDamaged
 ) -> DataDamaged | ObjectMissing:
-    """What to raise where the bytes of a batch are not those that an index spoke of: `damage` names
-    the segment.
+    """Return what to raise if the bytes of a batch do not match its index; `damage` names the
+    segment.
 
-    A slot that was trimmed may be filled again, by a put that had been under way for long. Then the
-    batch is not damaged but gone, as it is where the slot is empty. Raises FormatNotSupported, the
-    store's errors.
+    A put that was in flight for long can fill a trimmed slot again. Then the batch is not damaged
+    but missing, as in an empty slot. Raises FormatNotSupported, the store's errors.
     """
     slot = keys.number(damage.object_key or "")
     try:
@@ -150,7 +150,7 @@ async def whose_damage(
 
 
 def decode_tail(tail: bytes, bundle: int, slot: int) -> SlotIndex:
-    """The index from a segment's tail; bytes before it are ignored.
+    """Return the index in a segment's tail; bytes before it are ignored.
 
     Raises DataDamaged, FormatNotSupported, naming the object.
     """
@@ -175,8 +175,8 @@ def decode_tail(tail: bytes, bundle: int, slot: int) -> SlotIndex:
 
 
 def check_whole(data: bytes, bundle: int, slot: int) -> None:
-    """Is every byte of a segment as it was written? Raises DataDamaged, FormatNotSupported, naming
-    the object.
+    """Check every byte of a segment against its checksums. Raises DataDamaged, FormatNotSupported,
+    naming the object.
     """
     key = keys.segment(bundle, slot)
     found = decode_tail(data, bundle, slot)
@@ -197,8 +197,8 @@ def _batches_end(index: fmt.SegmentIndex) -> int:
 
 
 async def read_end(store: ObjectStore, bundle: int, slot: int) -> SegmentEnd:
-    """The last bytes of a slot by one suffix GET (two where its index is long): of a small segment
-    all of them.
+    """Return the last bytes of a slot by one suffix GET (two if its index is long); of a small
+    segment, all bytes.
 
     Raises ObjectMissing, DataDamaged, FormatNotSupported, the store's errors.
     """
@@ -211,5 +211,5 @@ async def read_end(store: ObjectStore, bundle: int, slot: int) -> SegmentEnd:
 
 
 async def read_index(store: ObjectStore, bundle: int, slot: int) -> SlotIndex:
-    """The index of a slot, read as `read_end` reads. Raises as it does."""
+    """Return the index of a slot, read by `read_end`. Raises what `read_end` raises."""
     return (await read_end(store, bundle, slot)).slot

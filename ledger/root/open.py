@@ -1,4 +1,4 @@
-"""From a root URL to its store: the only place that knows which backends there are.
+"""Open the store of a root URL: the only module that imports all backends.
 
 file:///folder        a local folder, or one on a file system that several machines share
 memory://name         in this process only; the same name is the same store
@@ -29,10 +29,10 @@ async def open_store(
     meter: StoreMeter | None = None,
     mends: bool = False,
 ) -> ObjectStore:
-    """The store at root `url`; nothing is read or written yet, `probe_store` does that. `meter` is
-    told of each request, repeated ones too.
+    """Return the store at root `url`; nothing is read or written yet, `probe_store` does that.
+    `meter` is notified of each request, repeated ones too.
 
-    `mends`: put damaged objects right where they have a sound second copy.
+    `mends`: restore damaged objects that have a sound second copy.
 
     Raises InvalidConfig, Unauthorized (no credentials at all).
     """

@@ -144,7 +144,7 @@ def test_keys_of_a_later_version_are_not_left_out(key: bytes) -> None:
 def test_values_of_another_version_are_refused(key: bytes) -> None:
     with pytest.raises(FormatNotSupported, match="version 2"):
         decode(key, fmt.Floor(version=2).SerializeToString())
-    with pytest.raises(DataDamaged, match="no version"):
+    with pytest.raises(DataDamaged, match="no format version"):
         decode(key, b"")
 
 
