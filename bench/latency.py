@@ -1,8 +1,8 @@
 """P4: acknowledgement latency at 100 records a second, beside one raw PUT of the same store (if
 absent, as brokers put) in the same run.
 
-On MinIO and HDFS a broker spaces its segments by 100 ms unless told otherwise, which bounds the
-bill; both are measured.
+On MinIO and HDFS a broker spaces its segments by 100 ms unless configured otherwise, which bounds
+the bill; both are measured.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Latency:
             self._results.curves.append(Curve("P4", store, subject, distribution(sorted(every))))
 
     def _acknowledgements(self, cluster: Cluster, topic: str) -> list[float]:
-        """In ms, sorted."""
+        """Return the latencies in ms, sorted."""
         found: list[float] = cluster.client("produce", topic, rate=RATE, records=self._records, value_bytes=100)[
             "latencies_ms"
         ]
@@ -72,8 +72,8 @@ class Latency:
 
 
 def distribution(sorted_values: list[float]) -> list[tuple[float, float]]:
-    """(value, part of the values that do not exceed it), at most CURVE_POINTS of them, the smallest
-    and the largest among them.
+    """Return (value, share of the values that do not exceed it), at most CURVE_POINTS of them,
+    including the smallest and the largest.
     """
     steps = min(CURVE_POINTS, len(sorted_values))
     ranks = [round(step * (len(sorted_values) - 1) / max(1, steps - 1)) for step in range(steps)]
@@ -85,8 +85,8 @@ def raw_latencies(root: str, seconds: float) -> list[float]:
 
 
 async def raw_puts(root: str, seconds: float) -> list[float]:
-    """Latencies in ms, sorted, of puts at the same pace (one after the other), each of an object
-    that is not there.
+    """Return the latencies in ms, sorted, of puts at the same pace (one after the other), each of a
+    new object.
     """
     latencies_ms: list[float] = []
     sources = Sources()

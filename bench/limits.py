@@ -1,7 +1,7 @@
 """raw: limits of the machine, in the same run: one write with fsync, Arrow encoding, a copy in
 memory, a gRPC call that does nothing.
 
-The gRPC server is a process of its own, `python -m bench.limits`: it prints its port and ends with
+The gRPC server is a separate process, `python -m bench.limits`: it prints its port and ends with
 its standard input.
 """
 
@@ -61,7 +61,7 @@ class Limits:
 
 
 def fsyncs(count: int) -> list[float]:
-    """Milliseconds, sorted."""
+    """Return milliseconds, sorted."""
     data = os.urandom(WRITE_BYTES)
     took_ms: list[float] = []
     with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as folder:
@@ -76,7 +76,9 @@ def fsyncs(count: int) -> list[float]:
 
 
 def encoding(value_bytes: int, count: int) -> float:
-    """Megabytes of values a second, from Python's bytes to the bytes of a batch; no compression."""
+    """Return megabytes of values per second, from Python's bytes to the bytes of a batch; without
+    compression.
+    """
     rows = [{"value": value} for value in values(DISTINCT_VALUES // 10, value_bytes, random_bytes=True)]
     template = batch_of(rows)
     at_value = template.schema.get_field_index("value")
@@ -91,14 +93,14 @@ def encoding(value_bytes: int, count: int) -> float:
 
 
 def copying(count: int) -> float:
-    """Gigabytes a second."""
+    """Return gigabytes per second."""
     source, target = bytearray(COPY_BYTES), bytearray(COPY_BYTES)
     view = memoryview(target)
 
     def once() -> None:
         view[:] = source
 
-    once()  # the pages are there from now on
+    once()  # the pages exist from now on
     return COPY_BYTES * count / 1e9 / seconds_of(once, count)
 
 
@@ -110,8 +112,8 @@ def seconds_of(work: Callable[[], None], count: int) -> float:
 
 
 def empty_calls(count: int) -> tuple[list[float], float]:
-    """(ms of calls one after the other, sorted; calls a second with several on their way), to a
-    server in another process.
+    """Call a server in another process; return (ms of sequential calls, sorted; calls per second
+    with several under way).
     """
     with subprocess.Popen(
         [sys.executable, "-m", "bench.limits"], stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -38,7 +38,7 @@ PAGE = Path("docs/performance.md")
 PLOTS = Path("docs/images")
 BUSY_LOAD = 0.7
 FILE_CHARS = 160
-"""Width of the tables where nobody says how wide the terminal is."""
+"""Width of the tables if the terminal reports none."""
 MEASURES = (
     limits,
     throughput,
@@ -64,7 +64,7 @@ A ratio is the median of the ratios of each round, whose values were measured wi
 
 
 def write(results: Results, *, page: bool) -> None:
-    """To the terminal; with `page` the page and its plots too."""
+    """Write the results to the terminal; with `page` also the page and its plots."""
     console = Console(width=None if sys.stdout.isatty() else FILE_CHARS)
     table = Table(
         "row",
@@ -89,7 +89,7 @@ def write(results: Results, *, page: bool) -> None:
 
 
 def markdown(results: Results, images: list[str]) -> str:
-    """`images`: names of the plots that there are."""
+    """Return the page. `images`: names of the existing plots."""
     lines = [
         "# Performance",
         "",
@@ -127,7 +127,7 @@ def markdown(results: Results, images: list[str]) -> str:
 
 
 def _runs(results: Results) -> list[str]:
-    """Which rows were measured when, and on what."""
+    """Return which rows were measured when, and on what."""
     runs = results.runs
     return [f"{_run(runs[0])}."] if len(runs) == 1 else [f"* {', '.join(run.rows)}: {_run(run)}" for run in runs]
 
@@ -142,15 +142,17 @@ def _run(run: Run) -> str:
 
 
 def _peers(results: Results) -> list[str]:
-    """What their acknowledgements mean; who is missing, and why."""
+    """Return what the peers' acknowledgements mean, and which peers are missing, with the reason."""
     subjects = {m.subject for m in results.measures}
-    told = [f"| {subject} | {words} |" for subject, words in DURABILITY.items() if subject in subjects]
-    told += [f"| {subject} | not measured: {why} |" for subject, why in results.left_out.items()]
-    return ["## Peers", "", "| | an acknowledgement means |", "|---|---|", *told, "", *_faster(results)] if told else []
+    lines = [f"| {subject} | {words} |" for subject, words in DURABILITY.items() if subject in subjects]
+    lines += [f"| {subject} | not measured: {why} |" for subject, why in results.left_out.items()]
+    return (
+        ["## Peers", "", "| | an acknowledgement means |", "|---|---|", *lines, "", *_faster(results)] if lines else []
+    )
 
 
 def _faster(results: Results) -> list[str]:
-    """Peers that got more through than the best of LedgerMQ's own ways, by what was measured."""
+    """Return the peers that were faster than the best of LedgerMQ's own ways, by measure."""
     lines = []
     for what, found in throughput.rates(results).items():
         best = max((m.median for m in found if m.subject.startswith(OURS)), default=0.0)

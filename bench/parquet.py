@@ -1,7 +1,7 @@
 """P7: Parquet compaction beside a plain pyarrow write of the same rows, by processor time; the
 Spark source beside Spark's own reader.
 
-Each runs in a process of its own (`bench.compaction`, `bench.source_scan`): one core for the first,
+Each runs in a separate process (`bench.compaction`, `bench.source_scan`): one core for the first,
 one JVM for the second. Compaction runs as in a Python worker of Spark; in a broker or the
 compaction service, where others share the event loop, hand-overs to threads come on top.
 """
@@ -55,9 +55,9 @@ class Parquet:
 
 
 def answer_of(module: str, *arguments: str) -> dict[str, Any]:
-    """The JSON object that another measure prints.
+    """Return the JSON object that another measure prints.
 
-    Raises RuntimeError, with what it said, where it fails.
+    Raises RuntimeError, with its output, if it fails.
     """
     home = java.installed()
     environment = os.environ | ({"JAVA_HOME": str(home)} if home is not None else {})

@@ -1,9 +1,9 @@
 """P6: kill -9 of an owner until the next acknowledged send to a partition of it, with little and
 with much history in the ledger.
 
-Three brokers; one record at a time to every partition, in a loop of its own; after each kill
-another broker is started, as a supervisor would. The gap of a partition is the time between its
-last acknowledgement before the kill and its first after it.
+Three brokers; one record at a time to every partition, in a separate loop; after each kill another
+broker is started, as a supervisor would. The gap of a partition is the time between its last
+acknowledgement before the kill and its first after it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Takeover:
 
 
 async def kill_and_watch(cluster: Cluster, topic: str, kills: int) -> list[float]:
-    """The longest gap among the partitions of the killed broker, for each kill."""
+    """Return the longest gap among the partitions of the killed broker, for each kill."""
     acknowledged_s: dict[int, float] = {}
     gaps: list[float] = []
     async with (

@@ -5,8 +5,8 @@ All get the same values (words of text) and eight partitions or streams; what a 
 acknowledgement means is in `bench.peers.DURABILITY`, how it is set up in its module. LedgerMQ's own
 compression (lz4) is its default; the others compress where that is faster for them. The clock of a
 client of ours starts once its first record is acknowledged, that of Kafka's tool before its first
-look at the cluster; with both at once the end of Kafka's tool tells when it began, some hundredths
-of a second late. Who consumes reads from the broker's memory, as far as it holds the topic. The two
+look at the cluster; with both at once the end of Kafka's tool shows when it began, some hundredths
+of a second late. The consumer reads from the broker's memory, as far as it holds the topic. The two
 subjects *of segments* read another topic, whose broker keeps nothing in memory: through it, or with
 direct reads, where it says which ranges they are and the consumer reads the files.
 """
@@ -34,7 +34,7 @@ class Throughput:
     """`scale`: a quick run takes a fraction of the records."""
 
     def __init__(self, results: Results, rounds: int, scale: float, peers: str | None) -> None:
-        """`peers`: those whose name has this in it, "" = all; None: none."""
+        """`peers`: those whose name contains this, "" = all; None: none."""
         self._results, self._rounds, self._scale, self._peers = results, rounds, scale, peers
 
     def run(self) -> None:
@@ -78,7 +78,9 @@ class Throughput:
         alternate(self._results, row, f"produce {size} B", "records/s", producing, self._rounds)
 
         def both(via: str) -> float:
-            """From the first record until a consumer that was there before has read the last one."""
+            """Measure from the first record until a consumer that was there before has read the
+            last one.
+            """
             topic = ours.new_topic(PARTITIONS)
             with ours.start_warm_client("consume", topic, records=records + FIRST_RECORDS, via="messages") as reading:
                 try:
@@ -113,7 +115,7 @@ class Throughput:
 
 
 def rates(results: Results) -> dict[str, list[Measure]]:
-    """Records a second by what was measured, a measure for each subject."""
+    """Return records per second by measure, a measure per subject."""
     found: dict[str, list[Measure]] = {}
     for measure in results.measures:
         if measure.row in ROWS and measure.unit == "records/s":
