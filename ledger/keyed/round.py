@@ -66,7 +66,7 @@ async def clean_partition(
     )
     while True:
         rereads.begin()
-        abandoned = await _abandoned(compaction, place) if not topic.settings.keyed else frozenset[int]()
+        unpublished = await _unpublished(compaction, place) if not topic.settings.keyed else frozenset[int]()
         published, checkpoint, log = await _look(store, topic, partition)
         if not may_remove(checkpoint, topic):
             return None
@@ -83,7 +83,7 @@ async def clean_partition(
             now_ms=now_ms,
             min_age_ms=cluster.parquet_min_age_ms,
             altered_ms=max(topic.created_ms, topic.altered_ms),
-            abandoned=abandoned,
+            unpublished=unpublished,
         )
         if plan is None or (bytes_max is not None and _bytes_of(plan) > bytes_max):
             return None
@@ -93,10 +93,11 @@ async def clean_partition(
             await _explain(store, place, bundle, plan, error)
 
 
-async def _abandoned(compaction: Compaction, place: PartitionId) -> frozenset[int]:
-    """Numbers for which files were put `parquet_min_age` ago.
+async def _unpublished(compaction: Compaction, place: PartitionId) -> frozenset[int]:
+    """Return the numbers of versions for which files were put `parquet_min_age` ago.
 
-    Looked at before the newest version: files that it names are not above it.
+    Listed before the newest version is read: files that it names are not above it, so a number above
+    it has files and no published version.
     """
     limit_ms = await compaction.store.store_time_ms() - compaction.cluster.parquet_min_age_ms
     old = [
