@@ -98,7 +98,7 @@ def decode(found: Any) -> Position:
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidConfig(
-            f"the checkpoint holds {found!r:.300}, which is not a position of this source:  {error!r}"
+            f"the checkpoint holds {found!r:.300}, which is not a position of this source: {error!r}"
         ) from error
 
 
