@@ -21,7 +21,9 @@ PARTITIONS = 8
 RECORDS, VALUE_BYTES = 200_000, 1000
 PRODUCE_S, MEGABYTES_PER_S = 20, 20.0
 SETTLE_S = 60
-"""Until the slow readers stand in line, or their connections were broken by those behind them."""
+"""Time until the slow readers are in line, or the readers behind them made the broker break their
+connections.
+"""
 MIB = 1024 * 1024
 ALONE, MEMORY = "alone", "broker's memory with slow readers"
 

@@ -94,11 +94,11 @@ the broker alone:
 
 
 class NotMeasured(Exception):
-    """A row that the model needs is not among the results."""
+    """The results lack a row that the model needs."""
 
 
 def costs_of(results: Results) -> Costs:
-    """Raises NotMeasured."""
+    """Return the costs. Raises NotMeasured."""
 
     def median(row: str, what: str, subject: str) -> float:
         found = results.of(row, what, subject)
@@ -127,7 +127,7 @@ def answer(demand: Demand, costs: Costs, prices: Prices) -> tuple[Cluster, Obser
 
 
 def table(demands: Sequence[Demand], costs: Costs, prices: Prices) -> list[str]:
-    """A column for each demand."""
+    """Return the table, with a column for each demand."""
     found = [(demand, *answer(demand, costs, prices)) for demand in demands]
     rows: dict[str, list[str]] = {
         "MB/s written": [f"{d.megabytes_per_s:,.0f}" for d, *_ in found],
