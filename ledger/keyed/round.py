@@ -1,5 +1,5 @@
-"""One round of cleaning of one partition: read the newest version, write the files of the next,
-publish it by one put.
+"""Run one round of cleaning of one partition: read the newest version, write the files of the next
+one, publish it by one put.
 
     newest version n | what the log holds above its end | tasks, under an attempt id of their own | put version n+1, unless somebody has
 
@@ -51,10 +51,11 @@ async def clean_partition(
     bytes_max: int | None = None,
     on_done: OnCleaned = lambda task, outcome: None,
 ) -> CleaningReport | None:
-    """The next version; None where none is due or allowed, or where a rival published it.
-    `everything`: whatever the dirty ratio is.
+    """Publish the next version. Return None if none is due or allowed, or if a rival published it.
 
-    `bytes_max`: None also where the round would read more than this.
+    `everything`: ignore the dirty ratio. `bytes_max`: return None if the round would read more than
+    this.
+
     Raises DataDamaged (naming the object), Unavailable, the store's errors.
     """
     store, cluster = compaction.store, compaction.cluster
@@ -91,9 +92,9 @@ async def clean_partition(
 
 
 async def _abandoned(compaction: Compaction, place: PartitionId) -> frozenset[int]:
-    """Numbers for which files were put `parquet_min_age` ago.
+    """Return the version numbers for which files were put at least `parquet_min_age` ago.
 
-    Looked at before the newest version: files that it names are not above it.
+    Call it before the newest version is read: then no file that the version names is above it.
     """
     limit_ms = await compaction.store.store_time_ms() - compaction.cluster.parquet_min_age_ms
     old = [
@@ -107,10 +108,10 @@ async def _abandoned(compaction: Compaction, place: PartitionId) -> frozenset[in
 async def _look(
     store: ObjectStore, topic: Topic, partition: int
 ) -> tuple[Published | None, fmt.Checkpoint, list[fmt.ParquetFile]]:
-    """The newest version, the newest checkpoint, and the log above the version's end: of one
-    moment, or so that nobody can tell.
+    """Return the newest version, the newest checkpoint, and the log above the version's end, all
+    consistent with one moment.
 
-    Of a topic that is keyed no more, without the log: nothing of it is to be cleaned.
+    For a topic that is no longer keyed, without the log: none of it has to be cleaned.
     """
     place, bundle = place_of(topic, partition), topic.bundles[partition]
     for _ in range(ATTEMPTS_MAX):
@@ -121,7 +122,7 @@ async def _look(
         try:
             log = await PageReader(store, bundle).files_from(counters, start) if topic.settings.keyed else []
         except ObjectMissing:
-            continue  # a page was replaced: a newer checkpoint says so
+            continue  # a page was replaced: a newer checkpoint has the new one
         if published is None or start == published.version.end or start <= counters.log_start:
             return published, checkpoint, log
     raise Unavailable(
@@ -184,9 +185,9 @@ async def _run(
 
 
 def check_version(plan: CleaningPlan, version: KeyedVersion) -> None:
-    """What never goes back, and what the files must be.
+    """Assert that nothing goes back, and that the files fit the version.
 
-    A violation is a bug of ours, so it stops the caller.
+    A violation is a bug of LedgerMQ, so it stops the caller.
     """
     base = plan.base
     for name in ("end", "tombstones_to", "expired_ms"):
@@ -204,7 +205,7 @@ def check_version(plan: CleaningPlan, version: KeyedVersion) -> None:
 
 
 async def _publish(store: ObjectStore, version: KeyedVersion, sources: Sources) -> bool:
-    """False: a rival's version has the number."""
+    """Publish a version. Return False if a rival's version has the number."""
     outcome = await settle_put(store, version.key, [encode_version(version)], sources=sources)
     if outcome is PutOutcome.UNKNOWN:
         raise Unavailable(f"{version.key}: outcome of the conditional put is unknown; retry later")
@@ -214,9 +215,9 @@ async def _publish(store: ObjectStore, version: KeyedVersion, sources: Sources) 
 async def _explain(
     store: ObjectStore, place: PartitionId, bundle: int, plan: CleaningPlan, missing: ObjectMissing
 ) -> None:
-    """A file was gone that version n, or the log above it, must have.
+    """Explain why a file of version n, or of the log above it, is missing.
 
-    Raises DataDamaged unless others have gone on meanwhile.
+    Raises DataDamaged unless other processes have published a newer version.
     """
     newest = await newest_version(store, place)
     counters = partition_of(await newest_checkpoint(store, bundle), place.topic_id, place.partition)
