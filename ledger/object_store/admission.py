@@ -1,8 +1,8 @@
-"""`Admission`: how many requests, and how many of their bytes, may be on their way at once.
+"""`Admission`: bound the requests, and their bytes, that are in flight at the same time.
 
-Invariants: never more than `requests_max` nor, but for one request larger than all, than
-`bytes_max`; first come, first served, so a large request is not passed by small ones for ever;
-never more than `waiting_max` wait, the next one is refused at once.
+Invariants: never more than `requests_max`; never more than `bytes_max`, except for a single request
+that is larger. Requests are served in order of arrival, so small ones never overtake a large one
+without end. Never more than `waiting_max` wait; the next one is refused at once.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Admission:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def admit(self, size: int) -> AbstractAsyncContextManager[None]:
-        """Entering waits for its turn.
+        """Wait for a place, which the context holds.
 
-        Raises ResourceExhausted when too many wait already; then nothing was taken.
+        Raises ResourceExhausted if too many requests wait already; then nothing was taken.
         """
         return _Place(self, min(size, self._bytes_max))
 
@@ -47,7 +47,7 @@ class Admission:
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():  # admitted in the very step in which we were cancelled
+            if not turn.cancelled():  # admitted in the same step in which this call was cancelled
                 self._requests -= 1
                 self._bytes -= size
             with suppress(ValueError):
@@ -76,7 +76,7 @@ class Admission:
 
 
 class _Place(AbstractAsyncContextManager[None]):
-    """A class, not a generator: every request to the store takes one."""
+    """A class, not a generator, for speed: every request to the store takes one."""
 
     __slots__ = ("_admission", "_size")
 

@@ -1,12 +1,12 @@
-"""`ResilientStore`: bounds what is in flight, and tries again what may safely be tried again.
+"""`ResilientStore`: bound the requests in flight, and retry what is safe to retry.
 
-Reads, lists, deletes and fences are repeated with back-off and jitter after StoreUncertain and
-StoreThrottled. Puts are sent once: whether one that failed has landed is for `settle` to find out.
-Puts and everything else are admitted apart, so that a crowd of readers cannot hold up a put; a
-request that pauses between two tries holds no place.
+Reads, lists, deletes and fences are retried with back-off and jitter after StoreUncertain and
+StoreThrottled. Puts are sent once: `settle` finds out whether one that failed has landed. Puts and
+all other requests are admitted separately, so many readers cannot delay a put. A request that
+pauses between two tries holds no place.
 
-The retry loop is our own: the pause draws from the injected randomness and heeds the store's own
-wish, and a list resumes behind the last key that it gave; a retry library would bring no more than
+The retry loop is not a library's: the pause draws from the injected randomness and respects the
+store's own wish, and a list resumes after the last key that it returned. A library would only save
 the `for`.
 """
 
@@ -33,8 +33,8 @@ T = TypeVar("T")
 
 
 class ResilientStore(StoreWrapper):
-    """`in_flight_max` requests and `bytes_in_flight_max` bytes of puts, and again as many of all
-    else.
+    """Admits `in_flight_max` requests and `bytes_in_flight_max` bytes of puts, and as many of all
+    other requests.
 
     An operation that fails TRIES_MAX times raises its last error; one that finds WAITING_MAX others
     waiting raises ResourceExhausted.

@@ -1,11 +1,11 @@
-"""`S3Client`: blocking requests to one S3 endpoint, each sent exactly once.
+"""`S3Client`: send blocking requests to one S3 endpoint, each exactly once.
 
-Requests for single objects are presigned by botocore and sent by urllib3 with its retries off, so
-that the status of the one answer is known; `If-None-Match: *` is signed into the URL of a
-conditional put, which therefore cannot be sent without it. Lists and deletes of many objects, whose
-XML botocore reads, go through its own client, retries off too. Both take credentials from
-botocore's usual chain. Runs in threads. Knows no keys of ours and no asyncio. Never puts a URL into
-an error: it holds a signature.
+Requests for single objects are presigned by botocore and sent by urllib3 without retries, so the
+status of the one answer is known. `If-None-Match: *` is signed into the URL of a conditional put,
+which therefore cannot be sent without it. Lists and deletes of many objects, whose XML botocore
+reads, use its own client, also without retries. Both take credentials from botocore's usual chain.
+Runs in threads. Knows no keys of LedgerMQ and no asyncio. It never puts a URL into an error,
+because a URL holds a signature.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from ledger.object_store.s3_wire import CONNECT_S_MAX, PIECE_BYTES, S3Refused, S
 from ledgermq.errors import InvalidConfig, StoreUnusable, Unauthorized
 
 URL_LIFE_S = 900
-"""Of the requests that are not fenced."""
+"""Life of URLs for requests that are not fenced."""
 UNTRUSTED = "the object store's TLS certificate is not trusted; set AWS_CA_BUNDLE to a file with its CA certificate"
 NO_CREDENTIALS = "there are no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 
@@ -59,9 +59,9 @@ class Answer:
 
 class S3Client:
     def __init__(self, location: S3Location, connections_max: int) -> None:
-        """Reads configuration and credentials.
+        """Read configuration and credentials.
 
-        Raises Unauthorized when there are none, InvalidConfig.
+        Raises Unauthorized if there are none, InvalidConfig.
         """
         with configuration_errors():
             session = botocore.session.get_session()
@@ -84,8 +84,8 @@ class S3Client:
         self._http = _pool(self.proxy, self.ca_bundle, connections_max)
 
     def presign(self, operation: str, life_s: int = URL_LIFE_S, **parameters: str) -> str:
-        """`operation` as botocore names it: get_object, put_object, head_object, delete_object,
-        head_bucket.
+        """Return a presigned URL. `operation` as botocore names it: get_object, put_object,
+        head_object, delete_object, head_bucket.
         """
         with botocore_errors():
             url = self._botocore.generate_presigned_url(
@@ -101,8 +101,8 @@ class S3Client:
         body: Sequence[Buffer] | None = None,
         seconds_max: float | None = None,
     ) -> Answer:
-        """One request, one answer, whatever its status. `seconds_max` bounds the sending of the
-        body.
+        """Send one request and return its answer, whatever its status. `seconds_max` bounds the
+        sending of the body.
 
         Raises S3Silent, StoreUnusable (the certificate is not trusted).
         """
@@ -127,14 +127,16 @@ class S3Client:
         return Answer(response.status, response.headers, response.data)
 
     def list_page(self, prefix: str, start_after: str, token: str | None) -> tuple[list[dict[str, Any]], str | None]:
-        """Up to 1,000 entries (Key, Size, ETag, LastModified) and the token of the next page."""
+        """Return up to 1,000 entries (Key, Size, ETag, LastModified) and the token of the next
+        page.
+        """
         place = {"ContinuationToken": token} if token else {"StartAfter": start_after} if start_after else {}
         with botocore_errors(of_bucket=True):
             page = self._botocore.list_objects_v2(Bucket=self.bucket, Prefix=prefix, **place)
         return page.get("Contents", []), page.get("NextContinuationToken")
 
     def delete_objects(self, names: Sequence[str]) -> None:
-        """At most 1,000. Raises what the first one that failed says."""
+        """Delete at most 1,000 objects. Raises the error of the first one that failed."""
         with botocore_errors(of_bucket=True):
             answer = self._botocore.delete_objects(
                 Bucket=self.bucket, Delete={"Objects": [{"Key": name} for name in names], "Quiet": True}
@@ -148,20 +150,20 @@ class S3Client:
 
 @cache
 def _loader() -> Any:
-    """One for all clients: it keeps the description of S3, which takes longer to parse than all the
-    rest of opening.
+    """Return the loader that all clients share: it keeps the description of S3, which takes longer
+    to parse than all the rest of opening.
     """
     return create_loader()
 
 
 def signed_ms(url: str) -> int:
-    """When a presigned URL was signed: what the store counts its life from, to the second."""
+    """Return when a presigned URL was signed, from which the store counts its life; to the second."""
     signed = parse_qs(urlsplit(url).query)["X-Amz-Date"][0]
     return int(datetime.strptime(signed, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()) * 1000
 
 
 def date_ms(text: str) -> int:
-    """An HTTP date. Raises StoreUnusable."""
+    """Parse an HTTP date. Raises StoreUnusable."""
     try:
         return int(parsedate_to_datetime(text).timestamp() * 1000)
     except ValueError as error:
@@ -169,13 +171,13 @@ def date_ms(text: str) -> int:
 
 
 def configuration(location: S3Location, connections_max: int) -> dict[str, Any]:
-    """What every client that is made of botocore is told."""
+    """Return the configuration of every botocore client."""
     style = {None: "auto", True: "path", False: "virtual"}[location.path_style]
     return {
         "signature_version": "s3v4",
         "s3": {"addressing_style": style},
         "retries": {"total_max_attempts": 1},
-        "request_checksum_calculation": "when_required",  # segments and Parquet files carry their own
+        "request_checksum_calculation": "when_required",  # segments and Parquet files hold checksums
         "response_checksum_validation": "when_required",
         "connect_timeout": CONNECT_S_MAX,
         "read_timeout": s3_wire.SILENCE_S_MAX,
@@ -193,9 +195,9 @@ def _pool(proxy: str | None, ca_bundle: str | None, connections_max: int) -> url
 
 
 def _pieces(body: Sequence[Buffer], seconds_max: float | None) -> Iterator[Any]:
-    """The body without a copy.
+    """Yield the body without a copy.
 
-    An upload that takes too long is broken off; the store then keeps nothing of it.
+    An upload that takes too long is aborted; the store then keeps nothing of it.
     """
     begun = time.monotonic()
     for buffer in body:
@@ -218,9 +220,9 @@ def configuration_errors() -> Iterator[None]:
 
 @contextmanager
 def botocore_errors(*, of_bucket: bool = False) -> Iterator[None]:
-    """botocore's exceptions as the wire's.
+    """Raise botocore's exceptions as the wire's.
 
-    `of_bucket`: "not found" is then said of a whole bucket, not of an object.
+    `of_bucket`: "not found" then refers to the bucket, not to an object.
     """
     try:
         yield
@@ -240,7 +242,7 @@ def botocore_errors(*, of_bucket: bool = False) -> Iterator[None]:
 
 
 def tell_failed(errors: Sequence[Mapping[str, str]]) -> None:
-    """Of a delete of many objects. Raises S3Refused for the first that is not gone."""
+    """Raise S3Refused for the first object of a delete of many that was not deleted."""
     for failed in errors:
         code = failed.get("Code", "")
         if code not in ("NoSuchKey", "NotFound"):

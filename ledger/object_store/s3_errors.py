@@ -1,4 +1,4 @@
-"""What an S3 answer means in the contract's errors: the one place that knows its status codes.
+"""Map S3 answers to the contract's errors: the only place that uses S3's status codes.
 
 404 NoSuchKey → ObjectMissing                404 NoSuchBucket, 301, 501      → StoreUnusable
 412           → AlreadyExists                401, 403, expired token, clock   → Unauthorized
@@ -35,9 +35,9 @@ _CREDENTIALS = frozenset(
 )
 _SKEWED = frozenset({"RequestTimeTooSkewed", "RequestInTheFuture", "RequestExpired"})
 _SKEWED_SIGNED = re.compile(r"not valid yet|not yet valid|has expired", re.IGNORECASE)
-"""What is said of a presigned URL, with AccessDenied.
+"""S3's message for a presigned URL, with AccessDenied.
 
-Ours are made a moment before they are used.
+LedgerMQ's are made a moment before they are used.
 """
 _FULL = frozenset({"XMinioStorageFull", "QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "StorageFull"})
 _NO_OBJECT = frozenset({"", "NoSuchKey"})
@@ -60,20 +60,20 @@ def refused(status: int, headers: Mapping[str, str], body: bytes) -> S3Refused:
 
 
 def retry_after_ms(text: str) -> int | None:
-    """Of the header; None where it is not a number of seconds."""
+    """Parse a Retry-After header; None if it is not a number of seconds."""
     return int(text) * 1000 if _SECONDS.match(text) else None
 
 
 def is_skewed(answer: S3Refused) -> bool:
-    """Whether the store refuses because our clock is not its clock."""
+    """Return True if the store refuses because this machine's clock differs from its own."""
     return answer.code in _SKEWED or (
         answer.code == "AccessDenied" and _SKEWED_SIGNED.search(answer.message) is not None
     )
 
 
 def ahead_ms(date: str) -> int | None:
-    """How far our clock is ahead of the store's, whose answer has just come with this `Date`; None
-    where that says no time.
+    """Return how far this machine's clock is ahead of the store's, whose answer has just come with
+    this `Date`; None if that is not a time.
     """
     try:
         return int((time.time() - parsedate_to_datetime(date).timestamp()) * 1000)
@@ -82,7 +82,7 @@ def ahead_ms(date: str) -> int | None:
 
 
 def _ahead_ms_by(server_time: str) -> int | None:
-    """The same by the time that AWS writes into the body."""
+    """Return the same by the time that AWS writes into the body."""
     try:
         return int((time.time() - datetime.fromisoformat(server_time).timestamp()) * 1000)
     except ValueError:
@@ -91,9 +91,9 @@ def _ahead_ms_by(server_time: str) -> int | None:
 
 @contextmanager
 def contract_errors(key: str, *, puts: bool = False) -> Iterator[None]:
-    """What a request for `key` raised, as an error of the contract.
+    """Raise errors of a request for `key` as those of the contract.
 
-    `puts`: "not found" is then said of the bucket.
+    `puts`: "not found" then refers to the bucket.
     """
     try:
         yield
@@ -144,7 +144,7 @@ def _clock_is(ahead: int | None) -> str:
 
 
 def is_expired(answer: S3Refused) -> bool:
-    """Whether the store refuses a presigned URL because its life is over."""
+    """Return True if the store refuses a presigned URL because it has expired."""
     return answer.status in (400, 403) and "expired" in f"{answer.code} {answer.message}".lower()
 
 

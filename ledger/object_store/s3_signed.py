@@ -1,5 +1,5 @@
-"""`SignedWire`: `S3Wire` by URLs that botocore presigns and urllib3 sends, in threads; lists and
-large deletes by botocore itself.
+"""`SignedWire`: implement `S3Wire` by URLs that botocore presigns and urllib3 sends, in threads;
+lists and large deletes use botocore itself.
 
 `If-None-Match: *` is signed into the URL of a conditional put, which therefore cannot be sent
 without it.
@@ -54,25 +54,25 @@ class SignedWire(S3Wire):
         await self._write(step)
 
     async def sign_creates(self, names: Sequence[str], life_s: int) -> list[str]:
-        """URLs that create these objects, each if it is absent, and that the store refuses after
-        `life_s`.
+        """Return URLs that create these objects, each if it is absent, and that the store refuses
+        after `life_s`.
         """
         return await self._read(lambda: [self._sign_create(name, life_s) for name in names])
 
     async def sign_get(self, name: str, life_s: int) -> str:
-        """A URL by which whoever has it can read the object, for `life_s`."""
+        """Return a URL that allows its holder to read the object for `life_s`."""
         return await self._read(partial(self._client.presign, "get_object", life_s, Key=name))
 
     async def put_signed(self, url: str, buffers: Sequence[Buffer], seconds_max: float) -> None:
         await self._write(lambda: _expect(self._client.send("PUT", url, ONLY_IF_ABSENT, buffers, seconds_max), 200))
 
     async def clock(self) -> Answer:
-        """An answer that shows the store's time in its `Date`, whatever its status."""
+        """Return an answer that shows the store's time in its `Date`, whatever its status."""
         return await self._read(lambda: self._client.send("HEAD", self._client.presign("head_bucket")))
 
     async def close(self) -> None:
-        """Does not wait for requests that were cancelled: their threads end by themselves, within
-        the time-outs.
+        """Close the wire, without waiting for cancelled requests: their threads end by themselves,
+        within the time-outs.
         """
         for pool in (self._readers, self._writers):
             pool.shutdown(wait=False, cancel_futures=True)
