@@ -10,7 +10,7 @@ How a broker uses it (one term, one partition; no call waits):
     append decision.records as ONE batch, in the order of the decisions; when it is durable:
         wake the held heartbeats of decision.woken; send decision.answer
 
-If a call raises anything other than an LedgerMQError, the state may be half changed: end the term.
+If a call raises anything other than a LedgerMQError, the state may be half changed: end the term.
 
 Invariants: a decision's records, applied to a copy of the previous state, give the current one. A
 prefix of batches is a state that a coordinator can continue from. The records of this decision and

@@ -1,7 +1,7 @@
-"""Check the archive in the cluster's own root: its mark names this cluster, each file is whole.
+"""Check the archive in the cluster's own root: its mark names this cluster, and each file is whole.
 
-An archive at another URL (`archive.url`) is not read. Files may lie there that are live, too: a
-file is copied before it goes.
+An archive at another URL (`archive.url`) is not read. The archive may hold files that are still
+live: a file is copied before it is deleted.
 """
 
 from __future__ import annotations

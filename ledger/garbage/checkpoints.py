@@ -30,7 +30,7 @@ def _older(listed: Numbered, newest: int) -> list[Removable]:
 
 
 async def remove(store: ObjectStore, checkpoints: Sequence[Removable]) -> None:
-    """Those that were replaced once are replaced for ever."""
+    """Remove checkpoints; one that was replaced is never the newest again."""
     await found.delete(store, checkpoints)
 
 

@@ -38,5 +38,5 @@ async def remove(store: ObjectStore, fences: Sequence[Removable]) -> None:
 
 
 async def close_finished(store: ObjectStore, bundle: int) -> None:
-    """All of them, as they are now: what comes before a Parquet file is deleted."""
+    """Close all fences of finished plans, before a Parquet file is deleted."""
     await remove(store, await find(store, bundle))

@@ -17,7 +17,9 @@ AGE_MS = 60 * 60 * 1000
 
 
 async def find(store: ObjectStore, now_ms: int) -> list[Removable]:
-    """`now_ms`: by the store's clock. A heartbeat that is younger does not wait: it is in use."""
+    """Return old heartbeats. `now_ms`: by the store's clock. A younger heartbeat does not wait: it
+    is in use.
+    """
     return [
         Removable.of(Kind.HEARTBEAT, info, f"broker {broker} is gone", AGE_MS)
         async for info in store.list(keys.BROKERS)

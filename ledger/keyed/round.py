@@ -1,10 +1,10 @@
 """Run one round of cleaning of one partition: read the newest version, write the files of the next
 one, publish it by one put.
 
-    newest version n | what the log holds above its end | tasks, under an attempt id of their own | put version n+1, unless somebody has
+    newest version n | what the log holds above its end | tasks, under a separate attempt id | put version n+1, unless a rival has
 
 Rivals may do the same at the same time; each has its own files, one wins the number. What a round
-that ends early leaves behind is garbage: nobody has to finish it. Safety (docs/decisions/0022):
+that ends early leaves is garbage, which no process has to finish. Safety (docs/decisions/0022):
 every version holds the latest record of each key below its end, once. Of a topic that is under
 legal hold nothing is cleaned, nor by settings that were replaced: looked at first, and again before
 the put.

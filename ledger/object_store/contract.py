@@ -10,11 +10,11 @@ back-off.
 
 Errors that a backend raises, and no others:
 
-    AlreadyExists       the key exists: somebody created it, perhaps this very call
+    AlreadyExists       the key exists: another call created it, or this very one
     ObjectMissing       get, get_range, get_suffix, head: there is no such object
     FenceClosed         a fenced put came after close_fence
     StoreUncertain      time-out, 409, 5xx, broken connection: the operation may or may not have happened
-    StoreThrottled      503 SlowDown, 429: a StoreUncertain with the store's wish to be left in peace
+    StoreThrottled      503 SlowDown, 429: a StoreUncertain with the store's request to wait
     ledgermq.errors.StoreFull                         no room, or a quota is used up: certainly nothing was put
     ledgermq.errors.StoreUnusable / Unauthorized      final: no bucket, read-only; wrong credentials: certainly nothing was put
 """

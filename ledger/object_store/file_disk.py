@@ -10,7 +10,7 @@ it counts as durable; an fsync of a folder that failed is never believed again (
 forget the error): the disk is then broken for good. Folders in which nothing is left are removed
 where they come and go (`passing`); a put whose folder has vanished makes it again. There a folder
 is pinned by the file in it, not by having been made: so the put fsyncs the folders above after the
-link, before it counts. Removing a temporary file, whoever does it, can only make its put fail. A
+link, before it counts. Removing a temporary file can only make its put fail. A
 file that still has its temporary name may not be durable yet (its writer is between two steps, or
 was killed there), so a reader makes it so: others build on what a reader has seen. Closing a fence
 takes the temporary names away, so what was put under one is made durable (`make_durable`) before

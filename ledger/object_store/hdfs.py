@@ -2,7 +2,7 @@
 (hdfs-native; no Java in this process).
 
     <root>/<key>                       the object, whole; never changed, except by `put` (a new file renamed over it)
-    <root>/.tmp/<32 hex digits>        a put on its way; older than an hour it belongs to nobody, whoever writes first removes it
+    <root>/.tmp/<32 hex digits>        a put in flight; one older than an hour is abandoned, and the first write removes it
     <root>/parquet/_tmp/<fence>/<hex>  a fenced put on its way: once its folder is gone, the NameNode refuses its rename
 
 A put writes a temporary file, has the DataNodes sync it to disk, closes it and renames it without
@@ -12,7 +12,7 @@ is the NameNode's. Every call ends within `TIMEOUT_S`; one that runs out may sti
 
 Calls run in threads of this store, reads and writes apart. The client's own asyncio half is not
 used: its wake-ups take the interpreter's lock in another order than its polls do, and the process
-stood still for ever (hdfs-native 0.14.7). Must not know what the objects mean.
+blocked forever (hdfs-native 0.14.7). Must not know what the objects mean.
 """
 
 from __future__ import annotations

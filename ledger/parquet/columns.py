@@ -6,7 +6,7 @@
 `topic` and `partition` stand inside the files although the folders say them too:
 docs/decisions/0004-parquet-columns.md says why. zstd level 1, page index, statistics on key, offset
 and timestamp; row groups of about 64 MB. The footer's key-value metadata names cluster, bundle,
-topic id, partition, offsets, plan and its put id, by which whoever finds the file knows whether it
+topic id, partition, offsets, plan and its put id, by which a process knows whether the file
 is the plan's; and the outcome: "done", or "failed" for a file without rows that stands for a batch
 that cannot be read. Pages, footer and body have checksums.
 """

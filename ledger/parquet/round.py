@@ -76,8 +76,8 @@ async def run_round(
             if await _commit(compaction, plan, stored, fence_lost=fence_lost):
                 return _report(plan, stored, loop.time() - begun_s)
         except (PlanOvertaken, FenceClosed, ObjectMissing):
-            # A closed fence or a missing object may mean that another process finished the plan: go on with the
-            # Otherwise it is an error.
+            # A closed fence or a missing object may mean that another process finished the plan:
+            # continue with the next one. Otherwise it is an error.
             if (await newest_checkpoint(compaction.store, bundle)).finished_plan < plan.number:
                 raise
     raise Unavailable(
