@@ -133,7 +133,7 @@ class GroupCoordinator:
         if request.step == pb.LEAVE_FOR_A_WHILE:
             members.leave_for_a_while(group, member, now_s)
         elif request.step in (pb.JOIN, pb.STAY):
-            members.hear(group, member, request, now_s)
+            members.note_heartbeat(group, member, request, now_s)
         else:
             raise InvalidRequest(f"step {request.step} of the heartbeat is unknown")
         reconcile.refresh(group, self._meanings, self._view)

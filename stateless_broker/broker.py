@@ -1,8 +1,8 @@
-"""One broker, put together: membership, ownership, metadata, controller and service. The
+"""Compose one broker from membership, ownership, metadata, controller and service. This is the
 composition root, without gRPC.
 
-Runs in any event loop with the `Sources` and `Connector` given; a process gives real ones, an
-embedded cluster and the simulator others.
+It runs in any event loop with the `Sources` and `Connector` given. A process gives real ones; an
+embedded cluster and the simulator give their own.
 """
 
 from __future__ import annotations
@@ -37,15 +37,14 @@ from stateless_broker.produce_path import ProducePath
 from stateless_broker.service import BrokerService, ClusterPath, OffsetPath, TopicPath
 from stateless_broker.settings import BrokerConstants, BrokerSettings, from_settings
 from stateless_broker.topic_changes import TopicLimits
-from stateless_broker.topics import Topics
 
 log = get_logger(__name__)
 
 
 class Broker:
-    """`service` is what clients and other brokers call.
+    """One broker; clients and other brokers call `service`.
 
-    `failed` is set to the error that ended the broker by itself, if one did.
+    `failed` is the error that ended the broker, if it ended because of an error.
     """
 
     def __init__(
@@ -125,8 +124,8 @@ class Broker:
         metrics: BundleMetrics | None = None,
         constants: BrokerConstants | None = None,
     ) -> Broker:
-        """A broker that takes part in the cluster of this root; `run_blocking` runs Arrow and
-        Parquet work (default: threads).
+        """Start a broker that takes part in the cluster of this root; `run_blocking` runs Arrow and
+        Parquet work (default: in threads).
 
         Raises FormatNotSupported, DataDamaged, the store's errors.
         """
@@ -139,9 +138,9 @@ class Broker:
         return broker
 
     async def stop(self, graceful: bool = True) -> None:
-        """Graceful: flush, hand over to the others, take leave.
+        """Stop gracefully: flush, hand the bundles over to other brokers, and leave the cluster.
 
-        Otherwise: drop everything, as a killed process would.
+        With `graceful` False: drop everything, as a killed process would.
         """
         if self._run is not None:
             self._run.cancel()
@@ -153,8 +152,8 @@ class Broker:
         log.info("broker stopped", broker=self.broker_id, graceful=graceful)
 
     def apply(self, settings: BrokerSettings) -> None:
-        """Take over the live ones of these settings (`settings.LIVE`); the others count from the
-        next start on.
+        """Apply the live settings of `settings` (see `settings.LIVE`). The others take effect at
+        the next start.
         """
         self._settings = settings
         self.context.take_limits(_bundle_limits(settings, self.context.store.url))
@@ -178,9 +177,8 @@ class Broker:
 
     def _put_service_together(self, run_blocking: RunBlocking) -> BrokerService:
         settings = self._settings
-        topics = Topics(self.metadata, self.ownership)
         self._fetch_path = FetchPath(
-            topics,
+            self.metadata,
             self.ownership,
             settings.fetch_wait_ms_max / 1000,
             self.context.metrics,
@@ -201,11 +199,13 @@ class Broker:
             self._rack_of,
         )
         return BrokerService(
-            ProducePath(topics, self.ownership, run_blocking),
+            ProducePath(self.metadata, self.ownership, run_blocking),
             self._fetch_path,
-            DeletionPath(topics, self.ownership),
-            OffsetPath(topics, self.ownership),
-            TopicPath(topics, self.metadata, self.controller, at_controller, lambda: self._settings.auto_create_topics),
+            DeletionPath(self.metadata, self.ownership),
+            OffsetPath(self.metadata, self.ownership),
+            TopicPath(
+                self.metadata, self.ownership, self.controller, at_controller, lambda: self._settings.auto_create_topics
+            ),
             ClusterPath(
                 self.context.ledger(keys.METADATA_BUNDLE), self.version, self.membership, self.directory, self.ownership
             ),

@@ -1,8 +1,8 @@
-"""Metadata: this broker's copy of the catalog, kept up to date by following `__metadata`.
+"""Keep this broker's copy of the catalog up to date by following `__metadata`.
 
-From the controller (the owner of bundle 0), which is asked by an ordinary Fetch; by itself if this
-broker is the controller; from the store only while there is no controller. `catch_up` gives a
-caller what was acknowledged before it asked.
+The records come from the controller (the owner of bundle 0), by an ordinary Fetch. If this broker
+is the controller, they come from its own bundle. They come from the store only while there is no
+controller. After `catch_up`, the copy holds everything that was acknowledged before the call.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from ledger import keys
 from ledger.keys import PartitionId
 from ledger.log.ledger_ref import LedgerRef
 from ledger.log.shared_run import SharedRun
-from ledger.topics.catalog import METADATA, Catalog, read_catalog
+from ledger.topics.catalog import METADATA, Catalog, Topic, read_catalog
 from ledgermq.buffers import Buffer
-from ledgermq.errors import LedgerMQError, OffsetOutOfRange, Unavailable
+from ledgermq.errors import LedgerMQError, OffsetOutOfRange, Unavailable, UnknownPartition, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.batch_header import check_crc
@@ -37,12 +37,12 @@ PAUSE_S_MAX = 5.0
 log = get_logger(__name__)
 
 Source = BundleOwner | str
-"""The bundle itself, if this broker owns it, else the controller's address."""
+"""The bundle itself, if this broker owns it, otherwise the controller's address."""
 
 
 class Metadata:
-    """`source()`: where `__metadata` is served now, None while nobody is known. `connect(address)`:
-    a line to another broker.
+    """`source()` returns where `__metadata` is served now, None while no such broker is known.
+    `connect(address)` returns a connection to another broker.
 
     `on_change` is called whenever the catalog has news.
     """
@@ -75,7 +75,7 @@ class Metadata:
         self._notify()
 
     def ownership_changed(self) -> None:
-        """Follow another source if there is another one now."""
+        """Follow another source if it has changed."""
         source = self._source()
         if source == self._followed:
             return
@@ -105,15 +105,19 @@ class Metadata:
                 backoff.reset()
             await wait_for(self._moved, backoff.next_s())
 
-    async def catch_up(self) -> None:
-        """Learn everything that the controller had acknowledged before this call.
+    def lookup(self) -> Lookup:
+        """Return what finds the topics that one request names."""
+        return Lookup(self)
 
-        Raises Unavailable when that cannot be told.
+    async def catch_up(self) -> None:
+        """Read everything that the controller had acknowledged before this call.
+
+        Raises Unavailable if that is not possible now.
         """
         await self._catch_up.run()
 
     async def pull(self, owner: BundleOwner) -> None:
-        """Apply what the bundle itself holds and this broker has not seen.
+        """Apply what the bundle itself holds and this broker has not read yet.
 
         Raises NotOwner, the store's errors.
         """
@@ -137,7 +141,7 @@ class Metadata:
                     await self.pull(source)
                     await (
                         source.check_fence()
-                    )  # else a fenced controller that has not noticed would know no newer topic
+                    )  # otherwise a fenced controller that has not noticed would miss newer topics
                 elif source is None:
                     await self.load()
                 else:
@@ -207,3 +211,48 @@ class Metadata:
             zip(rows.column("key").to_pylist(), rows.column("value").to_pylist(), strict=True)
         ):
             self.catalog.apply(base_offset + i, key or b"", value)
+
+
+class Lookup:
+    """The names in one request.
+
+    However many of them this broker does not know, it asks the controller once.
+    """
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+        self._has_asked = False
+
+    async def find(self, name: str, topic_id: int = 0) -> Topic:
+        """A living topic. Raises UnknownTopic, TopicBeingDeleted, Unavailable."""
+        try:
+            return self._known(name, topic_id)
+        except UnknownTopic:
+            if not await self._has_news():
+                raise
+        return self._known(name, topic_id)
+
+    async def partition(self, name: str, partition: int, topic_id: int = 0) -> tuple[Topic, int]:
+        """The topic and the partition's bundle. Raises also UnknownPartition."""
+        topic = await self.find(name, topic_id)
+        if partition >= topic.partitions and await self._has_news():
+            topic = self._known(name, topic_id)
+        if partition >= topic.partitions:
+            raise UnknownPartition(f"topic {name!r} has partitions 0 to {topic.partitions - 1}, not {partition}")
+        return topic, topic.bundles[partition]
+
+    async def _has_news(self) -> bool:
+        """Learn what the controller knows; False: that has been done for this request."""
+        if self._has_asked:
+            return False
+        await self._metadata.catch_up()
+        self._has_asked = True
+        return True
+
+    def _known(self, name: str, topic_id: int) -> Topic:
+        topic = self._metadata.catalog.living(name)
+        if topic_id and topic.id != topic_id:
+            raise UnknownTopic(
+                f"topic {name!r} has the id {topic.id}, not {topic_id}: it was deleted and created again"
+            )
+        return topic

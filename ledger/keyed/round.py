@@ -31,6 +31,7 @@ from ledger.root.two_clocks import TwoClocks
 from ledger.topics.catalog import Topic
 from ledger.topics.facts import may_remove
 from ledgermq.errors import DataDamaged, Unavailable
+from ledgermq.runtime.reread import Rereads
 from ledgermq.sources import Sources
 
 ATTEMPTS_MAX = 10
@@ -60,8 +61,13 @@ async def clean_partition(
     """
     store, cluster = compaction.store, compaction.cluster
     place, bundle = place_of(topic, partition), topic.bundles[partition]
-    for _ in range(ATTEMPTS_MAX):
-        abandoned = await _abandoned(compaction, place) if not topic.settings.keyed else frozenset[int]()
+    rereads = Rereads(
+        ATTEMPTS_MAX,
+        f"{keys.keyed_folder(place)}: other processes changed it during each attempt to read it; retry later",
+    )
+    while True:
+        rereads.begin()
+        unpublished = await _unpublished(compaction, place) if not topic.settings.keyed else frozenset[int]()
         published, checkpoint, log = await _look(store, topic, partition)
         if not may_remove(checkpoint, topic):
             return None
@@ -78,7 +84,7 @@ async def clean_partition(
             now_ms=now_ms,
             min_age_ms=cluster.parquet_min_age_ms,
             altered_ms=max(topic.created_ms, topic.altered_ms),
-            abandoned=abandoned,
+            unpublished=unpublished,
         )
         if plan is None or (bytes_max is not None and _bytes_of(plan) > bytes_max):
             return None
@@ -86,15 +92,13 @@ async def clean_partition(
             return await _run(compaction, bundle, plan, topic, on_done)
         except ObjectMissing as error:
             await _explain(store, place, bundle, plan, error)
-    raise Unavailable(
-        f"{keys.keyed_folder(place)}: other processes changed it during each attempt to read it; retry later"
-    )
 
 
-async def _abandoned(compaction: Compaction, place: PartitionId) -> frozenset[int]:
-    """Return the version numbers for which files were put at least `parquet_min_age` ago.
+async def _unpublished(compaction: Compaction, place: PartitionId) -> frozenset[int]:
+    """Return the numbers of versions for which files were put `parquet_min_age` ago.
 
-    Call it before the newest version is read: then no file that the version names is above it.
+    Listed before the newest version is read: files that it names are not above it, so a number above
+    it has files and no published version.
     """
     limit_ms = await compaction.store.store_time_ms() - compaction.cluster.parquet_min_age_ms
     old = [
@@ -114,7 +118,12 @@ async def _look(
     For a topic that is no longer keyed, without the log: none of it has to be cleaned.
     """
     place, bundle = place_of(topic, partition), topic.bundles[partition]
-    for _ in range(ATTEMPTS_MAX):
+    rereads = Rereads(
+        ATTEMPTS_MAX,
+        f"{keys.keyed_folder(place)}: other processes changed it during each attempt to read it; retry later",
+    )
+    while True:
+        rereads.begin()
         published = await newest_version(store, place)
         checkpoint = await newest_checkpoint(store, bundle)
         counters = partition_of(checkpoint, place.topic_id, place.partition)
@@ -125,9 +134,6 @@ async def _look(
             continue  # a page was replaced: a newer checkpoint has the new one
         if published is None or start == published.version.end or start <= counters.log_start:
             return published, checkpoint, log
-    raise Unavailable(
-        f"{keys.keyed_folder(place)}: other processes changed it during each attempt to read it; retry later"
-    )
 
 
 def _bytes_of(plan: CleaningPlan) -> int:

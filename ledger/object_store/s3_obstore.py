@@ -26,9 +26,7 @@ from obstore.store import S3Store
 
 from ledger.object_store import s3_wire
 from ledger.object_store.contract import Buffer
-from ledger.object_store.s3_client import UNTRUSTED, S3Client
-from ledger.object_store.s3_errors import ahead_ms, is_skewed, refused
-from ledger.object_store.s3_signed import SignedWire
+from ledger.object_store.s3_signed import UNTRUSTED, S3Client, SignedWire
 from ledger.object_store.s3_wire import (
     CONNECT_S_MAX,
     READERS_MAX,
@@ -39,7 +37,10 @@ from ledger.object_store.s3_wire import (
     S3Refused,
     S3Silent,
     S3Wire,
+    ahead_ms,
+    is_skewed,
     put_s_max,
+    refused,
 )
 from ledgermq.errors import LedgerMQError, StoreUnusable
 
@@ -190,10 +191,10 @@ def _obstore_errors() -> Iterator[None]:
     except TimeoutError:
         raise S3Silent("the upload took too long") from None
     except (BaseError, OSError) as error:  # FileNotFoundError among them
-        raise _told(str(error)) from None  # the text holds addresses
+        raise _error_from(str(error)) from None  # the text holds addresses
 
 
-def _told(text: str) -> Exception:
+def _error_from(text: str) -> Exception:
     if (answer := _ANSWER.search(text)) is not None:
         return refused(int(answer[1]), {}, answer[2].encode())
     if _NOT_A_PART.search(text):

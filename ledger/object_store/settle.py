@@ -83,7 +83,7 @@ async def _put_hedged(put: Callable[[], Coroutine[None, None, None]], key: str, 
         await asyncio.wait(puts, timeout=hedge_after_s)
         if not puts[0].done():
             puts.append(asyncio.create_task(put(), name=f"hedged put {key}"))
-        while not _is_told(puts):
+        while not _is_decided(puts):
             await asyncio.wait([each for each in puts if not each.done()], return_when=asyncio.FIRST_COMPLETED)
         ended = [each for each in puts if each.done()]
         failures = [error for each in ended if (error := each.exception()) is not None]
@@ -98,7 +98,7 @@ async def _put_hedged(put: Callable[[], Coroutine[None, None, None]], key: str, 
             await asyncio.gather(*late, return_exceptions=True)
 
 
-def _is_told(puts: Sequence[asyncio.Task[None]]) -> bool:
+def _is_decided(puts: Sequence[asyncio.Task[None]]) -> bool:
     """Return True if one put has created or found the object, or both have failed otherwise."""
     return all(put.done() for put in puts) or any(
         put.done() and (put.exception() is None or isinstance(put.exception(), AlreadyExists)) for put in puts

@@ -34,7 +34,8 @@ from ledger.parquet.snapshot_build import build_snapshot, put_snapshot
 from ledger.parquet.stored_file import StoredFile, read_stored_file
 from ledger.parquet.task import CompactionTask, TaskOutcome, split_plan
 from ledger.topics.catalog import Catalog
-from ledgermq.errors import StoreFull, Unavailable
+from ledgermq.errors import StoreFull
+from ledgermq.runtime.reread import Rereads
 
 ATTEMPTS_MAX = 20
 
@@ -58,7 +59,12 @@ async def run_round(
     and the next run uses them.
     """
     loop = asyncio.get_running_loop()
-    for _ in range(ATTEMPTS_MAX):
+    rereads = Rereads(
+        ATTEMPTS_MAX,
+        f"bundle {bundle}: other processes finished its plans during each attempt to read them; retry later",
+    )
+    while True:
+        rereads.begin()
         begun_s = loop.time()
         plan = await _open_plan(
             compaction, bundle, catalog, everything=everything, barrier=barrier, only_internal=only_internal
@@ -80,9 +86,6 @@ async def run_round(
             # continue with the next one. Otherwise it is an error.
             if (await newest_checkpoint(compaction.store, bundle)).finished_plan < plan.number:
                 raise
-    raise Unavailable(
-        f"bundle {bundle}: other processes finished its plans during each attempt to read them; retry later"
-    )
 
 
 async def cut_open_plan_short(store: ObjectStore, bundle: int, topic_id: int) -> None:
@@ -110,7 +113,9 @@ async def _open_plan(
 ) -> fmt.CompactionPlan | None:
     """Return the plan after the last finished one: the one that exists, or a new one."""
     store, sources = compaction.store, compaction.sources
-    for _ in range(ATTEMPTS_MAX):
+    rereads = Rereads(ATTEMPTS_MAX, f"bundle {bundle}: each put of a plan failed; retry later")
+    while True:
+        rereads.begin()
         number = (await newest_checkpoint(store, bundle)).finished_plan + 1
         plan = await read_plan(store, bundle, number)
         if plan is not None:
@@ -129,7 +134,6 @@ async def _open_plan(
         )
         if plan is None or await put_plan(store, plan, sources):
             return plan
-    raise Unavailable(f"bundle {bundle}: the put of a plan failed {ATTEMPTS_MAX} times; retry later")
 
 
 async def _files(compaction: Compaction, plan: fmt.CompactionPlan) -> tuple[list[StoredFile], bool]:
@@ -186,14 +190,15 @@ async def _commit(
 
 
 async def _page(store: ObjectStore, plan: fmt.CompactionPlan, stored: Sequence[StoredFile]) -> fmt.FilePage:
-    for _ in range(ATTEMPTS_MAX):
+    rereads = Rereads(
+        ATTEMPTS_MAX, f"bundle {plan.bundle}: its file pages were removed during each attempt to read them; retry later"
+    )
+    while True:
+        rereads.begin()
         try:
             return await build_page(PageReader(store, plan.bundle), await require_open(store, plan), plan, stored)
         except ObjectMissing:
             continue  # the files of an older page were deleted, and so was the page: a newer checkpoint says so
-    raise Unavailable(
-        f"bundle {plan.bundle}: its file pages were removed during each attempt to read them; retry later"
-    )
 
 
 def _report(plan: fmt.CompactionPlan, stored: Sequence[StoredFile], seconds: float) -> RoundReport:
@@ -225,15 +230,15 @@ class _Teller:
             plan.bundle, plan.number, 0, len(files), 0, records, 0, sum(file.source_bytes for file in files)
         )
         self._files = self._records = self._bytes = 0
-        self._tell()
+        self._report_progress()
 
     def done(self, task: CompactionTask, outcome: TaskOutcome) -> None:
         self._files += len(outcome.files)
         self._records += sum(file.rows for file in outcome.files)
         self._bytes += task.source_bytes
-        self._tell()
+        self._report_progress()
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         if self._on_progress is not None:
             t = self._totals
             self._on_progress(

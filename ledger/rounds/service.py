@@ -17,13 +17,14 @@ from ledger.garbage.sweep import sweep
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import Engine
-from ledger.parquet.report import CleaningReport, Lag, OnProgress, RoundReport
+from ledger.parquet.report import CleaningReport, Lag, OnProgress, ParkedFile, RoundReport
 from ledger.rounds.keyed_runner import clean_bundle
 from ledger.rounds.runner import lag_of_bundle, round_of_bundle, try_to_tidy
 from ledger.rounds.stillness import Stillness, find_stillness, lasts
 from ledger.topics.catalog import Catalog
 from ledgermq.errors import LedgerMQError
 from ledgermq.runtime.tasks import all_of
+from ledgermq.runtime.wait import wait_for
 from ledgermq.sources import Sources
 
 GARBAGE_EVERY_RUNS = 60
@@ -33,22 +34,27 @@ FINISH_S = 20.0
 
 
 class ServiceEvents:
-    """Events of a service; every method may be overridden.
+    """Events of a service; every method may be overridden: a terminal prints them (`ledgermq
+    compact --every`, the Spark job), a process logs them (`ledgermq compactor`).
 
     Called on the event loop, must return at once.
     """
 
     def round_finished(self, report: RoundReport) -> None: ...
 
-    def bundle_done(self, bundle: int, left: Lag) -> None:
-        """Called after the rounds of a run, if there were any; `left` is not yet in Parquet."""
+    def partition_parked(self, bundle: int, parked: ParkedFile) -> None:
+        """Called after the round that parked a partition was reported."""
+
+    def bundle_done(self, bundle: int, lag: Lag) -> None:
+        """Called after the rounds of a run, if there were any; `lag` is what is not yet in Parquet."""
 
     def version_published(self, report: CleaningReport) -> None: ...
 
     def bundle_failed(self, bundle: int, error: LedgerMQError) -> None:
         """Called when a bundle fails; the next run tries it again."""
 
-    def garbage_collected(self, objects: int) -> None: ...
+    def garbage_collected(self, objects: int) -> None:
+        """Called if there was any garbage."""
 
     def garbage_not_collected(self, error: LedgerMQError) -> None: ...
 
@@ -114,11 +120,7 @@ class CompactionService:
         while not self._stopping.is_set():
             await self.run_once(collect=runs % GARBAGE_EVERY_RUNS == 0)
             runs += 1
-            try:
-                async with asyncio.timeout(interval_s() * self._compaction.sources.random.uniform(0.9, 1.1)):
-                    await self._stopping.wait()
-            except TimeoutError:
-                continue
+            await wait_for(self._stopping, interval_s() * self._compaction.sources.random.uniform(0.9, 1.1))
 
     async def _try(self, bundle: int, catalog: Catalog) -> None:
         store, now_s = self._compaction.store, asyncio.get_running_loop().time()
@@ -144,6 +146,8 @@ class CompactionService:
             if report is not None:
                 rounds += 1
                 self._events.round_finished(report)
+                for parked in report.parked:
+                    self._events.partition_parked(bundle, parked)
             if tidy and (error := await try_to_tidy(self._compaction, bundle, catalog)) is not None:
                 tidy = False
                 self._events.bundle_failed(bundle, error)
@@ -163,6 +167,7 @@ class CompactionService:
         except LedgerMQError as error:
             self._events.garbage_not_collected(error)
             return
-        self._events.garbage_collected(len(swept.removed))
+        if swept.removed:
+            self._events.garbage_collected(len(swept.removed))
         for failure in swept.failures.values():
             self._events.garbage_not_collected(failure)

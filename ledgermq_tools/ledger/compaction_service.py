@@ -1,9 +1,10 @@
-"""The compaction service on a terminal: `ledgermq compact ROOT --every 30s`, and the Spark job with
-`--every`.
+"""Run the compaction service on a terminal: `ledgermq compact ROOT --every 30s`, and the Spark job
+with `--every`.
 
-The first SIGTERM or SIGINT lets it end the rounds that are under way; a second one ends the
-process, and others finish them. `ledgermq compactor` is the same service as a process with
-settings, logs, metrics and an admin port.
+After the first SIGTERM or SIGINT it finishes the rounds that are under way. A second signal ends
+the process, and other processes finish them. `ledgermq compactor` is the same service as a process
+with settings, logs, metrics and an admin port. It is no alias: its options are
+settings, it prints no lines, and a signal stops it within `shutdown_ms`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Sequence
 from ledger.cluster import ClusterSettings
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.engine import Engine
-from ledger.parquet.report import CleaningReport, Lag, RoundReport
+from ledger.parquet.report import CleaningReport, Lag, ParkedFile, RoundReport
 from ledger.rounds.service import CompactionService, ServiceEvents
 from ledgermq.cli.options import OutputFormat
 from ledgermq.cli.terminal import notes, progress_of_bytes, results
@@ -38,7 +39,7 @@ INTERVAL_MS_MIN = 100
 
 
 def parse_interval_s(text: str) -> float:
-    """Raises InvalidRequest."""
+    """Return the interval in seconds. Raises InvalidRequest."""
     return parse_duration_ms(text, "--every", INTERVAL_MS_MIN) / 1000
 
 
@@ -51,7 +52,7 @@ async def serve(
     output: OutputFormat,
     bundles: Sequence[int] | None = None,
 ) -> None:
-    """Until SIGTERM or SIGINT."""
+    """Run until SIGTERM or SIGINT."""
     with progress_of_bytes() as bar:
         shown = ProgressOfRounds(bar)
         events = _Printed(output, sources, shown)
@@ -62,7 +63,9 @@ async def serve(
             if asked:
                 sys.exit(128 + number)
             asked.append(number)
-            notes().print(f"{signal.Signals(number).name}: ending what is under way; once more to leave it to others")
+            notes().print(
+                f"{signal.Signals(number).name}: finishing the rounds under way; send it again to leave them to other processes"
+            )
             service.stop()
 
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -72,7 +75,7 @@ async def serve(
 
 
 class _Printed(ServiceEvents):
-    """Rounds and lags on stdout, a line each; troubles on stderr."""
+    """Print rounds and lags on stdout, a line each; problems on stderr."""
 
     def __init__(self, output: OutputFormat, sources: Sources, shown: ProgressOfRounds) -> None:
         self._output = output
@@ -82,25 +85,23 @@ class _Printed(ServiceEvents):
     def round_finished(self, report: RoundReport) -> None:
         self._shown.forget(report.bundle, report.plan)
         self._print({"event": "round", **round_row(report)}, round_line(report))
-        for parked in report.parked:
-            notes().print(
-                f"parked: {parked.topic}/{parked.partition}: {parked.object_key}: {parked.reason}", markup=False
-            )
 
-    def bundle_done(self, bundle: int, left: Lag) -> None:
+    def partition_parked(self, bundle: int, parked: ParkedFile) -> None:
+        notes().print(f"parked: {parked.topic}/{parked.partition}: {parked.object_key}: {parked.reason}", markup=False)
+
+    def bundle_done(self, bundle: int, lag: Lag) -> None:
         now_ms = self._sources.now_ms()
-        self._print({"event": "left", "bundle": bundle, **lag_facts(left, now_ms)}, lag_line(bundle, left, now_ms))
+        self._print({"event": "left", "bundle": bundle, **lag_facts(lag, now_ms)}, lag_line(bundle, lag, now_ms))
 
     def version_published(self, report: CleaningReport) -> None:
         self._print({"event": "cleaned", **cleaning_row(report)}, cleaning_line(report))
 
     def bundle_failed(self, bundle: int, error: LedgerMQError) -> None:
         self._print({"event": "failed", "bundle": bundle, "code": error.code, "error": error.message}, "")
-        notes().print(f"bundle {bundle} not compacted, it is tried again: {error.code}: {error.message}", markup=False)
+        notes().print(f"bundle {bundle} not compacted, will be retried: {error.code}: {error.message}", markup=False)
 
     def garbage_collected(self, objects: int) -> None:
-        if objects:
-            self._print({"event": "garbage", "objects": objects}, f"{objects} objects of garbage collected")
+        self._print({"event": "garbage", "objects": objects}, f"{objects} objects of garbage collected")
 
     def garbage_not_collected(self, error: LedgerMQError) -> None:
         notes().print(f"garbage not collected: {error.message}", markup=False)
