@@ -4,7 +4,7 @@ must agree on forever.
     {"format": "ledgermq", "format_version": 1, "cluster_id": "…", "bundles": 5, "producer_states_max": 100000,
      "url_life_ms": 900000, "parquet_min_age_ms": 3600000, "created_ms": …, "crc32c": "8 hexadecimal digits"}
 
-Created once by `put_if_absent`, by whichever process comes first; never changed.
+The first process creates it once, by `put_if_absent`; it is never changed.
 
 The checksum covers all other fields, known or not, as the shortest JSON with sorted keys, so that a
 file of any version can be checked. Files from before there was one have exactly the other eight

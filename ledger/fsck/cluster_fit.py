@@ -4,10 +4,10 @@ values (decision 30).
     bundles               no ledger beyond them; each bundle has a ledger once the cluster has lived, for brokers claim all of them
     cluster_id            that of the Parquet files that file lists name, or of the files of keyed partitions
     producer_states_max   no checkpoint remembers more producers
-    the others            nothing in the root tells
+    the others            nothing in the root shows them
 
-For files without a checksum, and for `ledgermq fsck`, which must not call innocent objects damaged.
-An object that cannot be read says nothing here. Changes nothing.
+For files without a checksum, and for `ledgermq fsck`, which must not report sound objects as
+damaged. An object that cannot be read is ignored here. Changes nothing.
 """
 
 from __future__ import annotations

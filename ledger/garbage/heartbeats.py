@@ -1,8 +1,8 @@
-"""Heartbeats: a heartbeat may go when it has not changed for an hour, because a broker that is silent
-for so long has left no trace of a process that goes on (design O1: no safety rests on it).
+"""Remove heartbeats: a heartbeat may be removed when it has not changed for an hour. A broker that
+is silent for so long has ended, and no safety rests on its heartbeat (design O1).
 
-A sweep judges by the store's dates, a broker by its own clock and what it has seen
-(`stateless_broker.membership`). One that was written again meanwhile stays.
+A sweep judges by the store's dates, a broker by its own clock and the heartbeats that it has seen
+(`stateless_broker.membership`). A heartbeat that was written again meanwhile stays.
 """
 
 from __future__ import annotations

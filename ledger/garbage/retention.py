@@ -1,15 +1,17 @@
-"""Retention: which records expire, and where a partition's log starts therefore (design D1). Moves
-log starts and deletes nothing: `parquet_files` removes the files below a log start.
+"""Apply retention: decide which records expire, and where a partition's log starts as a result
+(design D1). This moves log starts and deletes nothing: `parquet_files` removes the files below a
+log start.
 
-Whole files only, and never beyond the end of Parquet: what is still in segments is kept until it is
-in Parquet. Age is judged by the newest record timestamp of a file, as in Kafka; a file in which no
-record has one is as old as its plan. A topic with `delete.when` is judged as of the last of its
-times, by the files that there were then; a time before the topic was altered counts for nothing.
+Only whole files expire, and never beyond the end of Parquet: records in segments are kept until
+they are in Parquet. Age is judged by the newest record timestamp of a file, as in Kafka; a file in
+which no record has one is as old as its plan. A topic with `delete.when` is judged as of the last
+of its times, by the files that existed then; a time before the topic was altered does not count.
 
 Nothing expires of a topic under legal hold, nor by settings that were replaced, as the bundle's
 newest checkpoint says. A log start never goes back, so both clocks have to agree (decision 30).
 
-Versions of a topic that is no longer keyed hold what comes before its log: both are judged together.
+Versions of a topic that is no longer keyed hold the records before its log: both are judged
+together.
 """
 
 from __future__ import annotations

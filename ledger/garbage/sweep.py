@@ -1,11 +1,11 @@
-"""Runs the rules of this package. It decides nothing: what may go is said by the module of each kind.
+"""Run the rules of this package. The module of each kind decides what may be removed.
 
 sweep            over a whole root: `ledgermq gc`, and the compaction service once an hour
 tidy_bundle      what a round leaves behind, without a look at the rest of the root
 collect_garbage  what nothing in the root refers to
 
-Each of them is safe to be cut off anywhere, beside brokers, compactors and others of its kind: what
-one has removed is missing for no other. What fails keeps nothing else from going.
+Each of them may be interrupted anywhere, and may run beside brokers, compactors and others of its
+kind: an object that one has removed is an error for no other. One failure stops no other removal.
 """
 
 from __future__ import annotations

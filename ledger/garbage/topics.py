@@ -1,10 +1,12 @@
-"""Removed topics: a topic's objects may go when its removal is in the bundle's newest checkpoint and
-every plan from before is finished, because no plan names its files any longer then (design D4).
+"""Remove topics: a topic's objects may be removed when its removal is in the bundle's newest
+checkpoint and every plan from before is finished, because no plan names its files any longer then
+(design D4).
 
-Removal goes step by step until the topic's name is free. Any process may do it, at any time,
+Removal goes step by step until the topic's name is free. Any process may run it, at any time,
 several at once: each step is a checkpoint move of `ledger.topics.removal`, or a delete that may be
-done twice. Idle bundles need no owner for it. A step that has to wait (late puts on S3) is simply
-not taken yet. Versions of a removed keyed topic go by what the catalog says: no reader finds them.
+repeated. Idle bundles need no owner for it. A step that has to wait (late puts on S3) is left to a
+later run. Versions of a removed keyed topic are removed by the catalog alone, because no reader
+finds them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Run one task of a round of cleaning: a group of neighbouring files becomes one file of the
 version. It is a plain function of (task, store).
 
-The task reads the keys of the dirty part, then of its own files, decides which records stay, and
+The task reads the keys of the dirty part, then those of the group, decides which records stay, and
 writes those, row group by row group. A group that is one file of the base in which every record
 stays is named again unchanged. The last record below the version's end always stays, so that a
 reader at any offset finds the next record and reaches the end.

@@ -1,5 +1,5 @@
-"""`FileStore`: objects as files below one folder, on a local disk or a file system that several
-machines share.
+"""`FileStore`: store objects as files below one folder, on a local disk or a file system that
+several machines share.
 
     <root>/<key>                       the object, whole; never changed, except by `put` (a new file renamed over it)
     <root>/.tmp/<32 hex digits>        a put in flight; one older than an hour is abandoned, and opening the store removes it

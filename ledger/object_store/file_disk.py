@@ -1,4 +1,4 @@
-"""Durable steps on a local file system: whole files that appear at once, folders that survive a
+"""Run durable steps on a local file system: whole files that appear at once, folders that survive a
 power cut, the errors of both.
 
     create    temp file, writev, fsync | link (fails if the name exists) | fsync folder | unlink temp

@@ -1,5 +1,5 @@
-"""Room that a file store sets aside for a full disk: one preallocated file, given back to the disk
-when a small put needs it.
+"""Set room aside for a full disk: one preallocated file, given back to the disk when a small put
+needs it.
 
     <root>/.reserve     4 KiB that say how large it is, then nothing but room; cut down to the 4 KiB while it is given back
 

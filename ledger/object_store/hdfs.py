@@ -1,4 +1,4 @@
-"""`HdfsStore`: objects as files below one folder of an HDFS, through its native protocol
+"""`HdfsStore`: store objects as files below one folder of an HDFS, through its native protocol
 (hdfs-native; no Java in this process).
 
     <root>/<key>                       the object, whole; never changed, except by `put` (a new file renamed over it)

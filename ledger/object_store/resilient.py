@@ -92,11 +92,11 @@ class ResilientStore(StoreWrapper):
 
 
 class Admission:
-    """How many requests, and how many of their bytes, may be on their way at once.
+    """Bounds the requests, and their bytes, that are in flight at the same time.
 
-    Invariants: never more than `requests_max` nor, but for one request larger than all, than
-    `bytes_max`; first come, first served, so a large request is not passed by small ones for ever;
-    never more than `waiting_max` wait, the next one is refused at once.
+    Invariants: never more than `requests_max`; never more than `bytes_max`, except for a single
+    request that is larger. Requests are served in order of arrival, so small ones never overtake a
+    large one without end. Never more than `waiting_max` wait; the next one is refused at once.
     """
 
     def __init__(self, requests_max: int, bytes_max: int, waiting_max: int) -> None:

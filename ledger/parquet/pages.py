@@ -5,8 +5,8 @@ merged by powers (docs/design.md, Checkpoints).
 
 A new page takes in the page before it when that lists no more files than itself, so a partition's
 list is a chain of a logarithmic number of pages, and each file is written down a logarithmic number
-of times. Files below `parquet_start` are deleted and left out. Every runner of a plan may put the
-page; whichever is there counts, for all are right.
+of times. Files below `parquet_start` are deleted and left out. Every process that runs a plan
+may put the page; the one that exists counts, because all are right.
 """
 
 from __future__ import annotations

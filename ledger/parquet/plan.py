@@ -2,17 +2,17 @@
 trimmed afterwards. Pure.
 
 A partition joins with one file when it has its target size in segments, when its oldest record
-there is older than its maximum lag, or when everything is asked for. Internal topics join every
+there is older than its maximum lag, or when everything is requested. Internal topics join every
 plan; a plan of them alone (`only_internal`) is made from the segments that no plan has named yet,
 and trims nothing. A topic that the checkpoint names as removed is left out; a topic that the
 catalog does not know yet, or that is removed but not named yet, waits and holds the trim, as a
 parked partition does. Where removed topics have more in segments than the partitions that hold
-these segments, those join at once: deletion is to make room.
+these segments, those join at once, because deletion has to make room.
 
 Invariants (safety 1, 8, 9), asserted by `check_plan`: a file begins where Parquet ends, except
 where records below the log start are dropped and no file is left; every record in a slot below the
 trim slot is in Parquet or a snapshot after the commit, or is dropped by a rule. Must not know:
-stores, clocks (`now_ms` is given and only decides who joins), engines.
+stores, clocks (`now_ms` is given and only decides which partitions join), engines.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@
     deleted    the topic's Parquet files are gone, in ascending order, and a LIST has confirmed it
     forgotten  every bundle is that far and the name is free: `__metadata` holds a tombstone, the checkpoint drops the note
 
-The end offsets of a removed topic stay in the fold: an owner that has not heard of the removal may
-still append to it, and its offsets must go on fitting. What it appends no plan writes. Acts
-nowhere: `ledger.garbage.topics` does.
+The end offsets of a removed topic stay in the fold: an owner that has not seen the removal may
+still append to it, and its offsets have to stay dense. No plan writes these records. This module
+only makes the moves; `ledger.garbage.topics` applies them.
 """
 
 from __future__ import annotations

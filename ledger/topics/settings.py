@@ -1,4 +1,4 @@
-"""The settings of a topic: names as in Kafka where Kafka has them, with units and defaults.
+"""Declare the settings of a topic: names as in Kafka where Kafka has them, with units and defaults.
 
 Each is declared once, as a field of `TopicSettings`: its name (with dots for underscores), type,
 default, what it accepts, and below it the help text of docs/settings.md.

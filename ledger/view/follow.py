@@ -1,15 +1,15 @@
-"""Following a ledger slot by slot, long after its slots may be gone: which segments count, and when
-to look whether that can be believed.
+"""Follow a ledger slot by slot, long after its slots may be gone: decide which segments count, and
+when to check that they still do.
 
 A reader meets two surprises (design L7). A slot is *missing*: not written yet, or deleted. A
 segment is *void*: really void, or put by a zombie into a slot that had been deleted. At a surprise
-it looks at the newest checkpoint: for a void segment at once, for a missing one after a second
-without progress, then ever more seldom. If that has trimmed past the first slot that was read since
-the look before, or past the one that is read next, the fold is worth nothing any more: begin again
-at that checkpoint and go on by offset.
+the follower reads the newest checkpoint: for a void segment at once, for a missing one after a
+second without progress, then less and less often. If the checkpoint has trimmed past the first slot
+read since the previous look, or past the next one, the fold is worthless: begin again at that
+checkpoint and continue by offset.
 
-What the fold calls valid, with all slots below it read, stays durable and may be shown. No
-I/O and no clock: times are given.
+A segment that the fold calls valid, with all slots below it read, stays durable and may be shown.
+No I/O and no clock: times are given.
 """
 
 from __future__ import annotations
