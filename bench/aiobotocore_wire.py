@@ -17,7 +17,7 @@ from botocore.handlers import add_expect_header
 
 from ledger.object_store.contract import Buffer
 from ledger.object_store.s3_location import S3Location
-from ledger.object_store.s3_signed import botocore_errors, configuration, configuration_errors, region_of, tell_failed
+from ledger.object_store.s3_signed import botocore_errors, configuration, configuration_errors, region_of, raise_failed
 from ledger.object_store.s3_wire import READERS_MAX, WRITERS_MAX, S3Object, S3RangesIgnored, S3Silent, S3Wire, put_s_max
 
 
@@ -78,7 +78,7 @@ class AiobotocoreWire(S3Wire):
         wanted = {"Objects": [{"Key": name} for name in names], "Quiet": True}
         async with _errors(of_bucket=True):
             answer = await self._client.delete_objects(Bucket=self._bucket, Delete=wanted)
-        tell_failed(answer.get("Errors", []))
+        raise_failed(answer.get("Errors", []))
 
     async def close(self) -> None:
         await self._client.close()

@@ -1,9 +1,9 @@
-"""How whoever has an event loop runs work that blocks, as Arrow's and Parquet's does:
-`asyncio.to_thread` where others share the loop.
+"""Run blocking work (Arrow, Parquet) from an event loop: by `asyncio.to_thread` if other tasks
+share the loop.
 
-`run_inline` where nobody does: in a simulation, and in a Python worker of Spark, which has one task
-at a time and mostly one core. There each hand-over to a thread and back costs processor time for
-nothing.
+`run_inline` is for loops without other tasks: in a simulation, and in a Python worker of Spark,
+which has one task at a time and mostly one core. There, each switch to a thread and back costs
+processor time for nothing.
 """
 
 from __future__ import annotations

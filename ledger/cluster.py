@@ -1,10 +1,10 @@
-"""`cluster.json`: the identity of a cluster and the few numbers that every process must agree on
-for ever.
+"""Read and create `cluster.json`: the identity of a cluster and the few numbers that every process
+must agree on forever.
 
     {"format": "ledgermq", "format_version": 1, "cluster_id": "…", "bundles": 5, "producer_states_max": 100000,
      "url_life_ms": 900000, "parquet_min_age_ms": 3600000, "created_ms": …, "crc32c": "8 hexadecimal digits"}
 
-Created once by `put_if_absent`, by whichever process comes first; never changed.
+The first process creates it once, by `put_if_absent`; it is never changed.
 
 The checksum covers all other fields, known or not, as the shortest JSON with sorted keys, so that a
 file of any version can be checked. Files from before there was one have exactly the other eight
@@ -32,16 +32,16 @@ NUMBERS = ("bundles", "producer_states_max", "url_life_ms", "parquet_min_age_ms"
 FIELDS_WITHOUT_CHECKSUM = {"format", "cluster_id", *NUMBERS}
 BUNDLES_MAX = 1000
 BUNDLES_AT_ONCE = 4
-"""Wherever all of a cluster are gone over: each waits for small answers of the store most of the
-time, and holds what it has listed.
+"""Bundles that are processed at the same time in passes over a cluster: each mostly waits for small
+answers of the store, and holds what it has listed.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterDefaults:
-    """What the first process of a cluster decides.
+    """Values that the first process of a cluster decides.
 
-    `bundles` includes bundle 0, which holds `__metadata` alone.
+    `bundles` includes bundle 0, which holds `__metadata` only.
     """
 
     bundles: int = 5
@@ -50,7 +50,7 @@ class ClusterDefaults:
     parquet_min_age_ms: int = 60 * 60 * 1000
 
     def check(self) -> None:
-        """Raises InvalidConfig."""
+        """Check the values. Raises InvalidConfig."""
         if not 2 <= self.bundles <= BUNDLES_MAX:
             raise InvalidConfig(f"bundles has to be from 2 to {BUNDLES_MAX}, not {self.bundles}")
         if self.producer_states_max < 1:
@@ -67,21 +67,21 @@ class ClusterSettings(ClusterDefaults):
     format_version: int = FORMAT_VERSION
     created_ms: int = 0
     has_checksum: bool = field(default=False, compare=False)
-    """Whether the file has one; what it says is as it was written, then."""
+    """True if the file has a checksum, which then matches its content."""
 
 
 async def read_cluster(store: ObjectStore) -> ClusterSettings:
-    """Raises ObjectMissing where there is no cluster yet, FormatNotSupported, DataDamaged."""
+    """Read the cluster. Raises ObjectMissing if there is none yet, FormatNotSupported, DataDamaged."""
     return _decode(await store.get(keys.CLUSTER))
 
 
 async def open_cluster(
     store: ObjectStore, sources: Sources, defaults: ClusterDefaults | None = None, cluster_id: str | None = None
 ) -> ClusterSettings:
-    """The cluster of this root, made now if there is none; `defaults` count only then.
-    `cluster_id`: it has to be this one, and exist.
+    """Return the cluster of this root, and create it if there is none; `defaults` count only then.
 
-    Raises also InvalidConfig, Unavailable.
+    `cluster_id`: the cluster has to exist and to have this id. Raises also InvalidConfig,
+    Unavailable.
     """
     try:
         return check_cluster_id(await read_cluster(store), cluster_id, store.url)
@@ -99,7 +99,7 @@ async def open_cluster(
 
 
 def check_cluster_id(cluster: ClusterSettings, wanted: str | None, url: str) -> ClusterSettings:
-    """`cluster`, unless another one is wanted: then InvalidConfig."""
+    """Return `cluster`; raise InvalidConfig if another one is wanted."""
     if wanted is not None and cluster.cluster_id != wanted:
         raise InvalidConfig(
             f"{url}: this root belongs to cluster {cluster.cluster_id}, but cluster_id is set to {wanted}"
@@ -114,7 +114,7 @@ def _encode(cluster: ClusterSettings) -> bytes:
 
 
 def checksum_of(fields: dict[str, Any]) -> str:
-    """Of all fields but the checksum itself."""
+    """Return the checksum of all fields but the checksum itself."""
     covered = {name: value for name, value in fields.items() if name != CHECKSUM}
     return f"{crc32c(json.dumps(covered, sort_keys=True, separators=(',', ':')).encode()):08x}"
 
@@ -142,10 +142,10 @@ def _decode(data: bytes) -> ClusterSettings:
 
 
 def _check_checksum(found: dict[str, Any]) -> bool:
-    """Whether there is one.
+    """Check the checksum, and return whether there is one.
 
-    Without one other fields than those of before are damage too: the checksum's own name may be
-    hit.
+    In a file without one, fields other than the early ones are damage too: the damage may have hit
+    the checksum's name.
     """
     if CHECKSUM in found:
         if found[CHECKSUM] != checksum_of(found):

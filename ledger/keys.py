@@ -1,5 +1,4 @@
-"""The names of all objects in a cluster's root; no other module spells a key (docs/design.md,
-Keys).
+"""Name all objects in a cluster's root; no other module spells a key (docs/design.md, Keys).
 
     cluster.json
     brokers/<broker-id>.json
@@ -56,7 +55,9 @@ class PartitionId(NamedTuple):
 
 
 def check_topic_name(name: str) -> str:
-    """Kafka's rule: 1 to 249 of ``[A-Za-z0-9._-]``, not "." or "..". Raises InvalidTopicName."""
+    """Return the name if it follows Kafka's rule: 1 to 249 of ``[A-Za-z0-9._-]``, not "." or "..".
+    Raises InvalidTopicName.
+    """
     if not name or len(name) > NAME_CHARS_MAX:
         raise InvalidTopicName(f"a topic name has 1 to {NAME_CHARS_MAX} characters, this one has {len(name)}")
     if name in (".", "..") or not is_name(name):
@@ -67,7 +68,7 @@ def check_topic_name(name: str) -> str:
 
 
 def is_internal(topic: str) -> bool:
-    """Names that start with two underscores belong to the system."""
+    """Return True if the name starts with two underscores: such topics belong to the system."""
     return topic.startswith("__")
 
 
@@ -79,7 +80,7 @@ _BROKER = re.compile(r"brokers/([A-Za-z0-9._-]{1,64})\.json\Z")
 
 
 def parse_broker(key: str) -> str | None:
-    """The broker whose heartbeat has this key; None: no LedgerMQ process put it."""
+    """Return the broker whose heartbeat has this key; None if no LedgerMQ process put it."""
     found = _BROKER.match(key)
     return found[1] if found else None
 
@@ -92,8 +93,8 @@ _LEDGER = re.compile(r"ledgers/([0-9]{4,})/(?:segments|checkpoints|compactions|f
 
 
 def parse_ledger(key: str) -> int | None:
-    """The bundle whose ledger an object of this key belongs to, if it is spelled as `ledger` does;
-    None for other keys.
+    """Return the bundle whose ledger an object of this key belongs to, if it is spelled as `ledger`
+    does; None for other keys.
     """
     found = _LEDGER.match(key)
     return int(found[1]) if found and key.startswith(ledger(int(found[1]))) else None
@@ -143,14 +144,14 @@ _NUMBER = re.compile(r"[0-9]{20}\Z")
 
 
 def is_numbered(key: str, folder: str) -> bool:
-    """Whether `key` is an object of `folder` (ends with "/") with a slot, checkpoint or plan number
-    for its name.
+    """Return True if `key` is an object of `folder` (ends with "/") named by a slot, checkpoint or
+    plan number.
     """
     return key.startswith(folder) and _NUMBER.match(key, len(folder)) is not None
 
 
 def number(key: str) -> int:
-    """The slot, checkpoint or plan number at the end of the key of a numbered object."""
+    """Return the slot, checkpoint or plan number at the end of the key of a numbered object."""
     return int(key.rsplit("/", 1)[1])
 
 
@@ -160,14 +161,14 @@ _COPIED_PREFIX = ledger(METADATA_BUNDLE)
 
 
 def copy_of(key: str) -> str | None:
-    """The key of an object's second copy; None where the object has none: only what the metadata
-    needs is stored twice.
+    """Return the key of an object's second copy; None if it has none: only objects that the
+    metadata needs are stored twice.
     """
     return key + COPY if key.startswith(_COPIED_PREFIX) and _COPIED.match(key) else None
 
 
 def original_of(key: str) -> str | None:
-    """The key of the object whose second copy is at `key`; None where `key` is no copy's."""
+    """Return the key of the object whose second copy is at `key`; None if `key` is not a copy's."""
     original = key.removesuffix(COPY)
     return original if original != key and copy_of(original) == key else None
 
@@ -201,7 +202,7 @@ def parquet_partition(topic: str, partition: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ParquetName:
-    """What a Parquet file's key says; `last_offset` inclusive."""
+    """The parts of a Parquet file's key; `last_offset` inclusive."""
 
     topic: str
     partition: int
@@ -222,23 +223,25 @@ _PARQUET = re.compile(r"parquet/topic=([^/]+)/partition=(\d+)/(\d{20})-(\d{20})-
 
 
 def archived(key: str) -> str:
-    """Where a Parquet file of this key lies in an archive."""
+    """Return the key of a Parquet file in an archive."""
     return ARCHIVE + key.removeprefix(PARQUET)
 
 
 def parse_archived(key: str) -> ParquetName | None:
-    """What the name of an archived file says; its `key` is the one that it had below `parquet/`."""
+    """Parse the name of an archived file; its `key` is the one that it had below `parquet/`."""
     return parse_parquet(PARQUET + key.removeprefix(ARCHIVE)) if key.startswith(ARCHIVE) else None
 
 
 def parse_parquet(key: str) -> ParquetName | None:
-    """None for a key that no LedgerMQ process wrote."""
+    """Parse a key; None if no LedgerMQ process wrote it."""
     found = _PARQUET.match(key)
     return ParquetName(found[1], *(int(found[i]) for i in range(2, 7))) if found else None
 
 
 def keyed_folder(place: PartitionId) -> str:
-    """Where the versions of a keyed topic's partition and their files are (docs/decisions/0022)."""
+    """Return the folder of a keyed topic's partition, with its versions and their files
+    (docs/decisions/0022).
+    """
     return f"{KEYED}_{place.topic_id}/partition={place.partition}/"
 
 
@@ -265,9 +268,9 @@ _KEYED_FILE = re.compile(r"(\d{20})-(\d{20})-(\d+)-[0-9a-f]{32}\.parquet\Z")
 
 @dataclass(frozen=True, slots=True)
 class KeyedName:
-    """What a key below `keyed/` says.
+    """The parts of a key below `keyed/`.
 
-    `number`: of the version that this is, or for which this file was made.
+    `number`: that of this version, or of the version for which this file was made.
     """
 
     place: PartitionId
@@ -276,7 +279,7 @@ class KeyedName:
 
 
 def parse_keyed(key: str) -> KeyedName | None:
-    """None for a key that no LedgerMQ process wrote."""
+    """Parse a key; None if no LedgerMQ process wrote it."""
     found = _KEYED.match(key)
     if found is None:
         return None
@@ -292,7 +295,7 @@ def sink_staged(write: str) -> str:
 
 
 def sink_staged_of(write: str, epoch: int) -> str:
-    """What the keys of all rows that are staged for an epoch begin with."""
+    """Return the prefix of the keys of all rows that are staged for an epoch."""
     return f"{sink_staged(write)}{epoch:020d}-"
 
 
@@ -329,6 +332,6 @@ _SINK = re.compile(r"sinks/([A-Za-z0-9_=-]{1,100})/(?:(staged)/(\d{20})-[0-9a-f]
 
 
 def parse_sink(key: str) -> SinkName | None:
-    """None for a key that no LedgerMQ process wrote."""
+    """Parse a key; None if no LedgerMQ process wrote it."""
     found = _SINK.match(key)
     return SinkName(found[1], found[2] or found[4], int(found[3] or found[5])) if found else None

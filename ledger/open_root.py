@@ -1,6 +1,4 @@
-"""Open the store of a root that is given as a URL or as a local folder, and read which cluster it
-holds.
-"""
+"""Open the store of a root, given as a URL or a local folder, and read its cluster."""
 
 from __future__ import annotations
 
@@ -22,13 +20,15 @@ class NoCluster(ObjectMissing):
 
 @asynccontextmanager
 async def opened(root: str, sources: Sources) -> AsyncIterator[ObjectStore]:
-    """Raises InvalidConfig, StoreUnusable."""
+    """Open the store of a root. Raises InvalidConfig, StoreUnusable."""
     async with await open_store(root_url(root), sources=sources) as store:
         yield store
 
 
 def root_url(root: str) -> str:
-    """Raises InvalidConfig for an empty name, which would be the current folder."""
+    """Return the URL of a root. Raises InvalidConfig for an empty name, which would be the current
+    folder.
+    """
     if not root.strip():
         raise InvalidConfig(
             "the root is empty: give a folder (. for the current one) or a URL such as s3://bucket/prefix"
@@ -37,17 +37,17 @@ def root_url(root: str) -> str:
 
 
 def check_bundles(cluster: ClusterSettings, bundles: Iterable[int] | None) -> None:
-    """Raises InvalidRequest where the cluster has no such bundle."""
+    """Raise InvalidRequest if the cluster lacks one of these bundles."""
     wrong = [number for number in bundles or () if not 0 <= number < cluster.bundles]
     if wrong:
         raise InvalidRequest(f"there is no bundle {wrong[0]}: this cluster has bundles 0 to {cluster.bundles - 1}")
 
 
 async def fitting_cluster_of(store: ObjectStore) -> ClusterSettings:
-    """For commands that write: raises DataDamaged too where the root contradicts its
-    `cluster.json`.
+    """Return the cluster, for commands that write: raises DataDamaged also if the root contradicts
+    its `cluster.json`.
     """
-    from ledger.fsck.cluster_fit import check_fit  # late: every command of the application loads this module
+    from ledger.fsck.cluster_fit import check_fit  # late, because every command of the application loads this module
 
     cluster = await cluster_of(store)
     await check_fit(store, cluster)
@@ -55,7 +55,7 @@ async def fitting_cluster_of(store: ObjectStore) -> ClusterSettings:
 
 
 async def cluster_of(store: ObjectStore) -> ClusterSettings:
-    """Raises NoCluster, DataDamaged, FormatNotSupported."""
+    """Return the cluster. Raises NoCluster, DataDamaged, FormatNotSupported."""
     try:
         return await read_cluster(store)
     except ObjectMissing as error:

@@ -1,5 +1,5 @@
-"""What lies below `sinks/`, as bytes: staged rows, decisions and done marks of Spark's sink
-(docs/decisions/0024). Pure.
+"""Encode and decode the objects below `sinks/`: staged rows, decisions and done marks of Spark's
+sink (docs/decisions/0024). Pure.
 
 staged      | a segment (`ledger.log.segment`) of bundle, slot and kind 0, named by its put id
 decided     {"format": "ledgermq-sink", "format_version": 1, "put_id": "…", "created_ms": …, "records": 12,
@@ -28,7 +28,7 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`topics`: ids by name. `opened_slots`: of each partition that gets something."""
+    """`topics`: ids by name. `opened_slots`: those of each partition that receives records."""
 
     put_id: bytes
     created_ms: int
@@ -62,7 +62,7 @@ def encode_decision(decision: Decision) -> bytes:
 
 
 def decode_decision(data: bytes, key: str) -> Decision:
-    """Raises DataDamaged, FormatNotSupported, naming the object."""
+    """Decode a decision. Raises DataDamaged, FormatNotSupported, naming the object."""
     try:
         found: Any = json.loads(data)
         if not isinstance(found, dict) or found.get("format") != FORMAT:
@@ -107,7 +107,7 @@ def encode_done(mark: DoneMark) -> bytes:
 
 
 def decode_done(data: bytes, key: str) -> DoneMark:
-    """Raises DataDamaged, naming the object."""
+    """Decode a done mark. Raises DataDamaged, naming the object."""
     try:
         found: Any = json.loads(data)
         mark = DoneMark(int(found["done_ms"]), bytes.fromhex(found["put_id"]))
@@ -119,7 +119,9 @@ def decode_done(data: bytes, key: str) -> DoneMark:
 
 
 def staged_index(data: bytes, key: str) -> fmt.SegmentIndex:
-    """The index of an object of staged rows. Raises DataDamaged, FormatNotSupported, naming it."""
+    """Return the index of an object of staged rows. Raises DataDamaged, FormatNotSupported, naming
+    it.
+    """
     try:
         return decode_tail(data, 0, 0).index
     except (DataDamaged, FormatNotSupported) as error:
@@ -127,7 +129,7 @@ def staged_index(data: bytes, key: str) -> fmt.SegmentIndex:
 
 
 def check_staged(data: bytes, key: str) -> None:
-    """Is every byte of an object of staged rows as it was written? Raises as `staged_index`."""
+    """Check every byte of an object of staged rows. Raises what `staged_index` raises."""
     try:
         check_whole(data, 0, 0)
     except (DataDamaged, FormatNotSupported) as error:

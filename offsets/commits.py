@@ -42,9 +42,9 @@ class Ends:
     known: dict[PartitionId, int] = field(default_factory=dict)
     fresh: Collection[PartitionId] = ()
 
-    def learn(self, told: Mapping[PartitionId, int]) -> None:
-        self.fresh = told.keys()
-        for partition, end in told.items():
+    def learn(self, ends: Mapping[PartitionId, int]) -> None:
+        self.fresh = ends.keys()
+        for partition, end in ends.items():
             self.known[partition] = max(end, self.known.get(partition, 0))
 
     def forget(self, is_removed: Callable[[int], bool]) -> None:

@@ -10,7 +10,7 @@ How a broker uses it (one term, one partition; no call waits):
     append decision.records as ONE batch, in the order of the decisions; when it is durable:
         wake the held heartbeats of decision.woken; send decision.answer
 
-If a call raises anything other than an LedgerMQError, the state may be half changed: end the term.
+If a call raises anything other than a LedgerMQError, the state may be half changed: end the term.
 
 Invariants: a decision's records, applied to a copy of the previous state, give the current one. A
 prefix of batches is a state that a coordinator can continue from. The records of this decision and
@@ -133,7 +133,7 @@ class GroupCoordinator:
         if request.step == pb.LEAVE_FOR_A_WHILE:
             members.leave_for_a_while(group, member, now_s)
         elif request.step in (pb.JOIN, pb.STAY):
-            members.hear(group, member, request, now_s)
+            members.note_heartbeat(group, member, request, now_s)
         else:
             raise InvalidRequest(f"step {request.step} of the heartbeat is unknown")
         reconcile.refresh(group, self._meanings, self._view)

@@ -205,7 +205,7 @@ class Group:
         """Keep only the names of topics that are held."""
         self.names = {topic_id: self.names[topic_id] for topic_id in {topic_id for topic_id, _ in self.holders}}
 
-    def tell(self, member: Member) -> None:
+    def notify(self, member: Member) -> None:
         """Notify a member that its partitions have changed, where no record of a partition says so."""
         self.draw()
         self._changed(member)

@@ -86,7 +86,7 @@ def join(
         return _come_back(group, before, member_id, subscription, now_s, now_ms)
     member = Member(member_id, subscription, now_s, group.draw())
     group.add(member)
-    group.tell(member)
+    group.notify(member)
     return member
 
 
@@ -110,12 +110,12 @@ def _come_back(
     group.topics, group.names = topics, names
     for partition, topic in waited:
         group.give(member, partition, topic)
-    group.tell(member)
+    group.notify(member)
     group.dirty = had_to_compute or not asks_the_same
     return member
 
 
-def hear(group: Group, member: Member, request: pb.GroupHeartbeatRequest, now_s: float) -> None:
+def note_heartbeat(group: Group, member: Member, request: pb.GroupHeartbeatRequest, now_s: float) -> None:
     """Record a heartbeat: the member is alive, and has released the partitions that it does not
     list. O(its partitions).
     """

@@ -106,7 +106,7 @@ def _withdraw(group: Group, view: TopicsView, now_s: float) -> None:
                 continue
             if member.away or view.is_removed(partition[0]):
                 group.release(member, partition)  # no member reads it any longer
-                group.tell(member)
+                group.notify(member)
             elif partition in group.target or _is_known(view, partition):
                 group.withdraw(member, partition, now_s)
 

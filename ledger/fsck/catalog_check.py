@@ -1,4 +1,4 @@
-"""The topics: does `__metadata` fit the cluster, and do the ledgers hold only what it knows?"""
+"""Check the topics: `__metadata` matches the cluster, and the ledgers hold only its topics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ledgermq.sources import Sources
 
 
 async def check_catalog(store: ObjectStore, cluster: ClusterSettings, problems: Problems) -> Catalog | None:
-    """None where it cannot be read."""
+    """Check and return the catalog; None if it cannot be read."""
     catalog = None
     with problems.collecting(keys.ledger(keys.METADATA_BUNDLE)):
         catalog = await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, Sources()))
@@ -34,7 +34,7 @@ async def check_catalog(store: ObjectStore, cluster: ClusterSettings, problems: 
 
 
 def check_partitions(catalog: Catalog, views: Sequence[LedgerView], problems: Problems) -> None:
-    """A partition's records lie in the bundle that its topic names, and nowhere else."""
+    """Check that a partition's records are only in the bundle that its topic names."""
     for view in views:
         for topic_id, partition in sorted(
             view.ends.keys() | {PartitionId(e.topic_id, e.partition) for index in view.valid for e in index.batches}
@@ -60,10 +60,10 @@ def check_partitions(catalog: Catalog, views: Sequence[LedgerView], problems: Pr
 
 
 def removed_ids(catalog: Catalog | None, view: LedgerView) -> set[int]:
-    """Topics whose records this bundle may have dropped.
+    """Return the topics whose records this bundle may have dropped.
 
-    Without a catalog: also those that its checkpoint keeps nothing of, for they may be gone for
-    good and forgotten.
+    Without a catalog, these include the topics that the checkpoint holds nothing of, because they
+    may have been removed completely.
     """
     noted = {note.topic_id for note in view.checkpoint.removed_topics}
     known = {topic_id for topic_id, _ in view.ends} | {e.topic_id for index in view.valid for e in index.batches}

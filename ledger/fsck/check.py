@@ -1,7 +1,7 @@
-"""`check_root`: proves that a root is clean, or lists exactly what is wrong with it. Reads only.
+"""`check_root`: prove that a root is clean, or list exactly what is wrong with it. Reads only.
 
-It may run while brokers do: what was found is believed only if no checkpoint has changed meanwhile,
-else it looks again, a few times.
+It may run while brokers do: a result counts only if no checkpoint has changed meanwhile; otherwise
+the check runs again, a few times.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ OnBundle = Callable[[int, int], None]
 
 @dataclass(slots=True)
 class Checked:
-    """What was looked at, and what is wrong, the worst first."""
+    """What was checked, and what is wrong, the worst first."""
 
     objects: int = 0
     segments: int = 0
@@ -66,13 +66,15 @@ async def check_root(
     run_blocking: RunBlocking = asyncio.to_thread,
     now_ms: int | None = None,
 ) -> Checked:
-    """`quick`: indexes and footers only, no batch and no row. Raises the store's errors that are
-    not damage.
+    """Check a root. `quick`: check indexes and footers only, no batch and no row.
 
-    `now_ms`: what garbage collection will take is a note for a while; without it none of it waits.
+    `now_ms`: objects that garbage collection will remove are a note for a while; without it they
+    are overdue at once.
 
-    Where the root contradicts its `cluster.json` nothing else is judged: by wrong settings innocent
-    objects would be called damaged.
+    If the root contradicts its `cluster.json`, nothing else is judged: with wrong settings,
+    undamaged objects would be reported as damaged.
+
+    Raises the store's errors that are not damage.
     """
     plain = store.inner if isinstance(store, CopyingStore) else store
     store = CopyingStore(plain, logs=False)
@@ -148,7 +150,7 @@ async def _check_once(
             check_sequences(view, cluster, problems)
     if catalog is not None:
         check_partitions(catalog, views, problems)
-    if len(views) == cluster.bundles:  # else nobody can say which files count
+    if len(views) == cluster.bundles:  # otherwise it is unknown which files count
         checkpoints = [view.checkpoint for view in views]
         await ParquetCheck(store, cluster.cluster_id, live, checkpoints, problems, run_blocking).run(
             parquet, quick=quick

@@ -1,12 +1,13 @@
-"""Holds `cluster.json` against the rest of its root: was all of this written under these values?  (decision 30)
+"""Check `cluster.json` against the rest of its root: whether all of it was written under these
+values (decision 30).
 
     bundles               no ledger beyond them; each bundle has a ledger once the cluster has lived, for brokers claim all of them
     cluster_id            that of the Parquet files that file lists name, or of the files of keyed partitions
     producer_states_max   no checkpoint remembers more producers
-    the others            nothing in the root tells
+    the others            nothing in the root shows them
 
-For files without a checksum, and for `ledgermq fsck`, which must not call innocent objects damaged.
-An object that cannot be read says nothing here. Changes nothing.
+For files without a checksum, and for `ledgermq fsck`, which must not report sound objects as
+damaged. An object that cannot be read is ignored here. Changes nothing.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.runtime.tasks import all_of
 
 YOUNG_SLOTS = 8
-"""A ledger that has gone beyond them is no ledger of a cluster that begins just now: all bundles
-have been claimed.
+"""A ledger with more slots is not that of a cluster that has just begun: all bundles have been
+claimed.
 """
 UNREADABLE = (DataDamaged, FormatNotSupported, ObjectMissing)
 
 
 async def check_fit(store: ObjectStore, cluster: ClusterSettings) -> None:
-    """Refuse a `cluster.json` without checksum that the root contradicts.
+    """Refuse a `cluster.json` without checksum that contradicts the root.
 
     Raises DataDamaged, the store's errors.
     """
@@ -45,9 +46,9 @@ async def check_fit(store: ObjectStore, cluster: ClusterSettings) -> None:
 
 
 async def contradictions(store: ObjectStore, cluster: ClusterSettings) -> list[str]:
-    """What of the root was not written under this `cluster.json`.
+    """Return what in the root was not written under this `cluster.json`.
 
-    With a checksum only `cluster_id` is in question: it may be another's.
+    With a checksum only `cluster_id` is in question: the file may be another cluster's.
     """
     checkpoints = await all_of((_checkpoint(store, bundle) for bundle in range(cluster.bundles)), BUNDLES_AT_ONCE)
     known = [checkpoint for checkpoint in checkpoints if checkpoint is not None]
@@ -107,8 +108,8 @@ def _about_producers(cluster: ClusterSettings, checkpoints: list[fmt.Checkpoint]
 async def _about_id(
     store: ObjectStore, cluster: ClusterSettings, checkpoints: list[fmt.Checkpoint]
 ) -> AsyncIterator[str]:
-    """One file of its own proves it; without any, a file of another cluster that this root's lists
-    name speaks against it.
+    """Yield contradictions of the cluster id. One file of this cluster proves the id; without any,
+    a file of another cluster that this root's lists name contradicts it.
     """
     others: dict[str, str] = {}
     async for key, cluster_id in _written_by(store, checkpoints):
@@ -120,7 +121,7 @@ async def _about_id(
 
 
 async def _written_by(store: ObjectStore, checkpoints: list[fmt.Checkpoint]) -> AsyncIterator[tuple[str, str]]:
-    """(Parquet file, cluster): the first that each bundle lists, then the first of keyed
+    """Yield (Parquet file, cluster): the first that each bundle lists, then the first of keyed
     partitions.
     """
     for checkpoint in checkpoints:

@@ -1,5 +1,5 @@
-"""Checks each object that is stored twice: is each of a pair there, and sound by itself? Other
-checks judge what readers get of the two.
+"""Check each object that is stored twice: both of a pair exist and are sound. Other checks judge
+what readers get.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MEND = "a broker or `ledgermq repair` restores it"
 
 
 async def check_copies(store: ObjectStore, problems: Problems) -> None:
-    """`store`: without the layer that reads a copy in place of its original."""
+    """Check all pairs. `store`: without the layer that reads a copy in place of its original."""
     await all_of((_check_pair(store, key, problems) for key in await list_pairs(store)), PAIRS_AT_ONCE)
 
 
@@ -27,7 +27,7 @@ async def _check_pair(store: ObjectStore, key: str, problems: Problems) -> None:
     fault = fault_of(key, original) if original is not None else None
     copy_fault = fault_of(key, copy) if copy is not None else None
     if isinstance(fault, FormatNotSupported) and (copy is None or isinstance(copy_fault, FormatNotSupported)):
-        return  # of a later release: told elsewhere
+        return  # of a later release: another check reports it
     if original is None:
         if copy is not None:
             await _check_orphan(store, key, copy, copy_fault, problems)

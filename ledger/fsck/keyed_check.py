@@ -1,5 +1,5 @@
-"""Keyed partitions: a version holds what the log no longer does, its files are there and whole, and
-no key is in it twice.
+"""Check keyed partitions: a version holds what the log no longer does, its files exist and are
+whole, and no key is in it twice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ledger.topics.catalog import Catalog
 
 @dataclass(slots=True)
 class _Listed:
-    """What lies in the folder of a partition."""
+    """The objects in the folder of a partition."""
 
     versions: list[tuple[KeyedName, ObjectInfo]] = field(default_factory=list)
     files: list[tuple[KeyedName, ObjectInfo]] = field(default_factory=list)
@@ -39,7 +39,9 @@ class KeyedCheck:
     async def run(
         self, listed: Iterable[ObjectInfo], catalog: Catalog, checkpoints: Sequence[fmt.Checkpoint], *, quick: bool
     ) -> None:
-        """`listed`: of `keyed/`, from before the checkpoints were read."""
+        """Check all keyed partitions. `listed`: objects below `keyed/`, from before the checkpoints
+        were read.
+        """
         places: dict[PartitionId, _Listed] = {}
         for info in listed:
             if (name := keys.parse_keyed(info.key)) is not None:
@@ -131,7 +133,9 @@ class KeyedCheck:
 
 
 def _find_wrong_rows(data: bytes, file: KeyedFile, version: KeyedVersion, seen: set[bytes]) -> str | None:
-    """Blocking: read all of it. `seen`: keys of the files before. Raises DataDamaged."""
+    """Return what is wrong with the rows of a file, or None. Blocking: reads all of it. `seen`:
+    keys of the files before. Raises DataDamaged.
+    """
     table = read_rows(data, file.key)
     if isinstance(table, str):
         return table

@@ -1,9 +1,8 @@
-"""One ledger: its checkpoints, its slots and what they add up to. The fold here is not the
-product's: two that differ are a finding.
+"""Check one ledger: its checkpoints, its slots and the state that they add up to. The fold here is
+separate from the product's: two that differ are a finding.
 
-Judged is what lies from the trim slot on. Below it only claims, void segments and what is not
-deleted yet remain, which nothing can be told of but that the claims which the newest checkpoint
-notes are there.
+The check covers the slots from the trim slot on. Below it only claims, void segments and objects
+not deleted yet remain. Of these, only the claims that the newest checkpoint notes have to exist.
 """
 
 from __future__ import annotations
@@ -25,9 +24,10 @@ PARALLEL_READS = 8
 
 @dataclass(slots=True)
 class LedgerView:
-    """What could be read. `valid`: segments that count, from the trim slot on, ascending.
+    """The part of a ledger that could be read. `valid`: segments that count, from the trim slot on,
+    ascending.
 
-    `whole`: nothing kept it from being folded.
+    `whole`: all of it could be folded.
     """
 
     bundle: int
@@ -44,7 +44,7 @@ class LedgerView:
 
 
 async def check_ledger(store: ObjectStore, bundle: int, problems: Problems, *, quick: bool) -> LedgerView | None:
-    """None where the newest checkpoint cannot be read."""
+    """Check a ledger; None if the newest checkpoint cannot be read."""
     await _check_checkpoints(store, bundle, problems)
     checkpoint = None
     with problems.collecting(keys.checkpoints(bundle)):
@@ -117,7 +117,7 @@ def _check_presence(view: LedgerView, problems: Problems) -> None:
 
 
 def _fold_older(view: LedgerView, problems: Problems) -> None:
-    """Walk back the links from the segment that the checkpoint ends with."""
+    """Follow the links back from the segment that the checkpoint ends with."""
     checkpoint = view.checkpoint
     wanted = checkpoint.state.last_put_id
     valid = []

@@ -1,4 +1,4 @@
-"""Names: is everything in the root something that LedgerMQ puts there?"""
+"""Check the names of all objects: LedgerMQ puts objects with these names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LEDGER = re.compile(r"ledgers/([0-9]{4,})/(segments|checkpoints|compactions|fil
 
 
 async def check_names(store: ObjectStore, bundles: int, problems: Problems) -> int:
-    """How many objects there are."""
+    """Check all names, and return the number of objects."""
     count = 0
     async for info in store.list(""):
         count += 1

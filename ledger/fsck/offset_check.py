@@ -1,7 +1,7 @@
-"""The offsets of every partition of a bundle: each there exactly once, from the log start to the
-end, in Parquet or in segments.
+"""Check the offsets of every partition of a bundle: each is present exactly once, from the log
+start to the end, in Parquet or in segments.
 
-Safety invariants 1, 2, 3 and 6, told from indexes and checkpoint alone.
+Safety invariants 1, 2, 3 and 6, checked by indexes and checkpoint alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ledger.log.checkpoint import partitions_by_key
 
 
 def check_offsets(view: LedgerView, dropped: set[int], problems: Problems) -> None:
-    """`dropped`: ids of removed topics, whose records may be gone."""
+    """Check all offsets. `dropped`: ids of removed topics, whose records may be gone."""
     counters = partitions_by_key(view.checkpoint)
     running: dict[PartitionId, int] = {}
     ends = dict(view.ends)
@@ -39,8 +39,8 @@ def check_offsets(view: LedgerView, dropped: set[int], problems: Problems) -> No
 
 
 def _covered(counters: fmt.PartitionCheckpoint | None) -> int:
-    """The first offset that has to be in segments: what is in Parquet need not be, nor what
-    retention dropped before Parquet had any.
+    """Return the first offset that has to be in segments; offsets in Parquet, or dropped by
+    retention before, need not be.
     """
     if counters is None:
         return 0
@@ -98,17 +98,17 @@ def _log_start(view: LedgerView, key: PartitionId) -> int:
 def _check_unknown(
     view: LedgerView, running: dict[PartitionId, int], ends: dict[PartitionId, int], problems: Problems
 ) -> None:
-    """Segments up to the checkpoint hold a partition that the checkpoint does not know."""
+    """Report partitions in segments up to the checkpoint that the checkpoint lacks."""
     for key in running.keys() - ends.keys():
         text = f"it lacks topic id {key.topic_id} partition {key.partition}, which its segments hold"
         problems.damage(keys.checkpoint(view.bundle, view.checkpoint.number), "WRONG_END", text)
 
 
 def check_sequences(view: LedgerView, cluster: ClusterSettings, problems: Problems) -> None:
-    """A producer's batches in a partition follow each other: a repeated one was stored twice, one
-    left out was lost.
+    """Check that a producer's batches in a partition follow each other: a repeated sequence was
+    stored twice, a missing one was lost.
 
-    Only one that the ledger may have forgotten begins again with sequence 0.
+    Only a producer that the ledger may have dropped begins again with sequence 0.
     """
     state = view.checkpoint.state
     expected: dict[tuple[bytes, int, int, int], tuple[int, int]] = {}

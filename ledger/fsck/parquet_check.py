@@ -1,5 +1,5 @@
-"""The Parquet files of the root: those that count are there and whole, and plain readers see no
-record twice (safety invariant 8).
+"""Check the Parquet files of the root: those that count exist and are whole, and plain readers see
+no record twice (safety invariant 8).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class _File:
     name: ParquetName
     info: ObjectInfo
     rows: int | None = None
-    """None: its footer cannot be read."""
+    """The number of rows; None if its footer cannot be read."""
 
 
 class ParquetCheck:
-    """`live`: what counts, by key, with what the lists say of it.
+    """`live`: the files that count, by key, with their list entries.
 
     `checkpoints`: the newest of each bundle.
     """
@@ -52,7 +52,7 @@ class ParquetCheck:
         self._files: dict[str, _File] = {}
 
     async def run(self, listed: list[ObjectInfo], *, quick: bool) -> None:
-        """`listed`: a LIST from before the checkpoints were read."""
+        """Check all files. `listed`: a LIST from before the checkpoints were read."""
         for info in listed:
             if (name := keys.parse_parquet(info.key)) is not None:
                 self._files[info.key] = _File(name, info)
@@ -69,7 +69,7 @@ class ParquetCheck:
         await self._check_fences()
 
     async def _find_missing(self) -> None:
-        """What the lists name and the LIST did not show: put since, or missing."""
+        """Look for files that the lists name and the LIST did not show: put since, or missing."""
         for key, listed in self._live.items():
             if key in self._files or listed is None:
                 continue

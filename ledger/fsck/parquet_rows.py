@@ -1,6 +1,4 @@
-"""Check one Parquet file of ours: its footer against its name, its rows with every check that they
-allow.
-"""
+"""Check one Parquet file of LedgerMQ: its footer against its name, and every property of its rows."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from ledger.parquet.footer_checksum import check_whole
 
 
 def read_rows(data: bytes, key: str) -> pa.Table | str:
-    """Blocking. The table, or what is wrong with it. Raises DataDamaged."""
+    """Return the table, or what is wrong with it. Blocking. Raises DataDamaged."""
     check_whole(data, key)
     try:
         table = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True).read()
@@ -32,7 +30,9 @@ def read_rows(data: bytes, key: str) -> pa.Table | str:
 def check_footer(
     footer: pq.FileMetaData, key: str, name: ParquetName, cluster_id: str, problems: Problems
 ) -> FooterNote | None:
-    """Hold the footer of a file of the log against the file's name; None: it is of another cluster."""
+    """Check the footer of a file of the log against the file's name; return None if it is of
+    another cluster.
+    """
     note = FooterNote.decode(footer.metadata)
     if note is None or note.cluster != cluster_id:
         problems.damage(key, "FOREIGN_FILE", "it is not a file of this cluster, but Spark reads it")
@@ -52,7 +52,7 @@ def check_footer(
 
 
 def find_wrong_rows(data: bytes, key: str, name: ParquetName) -> str | None:
-    """Blocking: read all of the file at `key` and return what is wrong with it. Raises DataDamaged."""
+    """Read all of the file at `key` and return what is wrong with it. Blocking. Raises DataDamaged."""
     table = read_rows(data, key)
     if isinstance(table, str):
         return table

@@ -1,4 +1,4 @@
-"""What a check of a root found, as values.
+"""Hold the findings of a check of a root, as values.
 
 NOTE      normal, and worth knowing: a void segment, a slot after a gap, the check could not be repeated on a quiet root, what waits to be
           collected
@@ -15,8 +15,8 @@ from enum import IntEnum
 from ledger.root.damage import CollectingDamage
 
 OVERDUE_AFTER_GRACES = 2
-"""What was of use until just now is taken after the grace of garbage collection, and by its next
-pass: as long again.
+"""Objects in use until now are removed after the grace of garbage collection, and by its next pass:
+as long again.
 """
 
 
@@ -27,7 +27,7 @@ class Severity(IntEnum):
 
 
 def time_text(ms: int) -> str:
-    """Of the clock, to the minute, rounded up."""
+    """Return the clock time, to the minute, rounded up."""
     return f"{datetime.fromtimestamp(-(-ms // 60_000) * 60, UTC):%Y-%m-%d %H:%M} UTC"
 
 
@@ -42,10 +42,9 @@ class Problem:
 
 
 class Problems:
-    """One entry an object and problem, in the order in which they were found.
+    """The findings, one entry for each object and problem, in the order in which they were found.
 
-    `now_ms`: without it everything that is left over is overdue. `grace_ms`: that of garbage
-    collection.
+    `now_ms`: without it every left-over object is overdue. `grace_ms`: that of garbage collection.
     """
 
     def __init__(self, now_ms: int | None = None, grace_ms: int = 0) -> None:
@@ -55,7 +54,7 @@ class Problems:
 
     @property
     def all(self) -> list[Problem]:
-        """The worst first."""
+        """Return all problems, the worst first."""
         return sorted(self._found, key=lambda problem: -problem.severity)
 
     @property
@@ -69,10 +68,10 @@ class Problems:
         self._found[Problem(Severity.UNTIDY, object_key, code, text)] = None
 
     def leftover(self, object_key: str, code: str, text: str, *, put_ms: int, used_ms: int) -> None:
-        """What garbage collection takes by itself, once `put_ms` is old enough: a note while it
-        waits, untidy when it should be gone.
+        """Report an object that garbage collection will remove once `put_ms` is old enough: a note
+        while it waits, untidy when it should be gone.
 
-        `used_ms`: it may have been of use until then.
+        `used_ms`: it may have been in use until then.
         """
         if self._now_ms is None or self._now_ms - max(put_ms, used_ms) >= OVERDUE_AFTER_GRACES * self._grace_ms:
             self.untidy(object_key, code, f"{text}; `ledgermq gc` removes it")
@@ -88,7 +87,7 @@ class Problems:
         self._found |= other._found
 
     def collecting(self, object_key: str) -> CollectingDamage:
-        """A block in which damage and missing objects become problems, of `object_key` where the
-        error names none.
+        """Return a block in which damage and missing objects become problems; `object_key` is for
+        errors that name no object.
         """
         return CollectingDamage(object_key, self.damage)

@@ -1,6 +1,6 @@
-"""What the rounds of Parquet compaction left in one bundle: plans, pages, snapshots.
+"""Check what the rounds of Parquet compaction left in one bundle: plans, pages, snapshots.
 
-Which Parquet files count is told from them.
+They determine which Parquet files count.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ledger.parquet.pages import PageReader, decode_page
 
 
 async def check_rounds(store: ObjectStore, view: LedgerView, problems: Problems) -> dict[str, fmt.ParquetFile | None]:
-    """The Parquet files that count: those of the bundle's lists, with what these say.
+    """Return the Parquet files that count: those of the bundle's lists, with their entries.
 
-    None for those that need not be there: of the open plan, or on their way out, below the log
-    start or of a removed topic.
+    The entry is None for files that may be missing: of the open plan, or being removed, below the
+    log start or of a removed topic.
     """
     live = await _check_plans(store, view, problems)
     live |= await _check_lists(store, view, problems)
@@ -59,7 +59,7 @@ async def _check_plans(store: ObjectStore, view: LedgerView, problems: Problems)
 
 
 def _check_slots(view: LedgerView, plan: fmt.CompactionPlan, key: str, problems: Problems) -> None:
-    """The slots of an open plan are all there, as it saw them."""
+    """Check that the slots of an open plan exist as the plan names them."""
     for slot in (*plan.slots, *plan.lagging):
         index = view.indexes.get(slot.slot)
         if slot.slot not in view.present:

@@ -1,4 +1,4 @@
-"""One segment by itself: index, layout, and every batch, whatever the ledger around it says."""
+"""Check one segment by itself: index, layout, and every batch, without the ledger around it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ledgermq.protocol.records import END_OF_STREAM, decode_batch, schema_prefix
 async def check_segment(
     store: ObjectStore, bundle: int, slot: int, problems: Problems, *, quick: bool
 ) -> SlotIndex | None:
-    """Its index; None where that cannot be read.
+    """Check a segment and return its index; None if that cannot be read.
 
-    `quick`: the batches are not read. Raises ObjectMissing.
+    `quick`: do not read the batches. Raises ObjectMissing.
     """
     key = keys.segment(bundle, slot)
     with problems.collecting(key):
@@ -37,7 +37,7 @@ async def check_segment(
 
 
 def check_layout(index: fmt.SegmentIndex, problems: Problems) -> None:
-    """What the index says of itself."""
+    """Check the index by itself."""
     key = keys.segment(index.bundle, index.slot)
     if len(index.put_id) != 16 or len(index.writer) != 16:
         problems.damage(key, "BAD_INDEX", "its put id or writer id is not 16 bytes long")
@@ -60,7 +60,7 @@ def check_layout(index: fmt.SegmentIndex, problems: Problems) -> None:
 
 
 def check_batches(data: bytes, slot: SlotIndex, problems: Problems) -> None:
-    """What the batches are."""
+    """Check the batches."""
     index = slot.index
     key = keys.segment(index.bundle, index.slot)
     end = index.batches[-1].position + index.batches[-1].length if index.batches else first_batch_position()

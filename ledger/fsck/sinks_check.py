@@ -1,7 +1,7 @@
-"""Check what Spark's sinks keep below `sinks/`: what is staged, decided and done can be read, and
-what a decision names is there until its epoch is done.
+"""Check the objects of Spark's sinks below `sinks/`: staged rows, decisions and done marks can be
+read, and the objects that a decision names exist until its epoch is finished.
 
-A damaged object of an epoch that is done is a note: its records are in their topics.
+A damaged object of a finished epoch is a note: its records are in their topics.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _SinksCheck:
         self._done = done
         self._quick = quick
         self._records: dict[str, int] = {}
-        """Of staged objects that can be read."""
+        """Records of staged objects that can be read."""
         self._damaged: set[str] = set()
 
     async def run(self, listed: _Listed) -> None:
@@ -76,7 +76,7 @@ class _SinksCheck:
                     decode_done(data, key)
 
     async def _read(self, key: str) -> bytes | None:
-        """None: a driver has deleted it since the LIST."""
+        """Read an object; None if a driver has deleted it since the LIST."""
         try:
             return await self._store.get(key)
         except ObjectMissing:
@@ -101,7 +101,7 @@ class _SinksCheck:
                 self._report(key, "DATA_DAMAGED", wrong)
 
     def _report(self, key: str, code: str, text: str) -> None:
-        """Of an object of staged rows."""
+        """Report a problem of an object of staged rows."""
         self._damaged.add(key)
         name = self._names[key]
         if (name.write, name.epoch) in self._done:
@@ -124,7 +124,9 @@ class _SinksCheck:
                 await self._check_objects(key, name, decision)
 
     async def _check_objects(self, key: str, name: SinkName, decision: Decision) -> None:
-        """Of an epoch that is decided and not done: its driver goes on with what is staged."""
+        """Check the objects of an epoch that is decided and not finished: its driver continues with
+        what is staged.
+        """
         missing = [each for each in decision.objects if each not in self._records and each not in self._damaged]
         for each in missing:
             await self._check_staged_since(each, name)
@@ -143,13 +145,13 @@ class _SinksCheck:
                 )
 
     async def _check_staged_since(self, key: str, name: SinkName) -> None:
-        """Staged after the LIST had passed its name, perhaps."""
+        """Check an object that may have been staged after the LIST had passed its name."""
         self._names[key] = name
         await self._check_staged(key)
 
     async def _is_settled(self, key: str, name: SinkName) -> bool:
-        """Has the epoch been done since, or the whole write been forgotten? In this order: a driver
-        deletes the decision before the done mark.
+        """Return True if the epoch has been finished since, or the whole write removed. Checked in
+        this order, because a driver deletes the decision before the done mark.
         """
         for each, is_settled_if_there in ((keys.sink_done_epoch(name.write, name.epoch), True), (key, False)):
             if (await self._read(each) is not None) is is_settled_if_there:
@@ -158,7 +160,7 @@ class _SinksCheck:
 
 
 def _find_wrong_batch(batches: Iterable[tuple[bytes, int]]) -> str | None:
-    """Blocking: decode all of them."""
+    """Decode all batches and return what is wrong with one. Blocking."""
     for data, record_count in batches:
         try:
             rows = decode_batch(data).num_rows

@@ -1,8 +1,8 @@
-"""Checkpoints: a checkpoint may go when one with a higher number exists, because the highest number
-that a LIST shows is the one that counts (design C2).
+"""Remove checkpoints: a checkpoint may be removed when one with a higher number exists, because the
+highest number that a LIST shows is the one that counts (design C2).
 
-Never the newest: its number would be free again, and a process that slept could put an older
-content under it.
+The newest is never removed: its number would be free again, and a process that was paused could put
+an older content under it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _older(listed: Numbered, newest: int) -> list[Removable]:
 
 
 async def remove(store: ObjectStore, checkpoints: Sequence[Removable]) -> None:
-    """Those that were replaced once are replaced for ever."""
+    """Remove checkpoints; one that was replaced is never the newest again."""
     await found.delete(store, checkpoints)
 
 

@@ -1,10 +1,9 @@
-"""How old commits are, noted in the checkpoint (docs/decisions/0007).
+"""Note the age of commits in the checkpoint (docs/decisions/0007).
 
-Pages and the newest checkpoint witness the age of commits for nothing, but not always: a bundle
-that goes on without new Parquet files puts no page, and its newest checkpoint is always young.
-Where files wait for their age, a move notes which plans were finished, and when that was seen by
-the store's clock. A note is replaced only once it is old enough to have served, so that waiting
-ends however busy a bundle is.
+Pages and the newest checkpoint show the age of commits at no cost, but not always: a bundle without
+new Parquet files puts no page, and its newest checkpoint is always young. If files wait for their
+age, a move notes which plans were finished, and when that was seen by the store's clock. A note is
+replaced only once it is old enough to have served, so the wait ends however busy a bundle is.
 """
 
 from __future__ import annotations
@@ -19,9 +18,10 @@ from ledger.object_store.contract import ObjectMissing, ObjectStore
 
 
 def witness_move(plan: int, seen_ms: int, age_ms: int) -> Move:
-    """`seen_ms`: store's clock, read after a checkpoint was seen that has finished `plan`.
+    """Return the move that notes `plan`. `seen_ms`: store's clock, read after a checkpoint was seen
+    that has finished `plan`.
 
-    Declines while a note has yet to serve.
+    It declines while a note has yet to serve.
     """
 
     def move(draft: fmt.Checkpoint) -> bool:
@@ -46,15 +46,15 @@ async def note_finished(ledger: LedgerRef, waits_for: int) -> None:
     if waits_for <= checkpoint.witnessed_plan:
         return
     move = witness_move(checkpoint.finished_plan, await ledger.store.store_time_ms(), ledger.cluster.parquet_min_age_ms)
-    if move(checkpoint):  # to look the ledger up for nothing would cost more
+    if move(checkpoint):  # reading the ledger for nothing would cost more
         await advance_checkpoint(ledger, move)
 
 
 async def finished_long_ago(store: ObjectStore, bundle: int, age_ms: int) -> int:
-    """The highest plan of which it is certain that it was committed at least `age_ms` ago, by the
-    store's clock.
+    """Return the highest plan that was certainly committed at least `age_ms` ago, by the store's
+    clock.
 
-    Witnesses: the newest checkpoint, if it is that old; what it notes; and pages: page p was put
+    Sources: the newest checkpoint, if it is that old; what it notes; and pages: page p was put
     after plan p−1 had been committed.
     """
     limit_ms = await store.store_time_ms() - age_ms

@@ -1,9 +1,9 @@
-"""Fences: a fence may be closed when its plan is finished, because whatever is still put under it
+"""Close fences: a fence may be closed when its plan is finished, because any later put under it
 comes too late (design S4). It must be closed before any Parquet file of the plan is deleted: a put
-that comes after the deletion would bring the file back.
+after the deletion would bring the file back.
 
-Never the fence of an open plan, unless the plan is cut short (`ledger.log.plan_chain.cut_short`): its
-runner would be refused.
+The fence of an open plan stays open, unless the plan is cut short
+(`ledger.log.plan_chain.cut_short`): the process that runs it would be refused.
 """
 
 from __future__ import annotations
@@ -38,5 +38,5 @@ async def remove(store: ObjectStore, fences: Sequence[Removable]) -> None:
 
 
 async def close_finished(store: ObjectStore, bundle: int) -> None:
-    """All of them, as they are now: what comes before a Parquet file is deleted."""
+    """Close all fences of finished plans, before a Parquet file is deleted."""
     await remove(store, await find(store, bundle))

@@ -1,4 +1,4 @@
-"""What of a root may be removed, as values: what each kind's `find` returns, and what is left alone."""
+"""Hold what may be removed from a root, as values: what each kind's `find` returns, and what stays."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Kind(StrEnum):
 @dataclass(frozen=True, slots=True, order=True)
 class Removable:
     """An object that nothing needs. `size` in bytes. `modified_ms` by the store's clock; 0 for
-    fences, which have no time of their own. `why`: for people.
+    fences, which have no time. `why`: text for operators.
 
-    `age_ms`: the age that it must have in any case, whatever the grace of a sweep is.
+    `age_ms`: the minimum age, whatever the grace of a sweep is.
     """
 
     kind: Kind
@@ -48,9 +48,9 @@ class Removable:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Nothing needs it, and it is within its grace.
+    """An object that nothing needs, and that is within its grace.
 
-    `free_ms`: from when on it may go, by the store's clock, at the earliest.
+    `free_ms`: the earliest time at which it may be removed, by the store's clock.
     """
 
     kind: Kind
@@ -61,12 +61,12 @@ class Waiting:
 
 @dataclass(slots=True)
 class Found:
-    """`waiting`: what goes later, so it is not yet in `removable`. `archived`: how many of the
-    Parquet files are moved to an archive.
+    """`waiting`: objects that are removed later, so they are not yet in `removable`. `archived`:
+    how many of the Parquet files are moved to an archive.
 
-    `fences_kept`: slots below the trim slot that stay for ever, because each keeps a writer out that
-    must not write there: claims, void segments. `foreign`: what no LedgerMQ process puts; never
-    removed. `failures`: where not all could be found.
+    `fences_kept`: slots below the trim slot that stay forever, because each keeps a fenced writer
+    out: claims, void segments. `foreign`: objects that are not LedgerMQ's; never removed.
+    `failures`: where the search was incomplete.
     """
 
     removable: list[Removable] = field(default_factory=list)
@@ -94,7 +94,7 @@ class Found:
         return sum(each.size for each in self.removable)
 
     def by_kind(self) -> list[tuple[Kind, int, int]]:
-        """(kind, objects, bytes), of the kinds that there are."""
+        """Return (kind, objects, bytes) of the kinds that occur."""
         counts = Counter(each.kind for each in self.removable)
         return [
             (kind, counts[kind], sum(each.size for each in self.removable if each.kind is kind))
@@ -103,12 +103,12 @@ class Found:
         ]
 
     def waiting_by_kind(self) -> list[tuple[Kind, list[Waiting]]]:
-        """Of the kinds that there are."""
+        """Return the waiting objects of the kinds that occur."""
         found = [(kind, [each for each in self.waiting if each.kind is kind]) for kind in Kind]
         return [(kind, waiting) for kind, waiting in found if waiting]
 
     def of(self, kind: Kind, folder: str = "") -> list[Removable]:
-        """Those of a kind, below a folder, by their keys."""
+        """Return the objects of a kind below a folder, by their keys."""
         found = [each for each in self.removable if each.kind is kind and each.key.startswith(folder)]
         return sorted(found, key=lambda each: each.key)
 
@@ -117,7 +117,7 @@ class Found:
 
 
 async def delete(store: ObjectStore, found: Iterable[Removable]) -> None:
-    """In the order given, a request for each `DELETE_BATCH` of them."""
+    """Delete the objects in the given order, one request for each `DELETE_BATCH` of them."""
     keys = [each.key for each in found]
     for i in range(0, len(keys), DELETE_BATCH):
         await store.delete(keys[i : i + DELETE_BATCH])

@@ -1,8 +1,8 @@
-"""Heartbeats: a heartbeat may go when it has not changed for an hour, because a broker that is silent
-for so long has left no trace of a process that goes on (design O1: no safety rests on it).
+"""Remove heartbeats: a heartbeat may be removed when it has not changed for an hour. A broker that
+is silent for so long has ended, and no safety rests on its heartbeat (design O1).
 
-A sweep judges by the store's dates, a broker by its own clock and what it has seen
-(`stateless_broker.membership`). One that was written again meanwhile stays.
+A sweep judges by the store's dates, a broker by its own clock and the heartbeats that it has seen
+(`stateless_broker.membership`). A heartbeat that was written again meanwhile stays.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ AGE_MS = 60 * 60 * 1000
 
 
 async def find(store: ObjectStore, now_ms: int) -> list[Removable]:
-    """`now_ms`: by the store's clock. A heartbeat that is younger does not wait: it is in use."""
+    """Return old heartbeats. `now_ms`: by the store's clock. A younger heartbeat does not wait: it
+    is in use.
+    """
     return [
         Removable.of(Kind.HEARTBEAT, info, f"broker {broker} is gone", AGE_MS)
         async for info in store.list(keys.BROKERS)

@@ -1,9 +1,9 @@
-"""What lies in a ledger's folders, and what its plans and newest checkpoint say of it: what the
-other modules of this package judge by. Reads only.
+"""List a ledger's folders, and read what its plans and newest checkpoint refer to, for the other
+modules of this package. Reads only.
 
-Invariant: LIST first, then read the plans, then the newest checkpoint and its pages. What a plan was
-about to refer to at the LIST is referred to at the end, and what is listed and not referred to then
-is needed by nobody for ever: plans stay finished, and trim slots never go back.
+Invariant: LIST first, then read the plans, then the newest checkpoint and its pages. An object that
+a plan was about to refer to at the LIST is referred to at the end. An object that is listed and not
+referred to then is never needed again: plans stay finished, and trim slots never go back.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Numbered = dict[int, ObjectInfo]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Of a compaction plan: the slots that it names, and the Parquet files that it puts."""
+    """A compaction plan: the slots that it names, and the Parquet files that it puts."""
 
     number: int
     slots: tuple[int, ...]
@@ -39,7 +39,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Listing:
-    """Of one bundle. `read`: plans that were read, ascending.
+    """The listing of one bundle. `read`: plans that were read, ascending.
 
     `files`, `pages_in_use`: what the newest checkpoint and the open plan refer to.
     """
@@ -55,12 +55,14 @@ class Listing:
     files: set[str] = field(default_factory=set)
     pages_in_use: set[int] = field(default_factory=set)
     unreadable: LedgerMQError | None = None
-    """Why it is unknown which files and pages are referred to: all of them are, then."""
+    """Why it is unknown which files and pages are referred to; then all of them count as referred
+    to.
+    """
 
     @classmethod
     async def take(cls, store: ObjectStore, bundle: int) -> Self:
-        """All of it. Raises DataDamaged where a plan or the newest checkpoint is damaged, the store's
-        errors.
+        """List all of it. Raises DataDamaged if a plan or the newest checkpoint is damaged, the
+        store's errors.
         """
         rereads = Rereads(ATTEMPTS_MAX, f"bundle {bundle}: it kept changing while garbage was listed; retry later")
         while True:
@@ -86,8 +88,8 @@ class Listing:
 
     @classmethod
     async def of_finished_plans(cls, store: ObjectStore, bundle: int) -> Self:
-        """Finished plans that may still name a segment below the trim slot, and these segments: two
-        LISTs, and as many plans as were not deleted yet.
+        """List finished plans that may still name a segment below the trim slot, and these
+        segments: two LISTs, and one GET for each plan not deleted yet.
         """
         found = cls(bundle, checkpoint=genesis(bundle))
         found.plans = await _list(store, keys.compactions(bundle))
@@ -111,8 +113,8 @@ class Listing:
         return found
 
     async def _read_plans_without_slots(self, store: ObjectStore, numbers: list[int]) -> None:
-        """The newest ones. A round that the store had no room for leaves one each time: they must
-        not use up what room there is.
+        """Read the newest plans. A round that the store had no room for leaves one each time, and
+        they must not use up the room.
         """
         for number in reversed(numbers):
             plan = await _read(store, self.bundle, number)
@@ -123,7 +125,7 @@ class Listing:
 
     @classmethod
     async def of_checkpoints(cls, store: ObjectStore, bundle: int) -> Self:
-        """The newest checkpoint, those before it, and the snapshots: all else stays empty."""
+        """List the newest checkpoint, those before it, and the snapshots; the rest stays empty."""
         found = cls(bundle, checkpoint=await newest_checkpoint(store, bundle))
         found.checkpoints = await _list(store, keys.checkpoints(bundle))
         found.snapshots = await _list(store, keys.snapshots(bundle))
@@ -154,7 +156,7 @@ class RootListing:
 
     @classmethod
     async def take(cls, store: ObjectStore, bundles: int) -> Self:
-        """Parquet first: a file that shows was made by a plan that was there before."""
+        """List Parquet files first: a file that is listed was made by a plan that existed before."""
         found = cls()
         try:
             async for info in store.list(keys.PARQUET):

@@ -4,7 +4,7 @@ expired         below the log start (design D2), ascending, each gone before the
 cleaned         of a keyed topic: it ends below the end of a version that is `parquet_min_age` old (docs/decisions/0022). First a
                 checkpoint moves `parquet_start` above it, then all below that go, ascending
 unreferenced    in no page above `parquet_start`, in no open plan (design D5): it stands for a batch that was recorded as failed, or a
-                process died amid one of the two above
+                process died during one of the two above
 
 In all cases: only files of finished plans, whose fences are closed first, and only `parquet_min_age`
 after the commit, because a put that was signed before may come late (design Q1). Nothing of a topic
@@ -44,11 +44,11 @@ async def find_expired(
     catalog: Catalog,
     parts: Iterable[fmt.PartitionCheckpoint] | None = None,
 ) -> AsyncIterator[tuple[Topic, fmt.ParquetFile, bool]]:
-    """Files wholly below the log start, ascending by partition, whatever their age; and whether
-    each goes to the archive.
+    """Yield files wholly below the log start, ascending by partition, whatever their age; and
+    whether each is archived.
 
-    Not those of topics that are not known yet, or that leave another way; nor where a hold or newer
-    settings forbid it.
+    Files of unknown topics, of topics that another rule removes, and of topics with a hold or newer
+    settings are left out.
     """
     pages = PageReader(store, checkpoint.bundle)
     for part in checkpoint.partitions if parts is None else parts:
@@ -64,11 +64,11 @@ async def find_expired(
 
 
 async def remove_expired(ledger: LedgerRef, catalog: Catalog, open_archive: OpenArchive | None = None) -> int:
-    """Delete whole files below the log start that are old enough, write down from where Parquet now
-    begins; how many were deleted.
+    """Delete whole files below the log start that are old enough, note where Parquet now begins,
+    and return how many were deleted.
 
-    A partition of which a file cannot be archived, or the file list not be read, stays as it is,
-    the others go on; then the first error is raised.
+    A partition whose file cannot be archived, or whose file list cannot be read, stays unchanged,
+    and the others continue; then the first error is raised.
     """
     store, bundle = ledger.store, ledger.bundle
     checkpoint = await newest_checkpoint(store, bundle)
@@ -95,9 +95,10 @@ async def remove_expired(ledger: LedgerRef, catalog: Catalog, open_archive: Open
 
 
 class _Expiry:
-    """Of one bundle. `starts`: where Parquet begins now, of partitions of which files are gone.
+    """The expiry of one bundle. `starts`: where Parquet begins now, of partitions with deleted
+    files.
 
-    `young`: a plan whose files must wait.
+    `young`: a plan whose files have to wait.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class _Expiry:
         self._archives = archives
 
     async def delete_files(self, part: fmt.PartitionCheckpoint) -> None:
-        """In ascending order, each archived before it goes where the topic wants that, and gone
+        """Delete files in ascending order, each archived first if the topic wants that, and deleted
         before the next.
         """
         key = PartitionId(part.topic_id, part.partition)
@@ -137,7 +138,9 @@ class _Expiry:
             self.deleted += 1
 
     async def _may_remove(self, topic: Topic) -> bool:
-        """Looked at just before each deletion: a hold may have come since."""
+        """Return True if records of the topic may be removed; read just before each deletion,
+        because a hold may have been set since.
+        """
         self._checkpoint = await newest_checkpoint(self._store, self._checkpoint.bundle, self._checkpoint)
         return may_remove(self._checkpoint, topic)
 
@@ -160,7 +163,7 @@ def _expired_move(starts: dict[PartitionId, int]) -> Move:
 
 
 async def let_cleaned_age(ledger: LedgerRef, catalog: Catalog) -> None:
-    """The files that cleaning will replace wait for their age as those that have expired do."""
+    """Let the files that cleaning will replace wait for their age, as expired ones do."""
     keyed = {topic.id for topic in catalog.living_topics() if topic.settings.keyed and ledger.bundle in topic.bundles}
     if not keyed:
         return
@@ -174,7 +177,9 @@ async def let_cleaned_age(ledger: LedgerRef, catalog: Catalog) -> None:
 
 
 async def remove_cleaned(ledger: LedgerRef, topic: Topic, place: PartitionId) -> list[str]:
-    """The log below what has been in a version for `parquet_min_age`, whole files."""
+    """Remove whole files of the log below the end of what has been in a version for
+    `parquet_min_age`.
+    """
     store, bundle = ledger.store, ledger.bundle
     end = await versions.aged_end(store, ledger.cluster, place)
     checkpoint = await newest_checkpoint(store, bundle)
@@ -197,14 +202,14 @@ async def remove_cleaned(ledger: LedgerRef, topic: Topic, place: PartitionId) ->
         after.parquet_start <= files[-1].last_offset
     ):  # it declined, or what was won is not the newest: its number was free again
         return []
-    # Not only these: who moved the start before may still be at it, and a higher file must not go
+    # Not only these: the process that moved the start before may still be deleting, and a higher file must not go
     # before a lower one.
     return await _delete_below(store, topic, place, after.parquet_start, old_enough)
 
 
 async def _delete_below(store: ObjectStore, topic: Topic, place: PartitionId, start: int, old_enough: int) -> list[str]:
-    """Every file of the log that ends below `start`, in ascending order, each before the next, up
-    to one that is too young.
+    """Delete every file of the log that ends below `start`, in ascending order, each before the
+    next, up to one that is too young.
     """
     listed = [
         keys.parse_parquet(info.key) async for info in store.list(keys.parquet_partition(topic.name, place.partition))
@@ -221,8 +226,8 @@ async def _delete_below(store: ObjectStore, topic: Topic, place: PartitionId, st
 
 
 def cleaned_move(topic: Topic, partition: int, start: int) -> Move:
-    """A version holds what counts below `start`, so the log may begin there; declines for a topic
-    that is removed, held or was altered.
+    """Return the move that lets the log begin at `start`, because a version holds the records
+    below. It declines for a topic that is removed, held or was altered.
     """
 
     def move(draft: fmt.Checkpoint) -> bool:
@@ -244,7 +249,9 @@ def cleaned_move(topic: Topic, partition: int, start: int) -> Move:
 async def find_unreferenced(
     store: ObjectStore, cluster: ClusterSettings, listing: RootListing
 ) -> dict[int, list[Removable]]:
-    """By bundle, ascending. Reads the footers of files that no readable bundle refers to."""
+    """Return unreferenced files by bundle, ascending. Reads the footers of files that no readable
+    bundle refers to.
+    """
     bundles = {number: bundle for number, bundle in listing.bundles.items() if number not in listing.failures}
     live = {key for bundle in bundles.values() for key in bundle.files}
     readable = {(part.topic_id, part.partition) for bundle in bundles.values() for part in bundle.checkpoint.partitions}
@@ -266,8 +273,8 @@ async def find_unreferenced(
 
 
 async def _note_of(store: ObjectStore, cluster: ClusterSettings, key: str) -> FooterNote | None:
-    """The note of a file of this cluster, which says whose it is; None where it cannot be read, or
-    contradicts the name.
+    """Return the note of a file of this cluster, which names its bundle; None if it cannot be read
+    or contradicts the name.
     """
     name = keys.parse_parquet(key)
     try:
@@ -283,7 +290,7 @@ async def _note_of(store: ObjectStore, cluster: ClusterSettings, key: str) -> Fo
 async def remove_unreferenced(
     store: ObjectStore, cluster: ClusterSettings, bundle: int, files: Sequence[Removable]
 ) -> list[str]:
-    """Those of the bundle's that are old enough, ascending; the keys."""
+    """Remove those of the bundle's files that are old enough, ascending, and return the keys."""
     if not files:
         return []
     await fences.close_finished(store, bundle)

@@ -31,5 +31,5 @@ def find(listing: Listing, segments_kept: Collection[str] = ()) -> list[Removabl
 
 
 async def remove(store: ObjectStore, plans: Sequence[Removable]) -> None:
-    """After the segments that they name."""
+    """Remove plans, after the segments that they name."""
     await found.delete(store, plans)

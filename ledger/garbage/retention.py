@@ -1,15 +1,17 @@
-"""Retention: which records expire, and where a partition's log starts therefore (design D1). Moves
-log starts and deletes nothing: `parquet_files` removes the files below a log start.
+"""Apply retention: decide which records expire, and where a partition's log starts as a result
+(design D1). This moves log starts and deletes nothing: `parquet_files` removes the files below a
+log start.
 
-Whole files only, and never beyond the end of Parquet: what is still in segments is kept until it is
-in Parquet. Age is judged by the newest record timestamp of a file, as in Kafka; a file in which no
-record has one is as old as its plan. A topic with `delete.when` is judged as of the last of its
-times, by the files that there were then; a time before the topic was altered counts for nothing.
+Only whole files expire, and never beyond the end of Parquet: records in segments are kept until
+they are in Parquet. Age is judged by the newest record timestamp of a file, as in Kafka; a file in
+which no record has one is as old as its plan. A topic with `delete.when` is judged as of the last
+of its times, by the files that existed then; a time before the topic was altered does not count.
 
 Nothing expires of a topic under legal hold, nor by settings that were replaced, as the bundle's
 newest checkpoint says. A log start never goes back, so both clocks have to agree (decision 30).
 
-Versions of a topic that is no longer keyed hold what comes before its log: both are judged together.
+Versions of a topic that is no longer keyed hold the records before its log: both are judged
+together.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from ledgermq.errors import LedgerMQError, StoreError, UnknownTopic
 def log_start_by_retention(
     files: Sequence[fmt.ParquetFile], settings: TopicSettings, now_ms: int, altered_ms: int = 0
 ) -> int:
-    """The first offset to keep; 0 where everything is kept.
+    """Return the first offset to keep; 0 if everything is kept.
 
     `files`: the live files of the partition, ascending. Pure.
     """
@@ -61,10 +63,10 @@ def log_start_by_retention(
 async def new_log_starts(
     pages: PageReader, checkpoint: fmt.Checkpoint, catalog: Catalog, now_ms: int
 ) -> tuple[dict[PartitionId, int], StoreError | ObjectMissing | None]:
-    """Partitions whose log start should move; and the first error, where file lists cannot be read:
-    the others go on.
+    """Return the partitions whose log start should move, and the first error if file lists cannot
+    be read: the others continue.
 
-    Topics without retention settings cost no request. Raises what else the store answers.
+    Topics without retention settings cost no request. Raises the store's other errors.
     """
     starts: dict[PartitionId, int] = {}
     failed = None
@@ -103,11 +105,11 @@ def has_retention(settings: TopicSettings) -> bool:
 
 
 async def apply(ledger: LedgerRef, catalog: Catalog) -> None:
-    """Move log starts where the retention settings of topics say so, by both clocks: a log start
-    never goes back.
+    """Move log starts by the retention settings of topics, judged by both clocks because a log
+    start never goes back.
 
-    Partitions whose file list cannot be read stay as they are, the others go on; then the first
-    error is raised.
+    Partitions whose file list cannot be read stay unchanged, and the others continue; then the
+    first error is raised.
     """
     store = ledger.store
     checkpoint = await newest_checkpoint(store, ledger.bundle)
@@ -129,8 +131,8 @@ async def apply(ledger: LedgerRef, catalog: Catalog) -> None:
 
 
 async def is_replaced(store: ObjectStore, checkpoint: fmt.Checkpoint, error: LedgerMQError) -> bool:
-    """Something is missing for others are doing the same: the file list that was read is in force
-    no more.
+    """Return True if an object is missing because another process does the same: the file list that
+    was read is no longer in force.
     """
     return (
         isinstance(error, ObjectMissing)
@@ -139,8 +141,8 @@ async def is_replaced(store: ObjectStore, checkpoint: fmt.Checkpoint, error: Led
 
 
 async def apply_to_stale_versions(ledger: LedgerRef, catalog: Catalog, topic: Topic, partition: int) -> None:
-    """Move the log start of a partition whose stale versions hold what is too old or too much, which
-    `apply` leaves alone. Not where the topic archives: versions go to no archive.
+    """Move the log start of a partition whose stale versions hold records that are too old or too
+    many, which `apply` skips. Topics that archive are left out: versions are never archived.
 
     Raises DataDamaged, Unavailable, the store's errors.
     """
@@ -168,11 +170,10 @@ async def apply_to_stale_versions(ledger: LedgerRef, catalog: Catalog, topic: To
 
 
 def _files_below(part: fmt.PartitionCheckpoint, published: Published, altered_ms: int) -> list[fmt.ParquetFile]:
-    """The version's files as if they were of the log, as far as the log begins above them: with
-    their share of the bytes.
+    """Return the version's files as if they were of the log, as far as the log begins above them,
+    with their share of the bytes.
 
-    Versions since the topic was altered bring nothing new: what this one holds was in Parquet
-    before.
+    Versions since the topic was altered bring nothing new: their records were in Parquet before.
     """
     return [
         fmt.ParquetFile(
@@ -189,11 +190,11 @@ def _files_below(part: fmt.PartitionCheckpoint, published: Published, altered_ms
 
 
 def log_start_move(starts: dict[PartitionId, int], catalog: Catalog | None = None) -> Move:
-    """Raise the log start of partitions of living topics that are not held; declines where none
-    would move.
+    """Return the move that raises the log start of partitions of live topics that are not held; it
+    declines if none would move.
 
-    `catalog`: whose settings said so; where the draft knows newer ones of a topic, its log stays.
-    One above the partition's end is a bug.
+    `catalog`: the one whose settings said so; if the draft knows newer ones of a topic, its log
+    stays. A start above the partition's end is a bug.
     """
 
     def move(draft: fmt.Checkpoint) -> bool:
@@ -221,8 +222,8 @@ def log_start_move(starts: dict[PartitionId, int], catalog: Catalog | None = Non
 
 
 def deletion_move(topic: Topic, befores: Mapping[int, int]) -> Move:
-    """Of partitions, records below these offsets are deleted on demand, and go to no archive;
-    declines where no log start would move.
+    """Return the move that deletes records below these offsets on demand, without an archive; it
+    declines if no log start would move.
 
     Raises LegalHold, UnknownTopic (it was removed meanwhile) when it is applied.
     """

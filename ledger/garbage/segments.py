@@ -1,7 +1,7 @@
 """Segments: a segment may go when a finished plan names it and it lies below the trim slot of the
 newest checkpoint, because all its records are in Parquet then, or in a snapshot (design L6, C5).
 
-Claims and void segments are named by no plan and stay for ever: an empty slot could be taken by a
+Claims and void segments are named by no plan and are never removed: an empty slot could be taken by a
 writer that was fenced long ago. What an open plan names stays, and so does what lies above the trim
 slot, where another plan may read it.
 """
@@ -19,7 +19,7 @@ from ledger.object_store.contract import ObjectStore
 
 
 def find(listing: Listing) -> list[Removable]:
-    """Ascending by plan, then by slot."""
+    """Return removable segments, ascending by plan, then by slot."""
     return [
         Removable.of(Kind.SEGMENT, listing.segments[slot], f"plan {plan.number} has moved its records to Parquet")
         for plan in listing.read
@@ -30,7 +30,9 @@ def find(listing: Listing) -> list[Removable]:
 
 
 async def remove(store: ObjectStore, bundle: int, segments: Sequence[Removable]) -> None:
-    """The newest checkpoint is looked at just before: a remembered one may be of another ledger."""
+    """Remove segments. The newest checkpoint is read just before, because a cached one may be of
+    another ledger.
+    """
     if not segments:
         return
     trim_slot = (await newest_checkpoint(store, bundle)).trim_slot
@@ -41,6 +43,6 @@ async def remove(store: ObjectStore, bundle: int, segments: Sequence[Removable])
 
 
 def fences_kept(listing: Listing) -> int:
-    """How many slots below the trim slot no plan names: claims, void segments."""
+    """Return how many slots below the trim slot no plan names: claims, void segments."""
     named = {slot for plan in listing.read for slot in plan.slots}
     return sum(slot < listing.checkpoint.trim_slot and slot not in named for slot in listing.segments)

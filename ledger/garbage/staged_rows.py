@@ -32,7 +32,9 @@ class _Write:
 
 
 async def find(store: ObjectStore) -> list[Removable]:
-    """What is staged is listed first: what is decided or done then is so for good."""
+    """Return removable objects. Staged rows are listed first: what is decided or done after that is
+    final.
+    """
     writes: dict[str, _Write] = {}
     async for info in store.list(keys.SINKS):
         if (name := keys.parse_sink(info.key)) is not None and name.kind == "staged":
@@ -57,8 +59,8 @@ async def remove(store: ObjectStore, staged: Sequence[Removable]) -> None:
 
 
 async def remove_done(store: ObjectStore, write: str, epoch: int) -> None:
-    """After `epoch` is done: staged rows up to it, with those of tasks that were tried again, and
-    decisions that no driver can ask for.
+    """Remove what a finished `epoch` leaves: staged rows up to it, with those of repeated tasks,
+    and decisions that no driver will read.
     """
     await _remove_up_to(store, keys.sink_staged(write), epoch)
     if epoch >= EPOCHS_KEPT:

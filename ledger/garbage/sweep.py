@@ -1,11 +1,11 @@
-"""Runs the rules of this package. It decides nothing: what may go is said by the module of each kind.
+"""Run the rules of this package. The module of each kind decides what may be removed.
 
 sweep            over a whole root: `ledgermq gc`, and the compaction service once an hour
 tidy_bundle      what a round leaves behind, without a look at the rest of the root
 collect_garbage  what nothing in the root refers to
 
-Each of them is safe to be cut off anywhere, beside brokers, compactors and others of its kind: what
-one has removed is missing for no other. What fails keeps nothing else from going.
+Each of them may be interrupted anywhere, and may run beside brokers, compactors and others of its
+kind: an object that one has removed is an error for no other. One failure stops no other removal.
 """
 
 from __future__ import annotations
@@ -75,15 +75,15 @@ async def tidy_bundle(ledger: LedgerRef, catalog: Catalog) -> None:
 
 
 async def tidy_snapshots(store: ObjectStore, bundle: int) -> None:
-    """What a round of internal topics alone leaves behind: it trims nothing, so looking through all
-    plans would find nothing.
-    """
+    """Remove what a round of internal topics leaves: it trims nothing, so plans need not be read."""
     await fences.close_finished(store, bundle)
     await tidy_checkpoints(store, bundle)
 
 
 async def tidy_segments(store: ObjectStore, bundle: int) -> int:
-    """Segments, then the plans of which nothing is left; how many segments were deleted."""
+    """Remove segments, then the plans without remaining segments; return how many segments were
+    deleted.
+    """
     listing = await Listing.of_finished_plans(store, bundle)
     found = segments.find(listing)
     await segments.remove(store, bundle, found)
@@ -98,7 +98,7 @@ async def tidy_checkpoints(store: ObjectStore, bundle: int) -> None:
 
 
 async def tidy_keyed(ledger: LedgerRef, topic: Topic, partition: int) -> list[str]:
-    """What cleaning has replaced in a partition that is keyed, or was; the keys."""
+    """Remove what cleaning has replaced in a partition that is keyed, or was; return the keys."""
     place = PartitionId(topic.id, partition)
     if not may_remove(await newest_checkpoint(ledger.store, ledger.bundle), topic):
         return []
@@ -113,8 +113,9 @@ async def tidy_keyed(ledger: LedgerRef, topic: Topic, partition: int) -> list[st
 
 @dataclass(slots=True)
 class Garbage:
-    """By bundle: Parquet files, and records of the rounds: pages and snapshots. `failures`: bundles of
-    which it is unknown what they refer to; all of theirs stays.
+    """Garbage by bundle: Parquet files, and objects of the rounds: pages and snapshots.
+
+    `failures`: bundles whose references are unknown; all of theirs stays.
     """
 
     files: dict[int, list[Removable]] = field(default_factory=dict)
@@ -124,14 +125,14 @@ class Garbage:
 
 @dataclass(slots=True)
 class Collected:
-    """`keys`: what was deleted. `failures`: bundles of which not all could be found or deleted."""
+    """`keys`: deleted objects. `failures`: bundles whose garbage could not all be found or deleted."""
 
     keys: list[str] = field(default_factory=list)
     failures: dict[int, LedgerMQError] = field(default_factory=dict)
 
 
 async def find_garbage(store: ObjectStore, cluster: ClusterSettings, listing: RootListing | None = None) -> Garbage:
-    """Deletes nothing. Raises the store's errors where they concern no single bundle."""
+    """Find garbage without deleting it. Raises the store's errors that concern no single bundle."""
     listing = listing or await RootListing.take(store, cluster.bundles)
     if listing.parquet_failure is not None:
         raise listing.parquet_failure
@@ -159,7 +160,7 @@ async def remove_garbage(store: ObjectStore, cluster: ClusterSettings, garbage: 
 
 
 async def collect_garbage(store: ObjectStore, cluster: ClusterSettings) -> Collected:
-    """Delete what may be deleted now. Raises as `find_garbage` does."""
+    """Delete what may be deleted now. Raises what `find_garbage` raises."""
     return await remove_garbage(store, cluster, await find_garbage(store, cluster))
 
 
@@ -167,18 +168,18 @@ async def collect_garbage(store: ObjectStore, cluster: ClusterSettings) -> Colle
 
 
 def name_of(bundle: int) -> str:
-    """Where a failure is that concerns one bundle."""
+    """Return the name of a bundle, for a failure that concerns it."""
     return f"bundle {bundle}"
 
 
 async def find_removable(store: ObjectStore, cluster: ClusterSettings, catalog: Catalog, grace_ms: int) -> Found:
-    """What `sweep` removes, by kind; changes nothing. Of a root under way the answer is right, though
-    not complete.
+    """Return what `sweep` removes, by kind; changes nothing. In a root that changes meanwhile, the
+    answer is right, though not complete.
 
-    `grace_ms`: what is younger stays, by the store's clock. Parquet files stay `parquet_min_age`
-    in any case.
+    `grace_ms`: younger objects stay, by the store's clock. Parquet files stay `parquet_min_age` in
+    any case.
 
-    Where a bundle, or a kind, cannot be searched the rest is: `Found.failures`. Raises the store's
+    If a bundle or a kind cannot be searched, the rest is: `Found.failures`. Raises the store's
     errors.
     """
     search = _Search(store, cluster, catalog, grace_ms, await store.store_time_ms())
@@ -192,7 +193,7 @@ class _Search:
     ) -> None:
         self.found = Found()
         self.garbage = Garbage()
-        """Of what may go now, and is not within its grace."""
+        """Garbage that may be removed now, and is not within its grace."""
         self._store = store
         self._cluster = cluster
         self._catalog = catalog
@@ -216,7 +217,7 @@ class _Search:
             self.found.failures.setdefault(where, error)
 
     def _add(self, candidates: list[Removable]) -> set[str]:
-        """Keys of those that wait."""
+        """Add candidates, and return the keys of those that wait."""
         return self.found.add(candidates, self._now_ms, self._grace_ms)
 
     async def _ledgers(self) -> None:
@@ -240,7 +241,7 @@ class _Search:
     async def _expired(self, listing: Listing) -> None:
         try:
             await self._add_expired(listing.checkpoint)
-        except ObjectMissing:  # others delete the same files: what they leave is found the next time
+        except ObjectMissing:  # another process deletes the same files; the next run finds what is left
             newest = await newest_checkpoint(self._store, listing.bundle, listing.checkpoint)
             if newest.number == listing.checkpoint.number:
                 raise
@@ -283,7 +284,7 @@ class _Search:
 
 @dataclass(slots=True)
 class Swept:
-    """`removed`: what is gone now, of what was found; others may have removed it.
+    """`removed`: objects found and now gone; another process may have removed them.
 
     `failures`: what could not be done, by where.
     """
@@ -296,8 +297,8 @@ class Swept:
 async def sweep(compaction: Compaction, *, grace_ms: int, open_archive: OpenArchive | None = None) -> Swept:
     """Remove what may be removed now; open plans that removed topics wait for are finished.
 
-    What fails keeps nothing else from going: `Swept.failures`. Raises as `read_catalog` and
-    `find_removable` do.
+    A failure stops nothing else: `Swept.failures`. Raises what `read_catalog` and `find_removable`
+    raise.
     """
     store, cluster = compaction.store, compaction.cluster
     catalog = await compaction.catalog()

@@ -1,10 +1,12 @@
-"""Removed topics: a topic's objects may go when its removal is in the bundle's newest checkpoint and
-every plan from before is finished, because no plan names its files any longer then (design D4).
+"""Remove topics: a topic's objects may be removed when its removal is in the bundle's newest
+checkpoint and every plan from before is finished, because no plan names its files any longer then
+(design D4).
 
-Removal goes step by step until the topic's name is free. Any process may do it, at any time,
+Removal goes step by step until the topic's name is free. Any process may run it, at any time,
 several at once: each step is a checkpoint move of `ledger.topics.removal`, or a delete that may be
-done twice. Idle bundles need no owner for it. A step that has to wait (late puts on S3) is simply
-not taken yet. Versions of a removed keyed topic go by what the catalog says: no reader finds them.
+repeated. Idle bundles need no owner for it. A step that has to wait (late puts on S3) is left to a
+later run. Versions of a removed keyed topic are removed by the catalog alone, because no reader
+finds them.
 """
 
 from __future__ import annotations
@@ -39,10 +41,10 @@ class Removals:
 
 
 async def remove(compaction: Compaction, catalog: Catalog) -> Removals:
-    """Go as far as possible now.
+    """Advance all removals as far as possible now.
 
-    A topic that cannot leave one of its bundles leaves the others, and keeps no other topic
-    waiting.
+    A topic that cannot be removed from one of its bundles is removed from the others, and delays no
+    other topic.
     """
     # Bundles of other brokers too: their indexes must not take the room of what this process reads.
     compaction, done = replace(compaction, on_progress=None, known=SegmentIndexes()), Removals()
@@ -70,7 +72,9 @@ class _Removal:
         self._catalog = catalog
 
     async def advance(self) -> bool:
-        """True: nothing of the topic is left in the bundle, and its newest checkpoint says so."""
+        """Advance. Return True if nothing of the topic is left in the bundle, and its newest
+        checkpoint says so.
+        """
         checkpoint = await newest_checkpoint(self._store, self._bundle)
         if note_of(checkpoint, self._topic.id) is None:
             checkpoint = await self._move(take_in_facts(self._catalog))
@@ -94,11 +98,11 @@ class _Removal:
         return note is not None and note.files_deleted
 
     async def _finish_a_plan(self) -> None:
-        """One of internal topics alone will do: for it only the segments are read that no plan has
-        named.
+        """Finish a plan. One of internal topics alone is enough: it reads only the segments that no
+        plan has named.
 
-        Nothing of the topic is written to Parquet for that, so that deleting works, and frees room,
-        where the store is full.
+        It writes nothing of the topic to Parquet, so that deletion works, and frees room, in a full
+        store.
         """
         await cut_open_plan_short(self._store, self._bundle, self._topic.id)
         await run_round(
@@ -106,12 +110,16 @@ class _Removal:
         )
 
     async def _move(self, move: Move) -> fmt.Checkpoint:
-        """The newest checkpoint after it: a number that was won need not be the newest one."""
+        """Apply a move, and return the newest checkpoint after it: a number that was won need not
+        be the newest.
+        """
         await advance_checkpoint(self._compaction.ledger(self._bundle), move)
         return await newest_checkpoint(self._store, self._bundle)
 
     async def _late_puts_are_over(self, checkpoint: fmt.Checkpoint, note: fmt.RemovedTopic) -> bool:
-        """Could a task that sleeps since before the barrier still create a file of the topic?"""
+        """Return True if no task paused since before the barrier can still create a file of the
+        topic.
+        """
         if self._store.fences_close_at_once:
             return True
         # Every plan up to the barrier is finished, and a commit keeps counters of whatever its plan
@@ -121,8 +129,8 @@ class _Removal:
         return await self._store.store_time_ms() - note.barrier_ms >= self._compaction.cluster.parquet_min_age_ms
 
     async def _delete_files(self) -> None:
-        """In ascending order, each confirmed before the next: a plain read sees a run without gaps,
-        or fails.
+        """Delete the files in ascending order, each confirmed before the next: a plain read sees a
+        run without gaps, or fails.
         """
         for partition, bundle in enumerate(self._topic.bundles):
             if bundle != self._bundle:
@@ -138,7 +146,7 @@ class _Removal:
 
 
 async def find(store: ObjectStore, catalog: Catalog) -> list[Removable]:
-    """Parquet files that `remove` deletes when it comes that far."""
+    """Return the Parquet files that `remove` will delete."""
     removable = []
     for topic in catalog.topics_by_name.values():
         if not topic.removed:
@@ -151,8 +159,8 @@ async def find(store: ObjectStore, catalog: Catalog) -> list[Removable]:
 
 
 async def find_versions(store: ObjectStore, catalog: Catalog) -> list[Removable]:
-    """Everything below `keyed/` of topics that `catalog`, as it was read just now, says were
-    removed.
+    """Return everything below `keyed/` of topics that are removed by `catalog`, which was read just
+    now.
     """
     return [
         Removable.of(Kind.KEYED, info, f"topic id {name.place.topic_id} is deleted")

@@ -35,9 +35,10 @@ from ledger.topics.facts import may_remove
 
 
 async def find(ledger: LedgerRef, place: PartitionId) -> list[list[Removable]]:
-    """Groups that go one after the other: each version by itself, ascending, then the files.
+    """Return groups to remove one after the other: each version by itself, ascending, then the
+    files.
 
-    Files are listed first: what is not there yet is not taken for garbage.
+    Files are listed first, so that newer files do not count as garbage.
     """
     store = ledger.store
     files = [
@@ -60,7 +61,7 @@ async def find(ledger: LedgerRef, place: PartitionId) -> list[list[Removable]]:
 
 
 async def remove(ledger: LedgerRef, topic: Topic, groups: list[list[Removable]]) -> list[str]:
-    """The keys of what was deleted."""
+    """Remove the groups, and return the keys of what was deleted."""
     deleted: list[str] = []
     for group in groups:
         wanted = [each.key for each in group]
@@ -76,12 +77,12 @@ async def _files_of(store: ObjectStore, place: PartitionId, number: int) -> set[
     try:
         return {file.key for file in (await read_version(store, place, number)).files}
     except ObjectMissing:
-        return set()  # another process has just deleted it, for it was replaced long ago
+        return set()  # another process has just deleted it, because it was replaced long ago
 
 
 async def aged_end(store: ObjectStore, cluster: ClusterSettings, place: PartitionId) -> int:
-    """The end of the newest version of which plain readers have had `parquet_min_age` to hear;
-    never above the newest version's.
+    """Return the end of the newest version that has been visible to plain readers for
+    `parquet_min_age`; never above the newest version's.
     """
     newest = await newest_version(store, place)
     if newest is None:
@@ -117,7 +118,7 @@ async def stale_partitions(compaction: Compaction, catalog: Catalog, bundle: int
 
 
 async def _has_stale_versions(store: ObjectStore, place: PartitionId) -> bool:
-    """A file, or a second version. One LIST, however many there are."""
+    """Return True if there is a file or a second version. One LIST, however many there are."""
     versions = 0
     async for info in store.list(keys.keyed_folder(place)):
         name = keys.parse_keyed(info.key)
@@ -130,5 +131,5 @@ async def _has_stale_versions(store: ObjectStore, place: PartitionId) -> bool:
 
 
 def may_have_been_keyed(topic: Topic) -> bool:
-    """It is not now."""
+    """Return True if the topic may have been keyed before; it is not now."""
     return not topic.settings.keyed and not topic.internal and topic.version != topic.id

@@ -1,6 +1,6 @@
-"""The last offset of each key in the dirty part of a log, and which records it leaves alive.
+"""Find the last offset of each key in the dirty part of a log, and the records that survive it.
 
-Blocking; keys are compared as they are.
+Blocking; keys are compared as bytes.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ import pyarrow.compute as pc
 
 @dataclass(frozen=True, slots=True)
 class LatestOffsets:
-    """`keys`: each once, large binary; `offsets`: of its last record, in the same order."""
+    """`keys`: without duplicates, large binary; `offsets`: that of each key's last record, in the
+    same order.
+    """
 
     keys: pa.Array
     offsets: pa.Array
 
     def survivors(self, keys: pa.ChunkedArray, offsets: pa.ChunkedArray) -> pa.ChunkedArray:
-        """True for each record without a later one of its key in the dirty part, and for each
-        without a key.
+        """Return True for each record that has no later one of its key in the dirty part, and for
+        each without a key.
         """
         compute: Any = pc
         place = compute.index_in(keys.cast(pa.large_binary()), value_set=self.keys, skip_nulls=True)
@@ -31,7 +33,7 @@ class LatestOffsets:
 
 
 def latest_of(parts: Sequence[pa.Table]) -> LatestOffsets:
-    """`parts`: columns key (binary) and offset (int64)."""
+    """Return the last offset of each key. `parts`: columns key (binary) and offset (int64)."""
     schema = pa.schema([("key", pa.large_binary()), ("offset", pa.int64())])
     whole = (
         pa.concat_tables([part.select(["key", "offset"]).cast(schema) for part in parts])

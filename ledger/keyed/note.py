@@ -1,5 +1,5 @@
-"""What the footer of a version's file says of itself: JSON under the key "ledgermq", with room for
-the checksums.
+"""Encode and decode the note in the footer of a version's file: JSON under the key "ledgermq", with
+room for the checksums.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ KIND = "keyed"
 
 @dataclass(frozen=True, slots=True)
 class KeyedNote:
-    """`number`: of the version for which the file was made; a later one may name it too."""
+    """`number`: that of the version for which the file was made; later versions may name the file
+    too.
+    """
 
     cluster: str
     topic_id: int
@@ -37,7 +39,7 @@ class KeyedNote:
 
     @classmethod
     def decode(cls, metadata: dict[bytes, bytes] | None) -> KeyedNote | None:
-        """None: no file of a version, or of a later format."""
+        """Return the note; None if it is not a file of a version, or of a later format."""
         try:
             found: Any = json.loads((metadata or {})[_METADATA_KEY])
             if found["format"] != 1 or found["kind"] != KIND:

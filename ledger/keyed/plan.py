@@ -1,15 +1,16 @@
-"""What one round of cleaning does with a partition: which files it reads, in which groups, and what
-it may leave out. Pure.
+"""Plan one round of cleaning of a partition: the files that it reads, their groups, and the records
+that it may leave out. Pure.
 
-The dirty part is the log from the base version's end on, whole files of Parquet; a record of the
-base or of the dirty part stays if the dirty part holds no later one of its key. Besides, these go:
-records below the log start, tombstones that have been in a version for `delete.retention.ms`, and,
-with `compact,delete`, what is older than `retention.ms`. With `delete.when` that is judged as of
-the last of its times, once, by what was in Parquet then: as retention judges the log
-(`ledger.garbage.retention`).
+The dirty part is the log from the base version's end on, in whole Parquet files. A record of the
+base or of the dirty part stays if the dirty part holds no later one of its key. These records are
+removed as well: records below the log start; tombstones that have been in a version for
+`delete.retention.ms`; and, with `compact,delete`, records older than `retention.ms`. With
+`delete.when`, age is judged once, as of the last of its times, by what was in Parquet then, just as
+retention judges the log (`ledger.garbage.retention`).
 
-Of a topic that is keyed no more only whole files go that are below the log start, and nothing is
-read; where the topic archives, only what was deleted on demand, for versions go to no archive.
+For a topic that is no longer keyed, only whole files below the log start are removed, and nothing
+is read. If the topic archives, only files deleted on demand are removed, because versions are never
+archived.
 
 Must not know: stores; clocks (times are given, by the store's clock).
 """
@@ -27,9 +28,10 @@ from ledger.topics.deletion_times import last_time_ms
 from ledger.topics.settings import TopicSettings
 
 DIRTY_RECORDS_MAX = 8 * 1024 * 1024
-"""Of one round: every task holds their keys in memory, some 100 bytes each where keys have 40."""
+"""Records of one round: every task holds their keys in memory, some 100 bytes each if keys have 40.
+"""
 DIRTY_BYTES_MAX = 4 * 1024 * 1024 * 1024
-"""The same, for large keys: of the files that hold them."""
+"""The same bound for large keys: bytes of the files that hold them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class CleaningInput:
     """A file that a task reads: of the base version (`clean`), or of the log, where it holds every
     offset from `first` to `last`.
 
-    `expires`: what is too old goes.
+    `expires`: its expired records are removed.
     """
 
     key: str
@@ -50,12 +52,12 @@ class CleaningInput:
 
 @dataclass(frozen=True, slots=True)
 class CleaningPlan:
-    """Leads to version `base.number + 1`. `groups`: neighbouring files, each group becomes one
-    file, or none.
+    """A plan for version `base.number + 1`. `groups`: neighbouring files; each group becomes one
+    file or none.
 
-    `floor`, `aged_end`: offsets below which all records, or tombstones, go. `expired_us`: records
-    of before that go; 0 = none. `expired_ms`: as of when, as the version will say. `kept`: files of
-    the base that are named again as they are.
+    `floor`, `aged_end`: offsets below which all records, or tombstones, are removed. `expired_us`:
+    records before this time are removed; 0 = none. `expired_ms`: the time of that judgement, for
+    the version. `kept`: files of the base that the next version names unchanged.
     """
 
     base: KeyedVersion
@@ -85,8 +87,8 @@ def make_cleaning_plan(
     altered_ms: int = 0,
     unpublished: frozenset[int] = frozenset(),
 ) -> CleaningPlan | None:
-    """The next round, or None where none is due. `log`: the Parquet files of the partition from the
-    base's end on; none if it is not keyed.
+    """Return the next round, or None if none is due. `log`: the Parquet files of the partition from
+    the base's end on; none if it is not keyed.
 
     `min_age_ms`: for so long versions are remembered by those after them, or for
     `delete.retention.ms`. `altered_ms`: when the settings were; a time of `delete.when` up to then
@@ -134,15 +136,15 @@ def _floor(counters: fmt.PartitionCheckpoint, settings: TopicSettings) -> int:
 
 
 def _plan_of_stale_version(plan: CleaningPlan, unpublished: frozenset[int]) -> CleaningPlan | None:
-    """Due also where files of the next version were put and no process published it: once its number
-    is taken no process can, and the files may go.
+    """Return a plan that is due also if files of the next version were put and never published.
+    Once its number is taken, no process can publish them, and they may be removed.
     """
     kept = tuple(file for file in plan.base.files if file.last >= plan.floor)
     return replace(plan, kept=kept) if kept != plan.base.files or plan.base.number + 1 in unpublished else None
 
 
 def _judged_ms(settings: TopicSettings, now_ms: int, altered_ms: int) -> int:
-    """As of when it is judged what is too old; 0: nothing is."""
+    """Return the time as of which records expire; 0: none expire."""
     if not settings.forgets_keys:
         return 0
     if not settings.delete_when:
@@ -152,9 +154,9 @@ def _judged_ms(settings: TopicSettings, now_ms: int, altered_ms: int) -> int:
 
 
 def _ripe(log: Iterable[fmt.ParquetFile], written_ms_max: int, judged_ms: int) -> Iterable[CleaningInput]:
-    """Those that are old enough, up to the first that is not.
+    """Yield the files that are old enough, up to the first that is not.
 
-    `judged_ms`: what is committed later is not too old.
+    `judged_ms`: files committed later do not expire.
     """
     for file in log:
         if (file.timestamp_max_us // 1000 or file.committed_ms) > written_ms_max:
@@ -165,7 +167,7 @@ def _ripe(log: Iterable[fmt.ParquetFile], written_ms_max: int, judged_ms: int) -
 
 
 def _some(ripe: Iterable[CleaningInput]) -> Iterable[CleaningInput]:
-    """As many as one round takes, and one at least."""
+    """Yield as many files as one round takes, at least one."""
     records = size_bytes = 0
     for file in ripe:
         records += file.last + 1 - file.first
@@ -178,7 +180,9 @@ def _some(ripe: Iterable[CleaningInput]) -> Iterable[CleaningInput]:
 def _is_due(
     plan: CleaningPlan, ripe: Sequence[CleaningInput], settings: TopicSettings, everything: bool, expires: bool
 ) -> bool:
-    """`expires`: what is too old in the base goes."""
+    """Return True if the round is worth its cost. `expires`: expired records of the base are
+    removed.
+    """
     if everything and ripe:
         return True
     base = plan.base
@@ -192,7 +196,9 @@ def _is_due(
     ):
         return True
     at_once = everything or settings.delete_when
-    slack_us = 0 if at_once else settings.retention_ms * 100  # a tenth of it: not for every record that grows too old
+    slack_us = (
+        0 if at_once else settings.retention_ms * 100
+    )  # a tenth of it, so that single expired records cause no round
     return (
         expires
         and plan.expired_us > 0

@@ -1,8 +1,8 @@
-"""Reads records back from versions, for fetches below what is left of a partition's log.
+"""Read records back from versions, for fetches below the begin of a partition's log.
 
 Offsets have gaps there: each batch holds a run of consecutive offsets, and the first may begin
-above the offset that was asked for. A version is looked for by one LIST and kept; where a file of
-it is gone, or it ends too low, there is a newer one.
+above the requested offset. A version is found by one LIST and cached. If one of its files is
+missing, or it ends too low, there is a newer version.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ VERSIONS_MAX = 1024
 FOOTERS_MAX = 256
 DECODED_BYTES_MAX = 64 * 1024 * 1024
 BATCHES_MAX = 1000
-"""Of one read: a sparse version makes many small ones."""
+"""Batches of one read: a sparse version makes many small ones."""
 BATCH_BYTES_MAX = 1024 * 1024
 
 
@@ -51,7 +51,7 @@ class KeyedRows:
         return KeyedRows(self.offsets[first:end], self.rows.slice(first, end - first))
 
     def runs(self) -> Iterator[tuple[int, pa.Table]]:
-        """(offset of the first row, rows) of each run of consecutive offsets."""
+        """Yield (offset of the first row, rows) of each run of consecutive offsets."""
         begin = 0
         for at in range(1, len(self.offsets) + 1):
             if at == len(self.offsets) or self.offsets[at] != self.offsets[at - 1] + 1:
@@ -60,7 +60,7 @@ class KeyedRows:
 
 
 class KeyedReader:
-    """Of one store. What it keeps is bounded: by counts, decoded rows by their bytes."""
+    """A reader for one store. Its cache is bounded: by counts, and decoded rows by their bytes."""
 
     def __init__(self, store: ObjectStore, run_blocking: RunBlocking = asyncio.to_thread) -> None:
         self._store = store
@@ -76,8 +76,8 @@ class KeyedReader:
     async def read(
         self, place: PartitionId, offset: int, border: int, bytes_max: int, compression: Compression = "none"
     ) -> list[StoredBatch]:
-        """The next batches at or above `offset` and below `border`, where the log begins; none:
-        nothing is left there.
+        """Return the next batches at or above `offset` and below `border`, where the log begins;
+        none if nothing is left there.
 
         Raises DataDamaged, Unavailable, the store's errors.
         """
@@ -87,8 +87,10 @@ class KeyedReader:
         return list(await self._run_blocking(partial(_encode, found, bytes_max, compression)))
 
     async def rows(self, place: PartitionId, offset: int, border: int) -> KeyedRows | None:
-        """The next rows, at most to the end of their row group; None: nothing is left below
-        `border`. Raises as `read` does.
+        """Return the next rows, at most to the end of their row group; None if nothing is left
+        below `border`.
+
+        Raises what `read` raises.
         """
         rereads = Rereads(
             ATTEMPTS_MAX,
@@ -104,7 +106,9 @@ class KeyedReader:
                 await self._look_again(version, missing)
 
     async def version(self, place: PartitionId, border: int) -> KeyedVersion:
-        """One that holds everything below `border`. Raises DataDamaged where there is none."""
+        """Return a version that holds everything below `border`. Raises DataDamaged if there is
+        none.
+        """
         known = self._versions.get(place)
         if known is None or known.end < border:
             newest = await newest_version(self._store, place)
@@ -134,8 +138,8 @@ class KeyedReader:
     async def candidate(
         self, place: PartitionId, offset: int, border: int, timestamp_us: int
     ) -> tuple[int, int] | None:
-        """The next range of offsets that may hold a record of this time or a later one: first and
-        end. As the search by time in `ledger.view.reader` asks.
+        """Return the next range of offsets that may hold a record of this time or later: first and
+        end. The search by time in `ledger.view.reader` uses it.
         """
         version = await self.version(place, border)
         for file in version.files:
@@ -196,8 +200,8 @@ def _decoded(table: pa.Table) -> KeyedRows:
 
 
 def _encode(found: KeyedRows, bytes_max: int, compression: Compression) -> Iterator[StoredBatch]:
-    """Batches of consecutive offsets, of about BATCH_BYTES_MAX at most, up to `bytes_max`, one at
-    least.
+    """Yield batches of consecutive offsets, of at most about BATCH_BYTES_MAX, up to `bytes_max`, at
+    least one.
     """
     sent = count = 0
     for first, rows in found.runs():

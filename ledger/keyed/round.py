@@ -1,10 +1,10 @@
-"""One round of cleaning of one partition: read the newest version, write the files of the next,
-publish it by one put.
+"""Run one round of cleaning of one partition: read the newest version, write the files of the next
+one, publish it by one put.
 
-    newest version n | what the log holds above its end | tasks, under an attempt id of their own | put version n+1, unless somebody has
+    newest version n | what the log holds above its end | tasks, under a separate attempt id | put version n+1, unless a rival has
 
 Rivals may do the same at the same time; each has its own files, one wins the number. What a round
-that ends early leaves behind is garbage: nobody has to finish it. Safety (docs/decisions/0022):
+that ends early leaves is garbage, which no process has to finish. Safety (docs/decisions/0022):
 every version holds the latest record of each key below its end, once. Of a topic that is under
 legal hold nothing is cleaned, nor by settings that were replaced: looked at first, and again before
 the put.
@@ -52,10 +52,11 @@ async def clean_partition(
     bytes_max: int | None = None,
     on_done: OnCleaned = lambda task, outcome: None,
 ) -> CleaningReport | None:
-    """The next version; None where none is due or allowed, or where a rival published it.
-    `everything`: whatever the dirty ratio is.
+    """Publish the next version. Return None if none is due or allowed, or if a rival published it.
 
-    `bytes_max`: None also where the round would read more than this.
+    `everything`: ignore the dirty ratio. `bytes_max`: return None if the round would read more than
+    this.
+
     Raises DataDamaged (naming the object), Unavailable, the store's errors.
     """
     store, cluster = compaction.store, compaction.cluster
@@ -111,10 +112,10 @@ async def _unpublished(compaction: Compaction, place: PartitionId) -> frozenset[
 async def _look(
     store: ObjectStore, topic: Topic, partition: int
 ) -> tuple[Published | None, fmt.Checkpoint, list[fmt.ParquetFile]]:
-    """The newest version, the newest checkpoint, and the log above the version's end: of one
-    moment, or so that nobody can tell.
+    """Return the newest version, the newest checkpoint, and the log above the version's end, all
+    consistent with one moment.
 
-    Of a topic that is keyed no more, without the log: nothing of it is to be cleaned.
+    For a topic that is no longer keyed, without the log: none of it has to be cleaned.
     """
     place, bundle = place_of(topic, partition), topic.bundles[partition]
     rereads = Rereads(
@@ -130,7 +131,7 @@ async def _look(
         try:
             log = await PageReader(store, bundle).files_from(counters, start) if topic.settings.keyed else []
         except ObjectMissing:
-            continue  # a page was replaced: a newer checkpoint says so
+            continue  # a page was replaced: a newer checkpoint has the new one
         if published is None or start == published.version.end or start <= counters.log_start:
             return published, checkpoint, log
 
@@ -190,9 +191,9 @@ async def _run(
 
 
 def check_version(plan: CleaningPlan, version: KeyedVersion) -> None:
-    """What never goes back, and what the files must be.
+    """Assert that nothing goes back, and that the files fit the version.
 
-    A violation is a bug of ours, so it stops the caller.
+    A violation is a bug of LedgerMQ, so it stops the caller.
     """
     base = plan.base
     for name in ("end", "tombstones_to", "expired_ms"):
@@ -210,7 +211,7 @@ def check_version(plan: CleaningPlan, version: KeyedVersion) -> None:
 
 
 async def _publish(store: ObjectStore, version: KeyedVersion, sources: Sources) -> bool:
-    """False: a rival's version has the number."""
+    """Publish a version. Return False if a rival's version has the number."""
     outcome = await settle_put(store, version.key, [encode_version(version)], sources=sources)
     if outcome is PutOutcome.UNKNOWN:
         raise Unavailable(f"{version.key}: outcome of the conditional put is unknown; retry later")
@@ -220,9 +221,9 @@ async def _publish(store: ObjectStore, version: KeyedVersion, sources: Sources) 
 async def _explain(
     store: ObjectStore, place: PartitionId, bundle: int, plan: CleaningPlan, missing: ObjectMissing
 ) -> None:
-    """A file was gone that version n, or the log above it, must have.
+    """Explain why a file of version n, or of the log above it, is missing.
 
-    Raises DataDamaged unless others have gone on meanwhile.
+    Raises DataDamaged unless other processes have published a newer version.
     """
     newest = await newest_version(store, place)
     counters = partition_of(await newest_checkpoint(store, bundle), place.topic_id, place.partition)

@@ -1,12 +1,13 @@
-"""One task of a round of cleaning: a group of neighbouring files becomes one file of the version. A
-plain function of (task, store).
+"""Run one task of a round of cleaning: a group of neighbouring files becomes one file of the
+version. It is a plain function of (task, store).
 
-It reads the keys of the dirty part, then of its own files, says which records stay, and writes
-those, row group by row group. A group that is one file of the base in which every record stays is
-named again as it is. The last record below the version's end always stays, so that whoever reads on
-from any offset finds the next record, and comes to the end. A file's name holds the attempt that
-was drawn for the round, and what it holds follows from its name: whoever finds it there already,
-perhaps put by the same task elsewhere, reads what it says.
+The task reads the keys of the dirty part, then those of the group, decides which records stay, and
+writes those, row group by row group. A group that is one file of the base in which every record
+stays is named again unchanged. The last record below the version's end always stays, so that a
+reader at any offset finds the next record and reaches the end.
+
+A file's name holds the attempt id that was drawn for the round, and its content follows from its
+name. A task that finds the file already there, perhaps from the same task elsewhere, uses it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from ledgermq.sources import Sources
 
 @dataclass(frozen=True, slots=True)
 class CleaningTask:
-    """Picklable. `inputs`: the group.
+    """A task of a round. Picklable. `inputs`: the group.
 
     `dirty`: the log files whose keys decide. The rest as in `CleaningPlan`.
     """
@@ -65,18 +66,20 @@ class CleaningTask:
 
     @property
     def work(self) -> str:
-        """For people."""
+        """Describe the work to operators."""
         return f"clean {self.topic}/{self.place.partition}"
 
     async def run(self, store: ObjectStore, sources: Sources, run_blocking: RunBlocking) -> CleaningOutcome:
-        """Raises ObjectMissing, DataDamaged (naming the object), Unavailable, the store's errors."""
+        """Run the task. Raises ObjectMissing, DataDamaged (naming the object), Unavailable, the
+        store's errors.
+        """
         return await _Run(self, store, sources, run_blocking).run()
 
 
 @dataclass(frozen=True, slots=True)
 class CleaningOutcome:
-    """What stands for the group in the version; None: nothing of it stays. `read`: records that
-    were looked at.
+    """The file of the group in the version; None: none of its records stays. `read`: number of
+    records that were read.
     """
 
     file: KeyedFile | None
@@ -85,9 +88,9 @@ class CleaningOutcome:
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """At a file of the group: which of its records stay.
+    """The records of one file of the group that stay.
 
-    `oldest_us`: of those that may still grow too old; None: there is none.
+    `oldest_us`: the oldest of those that may still expire; None: there is none.
     """
 
     each: CleaningInput
@@ -115,7 +118,7 @@ class _Run:
         return CleaningOutcome(replace(file, timestamp_min_us=oldest_us), read)
 
     async def _file_of(self, looked: Sequence[_Looked], read: int, stays: int) -> KeyedFile | None:
-        """With the records that stay; None where none does."""
+        """Return the file with the records that stay; None if none does."""
         first, last = max(self.task.inputs[0].first, self.task.floor), self.task.inputs[-1].last
         key = keys.keyed_file(self.task.place, first, last, self.task.number, self.task.attempt)
         only = self.task.inputs[0].clean
@@ -164,7 +167,7 @@ class _Run:
         return _Looked(each, footer, stays, await self.run_blocking(partial(self._oldest_us, whole, stays)))
 
     async def _dead_values(self, each: CleaningInput, footer: pq.FileMetaData) -> pa.ChunkedArray | None:
-        """Which values are null; None: no tombstone of this file can have aged."""
+        """Return which values are null; None if no tombstone of this file can have aged."""
         if each.first >= self.task.aged_end or (each.clean is not None and not each.clean.tombstones):
             return None
         found = []
@@ -188,7 +191,9 @@ class _Run:
         return compute.or_(compute.invert(gone), compute.equal(offsets, self.task.end - 1))
 
     def _oldest_us(self, rows: pa.Table, stays: pa.ChunkedArray) -> int | None:
-        """Not of the last record once it is too old: it stays all the same."""
+        """Return the oldest time of the records that stay, without an expired last record: that one
+        stays anyway.
+        """
         compute: Any = pc
         times = rows.column("timestamp").cast(pa.int64())
         is_last = compute.equal(rows.column("offset"), self.task.end - 1)
@@ -229,7 +234,7 @@ class _Run:
 
 
 def described(footer: pq.FileMetaData, key: str, size: int) -> KeyedFile:
-    """Raises DataDamaged where it is no file of a version, or not as it says."""
+    """Describe a file of a version. Raises DataDamaged if it is not one, or differs from its note."""
     note = KeyedNote.decode(footer.metadata)
     if note is None or footer.num_rows != note.rows:
         raise DataDamaged(f"{key}: it is not a file of a keyed partition, or it lacks rows", object_key=key)
@@ -243,7 +248,7 @@ def _count(mask: pa.ChunkedArray) -> int:
 
 
 class _Builder:
-    """One file in memory. Blocking."""
+    """Builds one file in memory. Blocking."""
 
     def __init__(self, bloom: bool, rows: int) -> None:
         self._sink = FileSink()

@@ -1,5 +1,5 @@
-"""Versions of a keyed partition: a numbered chain `versions/<number>`, each put once; the highest
-number counts (docs/decisions/0022).
+"""Read and put the versions of a keyed partition: a numbered chain `versions/<number>`, each put
+once; the highest number counts (docs/decisions/0022).
 
     {"attempt": "<32 hex digits>", "checksum": "<8 hex digits>", "cluster": …, "earlier": [[end, published ms], …], "end": …,
      "files": [{"key": …, "first": …, "last": …, "rows": …, "tombstones": …, "size": …, "timestamp_min_us": …, "timestamp_max_us": …}, …],
@@ -37,11 +37,11 @@ _MARK = b'"checksum": "'
 
 @dataclass(frozen=True, slots=True)
 class KeyedFile:
-    """Records with offsets from `first` to `last`, not all of them; `size` in bytes; timestamps are
-    0 where no record has one.
+    """A file of a version: records with offsets from `first` to `last`, with gaps; `size` in bytes;
+    timestamps are 0 if no record has one.
 
-    `timestamp_min_us`: of the records that may still grow too old; the last one of a version stays
-    however old it is.
+    `timestamp_min_us`: that of the records that may still expire; the last record of a version
+    stays however old it is.
     """
 
     key: str
@@ -59,8 +59,8 @@ class KeyedVersion:
     """The latest record of each key below `end`.
 
     `earlier`: ends of versions before it, with the store's time of their publication.
-    `tombstones_to`: below it none is left. `expired_ms`: as of this time what was older than
-    `retention.ms` has gone; 0: never yet.
+    `tombstones_to`: no tombstone is left below it. `expired_ms`: records older than `retention.ms`
+    at this time were removed; 0: never yet.
     """
 
     place: PartitionId
@@ -83,7 +83,7 @@ class KeyedVersion:
         return sum(file.size for file in self.files)
 
     def check(self) -> None:
-        """Raises ValueError, TypeError."""
+        """Check the fields. Raises ValueError, TypeError."""
         numbers = [self.number, self.end, self.tombstones_to, self.expired_ms, *chain.from_iterable(self.earlier)]
         numbers += chain.from_iterable(astuple(file)[1:] for file in self.files)
         if not all(type(number) is int and -NUMBER_MAX <= number <= NUMBER_MAX for number in numbers):
@@ -100,7 +100,7 @@ class KeyedVersion:
 
 
 def nothing_yet(place: PartitionId, topic: str, cluster: str, end: int) -> KeyedVersion:
-    """What stands for number 0, which no object holds."""
+    """Return the version of number 0, which no object holds."""
     return KeyedVersion(place, topic, cluster, 0, bytes(16), end)
 
 
@@ -126,7 +126,7 @@ def encode_version(version: KeyedVersion) -> bytes:
 
 
 def decode_version(data: bytes, key: str, place: PartitionId) -> KeyedVersion:
-    """Raises DataDamaged, FormatNotSupported, naming `key`."""
+    """Decode a version. Raises DataDamaged, FormatNotSupported, naming `key`."""
     try:
         found: Any = json.loads(data)
         if found["format"] != FORMAT:
@@ -156,27 +156,29 @@ def decode_version(data: bytes, key: str, place: PartitionId) -> KeyedVersion:
 
 
 def _filled(data: bytes, digits: str) -> bytes:
-    """With these digits for its checksum. Raises ValueError."""
+    """Return the bytes with these digits as the checksum. Raises ValueError."""
     at = data.index(_MARK) + len(_MARK)
     return data[:at] + digits.encode() + data[at + len(digits) :]
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A version as it was found: when it was put, by the store's clock."""
+    """A version as read, and when it was put, by the store's clock."""
 
     version: KeyedVersion
     published_ms: int
 
 
 async def read_version(store: ObjectStore, place: PartitionId, number: int) -> KeyedVersion:
-    """Raises ObjectMissing, DataDamaged, FormatNotSupported."""
+    """Read one version. Raises ObjectMissing, DataDamaged, FormatNotSupported."""
     key = keys.keyed_version(place, number)
     return decode_version(await store.get(key), key, place)
 
 
 async def newest_version(store: ObjectStore, place: PartitionId) -> Published | None:
-    """Looks now; None: there is none yet. A damaged newest version is an error that names it."""
+    """Return the newest version by a LIST made now; None if there is none yet. A damaged newest
+    version is an error that names it.
+    """
     rereads = Rereads(
         LOOKS_MAX,
         f"{keys.keyed_folder(place)}: its versions were removed during each attempt to read them; retry later",
@@ -194,8 +196,8 @@ async def newest_version(store: ObjectStore, place: PartitionId) -> Published | 
 
 
 def earlier_of(base: Published | None, keep_ms: int, now_ms: int) -> tuple[tuple[int, int], ...]:
-    """For the version after `base`: every version that may still have to grow old, and the newest
-    that has.
+    """Return `earlier` of the version after `base`: every version that still has to age, and the
+    newest that has.
     """
     if base is None:
         return ()
@@ -206,9 +208,9 @@ def earlier_of(base: Published | None, keep_ms: int, now_ms: int) -> tuple[tuple
 
 
 def _thinned(young: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
-    """At most `EARLIER_MAX`: forgetting one only lets tombstones stay longer.
+    """Return at most `EARLIER_MAX` of them: dropping one only lets tombstones stay longer.
 
-    The oldest is the next to have aged, so it stays.
+    The oldest is the next to age, so it stays.
     """
     while len(young) > EARLIER_MAX:
         young = [each for i, each in enumerate(young) if i % 2 == 0 or i == len(young) - 1]
@@ -216,5 +218,5 @@ def _thinned(young: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
 
 
 def aged_end(earlier: Sequence[tuple[int, int]], keep_ms: int, now_ms: int) -> int:
-    """Tombstones below this offset have been in a version for `keep_ms`."""
+    """Return the offset below which tombstones have been in a version for `keep_ms`."""
     return max((end for end, published_ms in earlier if published_ms <= now_ms - keep_ms), default=0)

@@ -31,7 +31,7 @@ class SharedRun:
             raise Unavailable("the object was closed before the call")
         if self._next is None:
             self._next = asyncio.create_task(self._after(self._current))
-            self._next.add_done_callback(_heard)
+            self._next.add_done_callback(_retrieve_error)
         shared = self._next
         await asyncio.wait([shared])
         if shared.cancelled():
@@ -53,7 +53,7 @@ class SharedRun:
         await self._work()
 
 
-def _heard(task: asyncio.Task[None]) -> None:
+def _retrieve_error(task: asyncio.Task[None]) -> None:
     """Retrieve the task's error: all callers may have been cancelled, and then asyncio must not log
     it as a bug.
     """

@@ -64,7 +64,7 @@ class _InFlight:
     """A segment in flight. `answers`: the waiters and their base offsets, once it is acknowledged.
 
     `void`: a put at its slot or below was refused, so it will never count. `settled`: the outcome
-    of its own put is known.
+    of this segment's put is known.
     """
 
     index: fmt.SegmentIndex

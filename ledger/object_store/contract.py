@@ -1,5 +1,5 @@
-"""What LedgerMQ asks of an object store: one small async contract, the same for memory, files, S3
-and HDFS.
+"""Define what LedgerMQ needs of an object store: one small async contract, the same for memory,
+files, S3 and HDFS.
 
 A *key* is a relative path such as ``ledgers/0001/segments/00000000000000000007``: parts of
 ``[A-Za-z0-9._=-]`` joined by "/". An object of which a part of the key starts with "." is hidden:
@@ -10,11 +10,11 @@ back-off.
 
 Errors that a backend raises, and no others:
 
-    AlreadyExists       the key exists: somebody created it, perhaps this very call
+    AlreadyExists       the key exists: another call created it, or this very one
     ObjectMissing       get, get_range, get_suffix, head: there is no such object
     FenceClosed         a fenced put came after close_fence
     StoreUncertain      time-out, 409, 5xx, broken connection: the operation may or may not have happened
-    StoreThrottled      503 SlowDown, 429: a StoreUncertain with the store's wish to be left in peace
+    StoreThrottled      503 SlowDown, 429: a StoreUncertain with the store's request to wait
     ledgermq.errors.StoreFull                         no room, or a quota is used up: certainly nothing was put
     ledgermq.errors.StoreUnusable / Unauthorized      final: no bucket, read-only; wrong credentials: certainly nothing was put
 """
@@ -32,7 +32,8 @@ from ledgermq.errors import LedgerMQError, RetriableError
 Buffer = buffers.Buffer
 
 FENCES = "parquet/_tmp/"
-"""Folder of the stores' own: what is put under a fence stays below it until the put is whole."""
+"""A folder for the stores themselves: an object put under a fence stays below it until it is whole.
+"""
 PASSING = ("parquet/", "keyed/", "sinks/")
 """Folders of topics and queries lie below these.
 
@@ -73,8 +74,8 @@ class ObjectInfo:
 
 
 class FencedPuts(ABC):
-    """The right to create a few named objects for as long as their fence is open (and, on S3, their
-    presigned URLs live).
+    """The right to create a few named objects while their fence is open (and, on S3, until their
+    presigned URLs expire).
     """
 
     @abstractmethod
@@ -83,7 +84,7 @@ class FencedPuts(ABC):
 
 
 class ObjectStore(ABC):
-    """Root-relative keys in, bytes out.
+    """An object store: root-relative keys in, bytes out.
 
     Every method is safe to cancel; a cancelled put may still land.
     """
@@ -94,7 +95,7 @@ class ObjectStore(ABC):
     """
 
     fences_close_at_once: bool = True
-    """False where late puts are refused only by their age (S3: presigned URLs that expire)."""
+    """False if only their age refuses late puts (S3: presigned URLs that expire)."""
 
     @abstractmethod
     async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
@@ -114,111 +115,111 @@ class ObjectStore(ABC):
         return True
 
     async def put_data(self, key: str, buffers: Sequence[Buffer]) -> None:
-        """As `put_if_absent`, for what takes much room: refused with StoreFull where nothing but
-        the reserve is left.
+        """Put like `put_if_absent`, for large objects: raises StoreFull if only the reserve is
+        left.
 
-        Everything else may use the reserve: claims, checkpoints, heartbeats, deletions of topics
+        Everything else may use the reserve: claims, checkpoints, heartbeats and deletions of topics
         have to work on a full store.
         """
         await self.put_if_absent(key, buffers)
 
     async def make_durable(self, keys: Sequence[str]) -> None:
-        """Let objects that were found survive a power cut, before anything is built on those that
-        were put under a fence.
+        """Make sure that existing objects survive a power cut, before anything is built on those
+        that were put under a fence.
 
-        Reading does so for all others, and for these while their fence is open. Closing it may
-        remove what shows that a put was cut off. Raises ObjectMissing, StoreUncertain.
+        Reading does so for all others, and for these while their fence is open. Closing the fence
+        may remove the evidence that a put was interrupted. Raises ObjectMissing, StoreUncertain.
         """
         return
 
     async def keep_reserve(self, size_bytes: int) -> bool:
-        """Set so much room aside for all puts but those of data, or set it aside again; 0: set
-        nothing aside. Idempotent.
+        """Set this much room aside for all puts but those of data, or restore it; 0: set nothing
+        aside. Idempotent.
 
-        False: there is no room for it now, so puts of data are refused. Stores that cannot set room
-        aside return True.
+        Return False if there is no room for it now, so puts of data are refused. Stores that cannot
+        set room aside return True.
         """
         return True
 
     @abstractmethod
     async def put(self, key: str, data: Buffer) -> None:
-        """Create or replace. For liveness files only: nothing that safety depends on is ever
-        overwritten.
+        """Create or replace an object. Only for liveness files: no object that safety depends on is
+        ever overwritten.
         """
 
     @abstractmethod
     async def get(self, key: str) -> bytes:
-        """The whole object. Raises ObjectMissing."""
+        """Return the whole object. Raises ObjectMissing."""
 
     @abstractmethod
     async def get_range(self, key: str, start: int, length: int) -> Buffer:
-        """Exactly `length` bytes from `start`; fewer only where the object ends.
+        """Return exactly `length` bytes from `start`; fewer only where the object ends.
 
         Raises ObjectMissing.
         """
 
     @abstractmethod
     async def get_suffix(self, key: str, length: int) -> bytes:
-        """The last `length` bytes, or all of a shorter object. Raises ObjectMissing."""
+        """Return the last `length` bytes, or all of a shorter object. Raises ObjectMissing."""
 
     @abstractmethod
     def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
-        """Objects whose key starts with `prefix` and is greater than `start_after`, in ascending
-        order of key (as bytes).
+        """Yield objects whose key starts with `prefix` and is greater than `start_after`, in
+        ascending order of key (as bytes).
 
-        Strongly consistent with finished puts and deletes. Temporary files of the store itself
-        never show.
+        Strongly consistent with finished puts and deletes. Temporary files of the store itself are
+        never shown.
         """
 
     @abstractmethod
     async def delete(self, keys: Sequence[str]) -> None:
-        """Delete all, gone on return; a key that does not exist is no error."""
+        """Delete all objects; they are gone on return. A key that does not exist is no error."""
 
     @abstractmethod
     async def head(self, key: str) -> ObjectInfo:
-        """Raises ObjectMissing."""
+        """Return the object's properties. Raises ObjectMissing."""
 
     @abstractmethod
     async def store_time_ms(self) -> int:
-        """A fresh reading of the store's own clock: the one that `modified_ms` is by."""
+        """Return a new reading of the store's own clock, to which `modified_ms` refers."""
 
     @abstractmethod
     async def open_fence(self, fence: str) -> None:
-        """Make fence `fence` (a name of one path part), durably, before anybody may put under it.
+        """Make fence `fence` (a name of one path part), durably, before any process puts under it.
 
         Idempotent.
         """
 
     @abstractmethod
     async def fenced_puts(self, fence: str, keys: Sequence[str], url_life_ms: int) -> FencedPuts:
-        """Permission to create `keys` under an open fence. Take it **before** the look at the
-        newest checkpoint that justifies the puts.
+        """Return the permission to create `keys` under an open fence. Take it **before** the read
+        of the newest checkpoint that justifies the puts.
 
         File, HDFS, memory: a put fails once `close_fence` has returned. S3: the URLs are presigned
-        here, and refused by the store after `url_life`. Raises FenceClosed where that is already
-        known, StoreUncertain when the clocks differ too much.
+        here, and the store refuses them after `url_life`. Raises FenceClosed if that is already
+        known, StoreUncertain if the clocks differ too much.
         """
 
     @abstractmethod
     async def close_fence(self, fence: str) -> None:
-        """After this returns no put under `fence` can succeed any more (S3: no earlier than
+        """Close a fence: after this returns no put under `fence` can succeed (S3: no earlier than
         `parquet_min_age`). Idempotent.
         """
 
     @abstractmethod
     async def list_fences(self) -> Sequence[str]:
-        """Fences that still hold something in the store (S3: none ever)."""
+        """Return the fences that still hold something in the store (S3: always none)."""
 
     @abstractmethod
     async def share(self, key: str, life_ms: int) -> str | None:
-        """Return a URL (file:, http: or https:) by which others may read `key` for so long, or
-        longer; None where there is none.
+        """Return a URL (file:, http: or https:) by which another process may read `key` for at
+        least this time; None if there is none.
 
-        The object need not be there.
+        The object need not exist.
         """
 
     async def close(self) -> None:
-        """Give back connections and threads."""
+        """Close connections and threads."""
         return
 
     async def __aenter__(self) -> Self:

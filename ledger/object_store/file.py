@@ -1,8 +1,8 @@
-"""`FileStore`: objects as files below one folder, on a local disk or a file system that several
-machines share.
+"""`FileStore`: store objects as files below one folder, on a local disk or a file system that
+several machines share.
 
     <root>/<key>                       the object, whole; never changed, except by `put` (a new file renamed over it)
-    <root>/.tmp/<32 hex digits>        a put on its way; older than an hour it belongs to nobody, whoever opens the store removes it
+    <root>/.tmp/<32 hex digits>        a put in flight; one older than an hour is abandoned, and opening the store removes it
     <root>/.reserve                    room for a full disk, see `file_reserve`
     <root>/parquet/_tmp/<fence>/<hex>  a fenced put on its way: once its folder is gone, linking from it fails
 
@@ -57,7 +57,7 @@ T = TypeVar("T")
 class FileStore(ObjectStore):
     """`root` is made, with its parents, by the first write.
 
-    `sources` gives the names of temporary files.
+    `sources` provides the names of temporary files.
     """
 
     def __init__(self, root: Path, sources: Sources | None = None) -> None:
@@ -151,7 +151,7 @@ class FileStore(ObjectStore):
         for attempt in range(CLOSE_FENCE_ATTEMPTS_MAX):
             if await self._run(self._writers, fence, lambda: self._disk.remove_fence(folder)):
                 return
-            await asyncio.sleep(0.01 * attempt)  # a put keeps making files in it, or NFS holds one that is open
+            await asyncio.sleep(0.01 * attempt)  # a put keeps making files in it, or NFS holds an open file
         raise StoreUncertain(f"fence {fence} keeps receiving files while it is closed; retry")
 
     async def list_fences(self) -> Sequence[str]:
@@ -179,16 +179,16 @@ class FileStore(ObjectStore):
         return self._root / check_key(key)
 
     def _new_temp(self, folder: Path | None = None) -> Path:
-        """Another for each try: what an earlier one has left may still be there."""
+        """Return a new name for each try: the file of an earlier one may still exist."""
         return (folder or self._temporary) / self._sources.new_id().hex()
 
     def _path_to_read(self, key: str) -> str:
-        """A Path takes as long to put together as a part of the read."""
+        """Return the path as text: building a Path takes as long as a part of the read."""
         return f"{self._root}/{check_key(key)}"
 
     async def _write(self, what: str, step: Callable[[], T], spend: Callable[[Callable[[], T]], T] | None = None) -> T:
-        """`spend`: does the step with as much of the reserve as it may use; by default with all of
-        it.
+        """Run a step. `spend`: runs it with as much of the reserve as it may use; by default with
+        all of it.
         """
         if not self._is_prepared:
             async with self._prepared:
@@ -243,8 +243,8 @@ def _spend_nothing(step: Callable[[], T]) -> T:
 
 @contextmanager
 def _in_temporary(root: Path) -> Iterator[None]:
-    """The folder for temporary files was there once: without it the disk is gone, and nothing may
-    start afresh in its place.
+    """Explain a missing folder of temporary files: it existed once, so the disk is gone, and no new
+    store may begin in its place.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Durable steps on a local file system: whole files that appear at once, folders that survive a
+"""Run durable steps on a local file system: whole files that appear at once, folders that survive a
 power cut, the errors of both.
 
     create    temp file, writev, fsync | link (fails if the name exists) | fsync folder | unlink temp
@@ -10,7 +10,7 @@ it counts as durable; an fsync of a folder that failed is never believed again (
 forget the error): the disk is then broken for good. Folders in which nothing is left are removed
 where they come and go (`passing`); a put whose folder has vanished makes it again. There a folder
 is pinned by the file in it, not by having been made: so the put fsyncs the folders above after the
-link, before it counts. Removing a temporary file, whoever does it, can only make its put fail. A
+link, before it counts. Removing a temporary file can only make its put fail. A
 file that still has its temporary name may not be durable yet (its writer is between two steps, or
 was killed there), so a reader makes it so: others build on what a reader has seen. Closing a fence
 takes the temporary names away, so what was put under one is made durable (`make_durable`) before
@@ -45,7 +45,7 @@ _UNUSABLE = {
 }
 _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 FOLDER_ATTEMPTS_MAX = 100
-"""Others may remove a folder each time that it was made for a put: each of them needs a file to
+"""Tries to make a folder for a put while other processes remove it; each of them needs a file to
 delete in it.
 """
 _BUFFERS_A_WRITE_MAX = 1024
@@ -54,7 +54,7 @@ _BUFFERS_A_WRITE_MAX = 1024
 
 @contextmanager
 def store_errors(what: str) -> Iterator[None]:
-    """OSError as the contract's errors; a missing file is ObjectMissing, what nobody foresaw
+    """Raise OSError as the contract's errors; a missing file is ObjectMissing, an unexpected error
     StoreUncertain.
     """
     try:
@@ -74,7 +74,7 @@ def store_errors(what: str) -> Iterator[None]:
 
 
 def write_temp(path: Path, buffers: Sequence[Buffer], check: Callable[[], None] | None = None) -> None:
-    """A new, whole, fsynced file; on failure none, or one that is of no harm.
+    """Write a new, whole, fsynced file; on failure none, or one that does no harm.
 
     `check`: called at the end, may refuse it.
     """
@@ -110,7 +110,7 @@ def remove(path: Path) -> None:
 
 
 def read(path: str, root: Path, last: int | None = None) -> bytes:
-    """The whole file, or its `last` bytes."""
+    """Return the whole file, or its `last` bytes."""
     with _opened(path, root) as (descriptor, size):
         parts, begin = [], 0 if last is None else max(0, size - last)
         while begin < size and (part := os.pread(descriptor, size - begin, begin)):
@@ -120,8 +120,8 @@ def read(path: str, root: Path, last: int | None = None) -> bytes:
 
 
 def read_range(path: str, root: Path, start: int, length: int) -> memoryview:
-    """In Arrow's memory, which is kept when it is free: that of large `bytes` comes from the kernel
-    each time, page by page.
+    """Return a range of the file in Arrow's memory, which is reused; the memory of large `bytes`
+    comes from the kernel each time, page by page.
     """
     with _opened(path, root) as (descriptor, size):
         found = memoryview(pa.allocate_buffer(max(0, min(length, size - start)))).cast("B")
@@ -133,7 +133,7 @@ def read_range(path: str, root: Path, start: int, length: int) -> memoryview:
 
 @contextmanager
 def _opened(path: str, root: Path) -> Iterator[tuple[int, int]]:
-    """Its descriptor and size."""
+    """Open a file; yield its descriptor and size."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         found = os.fstat(descriptor)
@@ -150,17 +150,17 @@ def _opened(path: str, root: Path) -> Iterator[tuple[int, int]]:
 
 
 class FsyncFailed(OSError):
-    """The disk did not take what was written."""
+    """The disk did not accept the written data."""
 
 
 def fsync_folder(folder: Path) -> None:
-    """Raises FsyncFailed."""
+    """Fsync a folder. Raises FsyncFailed."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     except OSError as e:
         # Some network file systems have no fsync of folders: there link is durable by itself. A
-        # read-only one holds nothing that is not.
+        # read-only one holds only durable files.
         if e.errno not in (errno.EINVAL, errno.EROFS):
             raise FsyncFailed(e.errno, e.strerror) from e
     finally:
@@ -168,10 +168,10 @@ def fsync_folder(folder: Path) -> None:
 
 
 class Disk:
-    """One root folder. `prepare` before the first write; readers need not, so that a read-only root
-    can be read.
+    """One root folder. Call `prepare` before the first write; readers need not, so that a read-only
+    root can be read.
 
-    `passing`: folders below which folders come and go; they themselves stay.
+    `passing`: folders below which empty folders are removed; they themselves stay.
     """
 
     def __init__(self, root: Path, passing: Collection[Path] = ()) -> None:
@@ -181,10 +181,10 @@ class Disk:
         self._broken: str | None = None
 
     def prepare(self, *folders: Path) -> None:
-        """Make the root and `folders` below it. Only here is the root made: one that vanishes later
-        is an error, not a fresh start.
+        """Make the root and `folders` below it. The root is made only here: if it vanishes later,
+        that is an error, not a new begin.
 
-        Raises StoreUnusable where no folder can be made, or a file has its name.
+        Raises StoreUnusable if a folder cannot be made, or a file has its name.
         """
         missing = [p for p in (self.root, *self.root.parents) if not p.exists()]
         for path in reversed(missing):
@@ -208,9 +208,9 @@ class Disk:
             raise StoreUnusable(f"cannot use the file store: {self._broken}; check the disk, then restart")
 
     def make_folder(self, folder: Path) -> None:
-        """Durable with all its parents on return.
+        """Make a folder, durable with all its parents on return.
 
-        Each is fsynced once by each process: whoever made it may not have got that far.
+        Each process fsyncs each folder once: the process that made it may not have done so.
         """
         if folder in self._durable:
             return
@@ -224,15 +224,15 @@ class Disk:
         """Give the whole file `temp` its name `path`, durably. Raises FileExistsError,
         FileNotFoundError if `temp` was removed.
 
-        Once the name is there nothing but StoreUncertain: others may see the file, and it may last.
-        A temporary file that cannot be removed is of no harm: it says that the file may not be
-        durable, and goes when the store is opened an hour later.
+        Once the name exists, the only error is StoreUncertain: other processes may see the file,
+        and it may last. A temporary file that cannot be removed does no harm: it marks the file as
+        perhaps not durable, and is removed when the store is opened an hour later.
         """
         try:
             try:
                 self._link(temp, path)
             except FileExistsError:
-                # It may be our own, linked by a hedged put that has not fsynced yet: what a
+                # It may be this put's, linked by a hedged put that has not fsynced yet: what a
                 # read-back finds has to be durable.
                 self._fsync_landed(path)
                 raise
@@ -246,13 +246,13 @@ class Disk:
         try:
             self._fsync_folders(path)
         except FileNotFoundError:
-            raise  # removed meanwhile, for the caller to tell whether that was to be
+            raise  # removed meanwhile; the caller decides whether that was intended
         except (StoreUnusable, OSError) as e:
             what = e.message if isinstance(e, StoreUnusable) else e.strerror or e
             raise StoreUncertain(f"{what}: {path.name} exists, but it may not be durable; retry") from e
 
     def _link(self, temp: Path, path: Path) -> None:
-        """In its folder, which others may remove while it is empty.
+        """Link a file in its folder, which other processes may remove while it is empty.
 
         Raises FileExistsError, FileNotFoundError if `temp` was removed.
         """
@@ -282,9 +282,9 @@ class Disk:
         self._fsync_landed(path)
 
     def make_durable(self, paths: Sequence[Path]) -> None:
-        """Names of files that others have linked.
+        """Make the names of files durable that other processes have linked.
 
-        Having no temporary name proves nothing where its fence may have been closed.
+        A missing temporary name proves nothing if its fence may have been closed.
         """
         for folder in dict.fromkeys(
             above for path in paths for above in path.parents if above.is_relative_to(self.root)
@@ -301,26 +301,31 @@ class Disk:
             self._remove_empty(folder)
 
     def _remove_empty(self, folder: Path) -> None:
-        """And those above it. What keeps one is left: the folder is of no harm."""
+        """Remove an empty folder and the empty ones above it. A folder that cannot be removed
+        stays; it does no harm.
+        """
         while any(above in self._passing for above in folder.parents):
             try:
                 folder.rmdir()
             except FileNotFoundError:
-                pass  # removed by another; the one above may be empty now
+                pass  # another process removed it; the one above may be empty now
             except OSError:
                 return
             self._durable.discard(folder)
             folder = folder.parent
 
     def make_fence(self, folder: Path) -> None:
-        """Never from the cache: a fence may have been removed and, by another process, made again."""
+        """Make a fence, without the cache: another process may have removed the fence and made it
+        again.
+        """
         self.make_folder(folder.parent)
         with suppress(FileExistsError):
             folder.mkdir()
         self._fsync_folder(folder.parent)
 
     def remove_fence(self, folder: Path) -> bool:
-        """One try: empty and remove the folder. False: somebody put a file in between.
+        """Try once to empty and remove the folder. Return False if another process put a file in
+        between.
 
         Files linked from it lose their temporary names, also those that are not durable yet: see
         `make_durable`.
@@ -340,9 +345,9 @@ class Disk:
         return True
 
     def _fsync_folders(self, path: Path) -> None:
-        """Of a file that has just got its name.
+        """Fsync the folders of a file that just got its name.
 
-        Folders that come and go may have been made anew by others since `make_folder`.
+        Other processes may have made removable folders again since `make_folder`.
         """
         folder = path.parent
         self._fsync_folder(folder)

@@ -1,5 +1,5 @@
-"""Room that a file store sets aside for a full disk: one preallocated file, given back to the disk
-when a small put needs it.
+"""Set room aside for a full disk: one preallocated file, given back to the disk when a small put
+needs it.
 
     <root>/.reserve     4 KiB that say how large it is, then nothing but room; cut down to the 4 KiB while it is given back
 
@@ -25,9 +25,11 @@ from ledgermq.errors import StoreFull
 NAME = ".reserve"
 HEADER_BYTES = 4096
 DISK_SHARE = 16
-"""On a small disk the reserve takes no more than this part of it."""
+"""On a small disk the reserve takes at most this part of it."""
 ROOM_FACTOR = 2
-"""It is filled again only when so many times its size is free: records then have room, too."""
+"""The reserve is filled again only if this many times its size is free, so that records have room,
+too.
+"""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 _TEXT = "LedgerMQ keeps this room for a full disk, see docs/operations.md. Bytes: "
@@ -40,8 +42,8 @@ class Reserve:
         self._path = root / NAME
 
     def keep(self, size_bytes: int) -> bool:
-        """Make the file, or fill it again; False: it is given back, and there is no room to fill
-        it. Raises OSError.
+        """Make the file, or fill it again. Return False if it is given back and there is no room to
+        fill it. Raises OSError.
         """
         if size_bytes == 0:
             self._path.unlink(missing_ok=True)
@@ -56,7 +58,7 @@ class Reserve:
         return self._fill(size)
 
     def spend(self, step: Callable[[], T]) -> T:
-        """Do `step`, if need be with the reserve's room. Raises what it raises."""
+        """Run `step`, with the reserve's room if necessary. Raises what it raises."""
         try:
             return step()
         except OSError as error:
@@ -67,7 +69,7 @@ class Reserve:
             )  # also where another has just given it back: there is room now that the first try may not have had
 
     def spend_half(self, step: Callable[[], T], size_bytes: int) -> T:
-        """The same, but at least half of the reserve stays free. Raises StoreFull."""
+        """Run `step`, but keep at least half of the reserve free. Raises StoreFull."""
         self._check_half(size_bytes)
         try:
             return step()
@@ -78,7 +80,7 @@ class Reserve:
             return step()
 
     def check_untouched(self) -> None:
-        """Raises StoreFull where only the reserve is left."""
+        """Raise StoreFull if only the reserve is left."""
         if self._is_given_back():
             raise StoreFull("no space is left on the disk but the reserve for deletions")
 
@@ -100,7 +102,7 @@ class Reserve:
             return None
 
     def _wanted(self) -> int:
-        """The size that the file says it has when it is whole; 0: there is none, or it is not ours."""
+        """Return the full size that the file states; 0 if there is none, or it is not LedgerMQ's."""
         try:
             with self._path.open("rb") as file:
                 text = file.readline(HEADER_BYTES).decode(errors="replace").rstrip("\n")
@@ -125,7 +127,7 @@ class Reserve:
         return True
 
     def _give_back(self) -> bool:
-        """It is given back now, by us or by another. False: there is none."""
+        """Give the reserve back, unless another process has done so. Return False if there is none."""
         if self._is_given_back():
             return True
         try:

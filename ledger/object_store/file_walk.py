@@ -1,10 +1,8 @@
-"""The listing of a folder tree as keys in ascending byte order, reading and stat-ing no more of it
-than was asked for.
+"""List a folder tree as keys in ascending byte order, reading and stat-ing only the requested part.
 
-A folder sorts by its name with "/" behind it, which makes a depth-first walk ascend: "a-b" < "a/x"
-< "ab". Folders that lie wholly outside the prefix or at or before `start_after` are not opened.
-Knows only names; what a listing means is the store's. `ascending` serves any tree of folders,
-`walk` one on a local disk.
+A folder sorts by its name with "/" behind it, so a depth-first walk ascends: "a-b" < "a/x" < "ab".
+Folders outside the prefix or at or before `start_after` are not opened. Knows only names; the store
+gives a listing its meaning. `ascending` serves any tree of folders, `walk` one on a local disk.
 """
 
 from __future__ import annotations
@@ -25,15 +23,17 @@ where there is no such folder.
 
 
 def info_of(key: str, found: os.stat_result) -> ObjectInfo:
-    """`modified_ms` is the change time, which is never before the object appeared; the write time
-    may be.
+    """Return the properties of a file. `modified_ms` is the change time, which is never before the
+    object appeared; the write time may be.
     """
     etag = f"{found.st_ino:x}-{found.st_mtime_ns:x}-{found.st_size:x}"
     return ObjectInfo(key, found.st_size, etag, found.st_ctime_ns // 1_000_000)
 
 
 def walk(root: Path, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
-    """Lazy: each object is stat-ed when it is asked for; one that is deleted meanwhile is left out."""
+    """Yield objects lazily: each is stat-ed when it is requested; one that is deleted meanwhile is
+    left out.
+    """
 
     def children(folder: str) -> Iterator[tuple[str, bool, None]]:
         try:
@@ -54,8 +54,8 @@ def walk(root: Path, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
 
 
 def ascending(children: Children[T], prefix: str, start_after: str) -> Iterator[tuple[str, T]]:
-    """(key, what is known of it) of every file whose key begins with `prefix` and is greater than
-    `start_after`.
+    """Yield (key, what is known of it) for every file whose key begins with `prefix` and is greater
+    than `start_after`.
     """
     folder = prefix.rpartition("/")[0]
     yield from _below(children, folder + "/" if folder else "", prefix, start_after)

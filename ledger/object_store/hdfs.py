@@ -1,8 +1,8 @@
-"""`HdfsStore`: objects as files below one folder of an HDFS, through its native protocol
+"""`HdfsStore`: store objects as files below one folder of an HDFS, through its native protocol
 (hdfs-native; no Java in this process).
 
     <root>/<key>                       the object, whole; never changed, except by `put` (a new file renamed over it)
-    <root>/.tmp/<32 hex digits>        a put on its way; older than an hour it belongs to nobody, whoever writes first removes it
+    <root>/.tmp/<32 hex digits>        a put in flight; one older than an hour is abandoned, and the first write removes it
     <root>/parquet/_tmp/<fence>/<hex>  a fenced put on its way: once its folder is gone, the NameNode refuses its rename
 
 A put writes a temporary file, has the DataNodes sync it to disk, closes it and renames it without
@@ -12,7 +12,7 @@ is the NameNode's. Every call ends within `TIMEOUT_S`; one that runs out may sti
 
 Calls run in threads of this store, reads and writes apart. The client's own asyncio half is not
 used: its wake-ups take the interpreter's lock in another order than its polls do, and the process
-stood still for ever (hdfs-native 0.14.7). Must not know what the objects mean.
+blocked forever (hdfs-native 0.14.7). Must not know what the objects mean.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ from ledgermq.sources import Sources
 TIMEOUT_S = 60.0
 READERS_MAX = 16
 WRITERS_MAX = 16
-"""A close waits for the DataNodes' report, so several puts have to be on their way."""
+"""Threads that write: a close waits for the DataNodes' report, so several puts have to be in
+flight.
+"""
 LIST_BATCH = 1_000
 TEMPORARY_AGE_MS_MAX = 3_600_000
 TEMPORARY_REMOVALS_MAX = 1_000
@@ -58,8 +60,8 @@ T = TypeVar("T")
 
 
 def open_hdfs(url: str, sources: Sources) -> HdfsStore:
-    """Sends nothing yet. hdfs://host:port/folder, or hdfs://nameservice/folder with the site files
-    in HADOOP_CONF_DIR.
+    """Open an HDFS store; it sends nothing yet. URLs: hdfs://host:port/folder, or
+    hdfs://nameservice/folder with the site files in HADOOP_CONF_DIR.
 
     Raises InvalidConfig.
     """
@@ -72,7 +74,7 @@ def open_hdfs(url: str, sources: Sources) -> HdfsStore:
         raise InvalidConfig(f"root URL {url!r}: an HDFS URL has neither '?' nor '#'")
     try:
         client = Client(f"hdfs://{parts.netloc}")
-    except Exception as error:  # whatever it finds wrong with the site files
+    except Exception as error:  # any fault that it finds in the site files
         if ":" not in parts.netloc:
             text = (
                 f"{parts.netloc!r} is neither host:port nor a name service of hdfs-site.xml in HADOOP_CONF_DIR: {error}"
@@ -159,11 +161,11 @@ class HdfsStore(ObjectStore):
         return sorted(name for name, is_folder, _ in entries if is_folder)
 
     async def share(self, key: str, life_ms: int) -> None:
-        """Return None: consumers have no client of HDFS."""
+        """Return None: consumers have no HDFS client."""
 
     async def close(self) -> None:
-        """Does not wait for calls that were cancelled: their threads end by themselves, within the
-        client's own time-outs.
+        """Close the store, without waiting for cancelled calls: their threads end by themselves,
+        within the client's own time-outs.
         """
         for pool in (self._readers, self._writers):
             pool.shutdown(wait=False, cancel_futures=True)
@@ -265,7 +267,7 @@ class HdfsStore(ObjectStore):
         writer.close()
 
     def _rename(self, temp: str, path: str) -> None:
-        """Without overwrite. A folder that was known may have been removed since."""
+        """Rename without overwrite. A folder that is cached may have been removed since."""
         try:
             self._client.rename(temp, path, False)
         except FileNotFoundError:
@@ -286,9 +288,9 @@ class HdfsStore(ObjectStore):
             self._client.delete(path, False)
 
     def _read_now(self, path: str, start: int, length: int | None) -> bytes:
-        """`start` below 0: from the end.
+        """Read a range; `start` below 0: from the end.
 
-        Never asks beyond the end, where the client would panic.
+        It never reads beyond the end, where the client would panic.
         """
         reader = self._client.read(path)
         size = len(reader)
@@ -302,7 +304,7 @@ class HdfsStore(ObjectStore):
                 yield entry
 
     def _entries(self, folder: str) -> Iterator[tuple[str, bool, FileStatus]]:
-        """Of a folder relative to the root."""
+        """Yield the entries of a folder relative to the root."""
         path = f"{self._root}/{folder}".rstrip("/") or "/"
         try:
             for status in self._client.list_status(path, False):

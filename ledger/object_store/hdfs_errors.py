@@ -1,6 +1,6 @@
-"""The errors of hdfs-native, and of the NameNode behind it, as those of the contract.
+"""Map the errors of hdfs-native, and of the NameNode behind it, to those of the contract.
 
-One place; knows no store.
+The only place that does so; knows no store.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MISSING = (
     "LeaseExpiredException",
 )
 _IN_THE_WAY = "(is not a directory)"
-"""Told as a refusal of access when a file stands where the path has a folder."""
+"""HDFS reports this as a refusal of access if a file is in the place of a folder of the path."""
 _REFUSED = ("AccessControlException", "AuthenticationException", "InvalidToken", "SaslException", "AccessDenied")
 _FULL = ("QuotaExceededException", "DSQuotaExceededException", "NSQuotaExceededException", "DiskOutOfSpaceException")
 _BUSY = ("SafeModeException", "RetriableException", "StandbyException", "ServerTooBusy")
@@ -27,7 +27,7 @@ _BUSY = ("SafeModeException", "RetriableException", "StandbyException", "ServerT
 
 @contextmanager
 def hdfs_errors(what: str) -> Iterator[None]:
-    """What nobody foresaw is StoreUncertain."""
+    """Raise errors as those of the contract; an unexpected one as StoreUncertain."""
     try:
         yield
     except LedgerMQError:
@@ -35,13 +35,15 @@ def hdfs_errors(what: str) -> Iterator[None]:
     except BaseException as error:
         if (
             not isinstance(error, Exception) and type(error).__name__ != "PanicException"
-        ):  # what the client's Rust half dies of
+        ):  # a panic of the client's Rust code
             raise
         raise hdfs_error(what, error) from error
 
 
 def hdfs_error(what: str, error: BaseException) -> LedgerMQError:
-    """By the class that the client gives it, else by the Java class that its text begins with."""
+    """Map an error by the class that the client gives it, or by the Java class that its text begins
+    with.
+    """
     text = str(error).partition("\n")[0].partition("\\n")[0][:TEXT_CHARS_MAX]
     if isinstance(error, FileExistsError):
         return AlreadyExists(f"object {what} exists", object_key=what)

@@ -1,4 +1,4 @@
-"""`MemoryStore`: objects in a dict of this process. For tests, the simulator and ``memory://``
+"""`MemoryStore`: keep objects in a dict of this process, for tests, the simulator and ``memory://``
 clusters of one process.
 
 Invariants: every operation is one step of the event loop, so it is atomic, and two runs with the
@@ -34,7 +34,7 @@ class _Stored:
 
 
 class MemoryStore(ObjectStore):
-    """`sources` gives the store's own clock: in a simulation another one than any broker's."""
+    """`sources` provides the store's clock: in a simulation it differs from every broker's."""
 
     def __init__(self, name: str = "", sources: Sources | None = None) -> None:
         self.url = f"memory://{name}"
@@ -46,7 +46,7 @@ class MemoryStore(ObjectStore):
 
     @classmethod
     def named(cls, name: str) -> MemoryStore:
-        """The one store of this name in this process; it keeps its objects after `close`."""
+        """Return the one store of this name in this process; it keeps its objects after `close`."""
         if name not in _named:
             _named[name] = cls(name)
         return _named[name]
@@ -77,7 +77,7 @@ class MemoryStore(ObjectStore):
             if prefix in self._objects and is_shown(prefix):
                 yield self._objects[prefix].info
             at = prefix
-        # Looks the next key up afresh each time: the caller may put and delete between two of them.
+        # Looks up the next key each time: the caller may put and delete between two of them.
         while (i := bisect_right(self._keys, at)) < len(self._keys) and self._keys[i].startswith(prefix):
             at = self._keys[i]
             if is_shown(at):

@@ -1,5 +1,5 @@
-"""`MeteredStore`: tells a `StoreMeter` of every request: what, how it ended, how long, how many
-bytes. Knows no metrics library.
+"""`MeteredStore`: report every request to a `StoreMeter`: operation, outcome, duration, bytes.
+Knows no metrics library.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class StoreMeter(Protocol):
         """
 
     def object_damaged(self, key: str, outcome: str) -> None:
-        """An object with a second copy was found damaged.
+        """Called when an object with a second copy is found damaged.
 
         `outcome`: one of `ledger.root.copies.OUTCOMES`.
         """
@@ -54,8 +54,8 @@ class MeteredStore(StoreWrapper):
             self._meter.request_ended(operation, outcome, seconds, bytes_known if operation in PUTS else 0, received)
 
     async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
-        """One request is counted for each list, however many pages it takes; its time includes what
-        the caller does in between.
+        """Count one request for each list, however many pages it takes; its time includes that of
+        the caller in between.
         """
         begun = asyncio.get_running_loop().time()
         outcome = OK

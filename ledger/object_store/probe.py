@@ -1,4 +1,6 @@
-"""The start-up probe: a store that lets two processes create the same key must never hold a ledger."""
+"""Probe a store at start-up: one that lets two processes create the same key must never hold a
+ledger.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,14 @@ from ledgermq.sources import Sources
 
 ATTEMPTS_MAX = 5
 CLEANING_S_MAX = 2.0
-"""A store that is down is not asked for long to delete what it may not even hold; the key is hidden
-and harms nobody.
+"""Time limit for deleting the key, because the store may be down; the key is hidden and does no
+harm.
 """
 
 
 async def probe_store(store: ObjectStore, sources: Sources, attempts_max: int = ATTEMPTS_MAX) -> None:
-    """Create a hidden key twice: the second time has to fail, and what the first wrote has to
-    stand.
+    """Create a hidden key twice: the second put has to fail, and the content of the first has to
+    stay.
 
     Raises StoreUnusable (the store ignores create-if-absent, is read-only, is full, does not
     exist), Unauthorized, Unavailable.

@@ -1,12 +1,12 @@
-"""`ResilientStore`: bounds what is in flight, and tries again what may safely be tried again.
+"""`ResilientStore`: bound the requests in flight, and retry what is safe to retry.
 
-Reads, lists, deletes and fences are repeated with back-off and jitter after StoreUncertain and
-StoreThrottled. Puts are sent once: whether one that failed has landed is for `settle` to find out.
-Puts and everything else are admitted apart, so that a crowd of readers cannot hold up a put; a
-request that pauses between two tries holds no place.
+Reads, lists, deletes and fences are retried with back-off and jitter after StoreUncertain and
+StoreThrottled. Puts are sent once: `settle` finds out whether one that failed has landed. Puts and
+all other requests are admitted separately, so many readers cannot delay a put. A request that
+pauses between two tries holds no place.
 
-The retry loop is our own: the pause draws from the injected randomness and heeds the store's own
-wish, and a list resumes behind the last key that it gave; a retry library would bring no more than
+The retry loop is not a library's: the pause draws from the injected randomness and respects the
+store's own wish, and a list resumes after the last key that it returned. A library would only save
 the `for`.
 """
 
@@ -36,8 +36,8 @@ T = TypeVar("T")
 
 
 class ResilientStore(StoreWrapper):
-    """`in_flight_max` requests and `bytes_in_flight_max` bytes of puts, and again as many of all
-    else.
+    """Admits `in_flight_max` requests and `bytes_in_flight_max` bytes of puts, and as many of all
+    other requests.
 
     An operation that fails TRIES_MAX times raises its last error; one that finds WAITING_MAX others
     waiting raises ResourceExhausted.
@@ -92,11 +92,11 @@ class ResilientStore(StoreWrapper):
 
 
 class Admission:
-    """How many requests, and how many of their bytes, may be on their way at once.
+    """Bounds the requests, and their bytes, that are in flight at the same time.
 
-    Invariants: never more than `requests_max` nor, but for one request larger than all, than
-    `bytes_max`; first come, first served, so a large request is not passed by small ones for ever;
-    never more than `waiting_max` wait, the next one is refused at once.
+    Invariants: never more than `requests_max`; never more than `bytes_max`, except for a single
+    request that is larger. Requests are served in order of arrival, so small ones never overtake a
+    large one without end. Never more than `waiting_max` wait; the next one is refused at once.
     """
 
     def __init__(self, requests_max: int, bytes_max: int, waiting_max: int) -> None:
@@ -110,9 +110,9 @@ class Admission:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def admit(self, size: int) -> AbstractAsyncContextManager[None]:
-        """Entering waits for its turn.
+        """Wait for a place, which the context holds.
 
-        Raises ResourceExhausted when too many wait already; then nothing was taken.
+        Raises ResourceExhausted if too many requests wait already; then nothing was taken.
         """
         return _Place(self, min(size, self._bytes_max))
 
@@ -129,7 +129,7 @@ class Admission:
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():  # admitted in the very step in which we were cancelled
+            if not turn.cancelled():  # admitted in the same step in which this call was cancelled
                 self._requests -= 1
                 self._bytes -= size
             with suppress(ValueError):
@@ -158,7 +158,7 @@ class Admission:
 
 
 class _Place(AbstractAsyncContextManager[None]):
-    """A class, not a generator: every request to the store takes one."""
+    """A class, not a generator, for speed: every request to the store takes one."""
 
     __slots__ = ("_admission", "_size")
 

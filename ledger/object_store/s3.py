@@ -1,14 +1,16 @@
-"""`S3Store`: objects in a bucket of S3, or of whatever speaks its protocol and honours
+"""`S3Store`: store objects in a bucket of S3, or of another service with its protocol that honours
 `If-None-Match: *`.
 
-Invariants: a conditional put is sent once and its status told as it is. A fenced put is a URL that
-was signed before the caller's look at the newest checkpoint; the store's own clock, shown by the
-`Date` of an answer that came between signing and look, differs from the signing time by at most a
-third of the URL's life, else there is no permission. After its life the store refuses the URL, and
-an upload takes no longer than that life. So nothing needs to be made or removed for a fence, and
-none is ever listed. The store's clock counts whole seconds here. Which library sends a request is
-`S3Wire`'s affair; fences and clock need URLs that are signed and answers with their headers, so
-these always go by `SignedWire`. Must not know what the objects mean.
+Invariants: a conditional put is sent once, and its status returned unchanged. A fenced put is a URL
+that was signed before the caller's read of the newest checkpoint. The store's own clock is shown by
+the `Date` of an answer that came between signing and that read. It may differ from the signing time
+by at most a third of the URL's life; otherwise no permission is given. After its life the store
+refuses the URL, and an upload takes no longer than that life. So a fence needs no object, and none
+is ever listed.
+
+The store's clock counts whole seconds here. `S3Wire` hides the library that sends a request. Fences
+and clock need signed URLs and the headers of answers, so these always use `SignedWire`. Must not
+know what the objects mean.
 """
 
 from __future__ import annotations
@@ -48,17 +50,17 @@ from ledgermq.errors import InvalidConfig, InvalidRequest, StoreUnusable
 
 DELETED_AT_ONCE_MAX = 1000
 CLOCKS_APART_PARTS = 3
-"""The store's clock may be away from ours by one part in this of a URL's life."""
+"""The store's clock may differ from this machine's by one part in this many of a URL's life."""
 
 
 CLIENTS = ("obstore", "botocore")
 CLIENT_VARIABLE = "LEDGERMQ__S3_CLIENT"
-"""For platforms without wheels of obstore, and for tests; no setting."""
+"""For platforms without wheels of obstore, and for tests; not a setting."""
 
 
 async def open_s3(url: str, library: str | None = None) -> S3Store:
-    """Open the store; sends nothing yet. `library`: what sends requests, one of CLIENTS; None: what
-    CLIENT_VARIABLE names, else the first.
+    """Open the store; it sends nothing yet. `library`: the one that sends requests, one of CLIENTS;
+    None: the one in CLIENT_VARIABLE, else the first.
 
     Raises InvalidConfig, Unauthorized (no credentials).
     """
@@ -73,11 +75,13 @@ async def open_s3(url: str, library: str | None = None) -> S3Store:
 
 
 async def store_of(location: S3Location, client: S3Client, library: str = CLIENTS[0]) -> S3Store:
-    """Return the store on this library. Raises ImportError where it is not installed."""
+    """Return the store on this library. Raises ImportError if it is not installed."""
     signed = SignedWire(client)
     if library == "botocore":
         return S3Store(location, signed)
-    from ledger.object_store.s3_obstore import ObstoreWire  # who chose the other need not have it
+    from ledger.object_store.s3_obstore import (
+        ObstoreWire,
+    )  # late, because obstore need not be installed for the other library
 
     return S3Store(location, signed, await asyncio.to_thread(ObstoreWire, client, signed))
 
@@ -86,7 +90,7 @@ class S3Store(ObjectStore):
     fences_close_at_once = False
 
     def __init__(self, location: S3Location, signed: SignedWire, wire: S3Wire | None = None) -> None:
-        """`wire` sends what `signed` does not have to; None: that sends all."""
+        """`wire` sends the requests for which `signed` is not needed; None: `signed` sends all."""
         self.url = location.url
         self._root = f"{location.prefix}/" if location.prefix else ""
         self._signed = signed
@@ -190,7 +194,7 @@ class S3Store(ObjectStore):
             return await self._signed.sign_get(self._name(key), life_ms // 1000)
 
     async def close(self) -> None:
-        """Does not wait for requests that were cancelled."""
+        """Close the store, without waiting for cancelled requests."""
         if self._wire is not self._signed:
             await self._wire.close()
         await self._signed.close()
@@ -209,7 +213,7 @@ class S3Store(ObjectStore):
         return self._root + check_key(key)
 
     async def _part(self, key: str, part: Awaitable[Part]) -> Part:
-        """Nothing, where nothing of the object lies there."""
+        """Return the part; empty if the object has no bytes there."""
         with contract_errors(key):
             try:
                 return await part

@@ -1,4 +1,4 @@
-"""Where a root lies in S3, as its URL says it.
+"""Parse the URL of a root in S3.
 
     s3://bucket/prefix?endpoint=http://127.0.0.1:9000&region=eu-central-1&path_style=true
 
@@ -25,7 +25,7 @@ _DIRECTORY_BUCKET = "--x-s3"
 
 @dataclass(frozen=True, slots=True)
 class S3Location:
-    """`prefix` has no "/" at its ends. None: as the environment says.
+    """`prefix` has no "/" at its ends. None: from the environment.
 
     `path_style`: ``endpoint/bucket/key`` instead of ``bucket.endpoint/key``; by default for
     endpoints other than Amazon's.
@@ -47,7 +47,7 @@ class S3Location:
 
 
 def parse_s3_url(url: str) -> S3Location:
-    """Raises InvalidConfig, whose text never repeats what may be a secret."""
+    """Parse an S3 URL. Raises InvalidConfig, whose text never repeats what may be a secret."""
     try:
         parts = urlsplit(url)
     except ValueError as error:

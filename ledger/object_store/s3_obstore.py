@@ -1,12 +1,13 @@
-"""`ObstoreWire`: `S3Wire` by obstore, whose requests are signed, sent and read in Rust, outside the
-interpreter's lock.
+"""`ObstoreWire`: implement `S3Wire` by obstore, which signs, sends and reads requests in Rust,
+outside the interpreter's lock.
 
-Its errors carry an answer's status and body only as text. What is read there is read strictly: a
-text that is not known word for word is `S3Silent`, never an answer, so the worst that a change of
-that text can do is a put that has to be looked up, and the probe at the start fails loudly.
-`Retry-After` does not get through. Lists and deletes go by `SignedWire`: obstore lists by whole
-parts of a path. Credentials, endpoint, region, proxy and certificates are botocore's, so that all
-clients mean the same bucket.
+Its errors contain an answer's status and body only as text, which is parsed strictly. A text that
+is not known word for word is `S3Silent`, never an answer. So a change of that text causes at worst
+a put that has to be looked up, and a probe at the start that fails with an error. `Retry-After`
+does not get through.
+
+Lists and deletes use `SignedWire`: obstore lists by whole parts of a path. Credentials, endpoint,
+region, proxy and certificates are botocore's, so that all clients use the same bucket.
 """
 
 from __future__ import annotations
@@ -44,9 +45,11 @@ from ledger.object_store.s3_wire import (
 from ledgermq.errors import LedgerMQError, StoreUnusable
 
 CREDENTIALS_KEPT = timedelta(minutes=10)
-"""botocore renews what expires earlier than that; obstore asks again when half of it is over."""
+"""How long obstore keeps credentials: botocore renews those that expire earlier, and obstore asks
+again after half of this time.
+"""
 REQUEST_S_MAX = 24 * 3600
-"""Not a bound that is meant: each step has its own."""
+"""Effectively unlimited; each step has its own bound."""
 _ANSWER = re.compile(r" - Server returned non-2xx status code: ([0-9]{3})[^\n:]*: (.*?)\n\nDebug source:\n", re.DOTALL)
 _REASON = re.compile(r"HTTP error: ([a-z ]{1,60})")
 _NOT_A_PART = re.compile(r"\bsource: (NotPartial|NoContentRange|ParseContentRange)\b")
@@ -58,7 +61,7 @@ class ObstoreWire(S3Wire):
         self._reads = _open(client, READERS_MAX, silence_s=s3_wire.SILENCE_S_MAX)
         self._puts = _open(
             client, WRITERS_MAX, silence_s=None
-        )  # its clock would start with the body, not when that has left
+        )  # its clock would start with the body, not after the body was sent
 
     async def put(self, name: str, buffers: Sequence[Buffer], *, only_if_absent: bool) -> None:
         views = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
@@ -94,12 +97,12 @@ class ObstoreWire(S3Wire):
         await self._signed.delete(names)
 
     async def close(self) -> None:
-        """Connections go with the two stores, as soon as nothing is under way."""
+        """Do nothing: connections close with the two stores, once no request is running."""
 
     @asynccontextmanager
     async def _errors(self) -> AsyncIterator[None]:
-        """Those of the wire. Where the store refuses our time, and shows its own in a header that
-        obstore hides, it is asked for it.
+        """Raise errors as the wire's. If the store refuses this machine's time and shows its own in
+        a header that obstore hides, ask it for its time.
         """
         try:
             with _obstore_errors():
@@ -120,7 +123,9 @@ class ObstoreWire(S3Wire):
             return (await result.bytes_async()).to_bytes()
 
     async def _part(self, name: str, part: Awaitable[Part]) -> Part:
-        """Servers describe a part of an empty object in ways that obstore does not take."""
+        """Read a part: servers describe a part of an empty object in ways that obstore does not
+        accept.
+        """
         try:
             return await part
         except S3RangesIgnored:
@@ -130,7 +135,9 @@ class ObstoreWire(S3Wire):
 
 
 def _open(client: S3Client, connections_max: int, silence_s: float | None) -> S3Store:
-    """All that obstore would take from the environment by rules of its own is said here."""
+    """Open obstore's store, with every value that it would otherwise take from the environment by
+    its own rules.
+    """
     path = urlsplit(client.presign("head_object", Key="x"))
     endpoint, in_path = f"{path.scheme}://{path.netloc}", path.path == f"/{client.bucket}/x"
     options: Any = {
@@ -154,7 +161,7 @@ def _open(client: S3Client, connections_max: int, silence_s: float | None) -> S3
         region=client.region,
         conditional_put="etag",
         skip_signature=False,
-        unsigned_payload=True,  # as presigned URLs have it: a body is vouched for by TLS, and by the checksums in it
+        unsigned_payload=True,  # as with presigned URLs: TLS, and the checksums inside a body, protect it
         credential_provider=_Credentials(client.credentials),
         client_options=options,
         retry_config={"max_retries": 0},
@@ -184,10 +191,10 @@ def _obstore_errors() -> Iterator[None]:
     except TimeoutError:
         raise S3Silent("the upload took too long") from None
     except (BaseError, OSError) as error:  # FileNotFoundError among them
-        raise _told(str(error)) from None  # the text holds addresses
+        raise _error_from(str(error)) from None  # the text holds addresses
 
 
-def _told(text: str) -> Exception:
+def _error_from(text: str) -> Exception:
     if (answer := _ANSWER.search(text)) is not None:
         return refused(int(answer[1]), {}, answer[2].encode())
     if _NOT_A_PART.search(text):

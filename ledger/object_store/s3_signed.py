@@ -57,7 +57,7 @@ from ledger.object_store.s3_wire import (
 from ledgermq.errors import InvalidConfig, StoreUnusable, Unauthorized
 
 URL_LIFE_S = 900
-"""Of the requests that are not fenced."""
+"""Life of URLs for requests that are not fenced."""
 UNTRUSTED = "the object store's TLS certificate is not trusted; set AWS_CA_BUNDLE to a file with its CA certificate"
 NO_CREDENTIALS = "there are no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 
@@ -78,9 +78,9 @@ class Answer:
 
 class S3Client:
     def __init__(self, location: S3Location, connections_max: int) -> None:
-        """Reads configuration and credentials.
+        """Read configuration and credentials.
 
-        Raises Unauthorized when there are none, InvalidConfig.
+        Raises Unauthorized if there are none, InvalidConfig.
         """
         with configuration_errors():
             session = botocore.session.get_session()
@@ -103,8 +103,8 @@ class S3Client:
         self._http = _pool(self.proxy, self.ca_bundle, connections_max)
 
     def presign(self, operation: str, life_s: int = URL_LIFE_S, **parameters: str) -> str:
-        """`operation` as botocore names it: get_object, put_object, head_object, delete_object,
-        head_bucket.
+        """Return a presigned URL. `operation` as botocore names it: get_object, put_object,
+        head_object, delete_object, head_bucket.
         """
         with botocore_errors():
             url = self._botocore.generate_presigned_url(
@@ -120,8 +120,8 @@ class S3Client:
         body: Sequence[Buffer] | None = None,
         seconds_max: float | None = None,
     ) -> Answer:
-        """One request, one answer, whatever its status. `seconds_max` bounds the sending of the
-        body.
+        """Send one request and return its answer, whatever its status. `seconds_max` bounds the
+        sending of the body.
 
         Raises S3Silent, StoreUnusable (the certificate is not trusted).
         """
@@ -146,19 +146,21 @@ class S3Client:
         return Answer(response.status, response.headers, response.data)
 
     def list_page(self, prefix: str, start_after: str, token: str | None) -> tuple[list[dict[str, Any]], str | None]:
-        """Up to 1,000 entries (Key, Size, ETag, LastModified) and the token of the next page."""
+        """Return up to 1,000 entries (Key, Size, ETag, LastModified) and the token of the next
+        page.
+        """
         place = {"ContinuationToken": token} if token else {"StartAfter": start_after} if start_after else {}
         with botocore_errors(of_bucket=True):
             page = self._botocore.list_objects_v2(Bucket=self.bucket, Prefix=prefix, **place)
         return page.get("Contents", []), page.get("NextContinuationToken")
 
     def delete_objects(self, names: Sequence[str]) -> None:
-        """At most 1,000. Raises what the first one that failed says."""
+        """Delete at most 1,000 objects. Raises the error of the first one that failed."""
         with botocore_errors(of_bucket=True):
             answer = self._botocore.delete_objects(
                 Bucket=self.bucket, Delete={"Objects": [{"Key": name} for name in names], "Quiet": True}
             )
-        tell_failed(answer.get("Errors", []))
+        raise_failed(answer.get("Errors", []))
 
     def close(self) -> None:
         self._http.clear()
@@ -198,25 +200,25 @@ class SignedWire(S3Wire):
         await self._write(step)
 
     async def sign_creates(self, names: Sequence[str], life_s: int) -> list[str]:
-        """URLs that create these objects, each if it is absent, and that the store refuses after
-        `life_s`.
+        """Return URLs that create these objects, each if it is absent, and that the store refuses
+        after `life_s`.
         """
         return await self._read(lambda: [self._sign_create(name, life_s) for name in names])
 
     async def sign_get(self, name: str, life_s: int) -> str:
-        """A URL by which whoever has it can read the object, for `life_s`."""
+        """Return a URL that allows its holder to read the object for `life_s`."""
         return await self._read(partial(self._client.presign, "get_object", life_s, Key=name))
 
     async def put_signed(self, url: str, buffers: Sequence[Buffer], seconds_max: float) -> None:
         await self._write(lambda: _expect(self._client.send("PUT", url, ONLY_IF_ABSENT, buffers, seconds_max), 200))
 
     async def clock(self) -> Answer:
-        """An answer that shows the store's time in its `Date`, whatever its status."""
+        """Return an answer that shows the store's time in its `Date`, whatever its status."""
         return await self._read(lambda: self._client.send("HEAD", self._client.presign("head_bucket")))
 
     async def close(self) -> None:
-        """Does not wait for requests that were cancelled: their threads end by themselves, within
-        the time-outs.
+        """Close the wire, without waiting for cancelled requests: their threads end by themselves,
+        within the time-outs.
         """
         for pool in (self._readers, self._writers):
             pool.shutdown(wait=False, cancel_futures=True)
@@ -259,20 +261,20 @@ def _expect(answer: Answer, *statuses: int) -> Answer:
 
 @cache
 def _loader() -> Any:
-    """One for all clients: it keeps the description of S3, which takes longer to parse than all the
-    rest of opening.
+    """Return the loader that all clients share: it keeps the description of S3, which takes longer
+    to parse than all the rest of opening.
     """
     return create_loader()
 
 
 def configuration(location: S3Location, connections_max: int) -> dict[str, Any]:
-    """What every client that is made of botocore is told."""
+    """Return the configuration of every botocore client."""
     style = {None: "auto", True: "path", False: "virtual"}[location.path_style]
     return {
         "signature_version": "s3v4",
         "s3": {"addressing_style": style},
         "retries": {"total_max_attempts": 1},
-        "request_checksum_calculation": "when_required",  # segments and Parquet files carry their own
+        "request_checksum_calculation": "when_required",  # segments and Parquet files hold checksums
         "response_checksum_validation": "when_required",
         "connect_timeout": CONNECT_S_MAX,
         "read_timeout": s3_wire.SILENCE_S_MAX,
@@ -290,9 +292,9 @@ def _pool(proxy: str | None, ca_bundle: str | None, connections_max: int) -> url
 
 
 def _pieces(body: Sequence[Buffer], seconds_max: float | None) -> Iterator[Any]:
-    """The body without a copy.
+    """Yield the body without a copy.
 
-    An upload that takes too long is broken off; the store then keeps nothing of it.
+    An upload that takes too long is aborted; the store then keeps nothing of it.
     """
     begun = time.monotonic()
     for buffer in body:
@@ -315,9 +317,9 @@ def configuration_errors() -> Iterator[None]:
 
 @contextmanager
 def botocore_errors(*, of_bucket: bool = False) -> Iterator[None]:
-    """botocore's exceptions as the wire's.
+    """Raise botocore's exceptions as the wire's.
 
-    `of_bucket`: "not found" is then said of a whole bucket, not of an object.
+    `of_bucket`: "not found" then refers to the bucket, not to an object.
     """
     try:
         yield
@@ -336,8 +338,8 @@ def botocore_errors(*, of_bucket: bool = False) -> Iterator[None]:
         raise S3Silent(type(error).__name__) from error
 
 
-def tell_failed(errors: Sequence[Mapping[str, str]]) -> None:
-    """Of a delete of many objects. Raises S3Refused for the first that is not gone."""
+def raise_failed(errors: Sequence[Mapping[str, str]]) -> None:
+    """Raise S3Refused for the first object of a delete of many that was not deleted."""
     for failed in errors:
         code = failed.get("Code", "")
         if code not in ("NoSuchKey", "NotFound"):

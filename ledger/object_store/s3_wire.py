@@ -1,10 +1,10 @@
-"""`S3Wire`: requests for objects of one bucket, as one of several libraries sends them, each sent
-exactly once; and what an S3 answer means in the contract's errors.
+"""`S3Wire`: send requests for objects of one bucket by one of several libraries, each exactly once;
+and map S3 answers to the contract's errors.
 
-Owns what these clients have in common: the seam, the bounds on waiting, and the two exceptions that
-a client raises instead of success, raw. A `name` is the whole name in the bucket. Knows no fences
+Owns what these clients have in common: the interface, the bounds on waiting, and the two exceptions that
+a client raises instead of success. A `name` is the whole name in the bucket. Knows no fences
 and no clock. No client maps an answer to an error: `ledger.object_store.s3` does, by
-`contract_errors`, so that all clients mean the same. The one place that knows S3's status codes:
+`contract_errors`, so all clients agree. The only place that uses S3's status codes:
 
 404 NoSuchKey → ObjectMissing                404 NoSuchBucket, 301, 501      → StoreUnusable
 412           → AlreadyExists                401, 403, expired token, clock   → Unauthorized
@@ -28,23 +28,23 @@ from ledgermq.errors import LedgerMQError, StoreFull, StoreUnusable, Unauthorize
 
 CONNECT_S_MAX = 5.0
 SILENCE_S_MAX = 20.0
-"""Longest wait for one step of a request: a piece of the body to leave, the answer to come."""
+"""Longest wait for one step of a request: to send a piece of the body, or to receive the answer."""
 PIECE_BYTES = 1 << 20
 READERS_MAX = 32
 WRITERS_MAX = 32
-"""Connections that are kept, and requests under way where each takes a thread."""
+"""Connections that are kept, and the number of requests in flight if each takes a thread."""
 
 Part = TypeVar("Part", bytes, Buffer)
-"""What a client hands over of a range, or of the end of an object."""
+"""The type in which a client returns a range, or the end of an object."""
 
 
 @dataclass(eq=False)
 class S3Refused(Exception):
-    """An answer that is not what was asked for. `code` and `message` are S3's own, empty where the
-    body is not in its language.
+    """An answer other than the expected one. `code` and `message` are S3's own, empty if the body
+    is not S3's XML.
 
-    `ahead_ms`: where the store refuses because of the time: how far our clock is ahead of its, if
-    that is known.
+    `ahead_ms`: if the store refuses because of the time: how far this machine's clock is ahead of
+    the store's, if known.
     """
 
     status: int
@@ -65,7 +65,7 @@ class S3Silent(Exception):
 
 
 class S3RangesIgnored(Exception):
-    """The whole object came where a part of it was asked for."""
+    """The store sent the whole object instead of the requested part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +76,22 @@ class S3Object:
 
 
 class S3Wire(Protocol):
-    """Cancelling gives a request up.
+    """Cancelling abandons a request.
 
     Raises S3Refused, S3Silent, Unauthorized (no credentials), StoreUnusable (no bucket, a
     certificate that is not trusted).
     """
 
     async def put(self, name: str, buffers: Sequence[Buffer], *, only_if_absent: bool) -> None:
-        """One PUT, never in parts. `only_if_absent`: with `If-None-Match: *`."""
+        """Send one PUT, never in parts. `only_if_absent`: with `If-None-Match: *`."""
 
     async def get(self, name: str) -> bytes: ...
 
     async def get_range(self, name: str, start: int, length: int) -> Buffer:
-        """`length` is at least 1. Raises S3RangesIgnored."""
+        """Read part of an object; `length` is at least 1. Raises S3RangesIgnored."""
 
     async def get_suffix(self, name: str, length: int) -> bytes:
-        """`length` is at least 1. Raises S3RangesIgnored."""
+        """Read part of an object; `length` is at least 1. Raises S3RangesIgnored."""
 
     async def head(self, name: str) -> S3Object: ...
 
@@ -101,13 +101,17 @@ class S3Wire(Protocol):
         """Up to 1,000 entries (Key, Size, ETag, LastModified) and the token of the next page."""
 
     async def delete(self, names: Sequence[str]) -> None:
-        """At most 1,000, in one request. Raises what the first one that failed says."""
+        """Delete at most 1,000 objects in one request. Raises the error of the first one that
+        failed.
+        """
 
     async def close(self) -> None: ...
 
 
 def put_s_max(size_bytes: int) -> float:
-    """For clients that bound a whole PUT and not its steps: as long as all steps together may take."""
+    """Return the time limit of a whole PUT, for clients that do not bound its steps: as long as all
+    steps together may take.
+    """
     return SILENCE_S_MAX * (2 + size_bytes // PIECE_BYTES)
 
 

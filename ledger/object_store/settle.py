@@ -1,9 +1,9 @@
-"""Conditional puts, settled: won, lost, or not to be told (design S1).
+"""Settle conditional puts: won, lost, or unknown (design S1).
 
-A put that did not simply succeed is a question: "exists" may be this very put, tried twice; a
-time-out may have landed. The object itself answers. Every object that is put this way ends with its
-last buffer, and that buffer holds a put id that is drawn anew for each put, so the end of what
-stands at the key says whose it is.
+A put without a clear success has an open outcome: "exists" may mean this very put, sent twice; one
+that timed out may have landed. The object itself decides. Every object that is put this way ends
+with its last buffer, which holds a put id drawn for that put. So the end of the object at the key
+shows whose it is.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ BACKOFF_MAX_S = 10.0
 
 
 class PutOutcome(Enum):
-    """WON: our object is there, durable.
+    """WON: this put's object is there, durable.
 
-    LOST: another's is. UNKNOWN: the store did not let us tell within the attempts.
+    LOST: another put's is. UNKNOWN: the store did not answer within the attempts.
     """
 
     WON = 1
@@ -43,12 +43,12 @@ async def settle_put(
     hedge_after_s: float | None = None,
     is_data: bool = False,
 ) -> PutOutcome:
-    """Put `buffers` at `key` unless something is there, and find out what became of it.
+    """Put `buffers` at `key` unless an object is there, and find out the outcome.
 
     The last buffer holds the put id. A put that takes longer than `hedge_after_s` is sent a second
-    time beside the first, the same object, so it does not matter which lands. `is_data`: it may not
-    use the store's reserve. Raises StoreFull, StoreUnusable and Unauthorized only where nothing was
-    put: after a try that may have landed they are as uncertain as all else.
+    time beside the first; it is the same object, so it does not matter which one lands. `is_data`:
+    it may not use the store's reserve. Raises StoreFull, StoreUnusable and Unauthorized only if
+    nothing was put: after a try that may have landed, they are as uncertain as any other error.
     """
     put = partial(store.put_data if is_data else store.put_if_absent, key, buffers)
     may_have_landed = False
@@ -70,7 +70,7 @@ async def settle_put(
 
 
 async def pause_before_retry(attempt: int, sources: Sources) -> None:
-    """After try `attempt`, counted from 0, of a put."""
+    """Pause after try `attempt` of a put, counted from 0."""
     await asyncio.sleep(backoff_s(attempt, BACKOFF_FIRST_S, BACKOFF_MAX_S, sources.random))
 
 
@@ -83,7 +83,7 @@ async def _put_hedged(put: Callable[[], Coroutine[None, None, None]], key: str, 
         await asyncio.wait(puts, timeout=hedge_after_s)
         if not puts[0].done():
             puts.append(asyncio.create_task(put(), name=f"hedged put {key}"))
-        while not _is_told(puts):
+        while not _is_decided(puts):
             await asyncio.wait([each for each in puts if not each.done()], return_when=asyncio.FIRST_COMPLETED)
         ended = [each for each in puts if each.done()]
         failures = [error for each in ended if (error := each.exception()) is not None]
@@ -93,21 +93,21 @@ async def _put_hedged(put: Callable[[], Coroutine[None, None, None]], key: str, 
         late = [each for each in puts if each.cancel()]
         for each in puts:
             if each.done() and not each.cancelled():
-                each.exception()  # told above, or nobody asks any more
-        if late:  # nothing is awaited without need: each record's acknowledgement comes this way
+                each.exception()  # raised above, or no caller waits any longer
+        if late:  # await only if needed: each record's acknowledgement passes here
             await asyncio.gather(*late, return_exceptions=True)
 
 
-def _is_told(puts: Sequence[asyncio.Task[None]]) -> bool:
-    """One has created the object or found one there, or both have failed otherwise."""
+def _is_decided(puts: Sequence[asyncio.Task[None]]) -> bool:
+    """Return True if one put has created or found the object, or both have failed otherwise."""
     return all(put.done() for put in puts) or any(
         put.done() and (put.exception() is None or isinstance(put.exception(), AlreadyExists)) for put in puts
     )
 
 
 async def _look(store: ObjectStore, key: str, buffers: Sequence[Buffer]) -> PutOutcome:
-    """Whose object stands at `key`? UNKNOWN: none does now (a put may still be on its way), or the
-    store does not answer.
+    """Return whose object is at `key`. UNKNOWN: none is there now (a put may still be in flight),
+    or the store does not answer.
     """
     ending = bytes(buffers[-1])
     try:

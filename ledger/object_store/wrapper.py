@@ -1,8 +1,7 @@
-"""`StoreWrapper`: a store around another one; every operation but `list` passes through one method,
-`run`.
+"""`StoreWrapper`: wrap a store; every operation but `list` passes through one method, `run`.
 
-It passes everything on as it is. `resilient` and `metered` override `run` (and `list`, which yields
-as it goes), others the operations that they change.
+It passes everything on unchanged. `resilient` and `metered` override `run` (and `list`, which
+yields objects as they come); others override the operations that they change.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ PUTS = frozenset({"put_if_absent", "put", "fenced_put"})
 
 
 def size_of(buffers: Sequence[Buffer]) -> int:
-    """Bytes, also of views whose items are larger."""
+    """Return the size in bytes, also of views with larger items."""
     return sum(memoryview(buffer).nbytes for buffer in buffers)
 
 
@@ -31,8 +30,8 @@ class StoreWrapper(ObjectStore):
     async def run(self, operation: str, what: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
         """Call `step`; a subclass may call it later, more than once, or not at all.
 
-        `what`: the key, or what else the operation is about. `bytes_known`: sent, or asked for; 0
-        where it is not known before.
+        `what`: the key, or another subject of the operation. `bytes_known`: bytes sent or
+        requested; 0 if not known before.
         """
         return await step()
 
@@ -83,7 +82,7 @@ class StoreWrapper(ObjectStore):
         return _WrappedFencedPuts(self, puts)
 
     async def put_fenced(self, puts: FencedPuts, key: str, buffers: Sequence[Buffer]) -> None:
-        """Put by a permission that `fenced_puts` of the inner store gave."""
+        """Put by a permission from `fenced_puts` of the inner store."""
         await self.run("fenced_put", key, size_of(buffers), lambda: puts.put_if_absent(key, buffers))
 
     async def close_fence(self, fence: str) -> None:

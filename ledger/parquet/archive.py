@@ -1,10 +1,12 @@
-"""Archives: where Parquet files go that retention takes, for topics with `delete.action=archive`.
+"""Archive the Parquet files that retention removes, for topics with `delete.action=archive`.
 
 A copy is put under the file's own name below `archive/`, in the cluster's root or in another store,
-and read back; only then may the original go. So each record is in one of both places, or for a
-while in both, and never in none. An archive is plain Parquet, it is not listed anywhere else, and
-nothing in it is ever deleted by LedgerMQ. What an archive holds is told by the names of its files,
-and they are the same in every cluster, so each has its own (`archive_owner`).
+and read back. Only then may the original be deleted. So each record is in one of both places, or
+for a while in both, and never in none.
+
+An archive is plain Parquet, is not listed anywhere else, and LedgerMQ never deletes anything in it.
+The names of its files say what it holds. These names are the same in every cluster, so each cluster
+has its own archive (`archive_owner`).
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ OpenArchive = Callable[[str], Awaitable[ObjectStore]]
 
 
 class Archives:
-    """Of one root. Stores are opened when the first file goes there, and closed at the end."""
+    """The archives of one root. Stores are opened when the first file goes there, and closed at the
+    end.
+    """
 
     def __init__(self, store: ObjectStore, sources: Sources, open_archive: OpenArchive | None = None) -> None:
         self._store = store
@@ -49,10 +53,10 @@ class Archives:
         await self._stack.aclose()
 
     async def store(self, url: str) -> ObjectStore:
-        """Empty: the cluster's own.
+        """Open the archive at a URL; empty: the cluster's own store.
 
-        Raises InvalidConfig, where the archive is of another cluster too, Unauthorized, the store's
-        errors.
+        Raises InvalidConfig, also if the archive belongs to another cluster, Unauthorized, the
+        store's errors.
         """
         if url not in self._opened:
             self._opened[url] = await self._stack.enter_async_context(await self._open(url))
@@ -62,11 +66,11 @@ class Archives:
         return self._opened[url]
 
     async def keep(self, key: str, url: str) -> None:
-        """On return a copy of the file has been read back, or the file has gone, by the same rules.
-        Meanwhile it is held in memory, once.
+        """Archive a file. On return a copy has been read back, or the file was deleted meanwhile by
+        the same rules. The file is held in memory once.
 
-        Raises DataDamaged (the file, or what stands in its place in the archive), Unavailable, as
-        `store` does.
+        Raises DataDamaged (the file, or the object in its place in the archive), Unavailable, and
+        what `store` raises.
         """
         try:
             data = await self._store.get(key)
@@ -84,7 +88,7 @@ class Archives:
 
 
 async def _holds(store: ObjectStore, key: str, data: bytes) -> bool:
-    """Exactly these bytes; they are read back piece by piece."""
+    """Return True if the archive holds exactly these bytes; they are read back piece by piece."""
     if (await store.head(key)).size != len(data):
         return False
     for start in range(0, len(data), PIECE_BYTES):
@@ -97,7 +101,7 @@ async def _holds(store: ObjectStore, key: str, data: bytes) -> bool:
 async def archived_files(
     archive: ObjectStore, topic: str, topic_id: int, partition: int
 ) -> list[tuple[ParquetName, int]]:
-    """What an archive holds of a partition, by offset, with sizes in bytes."""
+    """Return the files of a partition in an archive, by offset, with sizes in bytes."""
     prefix = keys.archived(keys.parquet_partition(topic, partition))
     found = [
         (name, info.size) async for info in archive.list(prefix) if (name := keys.parse_archived(info.key)) is not None

@@ -1,9 +1,9 @@
-"""Whose an archive is: it belongs to one cluster, for the names of its files do not say which.
+"""Mark the cluster that owns an archive, because the names of its files do not say which it is.
 
     archive/_cluster.json    {"format": "ledgermq-archive", "format_version": 1, "cluster_id": "…"}
 
-Put once, before the first file, by whoever archives first. The footers of files that were archived
-before there were marks tell the same. Readers of plain Parquet pass over names that begin with "_".
+The first process that archives puts it once, before the first file. The footers of files archived
+before marks existed name the cluster, too. Readers of plain Parquet skip names that begin with "_".
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ FORMAT_VERSION = 1
 
 
 async def check_owner(archive: ObjectStore, cluster_id: str) -> bool:
-    """Whether the archive is marked.
+    """Return True if the archive is marked.
 
-    Raises InvalidConfig where it is of another cluster, DataDamaged, the store's errors.
+    Raises InvalidConfig if it belongs to another cluster, DataDamaged, the store's errors.
     """
     marked = await _read_mark(archive)
     owner = marked or await _owner_of_files(archive)
@@ -39,9 +39,9 @@ async def check_owner(archive: ObjectStore, cluster_id: str) -> bool:
 
 
 async def mark(archive: ObjectStore, cluster_id: str, sources: Sources) -> None:
-    """The archive is this cluster's from now on. Raises as `check_owner` does, Unavailable."""
-    # Whoever marks it for the same cluster puts the same bytes, so it does not matter whose they
-    # are.
+    """Mark the archive as this cluster's. Raises what `check_owner` raises, Unavailable."""
+    # Every process that marks it for the same cluster puts the same bytes, so it does not matter which
+    # one wins.
     if await settle_put(archive, keys.ARCHIVE_OWNER, [encode_mark(cluster_id)], sources=sources) is PutOutcome.UNKNOWN:
         raise Unavailable(
             f"{archive.url}: outcome of the conditional put of {keys.ARCHIVE_OWNER} is unknown; retry later"
@@ -54,7 +54,7 @@ def encode_mark(cluster_id: str) -> bytes:
 
 
 def decode_mark(data: bytes) -> str:
-    """The cluster's id. Raises DataDamaged, FormatNotSupported."""
+    """Return the cluster's id. Raises DataDamaged, FormatNotSupported."""
     key = keys.ARCHIVE_OWNER
     try:
         found: Any = json.loads(data)
@@ -81,7 +81,7 @@ async def _read_mark(archive: ObjectStore) -> str | None:
 
 
 async def _owner_of_files(archive: ObjectStore) -> str | None:
-    """Of the first file that tells."""
+    """Return the owner named by the first file that names one."""
     async for info in archive.list(keys.ARCHIVE):
         if keys.parse_archived(info.key) is None:
             continue

@@ -1,9 +1,9 @@
-"""Reads what retention has taken of a partition and an archive keeps, by offset; also while files
-are still on their way there.
+"""Read the records that retention moved to an archive, by offset, also while files are on their way
+there.
 
-A file below the log start is in the archive, or still among the live ones, or for a while in both:
-whoever reads it looks in the archive first, then below `parquet/`, then in the archive again. What
-was deleted on demand is not shown, though a file may still hold it.
+A file below the log start is in the archive, still among the live files, or for a while in both. So
+a reader looks in the archive first, then below `parquet/`, then in the archive again. Records that
+were deleted on demand are not shown, though a file may still hold them.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from ledger.parquet.reader import ParquetCache
 from ledger.topics.catalog import Topic
 
 OpenStore = Callable[[str], Awaitable[ObjectStore]]
-"""The archive at a URL; empty: in the cluster's own root."""
+"""Opens the archive at a URL; empty: in the cluster's own root."""
 Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedFile:
-    """`url`: of the archive. `bytes`: its size. Picklable."""
+    """`url`: that of the archive. `bytes`: the file's size. Picklable."""
 
     name: ParquetName
     url: str
@@ -48,7 +48,7 @@ class ArchivedFile:
 
 
 class ArchiveReader:
-    """Of all archives of one cluster; calls may run side by side. `store`: the cluster's own."""
+    """Reads all archives of one cluster; calls may run side by side. `store`: the cluster's own."""
 
     def __init__(
         self, store: ObjectStore, open_store: OpenStore, run_blocking: RunBlocking = asyncio.to_thread
@@ -61,8 +61,8 @@ class ArchiveReader:
     async def files_before(
         self, topic: Topic, part: fmt.PartitionCheckpoint, live: Sequence[fmt.ParquetFile]
     ) -> list[ArchivedFile]:
-        """What is kept of a partition below its log start, ascending; there may be gaps, where a
-        topic did not archive at that time.
+        """Return the files kept of a partition below its log start, ascending. There are gaps where
+        the topic did not archive at that time.
 
         `live`: the files that the newest checkpoint lists. Raises the store's errors.
         """
@@ -80,7 +80,8 @@ class ArchiveReader:
         return found
 
     async def rows(self, file: ArchivedFile, offset: int) -> tuple[int, pa.Table]:
-        """The row group that holds `offset`: its first offset, and its rows in the record schema.
+        """Return the row group that holds `offset`: its first offset, and its rows in the record
+        schema.
 
         Raises ObjectMissing, DataDamaged, …
         """
@@ -88,9 +89,10 @@ class ArchiveReader:
         return group.first_offset, group.rows
 
     async def offset_at(self, files: Sequence[ArchivedFile], timestamp_us: int) -> int | None:
-        """The first record of this time or a later one; raises as `rows` does. An archive has no
-        index of times: of each file the footer is read, and the times alone of row groups that may
-        hold it.
+        """Return the offset of the first record of this time or later; raises what `rows` raises.
+
+        An archive has no index of times: it reads the footer of each file, and only the time column
+        of row groups that may hold the record.
         """
         for file in files:
             found = await self._wherever(file, partial(_first_at, file, timestamp_us))
@@ -108,7 +110,7 @@ class ArchiveReader:
         return await read(await self._cache(file.url), archived)  # it has just moved
 
     async def _cache(self, url: str | None) -> ParquetCache:
-        """None: of the cluster's own store."""
+        """Return the cache of an archive; None: of the cluster's own store."""
         store = self._store if url is None else await self._open(url)
         return self._caches.setdefault(url or "", ParquetCache(store, self._run_blocking))
 

@@ -1,5 +1,4 @@
-"""The Parquet files of user topics: their columns, how they are written, and what their footers
-say.
+"""Write the Parquet files of user topics: their columns, their encoding and their footers.
 
     key, value, topic, partition, offset, timestamp, timestampType, headers    the columns of Spark's Kafka source, in its order and types
     tag                                                                        ours
@@ -7,7 +6,7 @@ say.
 `topic` and `partition` stand inside the files although the folders say them too:
 docs/decisions/0004-parquet-columns.md says why. zstd level 1, page index, statistics on key, offset
 and timestamp; row groups of about 64 MB. The footer's key-value metadata names cluster, bundle,
-topic id, partition, offsets, plan and its put id, by which whoever finds the file knows whether it
+topic id, partition, offsets, plan and its put id, by which a process knows whether the file
 is the plan's; and the outcome: "done", or "failed" for a file without rows that stands for a batch
 that cannot be read. Pages, footer and body have checksums.
 """
@@ -43,8 +42,8 @@ ROW_GROUP_BYTES = 64 * 1024 * 1024
 ROW_GROUP_ROWS_MAX = 4 * 1024 * 1024
 SMALL_BATCH_ROWS = 256
 SMALL_BATCHES_MAX = 1024
-"""So many small batches that wait become one: each takes a kilobyte or two besides its rows, and
-holds on to all that was read with it.
+"""Number of small waiting batches that become one: each takes a kilobyte or two besides its rows,
+and keeps everything alive that was read with it.
 """
 BLOOM_FALSE_POSITIVES = 0.01
 _METADATA_KEY = b"ledgermq"
@@ -52,7 +51,7 @@ _METADATA_KEY = b"ledgermq"
 
 @dataclass(frozen=True, slots=True)
 class FooterNote:
-    """Kept as JSON under the key "ledgermq" of a footer.
+    """Stored as JSON under the key "ledgermq" of a footer.
 
     `failed` is empty for a file that holds its records.
     """
@@ -78,7 +77,7 @@ class FooterNote:
 
     @classmethod
     def decode(cls, metadata: dict[bytes, bytes] | None) -> FooterNote | None:
-        """None: no file of ours, or of a later format."""
+        """Return the note; None if it is not a file of LedgerMQ, or of a later format."""
         try:
             found: Any = json.loads((metadata or {})[_METADATA_KEY])
             return cls(**{name: found[name] for name in cls.__slots__}) if found["format"] == 1 else None
@@ -86,7 +85,7 @@ class FooterNote:
             return None
 
     def is_same_file(self, other: FooterNote) -> bool:
-        """Same place, range and plan, whatever came of it."""
+        """Return True if place, range and plan are the same, whatever the outcome."""
         names = ("cluster", "bundle", "topic_id", "partition", "first_offset", "last_offset", "plan", "plan_put_id")
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
@@ -94,7 +93,9 @@ class FooterNote:
 def note_of_file(
     file: fmt.PlannedFile, plan: fmt.CompactionPlan, cluster_id: str, failed: str = "", damaged: str = ""
 ) -> FooterNote:
-    """`damaged`: the object that holds the batch which cannot be read."""
+    """Return the note of a planned file. `damaged`: the object that holds the batch which cannot be
+    read.
+    """
     return FooterNote(
         cluster=cluster_id,
         bundle=plan.bundle,
@@ -110,7 +111,7 @@ def note_of_file(
 
 
 class ParquetBuilder:
-    """One file in memory, fed with its batches in order of offset.
+    """Builds one file in memory from its batches, in order of offset.
 
     Blocking: runs where `run_blocking` runs it.
     """
@@ -126,7 +127,7 @@ class ParquetBuilder:
         """Decoded bytes that wait for their row group."""
 
     def add(self, batch: pa.RecordBatch, base_offset: int) -> None:
-        """The part of a record batch that belongs to the file; its first row has offset
+        """Add the part of a record batch that belongs to the file; its first row has offset
         `base_offset`.
         """
         skip = max(0, self._file.first_offset - base_offset)
@@ -170,13 +171,13 @@ class ParquetBuilder:
 
 
 def empty_file(note: FooterNote) -> NewFile:
-    """A file without rows, whose note says why."""
+    """Return a file without rows, whose note says why."""
     sink = FileSink()
     return close_writer(open_writer(sink, {}), sink, note)
 
 
 def _with_place(records: pa.Table, topic: str, partition: int, first: int) -> pa.Table:
-    """Records with where they are, in the columns of a file."""
+    """Add topic, partition and offset columns to records."""
     rows = records.num_rows
     return pa.Table.from_arrays(
         [
@@ -196,11 +197,13 @@ def _with_place(records: pa.Table, topic: str, partition: int, first: int) -> pa
 
 class Note(Protocol):
     def encode(self) -> dict[bytes, bytes]:
-        """Key-value metadata of the footer, with room for the checksums."""
+        """Return the key-value metadata of the footer, with room for the checksums."""
 
 
 def open_writer(sink: FileSink | pa.NativeFile, bloom: dict[str, int]) -> pq.ParquetWriter:
-    """`bloom`: columns that get a Bloom filter, with the number of different values to expect."""
+    """Open a writer. `bloom`: columns that get a Bloom filter, with the number of distinct values
+    to expect.
+    """
     options = {name: {"ndv": max(1, rows), "fpp": BLOOM_FALSE_POSITIVES} for name, rows in bloom.items()}
     return pq.ParquetWriter(
         pa.PythonFile(sink, mode="w") if isinstance(sink, FileSink) else sink,

@@ -1,5 +1,5 @@
-"""The commit of a round: the one checkpoint move that finishes plan k, and the only one that moves
-the trim slot. Pure.
+"""Commit a round: the one checkpoint move that finishes plan k, and the only one that moves the
+trim slot. Pure.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from ledger.parquet.stored_file import StoredFile
 def commit_move(
     plan: fmt.CompactionPlan, stored: Sequence[StoredFile], *, fence_lost: bool = False, snapshot_bytes: int = 0
 ) -> Move:
-    """Declines where the plan is not the next one to finish. `stored`: every file of the plan as it
-    stands in the store.
+    """Return the move that finishes a plan; it declines if the plan is not the next one to finish.
 
-    `fence_lost`: nobody can ever put another file of the plan, so those that are not in `stored`
-    are left to later plans; those of removed topics to none, so they hold no segment.
+    `stored`: every file of the plan as it is in the store. `fence_lost`: no process can put another
+    file of the plan. Files that are not in `stored` are then left to later plans; those of removed
+    topics are dropped, so they hold no segment.
     """
     by_key = {file.key: file for file in stored}
     missing = [file.key for file in plan.files if file.key and file.key not in by_key]
@@ -66,7 +66,7 @@ def commit_move(
 def _counters(
     parts: dict[PartitionId, fmt.PartitionCheckpoint], topic_id: int, partition: int
 ) -> fmt.PartitionCheckpoint:
-    """A copy, kept in `parts`."""
+    """Return the partition's counters as a copy, kept in `parts`."""
     known = parts.get(PartitionId(topic_id, partition))
     counters = fmt.PartitionCheckpoint(topic_id=topic_id, partition=partition)
     if known is not None:

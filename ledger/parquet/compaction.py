@@ -1,5 +1,5 @@
-"""What every round of a cluster's compaction is made with, whoever makes it: a command, a service,
-a broker, a test.
+"""Hold what every round of a cluster's compaction needs, whether a command, a service, a broker or
+a test runs it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from ledgermq.sources import Sources
 
 
 class NoStaleVersions:
-    """Partitions of topics that are no longer keyed, of which this process has found no version with
-    anything in it: the store is not asked about them again.
+    """Partitions of topics that are no longer keyed, and in which this process found no versions;
+    the store is not read for them again.
 
-    Only a keyed topic gets versions, so that holds until the topic is altered. What a process puts
-    late all the same, which slept since before the alteration, is found by the next process that
-    starts. By the version of the topic as of which nothing was found; as many as living topics have.
+    Only a keyed topic gets versions, so this holds until the topic is altered. A process that was
+    paused since before the alteration may still put one late; the next process that starts finds
+    it. Each entry is the topic's version at that time, and there are at most as many as live topics
+    have partitions.
     """
 
     def __init__(self) -> None:
@@ -47,8 +48,8 @@ class NoStaleVersions:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """`engine`: where tasks run. `known`: what one look at untrimmed segments leaves to the next,
-    and to tasks.
+    """`engine`: where tasks run. `known`: indexes of untrimmed segments that one look leaves to the
+    next, and to tasks.
 
     `no_stale_versions`: partitions that are known to have none.
     """
@@ -65,5 +66,5 @@ class Compaction:
         return LedgerRef(self.store, bundle, self.cluster, self.sources, self.known)
 
     async def catalog(self) -> Catalog:
-        """Return the catalog as the store has it now. Raises as `read_catalog` does."""
+        """Return the catalog that is in the store now. Raises what `read_catalog` raises."""
         return await read_catalog(self.ledger(keys.METADATA_BUNDLE))

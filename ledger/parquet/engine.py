@@ -1,10 +1,9 @@
-"""Where the tasks of a round run: one seam, two engines. `LocalEngine` here, in this process;
+"""Run the tasks of a round: one interface, two engines. `LocalEngine` here, in this process;
 `SparkEngine` in `spark/`.
 
-A task is a value that can be pickled, names its store, and is safe to run twice, side by side,
-anywhere: of Parquet compaction, or of the cleaning of keyed topics. An engine runs every task once
-and returns their outcomes, in order. It raises what a task raised: the round stops, and whoever
-comes next finishes it.
+A task can be pickled, names its store, and may run twice, side by side, anywhere. It compacts
+Parquet or cleans keyed topics. An engine runs every task once and returns the outcomes in order. It
+raises what a task raised: the round stops, and the next process that runs it finishes it.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from ledgermq.sources import Sources
 
 
 class StoreTask(Protocol):
-    """What an engine runs; the outcome can be pickled, too."""
+    """A task that an engine runs; the outcome can be pickled, too."""
 
     @property
     def store_url(self) -> str:
-        """By which another process opens the store."""
+        """Return the URL by which another process opens the store."""
 
     async def run(self, store: ObjectStore, sources: Sources, run_blocking: RunBlocking) -> Any:
-        """The outcome. Raises typed errors only."""
+        """Return the outcome. Raises typed errors only."""
 
 
 OnTaskDone = Callable[[Any, Any], None]
-"""(task, outcome). Progress only: a task may be reported twice, or late, but never before its files
-are stored.
+"""Called with (task, outcome), for progress only: a task may be reported twice or late, but never
+before its files are stored.
 """
 
 TASKS_AT_ONCE = 2
@@ -44,21 +43,23 @@ TASK_MEMORY_BYTES = 512 * 1024 * 1024
 class Engine(Protocol):
     @property
     def parallel(self) -> int:
-        """Tasks that run at the same time: the plan is cut into at least as many, where it can be."""
+        """Number of tasks that run at the same time; the plan is cut into at least as many if
+        possible.
+        """
 
     @property
     def memory_bytes(self) -> int:
-        """What one task may take, about; a file that is larger is made all the same."""
+        """Memory that one task may take, about; a larger file is made all the same."""
 
     async def run(self, store: ObjectStore, tasks: Sequence[Any], on_done: OnTaskDone) -> list[Any]:
-        """`tasks`: of one kind of `StoreTask`.
+        """Run tasks of one kind and return their outcomes.
 
-        Their outcomes. Raises PlanOvertaken, DataDamaged, Unavailable, the store's errors.
+        Raises PlanOvertaken, DataDamaged, Unavailable, the store's errors.
         """
 
 
 class LocalEngine:
-    """Tasks in this process; Arrow and Parquet work goes through `run_blocking`: threads, or
+    """Runs tasks in this process; Arrow and Parquet work goes through `run_blocking`: threads, or
     `run_inline` in a simulation.
     """
 
@@ -89,5 +90,5 @@ class LocalEngine:
         outcomes = await all_of(run_one(task) for task in tasks)
         await self._run_blocking(
             pa.default_memory_pool().release_unused
-        )  # else it stays with the process until the next round
+        )  # otherwise the memory stays with the process until the next round
         return outcomes

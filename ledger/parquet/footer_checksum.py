@@ -1,12 +1,14 @@
-"""The checksums of a Parquet file, inside of its footer.
+"""Write and check the checksums of a Parquet file, inside its footer.
 
-Parquet has none, and pyarrow's reader ends the whole process on some damaged footers, so nobody
-hands it one that was not checked. The note of a footer (`columns.FooterNote`) holds `"checksum":
-"<8 hexadecimal digits>"`: the CRC-32C of the footer, from its first byte to the end of the file,
-with zeros for these digits; and `"body_checksum"`, of all that stands before the footer: Parquet's
-own checksums leave out the headers of pages, the page index and Bloom filters, and a reader that
-trusts a damaged one skips records that it was asked for. Who reads a whole file checks it (`fsck`).
-Files of before have none. Other readers of Parquet never look at either.
+Parquet has no checksum for its footer, and pyarrow's reader crashes the whole process on some
+damaged ones, so an unchecked footer never reaches it. The note of a footer (`columns.FooterNote`)
+holds `"checksum": "<8 hexadecimal digits>"`: the CRC-32C of the footer, from its first byte to the
+end of the file, with zeros for these digits. It also holds `"body_checksum"`, that of all bytes
+before the footer. Parquet's own checksums leave out the headers of pages, the page index and Bloom
+filters, and a reader that trusts a damaged one skips records.
+
+Code that reads a whole file checks it (`fsck`). Files of early releases have no checksums. Other
+readers of Parquet ignore both.
 """
 
 from __future__ import annotations
@@ -21,14 +23,16 @@ from ledgermq.errors import DataDamaged
 
 MAGIC = b"PAR1"
 ENDING_BYTES = 8
-"""Length of the footer and magic."""
+"""The footer's length field and the magic."""
 BLANK = "00000000"
 _MARK = b'"checksum": "'
 _BODY_MARK = b'"body_checksum": "'
 
 
 def footer_bytes(ending: Buffer | pa.Buffer, key: str) -> int:
-    """Length of footer and ending, told by the last bytes of a file. Raises DataDamaged."""
+    """Return the length of footer and ending, read from the last bytes of a file. Raises
+    DataDamaged.
+    """
     view = memoryview(ending).cast("B")
     if len(view) < ENDING_BYTES or view[-4:] != MAGIC:
         raise DataDamaged(f"{key}: its end is not that of a Parquet file", object_key=key)
@@ -36,7 +40,7 @@ def footer_bytes(ending: Buffer | pa.Buffer, key: str) -> int:
 
 
 def write_checksums(parts: Sequence[Buffer], ending: bytearray) -> None:
-    """Fill in the digits of a file that was just written with blank checksums: these parts, and an
+    """Fill in the checksums of a file that was just written with blank ones: these parts, and an
     ending that holds all of the footer.
     """
     start = len(ending) - footer_bytes(ending, "new file")
@@ -56,7 +60,7 @@ def _fill_in(footer: memoryview, mark: bytes, checksum: int) -> None:
 
 
 def check_footer(data: Buffer | pa.Buffer, key: str) -> memoryview:
-    """The footer, with its ending, at the end of `data`, which may begin anywhere before it.
+    """Return the footer, with its ending, at the end of `data`, which may begin anywhere before it.
 
     Raises DataDamaged.
     """
@@ -76,7 +80,7 @@ def check_footer(data: Buffer | pa.Buffer, key: str) -> memoryview:
 
 
 def check_whole(data: Buffer | pa.Buffer, key: str) -> None:
-    """Every byte of a file. Raises DataDamaged."""
+    """Check every byte of a file. Raises DataDamaged."""
     footer = check_footer(data, key)
     at = _digits_at(footer, _BODY_MARK)
     if at is None:
@@ -87,8 +91,8 @@ def check_whole(data: Buffer | pa.Buffer, key: str) -> None:
 
 
 def _digits_at(footer: memoryview, mark: bytes) -> int | None:
-    """The last mark is the note's: statistics, which may hold a record's bytes, stand before the
-    notes, and JSON escapes quotes.
+    """Return where the digits begin. The last mark is the note's: statistics, which may hold a
+    record's bytes, are before the notes, and JSON escapes quotes.
     """
     found = bytes(footer).rfind(mark)
     return found + len(mark) if found >= 0 else None

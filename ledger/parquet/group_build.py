@@ -1,4 +1,4 @@
-"""Reads the slots that a group of planned files needs, each once, and feeds the batches to the
+"""Read the slots that a group of planned files needs, each once, and feed the batches to the
 builders of the files.
 
 Slots come in ascending order, so each file gets its batches in order of offset; a segment sorts its
@@ -33,18 +33,16 @@ from ledgermq.errors import CorruptFrame, DataDamaged, MessageTooLarge
 from ledgermq.runtime.tasks import end
 
 AHEAD_BYTES = 32 * 1024 * 1024
-"""What is being read while batches are decoded, by the largest read so far."""
+"""Bytes that are read ahead while batches are decoded, judged by the largest read so far."""
 SLOTS_AHEAD_MIN, SLOTS_AHEAD_MAX = 4, 6
-"""Reads at a time: fewer than a folder has readers, which a broker's compaction shares with those
-who fetch.
+"""Reads at a time: fewer than the readers of a folder store, which a broker's compaction shares
+with fetches.
 """
 
 
 @dataclass(slots=True)
 class Built:
-    """A file whose batches have all been read; or `failed` says why they cannot be, and `builder`
-    is None.
-    """
+    """A file whose batches were all read; otherwise `failed` is the reason, and `builder` is None."""
 
     file: fmt.PlannedFile
     builder: ParquetBuilder | None
@@ -54,13 +52,13 @@ class Built:
 
 @dataclass(slots=True)
 class _Piece:
-    """A batch and whose it is."""
+    """A batch and the file that it belongs to."""
 
     file: fmt.PlannedFile
     entry: fmt.BatchEntry
     data: memoryview
     read_bytes: int
-    """Of the read that brought it, and stays in memory with it."""
+    """Size of the read that brought it; all of that stays in memory with it."""
     crc_fits: bool = False
 
 
@@ -84,9 +82,9 @@ class _Group:
         ]
 
     def take(self, pieces: Iterable[_Piece], object_key: str) -> None:
-        """Blocking: check, decode and add.
+        """Check, decode and add batches. Blocking.
 
-        A file with a batch that cannot be read fails, the others go on.
+        A file with a batch that cannot be read fails; the others continue.
         """
         for piece in pieces:
             key = PartitionId(piece.entry.topic_id, piece.entry.partition)
@@ -125,8 +123,8 @@ async def build_group(
     run_blocking: RunBlocking,
     pending_bytes_max: int,
 ) -> AsyncGenerator[Built, None]:
-    """Every one of `files`, in order, once all slots are read. `indexes`: of some slots, as far as
-    they are wanted.
+    """Yield every one of `files`, in order, once all slots are read. `indexes`: those of some
+    slots, used where they apply.
 
     `pending_bytes_max`: decoded rows of the group that wait for their row groups.
 
@@ -168,8 +166,8 @@ async def _read_ahead(
 async def _read_slot(
     store: ObjectStore, plan: fmt.CompactionPlan, slot: fmt.PlannedSlot, group: _Group
 ) -> list[_Piece]:
-    """An index that is known already is believed where all checksums in it fit: else damage, or
-    another segment, is there.
+    """Read the batches of one slot. A cached index is trusted if all its checksums match; otherwise
+    the slot is damaged, or holds another segment.
     """
     key = keys.segment(plan.bundle, slot.slot)
     try:
@@ -182,7 +180,7 @@ async def _read_slot(
             raise await refuse(store, plan, key, "it holds none of the batches that the plan reads from it")
         pieces = await _read_pieces(store, key, wanted)
         for piece in pieces:
-            if not piece.crc_fits:  # damage on the way here must not park a partition
+            if not piece.crc_fits:  # damage in transit must not park a partition
                 piece.data = memoryview(await store.get_range(key, piece.entry.position, piece.entry.length))
         return pieces
     except ObjectMissing as error:
@@ -204,9 +202,9 @@ async def _read_pieces(
 
 
 async def read_planned_index(store: ObjectStore, plan: fmt.CompactionPlan, slot: fmt.PlannedSlot) -> fmt.SegmentIndex:
-    """The index of a slot that the plan names.
+    """Return the index of a slot that the plan names.
 
-    Raises ObjectMissing, PlanOvertaken, DataDamaged where another segment is there.
+    Raises ObjectMissing, PlanOvertaken, DataDamaged if another segment is there.
     """
     key = keys.segment(plan.bundle, slot.slot)
     try:

@@ -1,9 +1,9 @@
-"""Records whose batch cannot be read: how that is told, and what stands in their place once
-somebody has given them up.
+"""Handle records whose batch cannot be read: how they are reported, and which rows replace them
+once an operator accepts the loss.
 
-Offsets are dense and each has one row in Parquet, lost or not: key, value and tag null, the batch's
-earliest timestamp, and one header, LOST, whose value is the key of the damaged object. How many
-rows a batch had is known from the segment's index, which has a checksum of its own.
+Offsets are dense and each has one row in Parquet, lost or not. A lost row has a null key, value and
+tag, the batch's earliest timestamp, and one header, LOST, whose value is the key of the damaged
+object. The segment's index, which has a separate checksum, gives the number of rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def decode_stored(data: Buffer, entry: fmt.BatchEntry, *, crc_fits: bool = False) -> pa.RecordBatch:
-    """A batch as a segment holds it; `crc_fits`: that was looked at. Raises CorruptFrame,
+    """Decode a batch of a segment; `crc_fits`: its checksum was verified. Raises CorruptFrame,
     MessageTooLarge.
     """
     if not crc_fits:
@@ -37,7 +37,7 @@ def decode_stored(data: Buffer, entry: fmt.BatchEntry, *, crc_fits: bool = False
 
 
 def is_lost(entry: fmt.BatchEntry, lost: Iterable[fmt.LostRecords]) -> bool:
-    """Has the whole batch been given up?"""
+    """Return True if an operator accepted the loss of the whole batch."""
     last = entry.base_offset + entry.record_count - 1
     return any(each.first_offset <= entry.base_offset and last <= each.last_offset for each in lost)
 

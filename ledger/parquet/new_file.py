@@ -1,9 +1,8 @@
-"""A Parquet file that is made in memory: where its writer writes to, and what it is when it is
-whole.
+"""Hold a Parquet file in memory: the sink of its writer, and the finished file.
 
-It stands in parts, in Arrow's memory, which is kept for the next file. A stream of Arrow's would
-double its one buffer again and again, and on large files the moving and the fresh pages of it took
-as much processor time as half of the encoding and compressing.
+The file consists of parts in Arrow's memory, which is reused for the next file. A stream of Arrow's
+would double its one buffer again and again. On large files, moving that buffer and touching its new
+pages took half as much processor time as encoding and compressing.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from ledger.object_store.contract import Buffer
 from ledger.parquet.footer_checksum import ENDING_BYTES, footer_bytes, write_checksums
 
 PART_BYTES_MIN, PART_BYTES_MAX = 64 * 1024, 4 * 1024 * 1024
-"""A part is as large as all before it together, within these bounds."""
+"""Bounds of a part, which is as large as all before it together."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """`ending`: its last part, the footer."""
+    """A finished file. `ending`: its last part, the footer."""
 
     parts: list[Buffer]
     ending: bytearray
@@ -59,10 +58,10 @@ class FileSink:
         return self._size
 
     def flush(self) -> None:
-        """Everything is where it stays."""
+        """Do nothing: everything is in its final place."""
 
     def close(self) -> None:
-        """Nothing to let go."""
+        """Do nothing: there is nothing to release."""
 
     def readable(self) -> bool:
         return False
@@ -74,7 +73,7 @@ class FileSink:
         return False
 
     def whole(self) -> NewFile:
-        """The file, with the checksums of its footer filled in. Once."""
+        """Return the file, with the checksums of its footer filled in. Call it once."""
         if self._room:
             self._parts[-1] = self._parts[-1][: -self._room]
         ending = self._cut(ENDING_BYTES)
@@ -83,7 +82,7 @@ class FileSink:
         return NewFile([*self._parts, ending], ending, self._size)
 
     def _cut(self, length: int) -> bytearray:
-        """The last bytes, taken away."""
+        """Remove and return the last bytes."""
         found = bytearray()
         while len(found) < length:
             part = self._parts.pop()

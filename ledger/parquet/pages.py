@@ -1,12 +1,12 @@
-"""File lists: which Parquet files a partition has, in immutable pages `files/<plan>`, merged by
-powers (docs/design.md, Checkpoints).
+"""Read and put file lists: the Parquet files of each partition, in immutable pages `files/<plan>`,
+merged by powers (docs/design.md, Checkpoints).
 
     envelope( FilePage{ per partition: its files of this plan and of merged older pages, ascending; the page before these } )
 
 A new page takes in the page before it when that lists no more files than itself, so a partition's
 list is a chain of a logarithmic number of pages, and each file is written down a logarithmic number
-of times. Files below `parquet_start` are deleted and left out. Every runner of a plan may put the
-page; whichever is there counts, for all are right.
+of times. Files below `parquet_start` are deleted and left out. Every process that runs a plan
+may put the page; the one that exists counts, because all are right.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ledgermq.sources import Sources
 
 
 def decode_page(data: bytes, key: str) -> fmt.FilePage:
-    """Raises DataDamaged, FormatNotSupported, naming `key`."""
+    """Decode a page. Raises DataDamaged, FormatNotSupported, naming `key`."""
     page = unseal(ObjectKind.FILE_PAGE, fmt.FilePage(), data, key)
     if key != keys.file_page(page.bundle, page.plan):
         raise DataDamaged(f"{key}: it says bundle {page.bundle}, plan {page.plan}", object_key=key)
@@ -39,7 +39,7 @@ def encode_page(page: fmt.FilePage) -> bytes:
 
 
 class PageReader:
-    """Pages by number, each fetched once.
+    """Reads pages by number, each fetched once.
 
     Pages are immutable, so a reader may live as long as its bound allows.
     """
@@ -51,7 +51,7 @@ class PageReader:
         self._pages: dict[int, dict[PartitionId, fmt.PartitionFiles]] = {}
 
     async def part(self, plan: int, key: PartitionId) -> fmt.PartitionFiles:
-        """What page `plan` says of a partition.
+        """Return what page `plan` holds for a partition.
 
         Raises ObjectMissing (look at the newest checkpoint again), DataDamaged.
         """
@@ -68,7 +68,7 @@ class PageReader:
         return part
 
     async def files_from(self, counters: fmt.PartitionCheckpoint, offset: int) -> list[fmt.ParquetFile]:
-        """The live files of a partition that hold records at or above `offset`, ascending."""
+        """Return the live files of a partition that hold records at or above `offset`, ascending."""
         found: list[fmt.ParquetFile] = []
         page = counters.newest_page if counters.parquet_start < counters.parquet_end else 0
         least = max(offset, counters.parquet_start)
@@ -82,8 +82,8 @@ class PageReader:
         return found
 
     async def chain(self, counters: fmt.PartitionCheckpoint) -> list[int]:
-        """The numbers of the pages that a partition's list consists of, newest first, as far as
-        files are still live.
+        """Return the numbers of the pages of a partition's list, newest first, as far as files are
+        still live.
         """
         found = []
         page = counters.newest_page
@@ -97,7 +97,7 @@ class PageReader:
 
 
 def check_run(files: Sequence[fmt.ParquetFile], counters: fmt.PartitionCheckpoint) -> None:
-    """Safety invariant 8: one gapless run, up to the end of Parquet. Raises DataDamaged."""
+    """Check safety invariant 8: one gapless run, up to the end of Parquet. Raises DataDamaged."""
     for before, after in pairwise(files):
         if after.first_offset != before.last_offset + 1:
             raise DataDamaged(
@@ -115,7 +115,7 @@ def check_run(files: Sequence[fmt.ParquetFile], counters: fmt.PartitionCheckpoin
 async def build_page(
     pages: PageReader, base: fmt.Checkpoint, plan: fmt.CompactionPlan, stored: Sequence[StoredFile]
 ) -> fmt.FilePage:
-    """The page of a plan: its files that did not fail, with older pages merged in.
+    """Return the page of a plan: its files that did not fail, with older pages merged in.
 
     `base` has finished the plan before.
     """
@@ -169,9 +169,9 @@ async def _merged(
 
 
 async def put_page(store: ObjectStore, page: fmt.FilePage, sources: Sources) -> None:
-    """Put the page of a plan; another runner's is as good.
+    """Put the page of a plan; that of another process that runs the plan is as good.
 
-    Raises DataDamaged where another plan's is there, Unavailable.
+    Raises DataDamaged if a page of another plan is there, Unavailable.
     """
     key = keys.file_page(page.bundle, page.plan)
     outcome = await settle_put(store, key, [encode_page(page)], sources=sources)
@@ -184,5 +184,5 @@ async def put_page(store: ObjectStore, page: fmt.FilePage, sources: Sources) -> 
 
 
 def newest_files(page: fmt.FilePage) -> list[str]:
-    """The keys of the files that the page's own plan made."""
+    """Return the keys of the files that the page's own plan made."""
     return [part.files[-1].key for part in page.partitions]

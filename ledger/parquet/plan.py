@@ -1,18 +1,18 @@
-"""The plan of one Parquet compaction round: what is written, from which slots, and what may be
+"""Plan one Parquet compaction round: the files, the slots that they read, and the slots that may be
 trimmed afterwards. Pure.
 
 A partition joins with one file when it has its target size in segments, when its oldest record
-there is older than its maximum lag, or when everything is asked for. Internal topics join every
+there is older than its maximum lag, or when everything is requested. Internal topics join every
 plan; a plan of them alone (`only_internal`) is made from the segments that no plan has named yet,
 and trims nothing. A topic that the checkpoint names as removed is left out; a topic that the
 catalog does not know yet, or that is removed but not named yet, waits and holds the trim, as a
 parked partition does. Where removed topics have more in segments than the partitions that hold
-these segments, those join at once: deletion is to make room.
+these segments, those join at once, because deletion has to make room.
 
 Invariants (safety 1, 8, 9), asserted by `check_plan`: a file begins where Parquet ends, except
 where records below the log start are dropped and no file is left; every record in a slot below the
 trim slot is in Parquet or a snapshot after the commit, or is dropped by a rule. Must not know:
-stores, clocks (`now_ms` is given and only decides who joins), engines.
+stores, clocks (`now_ms` is given and only decides which partitions join), engines.
 """
 
 from __future__ import annotations
@@ -33,11 +33,13 @@ from ledgermq.errors import Unavailable
 INTERNAL_TARGET_BYTES = 8 * 1024 * 1024
 INTERNAL_LAG_MS = 60 * 60 * 1000
 INTERNAL_SEGMENTS = 512
-"""Segments that a takeover may have to read behind the snapshot, one GET each: half a second to a
-second on S3, sixteen at a time. The bill of fewer: see docs/decisions/0019."""
+"""Segments that a takeover may have to read after the snapshot, one GET each: half a second to a
+second on S3, sixteen at a time. docs/decisions/0019 has the cost of fewer.
+"""
 SNAPSHOT_BYTES_PER_SEGMENT = 128 * 1024
-"""What streams in the time of such a GET: with a large snapshot the tail may take as long as the
-snapshot itself, so a segment never pays for rewriting more than this."""
+"""Bytes that stream in the time of such a GET. With a large snapshot the tail may take as long as
+the snapshot itself, so a segment never causes more rewriting than this.
+"""
 
 
 class Fate(Enum):
@@ -49,8 +51,8 @@ class Fate(Enum):
 
 @dataclass(slots=True)
 class Backlog:
-    """What a partition has in segments and not yet in Parquet; `batches` ascending by offset, as
-    (slot, when it was written, entry).
+    """The records of a partition in segments that are not yet in Parquet; `batches` ascending by
+    offset, as (slot, when it was written, entry).
     """
 
     topic: Topic | None
@@ -65,7 +67,7 @@ class Backlog:
 
     @property
     def end(self) -> int:
-        """Next offset after the backlog."""
+        """Return the next offset after the backlog."""
         return end_of(self.batches[-1][2])
 
     def is_older_than(self, written_ms: int) -> bool:
@@ -77,7 +79,9 @@ def end_of(entry: fmt.BatchEntry) -> int:
 
 
 def needs_newer_catalog(history: History, catalog: Catalog) -> bool:
-    """Read the catalog again before planning: the ledger is ahead of it."""
+    """Return True if the ledger is ahead of the catalog, which has to be read again before
+    planning.
+    """
     if catalog.offset < history.checkpoint.metadata_offset:
         return True
     return any(
@@ -98,9 +102,9 @@ def fate_of(topic_id: int, checkpoint: fmt.Checkpoint, catalog: Catalog) -> Fate
 
 
 def backlogs_of(history: History, catalog: Catalog) -> dict[PartitionId, Backlog]:
-    """Sorted by topic id and partition.
+    """Return the backlogs, sorted by topic id and partition.
 
-    Raises Unavailable when the catalog is older than the checkpoint's view of it.
+    Raises Unavailable if the catalog is older than the checkpoint's view of it.
     """
     if catalog.offset < history.checkpoint.metadata_offset:
         raise Unavailable(f"bundle {history.bundle}: the catalog is older than its newest checkpoint")
@@ -121,8 +125,8 @@ def backlogs_of(history: History, catalog: Catalog) -> dict[PartitionId, Backlog
 
 
 def is_internal_due(segments: int, size_bytes: int, snapshot_bytes: int) -> bool:
-    """Is it time for a new snapshot, with so much behind the one of `snapshot_bytes`? A takeover is
-    to read little beyond what is alive.
+    """Return True if a new snapshot is due, with so many segments and bytes after the one of
+    `snapshot_bytes`. A takeover should read little more than the live records.
     """
     too_many = segments >= INTERNAL_SEGMENTS + snapshot_bytes // SNAPSHOT_BYTES_PER_SEGMENT
     return too_many or size_bytes >= max(INTERNAL_TARGET_BYTES, snapshot_bytes // 2)
@@ -138,7 +142,7 @@ def make_plan(
     barrier: bool = False,
     only_internal: bool = False,
 ) -> fmt.CompactionPlan | None:
-    """The next plan, or None where nothing is due. `barrier`: a plan is wanted even if it is empty
+    """Return the next plan, or None if nothing is due. `barrier`: make a plan even if it is empty
     (a removed topic waits for it).
 
     `only_internal`: `history` need not begin before the first slot that no plan has named.
@@ -188,8 +192,8 @@ def _joins(backlog: Backlog, everything: bool, now_ms: int) -> bool:
 
 
 def _worth_emptying(history: History, backlogs: dict[PartitionId, Backlog]) -> int:
-    """The last slot up to which segments hold more of removed topics than would have to be written
-    for them to go; 0: none.
+    """Return the last slot up to which segments hold more bytes of removed topics than would have
+    to be written to free them; 0: none.
     """
     blocked = [part.parked.first_slot for part in history.checkpoint.partitions if part.HasField("parked")]
     blocked += [backlog.batches[0][0] for backlog in backlogs.values() if backlog.fate is Fate.WAIT]
@@ -205,7 +209,9 @@ def _worth_emptying(history: History, backlogs: dict[PartitionId, Backlog]) -> i
 
 
 def _file(backlog: Backlog, plan: int) -> fmt.PlannedFile:
-    """One file up to the target size: whole batches, so it may be larger by less than one."""
+    """Return one file of up to the target size, in whole batches: it may be larger by less than one
+    batch.
+    """
     topic, counters = backlog.topic, backlog.counters
     assert topic is not None
     first = _first_offset(counters)
@@ -220,7 +226,7 @@ def _file(backlog: Backlog, plan: int) -> fmt.PlannedFile:
             file.source_bytes += entry.length
             if not file.slots or file.slots[-1] != slot:
                 file.slots.append(slot)
-    if end <= first:  # nothing but records below the log start: they are dropped without a file
+    if end <= first:  # only records below the log start: they are dropped without a file
         file.first_offset = counters.parquet_end
     else:
         file.key = keys.ParquetName(topic.name, backlog.partition, first, end - 1, topic.id, plan).key
@@ -232,8 +238,8 @@ def _file(backlog: Backlog, plan: int) -> fmt.PlannedFile:
 
 
 def _first_offset(counters: fmt.PartitionCheckpoint) -> int:
-    """Records below the log start may be left out only where no Parquet file is left, else they
-    would be a gap for plain readers.
+    """Return the first offset of the next file. Records below the log start may be left out only if
+    no Parquet file is left, because plain readers would see a gap otherwise.
     """
     if counters.log_start > counters.parquet_end and counters.parquet_start >= counters.parquet_end:
         return counters.log_start
@@ -249,7 +255,7 @@ def _internal(backlog: Backlog) -> fmt.PlannedInternal:
 
 
 def _trim_slot(history: History, plan: fmt.CompactionPlan, backlogs: dict[PartitionId, Backlog]) -> int:
-    """The lowest slot that is still needed once the plan is finished without a failure."""
+    """Return the lowest slot that is still needed once the plan is finished without a failure."""
     needed = [part.parked.first_slot for part in history.checkpoint.partitions if part.HasField("parked")]
     planned = {PartitionId(file.topic_id, file.partition): file for file in plan.files}
     for key, backlog in backlogs.items():
@@ -288,15 +294,15 @@ def _name_slots(history: History, plan: fmt.CompactionPlan) -> None:
 
 
 def slots_read(plan: fmt.CompactionPlan) -> set[int]:
-    """Slots that the plan's files and internal partitions read."""
+    """Return the slots that the plan's files and internal partitions read."""
     parts: Iterable[Iterable[int]] = [*(file.slots for file in plan.files), *(part.slots for part in plan.internal)]
     return {slot for slots in parts for slot in slots}
 
 
 def check_plan(history: History, plan: fmt.CompactionPlan, backlogs: dict[PartitionId, Backlog]) -> None:
-    """Safety invariants 1, 8 and 9 of the round that this plan leads to.
+    """Assert safety invariants 1, 8 and 9 of the round that this plan leads to.
 
-    A violation is a bug of ours, so it stops the caller.
+    A violation is a bug of LedgerMQ, so it stops the caller.
     """
     named = {slot.slot for slot in (*plan.slots, *plan.lagging)}
     if not slots_read(plan) <= named:

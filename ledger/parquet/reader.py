@@ -1,8 +1,8 @@
-"""Reads records back from Parquet as record batches, for fetches below what is still in segments.
+"""Read records back from Parquet as record batches, for fetches below the offsets in segments.
 
-Files are found over the page list of a checkpoint; footers, pages and decoded row groups are kept
-in a bounded cache, for whoever reads old data reads on. Only the bytes of the row group that is
-wanted are fetched. Rows are encoded again as Arrow batches: same values, same offsets, other bytes
+The page list of a checkpoint names the files. Footers, pages and decoded row groups are kept in a
+bounded cache, because a reader of old data usually continues. Only the bytes of the wanted row
+group are fetched. Rows are encoded again as Arrow batches: same values and offsets, other bytes
 than the producer's.
 """
 
@@ -38,7 +38,7 @@ from ledgermq.protocol.records import Compression, encode_batch
 DECODED_BYTES_MAX = 256 * 1024 * 1024
 FOOTERS_MAX = 256
 BATCH_BYTES_MAX = 1024 * 1024
-"""Decoded rows of one batch that is sent; a single larger row makes a larger one."""
+"""Decoded size of one batch that is sent; a single larger row makes a larger one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class _RowGroup:
 
 
 class ParquetCache:
-    """Of one store. Everything in it is immutable; the bounds are on counts and decoded bytes."""
+    """The cache of one store. Everything in it is immutable; counts and decoded bytes bound it."""
 
     def __init__(
         self,
@@ -72,16 +72,16 @@ class ParquetCache:
         return self._pages.setdefault(bundle, PageReader(self._store, bundle))
 
     async def row_group(self, key: str, file_first: int, offset: int) -> _RowGroup:
-        """The row group of a file that holds `offset`. Raises ObjectMissing, DataDamaged."""
+        """Return the row group of a file that holds `offset`. Raises ObjectMissing, DataDamaged."""
         footer, number, first = await self._find(key, file_first, offset)
         return await self._group(key, footer, number, first)
 
     async def rows(
         self, file: fmt.ParquetFile, offset: int, columns: Sequence[str]
     ) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
-        """The same, not kept: from `offset` on, piece by piece.
+        """Yield the rows from `offset` on piece by piece, without caching them.
 
-        Raises ObjectMissing, DataDamaged; while they come, DataDamaged.
+        Raises ObjectMissing, DataDamaged; once rows come, only DataDamaged.
         """
         footer, number, at = await self._find(file.key, file.first_offset, offset)
         pieces = await open_row_group(self._store, file.key, footer, number, columns, self._run_blocking)
@@ -97,8 +97,8 @@ class ParquetCache:
         return rest(at)
 
     async def first_at(self, file: fmt.ParquetFile, offset: int, timestamp_us: int) -> int | None:
-        """The first offset, from `offset` on, of this time or a later one. Nothing is fetched but
-        the times of row groups that may have it.
+        """Return the first offset, from `offset` on, of this time or later. It fetches only the
+        times of row groups that may have it.
 
         Raises ObjectMissing, DataDamaged.
         """
@@ -115,7 +115,7 @@ class ParquetCache:
         return None
 
     async def _find(self, key: str, file_first: int, offset: int) -> tuple[pq.FileMetaData, int, int]:
-        """(footer, number of the row group, its first offset)."""
+        """Return (footer, number of the row group, its first offset)."""
         footer = await self._footer(key)
         first = file_first
         for number in range(footer.num_row_groups):
@@ -156,8 +156,8 @@ class ParquetCache:
 
 
 _caches: WeakKeyDictionary[ObjectStore, ParquetCache] = WeakKeyDictionary()
-"""The caches of those who bring none; each goes with its store, to which it holds a weak proxy
-only.
+"""The caches for callers that pass none; each is dropped with its store, to which it has only a
+weak proxy.
 """
 
 
@@ -173,12 +173,12 @@ async def read_parquet(
     compression: Compression = "none",
     cache: ParquetCache | None = None,
 ) -> list[StoredBatch]:
-    """Batches from exactly `offset` on, at least one, about `bytes_max` bytes; at most to the end
-    of the row group.
+    """Return batches from exactly `offset` on, at least one, about `bytes_max` bytes, at most to
+    the end of the row group.
 
-    Raises OffsetOutOfRange where `checkpoint` says that Parquet does not hold the offset,
-    ObjectMissing when a newer checkpoint has moved on (look at it), DataDamaged. Without `cache`
-    the store's own is used.
+    Raises OffsetOutOfRange if `checkpoint` says that Parquet does not hold the offset,
+    ObjectMissing if a newer checkpoint has replaced the file (read that checkpoint), DataDamaged.
+    Without `cache` the store's own is used.
     """
     if cache is None:
         cache = _caches.get(store) or _caches.setdefault(store, ParquetCache(proxy(store)))
@@ -190,10 +190,10 @@ async def read_parquet(
 async def read_parquet_rows(
     cache: ParquetCache, bundle: int, checkpoint: fmt.Checkpoint, key: PartitionId, offset: int, columns: Sequence[str]
 ) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
-    """The rows from exactly `offset` on to the end of their row group, `columns` of the record
-    schema, each time with the first offset.
+    """Yield the rows from exactly `offset` to the end of their row group, `columns` of the record
+    schema, each piece with its first offset.
 
-    Raises as `read_parquet` does; while rows come, DataDamaged only.
+    Raises what `read_parquet` raises; once rows come, only DataDamaged.
     """
     return await cache.rows(await _file_at(cache, bundle, checkpoint, key, offset), offset, columns)
 
@@ -201,7 +201,7 @@ async def read_parquet_rows(
 async def _file_at(
     cache: ParquetCache, bundle: int, checkpoint: fmt.Checkpoint, key: PartitionId, offset: int
 ) -> fmt.ParquetFile:
-    """The file that holds an offset."""
+    """Return the file that holds an offset."""
     counters = partition_of(checkpoint, *key)
     if not counters.parquet_start <= offset < counters.parquet_end:
         raise OffsetOutOfRange(
@@ -229,7 +229,7 @@ def _may_hold(footer: pq.FileMetaData, number: int, timestamp_us: int) -> bool:
 
 
 def _encode(group: _RowGroup, offset: int, bytes_max: int, end: int, compression: Compression) -> list[StoredBatch]:
-    """Batches from `offset` up to `end`, of about BATCH_BYTES_MAX decoded bytes each."""
+    """Return batches from `offset` up to `end`, of about BATCH_BYTES_MAX decoded bytes each."""
     rows = group.rows.num_rows
     step = max(1, rows * min(bytes_max, BATCH_BYTES_MAX) // max(1, group.bytes))
     at = offset - group.first_offset

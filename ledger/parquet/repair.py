@@ -1,14 +1,16 @@
-"""Repair of parked partitions: let compaction try again, and give up records that nobody can bring
-back.
+"""Repair parked partitions: let compaction try again, and accept the loss of records that cannot be
+restored.
 
-A checkpoint move, as every decision is: it takes the parking back, and names the records that are
-lost, by whom, when and why. What it was made from must still be so, else it declines. The next plan
-carries the lost ranges, so all of its runners write the same rows (`lost`).
+A repair is a checkpoint move, as every decision is. It ends the parking and names the lost records,
+and by whom, when and why their loss was accepted. It declines if its basis has changed meanwhile.
+The next plan carries the lost ranges, so all processes that run it write the same rows (`lost`).
 
-Safe at any time, beside brokers and compaction: nothing is deleted, no offset changes, a batch that
-can be read is never given up, and one that becomes readable after all (its object was put back)
-before the round is written as it is. Must not be used for, and refuses, damaged indexes,
-checkpoints and missing segments: there nobody knows what is lost; put the object back from a copy.
+It is safe at any time, beside brokers and compaction: nothing is deleted, and no offset changes. A
+batch that can be read is never dropped. If a batch becomes readable before the round (its object
+was put back), it is written unchanged.
+
+It refuses damaged indexes, checkpoints and missing segments, because they leave unknown what is
+lost: put the object back from a copy.
 """
 
 from __future__ import annotations
@@ -31,14 +33,14 @@ from ledgermq.errors import CorruptFrame, DataDamaged, MessageTooLarge
 from ledgermq.sources import Sources
 
 LOST_KEPT = 1000
-"""Ranges of a partition that are remembered after they are in Parquet."""
+"""Lost ranges of a partition that are remembered after they are in Parquet."""
 READS_MAX = 2
 
 
 @dataclass(slots=True)
 class ParkedPartition:
-    """`damaged`: the batches behind the end of Parquet that cannot be read now; none: whatever
-    parked it is mended.
+    """`damaged`: the batches after the end of Parquet that cannot be read now; empty if the cause
+    of the parking is repaired.
     """
 
     bundle: int
@@ -51,9 +53,9 @@ class ParkedPartition:
 
 
 async def find_parked(store: ObjectStore, cluster: ClusterSettings, run_blocking: RunBlocking) -> list[ParkedPartition]:
-    """Every one of the cluster, each batch of it read now.
+    """Return every parked partition of the cluster; each of its batches is read now.
 
-    Raises DataDamaged (naming what only a copy can mend), the store's errors.
+    Raises DataDamaged (naming what only a copy can restore), the store's errors.
     """
     found = []
     for bundle in range(cluster.bundles):
@@ -68,8 +70,8 @@ async def find_parked(store: ObjectStore, cluster: ClusterSettings, run_blocking
 async def repair_partition(
     store: ObjectStore, cluster: ClusterSettings, found: ParkedPartition, sources: Sources, *, decided_by: str = ""
 ) -> bool:
-    """Let compaction take it up again, without what `found` names as damaged. False: it is no
-    longer as it was found; look again.
+    """Let compaction continue with a partition, without the damaged batches in `found`. Return
+    False if it has changed since: find parked partitions again.
 
     Raises Unavailable, DataDamaged, the store's errors.
     """
@@ -80,7 +82,7 @@ async def repair_partition(
 
 
 def repair_move(before: fmt.PartitionCheckpoint, damaged: Sequence[fmt.LostRecords]) -> Move:
-    """Declines where the partition is not parked as it was `before`."""
+    """Return the move of a repair; it declines if the partition is not parked as in `before`."""
 
     def move(draft: fmt.Checkpoint) -> bool:
         for part in draft.partitions:
@@ -131,7 +133,7 @@ async def _find_damaged(
 
 
 async def _why_unreadable(store: ObjectStore, key: str, entry: fmt.BatchEntry, run_blocking: RunBlocking) -> str:
-    """Empty where it can be read: damage on the way here is no damage."""
+    """Return why a batch cannot be read, or "" if it can be; damage in transit does not count."""
     why = ""
     for _ in range(READS_MAX):
         try:

@@ -1,6 +1,6 @@
-"""What Parquet compaction tells while it runs and when it is done.
+"""Report what Parquet compaction does while it runs and when it is done.
 
-Plain values for people, metrics and JSON.
+Plain values for operators, metrics and JSON.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from ledgermq.errors import LedgerMQError
 
 @dataclass(frozen=True, slots=True)
 class ParkedFile:
-    """A partition whose batch cannot be read: it waits for a repair, and holds the trim of its
-    bundle.
+    """A partition with a batch that cannot be read: it waits for a repair, and holds the trim of
+    its bundle.
     """
 
     topic: str
@@ -42,9 +42,10 @@ class RoundReport:
 
 @dataclass(frozen=True, slots=True)
 class CleaningReport:
-    """A version that a cleaning round has published. `read`: records looked at.
+    """A version that a cleaning round published. `read`: records read.
 
-    `dirty_bytes`: of what was cleaned of the log; `stored_bytes`: of the files.
+    `dirty_bytes`: size of the log files that were cleaned; `stored_bytes`: size of the version's
+    files.
     """
 
     bundle: int
@@ -60,9 +61,9 @@ class CleaningReport:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """What is in segments only, of user topics.
+    """The records of user topics that are in segments only.
 
-    `written_ms`: when the oldest of it was written, by its writer's clock; None: nothing.
+    `written_ms`: when the oldest of them was written, by its writer's clock; None: there are none.
     """
 
     records: int = 0
@@ -72,7 +73,7 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """So far, in the round that is running: of `files_total` files, `files_done`; and so on."""
+    """Progress of the running round: `files_done` of `files_total` files, and so on."""
 
     bundle: int
     plan: int
@@ -91,9 +92,9 @@ OnProgress = Callable[[Progress], None]
 class CompactionReport:
     """A run over a root: finished rounds, and bundles that could not be compacted with the reason.
 
-    `cleaned`: published versions of keyed topics. `lags`: by bundle, what was not in Parquet at the
-    end: produced meanwhile, or of a parked partition. `collected`: keys of garbage that was
-    deleted; `not_collected`: why it could not all be told, or deleted.
+    `cleaned`: published versions of keyed topics. `lags`: by bundle, the records that were not in
+    Parquet at the end: produced meanwhile, or of a parked partition. `collected`: keys of deleted
+    garbage; `not_collected`: why not all of it could be found or deleted.
     """
 
     rounds: list[RoundReport] = field(default_factory=list)

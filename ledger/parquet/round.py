@@ -49,14 +49,14 @@ async def run_round(
     barrier: bool = False,
     only_internal: bool = False,
 ) -> RoundReport | None:
-    """Finish the open plan of the bundle, or make the next one and finish that; None where nothing
-    is due.
+    """Finish the open plan of the bundle, or make the next one and finish that; None if nothing is
+    due.
 
-    `barrier`: finish a plan even if it is empty. `only_internal`: the next one is of internal
-    topics alone, for which only the segments are read that no plan has named.
+    `barrier`: finish a plan even if it is empty. `only_internal`: plan only internal topics, for
+    which only the segments that no plan has named are read.
 
-    Raises DataDamaged (naming the object), Unavailable, the store's errors; whatever was done stays
-    and is used by the next run.
+    Raises DataDamaged (naming the object), Unavailable, the store's errors. Finished steps stay,
+    and the next run uses them.
     """
     loop = asyncio.get_running_loop()
     rereads = Rereads(
@@ -82,16 +82,16 @@ async def run_round(
             if await _commit(compaction, plan, stored, fence_lost=fence_lost):
                 return _report(plan, stored, loop.time() - begun_s)
         except (PlanOvertaken, FenceClosed, ObjectMissing):
-            # What is closed or gone is so because somebody finished the plan: go on with the next.
-            # Otherwise it is an error.
+            # A closed fence or a missing object may mean that another process finished the plan:
+            # continue with the next one. Otherwise it is an error.
             if (await newest_checkpoint(compaction.store, bundle)).finished_plan < plan.number:
                 raise
 
 
 async def cut_open_plan_short(store: ObjectStore, bundle: int, topic_id: int) -> None:
-    """Let no more files be put for the open plan, if it names some of the topic, which is to go.
+    """Refuse further files for the open plan if it names the topic, which is being deleted.
 
-    Its runner commits the rest.
+    The process that runs it commits the rest.
     """
     plan = await read_plan(store, bundle, (await newest_checkpoint(store, bundle)).finished_plan + 1)
     if plan is not None and store.fences_close_at_once and any(file.topic_id == topic_id for file in plan.files):
@@ -99,9 +99,9 @@ async def cut_open_plan_short(store: ObjectStore, bundle: int, topic_id: int) ->
 
 
 async def _commit_what_is_there(compaction: Compaction, plan: fmt.CompactionPlan) -> None:
-    """Commit what is there.
+    """Commit the files that exist.
 
-    What trims then frees room, and no begun plan waits for room that may never come.
+    The trim that follows frees room, and no open plan waits for room that may never come.
     """
     await require_open(compaction.store, plan)
     await cut_short(compaction.store, plan)
@@ -111,7 +111,7 @@ async def _commit_what_is_there(compaction: Compaction, plan: fmt.CompactionPlan
 async def _open_plan(
     compaction: Compaction, bundle: int, catalog: Catalog, *, everything: bool, barrier: bool, only_internal: bool
 ) -> fmt.CompactionPlan | None:
-    """The plan after the last finished one: the one that is there, or ours."""
+    """Return the plan after the last finished one: the one that exists, or a new one."""
     store, sources = compaction.store, compaction.sources
     rereads = Rereads(ATTEMPTS_MAX, f"bundle {bundle}: each put of a plan failed; retry later")
     while True:
@@ -137,7 +137,7 @@ async def _open_plan(
 
 
 async def _files(compaction: Compaction, plan: fmt.CompactionPlan) -> tuple[list[StoredFile], bool]:
-    """The files of the plan, all of them; or, and True, those that there are when its fence was
+    """Return all files of the plan and False; or the files that exist and True, if its fence was
     lost from outside.
     """
     store = compaction.store
@@ -147,7 +147,7 @@ async def _files(compaction: Compaction, plan: fmt.CompactionPlan) -> tuple[list
         await require_open(store, plan)
         if not store.fences_close_at_once or fence_of(plan) in await store.list_fences():
             raise
-    # It was cut short; or somebody has emptied the folder, or copied the root without it. No task
+    # The plan was cut short, or the folder was emptied, or the root was copied without it. No task
     # ever makes a fence, so from now on the store refuses every put of this plan: the files that
     # are there are all that there will be.
     return await _files_there(compaction, plan), True
@@ -164,7 +164,7 @@ async def _run_tasks(compaction: Compaction, plan: fmt.CompactionPlan) -> list[S
     tasks = split_plan(plan, store.url, compaction.cluster, engine.parallel, compaction.known, engine.memory_bytes)
     compaction.sources.random.shuffle(
         tasks
-    )  # rivals begin with different files, and find the others' done when they come to them
+    )  # rivals begin with different files, and find the others' files when they come to them
     tell = _Teller(plan, compaction.on_progress)
     outcomes = await engine.run(store, tasks, tell.done) if tasks else []
     return [stored for outcome in outcomes for stored in outcome.files]
@@ -173,8 +173,8 @@ async def _run_tasks(compaction: Compaction, plan: fmt.CompactionPlan) -> list[S
 async def _commit(
     compaction: Compaction, plan: fmt.CompactionPlan, stored: Sequence[StoredFile], *, fence_lost: bool
 ) -> bool:
-    """Snapshot and page first, then the checkpoint that names them. False: another process finished
-    the plan.
+    """Put snapshot and page, then the checkpoint that names them. Return False if another process
+    finished the plan.
 
     Another process's task may have put a file and not made it durable; closing the fence hides
     that.
@@ -198,7 +198,7 @@ async def _page(store: ObjectStore, plan: fmt.CompactionPlan, stored: Sequence[S
         try:
             return await build_page(PageReader(store, plan.bundle), await require_open(store, plan), plan, stored)
         except ObjectMissing:
-            continue  # the files of an older page were deleted, and so it was: a newer checkpoint says so
+            continue  # the files of an older page were deleted, and so was the page: a newer checkpoint says so
 
 
 def _report(plan: fmt.CompactionPlan, stored: Sequence[StoredFile], seconds: float) -> RoundReport:
@@ -230,15 +230,15 @@ class _Teller:
             plan.bundle, plan.number, 0, len(files), 0, records, 0, sum(file.source_bytes for file in files)
         )
         self._files = self._records = self._bytes = 0
-        self._tell()
+        self._report_progress()
 
     def done(self, task: CompactionTask, outcome: TaskOutcome) -> None:
         self._files += len(outcome.files)
         self._records += sum(file.rows for file in outcome.files)
         self._bytes += task.source_bytes
-        self._tell()
+        self._report_progress()
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         if self._on_progress is not None:
             t = self._totals
             self._on_progress(

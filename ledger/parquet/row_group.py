@@ -1,8 +1,8 @@
-"""Reads one row group of a Parquet file of ours, or some of its columns, by range GETs of what is
-wanted: whole, or piece by piece.
+"""Read one row group of a Parquet file of LedgerMQ, or some of its columns, by range GETs: whole,
+or piece by piece.
 
-Whoever goes through a row group once decodes it piece by piece: taking the memory of a whole one
-from the kernel, and giving it back, costs about as much processor time as decoding it.
+A caller that reads a row group once should decode it piece by piece. Taking the memory of a whole
+one from the kernel, and returning it, costs about as much processor time as decoding it.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from ledgermq.errors import DataDamaged
 from ledgermq.protocol.records import SCHEMA
 
 GAP_BYTES = 256 * 1024
-"""What is rather read in vain than asked for in another request."""
+"""Gaps up to this size are read rather than skipped by another request."""
 PIECE_BYTES = 4 * 1024 * 1024
-"""Decoded at a time, about."""
+"""Size that is decoded at a time, about."""
 
 
 async def read_row_group(
     store: ObjectStore, key: str, footer: pq.FileMetaData, number: int, run_blocking: RunBlocking = asyncio.to_thread
 ) -> pa.Table:
-    """In the record schema. Raises ObjectMissing, DataDamaged."""
+    """Return a row group in the record schema. Raises ObjectMissing, DataDamaged."""
     table: pa.Table = await read_columns(store, key, footer, number, SCHEMA.names, run_blocking)
     return table.cast(SCHEMA)
 
@@ -43,7 +43,7 @@ async def read_columns(
     columns: Sequence[str],
     run_blocking: RunBlocking = asyncio.to_thread,
 ) -> pa.Table:
-    """These columns, in their order. Raises ObjectMissing, DataDamaged."""
+    """Return these columns, in their order. Raises ObjectMissing, DataDamaged."""
     parts = await _fetch(store, key, footer, number, columns)
     return await run_blocking(partial(_decode, footer, number, columns, parts, key))
 
@@ -56,9 +56,10 @@ async def open_row_group(
     columns: Sequence[str] = SCHEMA.names,
     run_blocking: RunBlocking = asyncio.to_thread,
 ) -> AsyncGenerator[pa.RecordBatch, None]:
-    """Its rows in order, `columns` of the record schema, once all bytes of them are here.
+    """Yield the rows of a row group in order, `columns` of the record schema, once all their bytes
+    are read.
 
-    Raises ObjectMissing; while they come, DataDamaged.
+    Raises ObjectMissing; once rows come, DataDamaged.
     """
     parts = await _fetch(store, key, footer, number, columns)
 
@@ -79,7 +80,7 @@ async def _fetch(
 
 
 def _runs_of(group: pq.RowGroupMetaData, wanted: Sequence[str]) -> list[tuple[int, int]]:
-    """Where the chunks of these columns stand, near ones together: starts and lengths."""
+    """Return where the chunks of these columns are, joined if near: starts and lengths."""
     runs: list[tuple[int, int]] = []
     for column in sorted(_chunks_of(group, wanted), key=_start_of):
         start, length = _start_of(column), column.total_compressed_size
@@ -101,7 +102,9 @@ def _start_of(column: pq.ColumnChunkMetaData) -> int:
 
 
 class _Parts(io.RawIOBase):
-    """A file of which only some bytes are here; enough for a reader that has the footer already."""
+    """A file of which only some bytes are in memory; enough for a reader that already has the
+    footer.
+    """
 
     def __init__(self, parts: Sequence[tuple[int, Buffer]]) -> None:
         self._parts = [(start, memoryview(data)) for start, data in parts]

@@ -1,6 +1,6 @@
-"""The snapshot of a plan: the internal topics of a bundle, cleaned by key.
+"""Build the snapshot of a plan: the internal topics of a bundle, cleaned by key.
 
-The same bytes whoever runs the plan.
+Every process that runs the plan builds the same bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PARALLEL_READS = 16
 
 
 async def build_snapshot(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Snapshot:
-    """Raises PlanOvertaken, DataDamaged, the store's errors."""
+    """Build a snapshot. Raises PlanOvertaken, DataDamaged, the store's errors."""
     before = await _previous(store, plan)
     records: dict[PartitionId, list[InternalRecord]] = {}
     ends: dict[PartitionId, int] = {}
@@ -66,7 +66,7 @@ async def _previous(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Snapsho
 async def _read_slot(
     store: ObjectStore, plan: fmt.CompactionPlan, slot: fmt.PlannedSlot, wanted: Collection[PartitionId]
 ) -> list[tuple[PartitionId, InternalRecord]]:
-    """What a segment holds of these partitions, which lie side by side in it: one range read."""
+    """Return a segment's records of these partitions, which are side by side in it: one range read."""
     key = keys.segment(plan.bundle, slot.slot)
     try:
         index = await read_planned_index(store, plan, slot)
@@ -100,7 +100,10 @@ def _part(key: PartitionId, end: int, records: list[InternalRecord]) -> fmt.Snap
 
 
 async def put_snapshot(store: ObjectStore, snapshot: fmt.Snapshot, sources: Sources) -> int:
-    """Its size in bytes. Raises DataDamaged where another snapshot has the name, Unavailable."""
+    """Put a snapshot, and return its size in bytes.
+
+    Raises DataDamaged if another snapshot has the name, Unavailable.
+    """
     key = keys.snapshot(snapshot.bundle, snapshot.plan)
     data = encode_snapshot(snapshot)
     outcome = await settle_put(store, key, [data], sources=sources)

@@ -1,6 +1,4 @@
-"""What a Parquet file that is in the store says of itself, by its footer: is it the plan's, and
-what came of it.
-"""
+"""Describe a stored Parquet file by its footer: whether it is the plan's, and its outcome."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ FOOTER_GUESS_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """`size` in bytes; timestamps are 0 where no row has one. Picklable."""
+    """A stored file. `size` in bytes; timestamps are 0 if no row has one. Picklable."""
 
     key: str
     note: FooterNote
@@ -30,7 +28,7 @@ class StoredFile:
 
 
 async def read_footer(store: ObjectStore, key: str) -> pq.FileMetaData:
-    """By one suffix GET, two where the footer is long. Raises ObjectMissing, DataDamaged."""
+    """Read a footer by one suffix GET, two if it is long. Raises ObjectMissing, DataDamaged."""
     suffix = await store.get_suffix(key, FOOTER_GUESS_BYTES)
     needed = footer_bytes(suffix, key)
     if needed > len(suffix):
@@ -39,7 +37,7 @@ async def read_footer(store: ObjectStore, key: str) -> pq.FileMetaData:
 
 
 def parse_footer(data: Buffer | pa.Buffer, key: str) -> pq.FileMetaData:
-    """The footer at the end of `data`. Raises DataDamaged."""
+    """Return the footer at the end of `data`. Raises DataDamaged."""
     footer = check_footer(data, key)
     try:
         return pq.read_metadata(pa.BufferReader(pa.py_buffer(footer)))
@@ -48,9 +46,9 @@ def parse_footer(data: Buffer | pa.Buffer, key: str) -> pq.FileMetaData:
 
 
 async def read_stored_file(store: ObjectStore, key: str, expected: FooterNote) -> StoredFile | None:
-    """None: there is no such object.
+    """Read a stored file; None if there is no such object.
 
-    Raises DataDamaged where it is not the file that `expected` describes.
+    Raises DataDamaged if it is not the file that `expected` describes.
     """
     try:
         size = (await store.head(key)).size
@@ -61,7 +59,7 @@ async def read_stored_file(store: ObjectStore, key: str, expected: FooterNote) -
 
 
 def describe(footer: pq.FileMetaData, key: str, size: int, expected: FooterNote) -> StoredFile:
-    """Raises DataDamaged."""
+    """Describe a stored file. Raises DataDamaged if it is not `expected`."""
     note = FooterNote.decode(footer.metadata)
     if note is None or not note.is_same_file(expected):
         raise DataDamaged(f"{key}: it is not the file of this plan, but has its name", object_key=key)

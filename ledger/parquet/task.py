@@ -1,15 +1,15 @@
-"""One task of a round: write the Parquet files of a group of neighbouring partitions. A plain
-function of (task, store), no Spark in it.
+"""Run one task of a round: write the Parquet files of a group of neighbouring partitions. It is a
+plain function of (task, store), without Spark.
 
-Each file: look whether it exists (its footer says whether it is the plan's) | read the slots by one
-range each | build | put, fenced. Indexes that the maker of the task has read travel with it. The
-permission to put is taken before the look at the newest checkpoint which shows that the plan is
-open; when it expires, both are taken anew. Another process may write the same files at the same
-time: put_if_absent decides, and the loser reads what won.
+For each file: check whether it exists (its footer says whether it is the plan's) | read each slot
+by one range | build | put, fenced. Indexes that the maker of the task has read travel with it. The
+permission to put is taken before the read of the newest checkpoint which shows that the plan is
+open; when it expires, both are repeated. Another process may write the same files at the same time:
+put_if_absent decides, and the loser reads the winner's file.
 
-A missing slot or another put id is an error, never an empty input. A batch that cannot be read is
-an outcome: a file without rows that says so, put at the same key, so that all runners of the plan
-agree. What a put answers is a question; the stored footer is the answer.
+A missing slot or another put id is an error, never an empty input. A batch that cannot be read has
+an outcome: a file without rows that says so, put at the same key, so that all processes that run
+the plan agree. The answer to a put is not trusted: the stored footer decides.
 """
 
 from __future__ import annotations
@@ -41,15 +41,17 @@ GROUP_FILES_MAX = 64
 INDEX_BYTES_MAX = 512 * 1024
 LOOKS_AT_ONCE = 6
 PUTS_AT_ONCE, PUT_BYTES_MAX = 3, 64 * 1024 * 1024
-"""Fewer than a folder has writers, which a broker's compaction shares with its segments."""
+"""Puts at a time: fewer than the writers of a folder store, which a broker's compaction shares with
+its segments.
+"""
 PUT_ATTEMPTS_MAX = 12
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionTask:
-    """Picklable. `plan`: a CompactionPlan cut down to the files of the group and the slots that
-    they read. `indexes`: what its maker knew of these, each a SegmentIndex of the batches that the
-    group needs.
+    """A task of a round. Picklable. `plan`: a CompactionPlan reduced to the files of the group and
+    the slots that they read. `indexes`: cached ones of these slots, each a SegmentIndex of the
+    batches that the group needs.
     """
 
     store_url: str
@@ -64,18 +66,18 @@ class CompactionTask:
 
     @property
     def work(self) -> str:
-        """What it is part of, as Spark names the job."""
+        """Describe the work; Spark uses it as the name of the job."""
         plan = fmt.CompactionPlan.FromString(self.plan)
         return f"Parquet compaction: bundle {plan.bundle}, plan {plan.number} ({plan.put_id.hex()[:8]})"
 
     async def run(self, store: ObjectStore, sources: Sources, run_blocking: RunBlocking) -> TaskOutcome:
-        """As `run_task`."""
+        """Run the task by `run_task`."""
         return await run_task(self, store, sources, run_blocking)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskOutcome:
-    """Every file of the task, as it stands in the store."""
+    """Every file of the task, as it is in the store."""
 
     files: tuple[StoredFile, ...]
 
@@ -88,11 +90,11 @@ def split_plan(
     known: SegmentIndexes | None = None,
     memory_bytes: int = TASK_MEMORY_BYTES,
 ) -> list[CompactionTask]:
-    """Tasks of neighbouring partitions: about a quarter of `memory_bytes` each, smaller where that
-    keeps `parallel` workers busy.
+    """Split a plan into tasks of neighbouring partitions: about a quarter of `memory_bytes` each,
+    smaller if that keeps `parallel` workers busy.
 
-    The rest is for rows that wait for their row groups (half of it), and for what is read ahead and
-    being put.
+    The rest of the memory is for rows that wait for their row groups (half of it), and for reads
+    ahead and puts.
     """
     files = [file for file in plan.files if file.key]
     share = sum(file.source_bytes for file in files) // max(1, parallel)
@@ -140,7 +142,7 @@ def _cut(
 def _known_entries(
     plan: fmt.CompactionPlan, slots: Iterable[fmt.PlannedSlot], known: SegmentIndexes
 ) -> dict[PartitionId, dict[int, list[fmt.BatchEntry]]]:
-    """By partition and slot, of the slots whose index is known."""
+    """Return the entries of slots whose index is cached, by partition and slot."""
     found: dict[PartitionId, dict[int, list[fmt.BatchEntry]]] = {
         PartitionId(file.topic_id, file.partition): {} for file in plan.files if file.key
     }
@@ -155,7 +157,7 @@ def _known_entries(
 def _known_indexes(
     part: fmt.CompactionPlan, entries: dict[PartitionId, dict[int, list[fmt.BatchEntry]]]
 ) -> Iterator[bytes]:
-    """As many as may travel with a task, of what it reads of a slot."""
+    """Yield as many indexes as may travel with a task, reduced to what it reads of each slot."""
     size_bytes = 0
     partitions = [entries.get(PartitionId(file.topic_id, file.partition), {}) for file in part.files]
     for slot in part.slots:
@@ -170,7 +172,9 @@ def _known_indexes(
 async def run_task(
     task: CompactionTask, store: ObjectStore, sources: Sources, run_blocking: RunBlocking
 ) -> TaskOutcome:
-    """Raises PlanOvertaken, DataDamaged (naming the object), Unavailable, the store's errors."""
+    """Run a task. Raises PlanOvertaken, DataDamaged (naming the object), Unavailable, the store's
+    errors.
+    """
     return await _Run(task, store, sources, run_blocking).run()
 
 
@@ -193,7 +197,7 @@ class _Run:
         return TaskOutcome(tuple(stored for stored in found.values() if stored is not None))
 
     async def _build(self, files: list[fmt.PlannedFile]) -> list[StoredFile]:
-        """Files are put side by side, a few at a time, while the next are finished."""
+        """Build and put files: a few puts run side by side, while the next files are built."""
         puts: dict[asyncio.Task[StoredFile], int] = {}
         try:
             async with aclosing(
@@ -206,7 +210,7 @@ class _Run:
                     data = await self.run_blocking(partial(built.builder.finish if built.builder else empty_file, note))
                     await _wait_for_room(puts, data.size)
                     puts[asyncio.create_task(self._put(built.file.key, data, note))] = data.size
-                    await asyncio.sleep(0)  # it begins now, also where finishing the next one holds the loop
+                    await asyncio.sleep(0)  # the put begins now, even if finishing the next file blocks the loop
             return [await put for put in puts]
         finally:
             await end(*puts)
@@ -215,8 +219,8 @@ class _Run:
         return note_of_file(file, self.plan, self.task.cluster_id, failed, damaged_object)
 
     async def _take_permission(self) -> None:
-        """In this order: were the look first, a process could sleep after it, and sign when the
-        files are long deleted.
+        """Take the permission, then read the newest checkpoint. In the other order, a process could
+        be paused after the read, and sign when the files are long deleted.
         """
         keys = [file.key for file in self.plan.files]
         try:
@@ -245,8 +249,8 @@ class _Run:
 
 
 async def _wait_for_room(puts: dict[asyncio.Task[StoredFile], int], size: int) -> None:
-    """Until few enough of them are under way, of few enough bytes together; a larger file goes
-    alone. Raises what a put has raised.
+    """Wait until few enough puts are running, with few enough bytes; a larger file goes alone.
+    Raises what a put has raised.
     """
     while True:
         for put in puts:

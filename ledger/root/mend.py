@@ -8,8 +8,8 @@
     original missing   copy sound       put the original where the metadata still needs it; else remove the copy, or leave it to compaction
     anything else                       nothing: two damaged ones stay as they are; only a copy of the bucket can help
 
-Safe at any time, beside brokers and others of its kind, and to be cut off anywhere: what comes to
-stand at a key has stood there before.
+Safe at any time, beside brokers and others of its kind, and to interrupt anywhere: the bytes that
+are put at a key have been there before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which engines can run Parquet compaction: the entry-point group "ledgermq.engines".
+"""Find the engines that can run Parquet compaction: the entry-point group "ledgermq.engines".
 
 Each entry point is a function `(Sources) -> AbstractContextManager[Engine]`, so that an engine may
 start a session and stop it again.
@@ -23,7 +23,9 @@ OpenEngine = Callable[[Sources], "AbstractContextManager[Engine]"]
 
 
 def find_engine(name: str) -> OpenEngine:
-    """Raises InvalidRequest for an engine that is unknown or whose extra is not installed."""
+    """Find an engine. Raises InvalidRequest for an engine that is unknown or whose extra is not
+    installed.
+    """
     found = {entry.name: entry for entry in entry_points(group=GROUP)}
     if name not in found:
         raise InvalidRequest(f"there is no engine {name!r}; choose one of {', '.join(sorted(found))}")
@@ -36,9 +38,9 @@ def find_engine(name: str) -> OpenEngine:
 
 @contextmanager
 def local(sources: Sources) -> Iterator[Engine]:
-    """This process, in threads."""
+    """Run tasks in threads of this process."""
     from ledger.parquet.engine import (
         LocalEngine,
-    )  # late: it brings Arrow's Parquet code, which other commands do not need
+    )  # late, because it imports Arrow's Parquet code, which other commands do not need
 
     yield LocalEngine(sources)

@@ -1,7 +1,7 @@
-"""Cleans the keyed topics of a bundle, or of a root: round after round, then what they have
-replaced is deleted.
+"""Clean the keyed topics of a bundle, or of a root: round after round, then delete what they have
+replaced.
 
-Topics that are no longer keyed, too, until their stale versions are gone.
+Topics that are no longer keyed are included until their stale versions are gone.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ledger.topics.catalog import Catalog, Topic
 from ledgermq.errors import LedgerMQError
 
 ROUNDS_MAX = 1000
-"""Of one partition in one run."""
+"""Rounds of one partition in one run."""
 
 
 def keyed_partitions(catalog: Catalog, bundles: Sequence[int]) -> list[tuple[Topic, int]]:
-    """Partitions of living keyed topics in these bundles."""
+    """Return the partitions of live keyed topics in these bundles."""
     topics = sorted((topic for topic in catalog.living_topics() if topic.settings.keyed), key=lambda topic: topic.id)
     return [
         (topic, partition) for topic in topics for partition, bundle in enumerate(topic.bundles) if bundle in bundles
@@ -38,10 +38,10 @@ async def clean_bundle(
     bytes_max: int | None = None,
     on_done: OnCleaned = lambda task, outcome: None,
 ) -> list[CleaningReport]:
-    """All rounds that are due in the bundle. Where partitions fail the others go on; then the first
-    error is raised.
+    """Run all rounds that are due in the bundle. If partitions fail, the others continue, and then
+    the first error is raised.
 
-    `everything`: whatever the dirty ratios are. `bytes_max`: leave out rounds that would read more.
+    `everything`: ignore the dirty ratios. `bytes_max`: leave out rounds that would read more.
     Raises DataDamaged (naming the object), Unavailable, the store's errors.
     """
     reports: list[CleaningReport] = []

@@ -1,4 +1,4 @@
-"""Runs rounds: over a whole root by hand, or one round of one bundle in the background of a broker."""
+"""Run rounds: over a whole root by hand, or one round of one bundle in the background of a broker."""
 
 from __future__ import annotations
 
@@ -35,11 +35,12 @@ async def compact_root(
     bundles: Sequence[int] | None = None,
     on_progress: OnProgress | None = None,
 ) -> CompactionReport:
-    """Take all that is there now to Parquet, whatever the lag settings, clean keyed topics, and
+    """Move all current records to Parquet, whatever the lag settings, clean keyed topics, and
     delete what is no longer needed.
 
-    What is produced meanwhile may or may not be taken. A bundle that cannot be compacted is
-    reported, the others go on. Raises InvalidConfig (no cluster at this root), FormatNotSupported.
+    Records produced meanwhile may or may not be included. A bundle that cannot be compacted is
+    reported, and the others continue. Raises InvalidConfig (no cluster at this root),
+    FormatNotSupported.
     """
     try:
         cluster = await read_cluster(store)
@@ -86,9 +87,9 @@ async def _collect(store: ObjectStore, cluster: ClusterSettings, catalog: Catalo
 async def compact_bundle(
     compaction: Compaction, bundle: int, catalog: Catalog, *, everything: bool, only_internal: bool = False
 ) -> RoundReport | None:
-    """`round_of_bundle`, then delete what is no longer needed.
+    """Run `round_of_bundle`, then delete what is no longer needed.
 
-    Raises as that does, and what fails in deleting, when the round is done.
+    Raises what that raises, and errors of the deletion when the round is done.
     """
     report = await round_of_bundle(compaction, bundle, catalog, everything=everything, only_internal=only_internal)
     if only_internal:
@@ -101,10 +102,10 @@ async def compact_bundle(
 async def round_of_bundle(
     compaction: Compaction, bundle: int, catalog: Catalog, *, everything: bool, only_internal: bool = False
 ) -> RoundReport | None:
-    """One round by the facts of the catalog, or the end of an open one; None where nothing was due.
+    """Run one round by the facts of the catalog, or finish an open one; None if nothing was due.
 
-    `only_internal`: of internal topics alone, which trims nothing.
-    Raises DataDamaged (naming the object), Unavailable, the store's errors.
+    `only_internal`: plan only internal topics, which trims nothing. Raises DataDamaged (naming the
+    object), Unavailable, the store's errors.
     """
     await bring_facts_into_force(compaction.ledger(bundle), catalog)
     return await _round_with_room(compaction, bundle, catalog, everything=everything, only_internal=only_internal)
@@ -113,8 +114,8 @@ async def round_of_bundle(
 async def _round_with_room(
     compaction: Compaction, bundle: int, catalog: Catalog, *, everything: bool, only_internal: bool = False
 ) -> RoundReport | None:
-    """A round that the store had no room for has moved what it could: delete what that frees, and
-    go on while it frees something.
+    """Run a round. If the store had no room for all of it, delete what the moved part frees, and
+    repeat while that frees something.
     """
     while True:
         trim_slot = (await newest_checkpoint(compaction.store, bundle)).trim_slot
@@ -127,8 +128,8 @@ async def _round_with_room(
 
 
 async def try_to_tidy(compaction: Compaction, bundle: int, catalog: Catalog) -> LedgerMQError | None:
-    """Delete what is no longer needed; what kept some of it from going, for the caller to tell: no
-    round has to wait for that.
+    """Delete what is no longer needed. Return the error that kept some of it, for the caller to
+    log: no round has to wait for it.
     """
     try:
         await tidy_bundle(compaction.ledger(bundle), catalog)
@@ -138,13 +139,13 @@ async def try_to_tidy(compaction: Compaction, bundle: int, catalog: Catalog) -> 
 
 
 async def bring_facts_into_force(ledger: LedgerRef, catalog: Catalog) -> None:
-    """Let the bundle's newest checkpoint name what protects records, and the topics that were
-    removed: the next plan leaves them out.
+    """Put into the bundle's newest checkpoint what protects records, and which topics were removed,
+    so that the next plan leaves them out.
 
     Raises Unavailable.
     """
     move = take_in_facts(catalog)
-    if move(await newest_checkpoint(ledger.store, ledger.bundle)):  # one look is cheap, and mostly enough
+    if move(await newest_checkpoint(ledger.store, ledger.bundle)):  # one read is cheap, and mostly enough
         await bring_into_force(ledger, move)
 
 
@@ -171,7 +172,7 @@ async def _compact_all(compaction: Compaction, bundle: int, catalog: Catalog, re
 
 
 async def lag_of_bundle(compaction: Compaction, bundle: int, catalog: Catalog) -> Lag:
-    """What of the bundle is not in Parquet now. Raises as `round_of_bundle` does."""
+    """Return what of the bundle is not in Parquet now. Raises what `round_of_bundle` raises."""
     history = await read_history(compaction.ledger(bundle))
     if needs_newer_catalog(history, catalog):
         catalog = await compaction.catalog()
@@ -181,7 +182,7 @@ async def lag_of_bundle(compaction: Compaction, bundle: int, catalog: Catalog) -
 def lag_of(history: History, catalog: Catalog) -> Lag:
     """Return how far Parquet is behind a ledger. Pure.
 
-    Raises Unavailable when the catalog is older than the newest checkpoint's view of it.
+    Raises Unavailable if the catalog is older than the newest checkpoint's view of it.
     """
     backlogs = [
         backlog for backlog in backlogs_of(history, catalog).values() if backlog.fate in (Fate.WRITE, Fate.WAIT)
@@ -196,8 +197,8 @@ def lag_of(history: History, catalog: Catalog) -> Lag:
 
 
 async def _ends(compaction: Compaction, bundle: int, catalog: Catalog) -> dict[PartitionId, int]:
-    """Where the partitions end that are to be in Parquet: with producers at work, "all that is
-    there" has to mean a moment.
+    """Return the ends up to which partitions have to be in Parquet: with active producers, "all
+    records" has to mean one moment.
     """
     recovered = await recover(compaction.ledger(bundle))
     return {

@@ -1,10 +1,10 @@
-"""The compaction service: turns segments into Parquet by the topics' own lag and size settings,
-again and again.
+"""Run the compaction service: move segments to Parquet by the topics' lag and size settings, again
+and again.
 
-Any number of them may run beside each other and beside brokers: a round that somebody began is
-finished by whoever comes first. It may be stopped at any instruction; when it is asked to stop it
-ends the rounds that are under way, and after a while leaves them to others. Must not know: signals,
-terminals, metrics libraries.
+Any number of services may run beside each other and beside brokers: the first process that comes
+finishes a round that another one began. A service may be stopped at any instruction. After `stop`
+it finishes the running rounds, and after a while leaves them to other processes. Must not know:
+signals, terminals, metrics libraries.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from ledgermq.sources import Sources
 
 GARBAGE_EVERY_RUNS = 60
 ROUNDS_MAX = 100
-"""Of one bundle in one run: the others have their turn, too."""
+"""Rounds of one bundle in one run, so that the other bundles have their turn, too."""
 FINISH_S = 20.0
 
 
 class ServiceEvents:
-    """What a service reports; every method may be overridden: a terminal prints it
-    (`ledgermq compact --every`, the Spark job), a process logs it (`ledgermq compactor`).
+    """Events of a service; every method may be overridden: a terminal prints them (`ledgermq
+    compact --every`, the Spark job), a process logs them (`ledgermq compactor`).
 
     Called on the event loop, must return at once.
     """
@@ -43,18 +43,18 @@ class ServiceEvents:
     def round_finished(self, report: RoundReport) -> None: ...
 
     def partition_parked(self, bundle: int, parked: ParkedFile) -> None:
-        """After the round that has parked it was reported."""
+        """Called after the round that parked a partition was reported."""
 
     def bundle_done(self, bundle: int, lag: Lag) -> None:
-        """After the rounds of a run, if there were any: what of the bundle is not yet in Parquet."""
+        """Called after the rounds of a run, if there were any; `lag` is what is not yet in Parquet."""
 
     def version_published(self, report: CleaningReport) -> None: ...
 
     def bundle_failed(self, bundle: int, error: LedgerMQError) -> None:
-        """It is tried again in the next run."""
+        """Called when a bundle fails; the next run tries it again."""
 
     def garbage_collected(self, objects: int) -> None:
-        """Where there was any."""
+        """Called if there was any garbage."""
 
     def garbage_not_collected(self, error: LedgerMQError) -> None: ...
 
@@ -80,15 +80,15 @@ class CompactionService:
         self._finish_s = 0.0
 
     def stop(self, finish_s: float = FINISH_S) -> None:
-        """Begin no other round, and leave those that are under way to others if they are not done
-        in this time.
+        """Begin no other round, and leave running ones to other processes if they are not done in
+        this time.
         """
         self._finish_s = finish_s
         self._stopping.set()
 
     async def run(self, interval_s: Callable[[], float]) -> None:
-        """Until it is stopped, or cancelled; what is under way then is finished by whoever compacts
-        next.
+        """Run until stopped or cancelled; the next process that compacts finishes the rounds that
+        were running.
         """
         work = asyncio.create_task(self._runs(interval_s), name="compaction")
         stop = asyncio.create_task(self._stopping.wait(), name="stop")
@@ -104,7 +104,7 @@ class CompactionService:
             work.result()
 
     async def run_once(self, *, collect: bool) -> None:
-        """All bundles, several at a time."""
+        """Compact all bundles, several at a time."""
         of_all = self._compaction
         try:
             catalog = await of_all.catalog()
@@ -137,8 +137,8 @@ class CompactionService:
             self._events.bundle_failed(bundle, error)
 
     async def _compact(self, bundle: int, catalog: Catalog) -> bool:
-        """False: something could not be deleted, which was reported, and is not tried again in this
-        run: nothing else has to wait for it.
+        """Compact one bundle. Return False if something could not be deleted; that was reported,
+        and this run does not retry it, because nothing has to wait for it.
         """
         rounds, tidy = 0, True
         while rounds < ROUNDS_MAX and not self._stopping.is_set():

@@ -1,10 +1,10 @@
-"""Bundles in which nothing moves: the compaction service looks at them with two LISTs, where a run
-that finds nothing due makes fourteen.
+"""Find bundles in which nothing changes: the compaction service reads them with two LISTs, where a
+full run without work makes fourteen.
 
-Still is a bundle without a record in its untrimmed segments. A new segment or checkpoint, or a
-change in `__metadata`, is seen by the next run. What becomes due by its age alone (retention,
-cleaning), a plan that a rival left open, and whatever else is missed waits for the look at the
-whole bundle that comes in any case.
+A bundle is still if its untrimmed segments hold no records. The next run sees a new segment or
+checkpoint, or a change in `__metadata`. Work that becomes due by age alone (retention, cleaning), a
+plan that a rival left open, and anything else that is missed waits for the periodic look at the
+whole bundle.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ledger.parquet.compaction import Compaction
 from ledger.topics.catalog import Catalog
 
 STILL_S_MAX = 480.0
-"""With a pause of a minute between two runs it is less than the ten minutes that retention may
+"""With a pause of a minute between two runs, this is less than the ten minutes that retention may
 take, in a broker as here.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Stillness:
-    """What a bundle was like when it was found still. `until_s`: on the event loop's clock."""
+    """The state of a bundle when it was found still. `until_s`: on the event loop's clock."""
 
     checkpoint: int
     next_slot: int
@@ -36,8 +36,10 @@ class Stillness:
 
 
 async def find_stillness(compaction: Compaction, bundle: int, catalog: Catalog, now_s: float) -> Stillness | None:
-    """After a run over the bundle, which knows its segments; None: they hold records. Raises as
-    `newest_checkpoint` does.
+    """Return the stillness of a bundle after a run, which knows its segments; None if they hold
+    records.
+
+    Raises what `newest_checkpoint` raises.
     """
     if any(slot.index.kind == fmt.DATA for slot in compaction.known.held(bundle)):
         return None
@@ -52,7 +54,7 @@ async def find_stillness(compaction: Compaction, bundle: int, catalog: Catalog, 
 
 
 async def lasts(stillness: Stillness, store: ObjectStore, bundle: int, catalog: Catalog, now_s: float) -> bool:
-    """Raises the store's errors."""
+    """Return True if the bundle is still unchanged. Raises the store's errors."""
     if now_s >= stillness.until_s or catalog.offset != stillness.catalog_offset:
         return False
     async for _ in list_numbered(store, keys.segments(bundle), stillness.next_slot - 1):

@@ -1,8 +1,8 @@
-"""Where a topic's archive lies: `<archive.url>/archive/topic=<t>/partition=<p>/<file>`; without a
-URL in the cluster's own root.
+"""Locate a topic's archive: `<archive.url>/archive/topic=<t>/partition=<p>/<file>`; without a URL
+in the cluster's own root.
 
-An archived file has the same name below `archive/` as it had below `parquet/`. Whatever a URL is an
-alias of, the part `archive/` makes it another object than the original, so a file is never taken
+An archived file has the same name below `archive/` as it had below `parquet/`. Even if the URL is
+an alias of the root, the part `archive/` makes the copy a separate object, so a file is never taken
 for its own copy.
 """
 
@@ -18,7 +18,7 @@ _LOCAL = ("file", "memory")
 
 
 def check_archive_url(text: str) -> str:
-    """Only its form. Raises ValueError."""
+    """Check the form of an archive URL. Raises ValueError."""
     if not text:
         return text
     try:
@@ -39,7 +39,7 @@ def check_archive_url(text: str) -> str:
 
 
 def check_archive_beside(root_url: str, archive_url: str) -> None:
-    """May a cluster of this root have this archive? Raises InvalidConfig."""
+    """Check that a cluster of this root may have this archive. Raises InvalidConfig."""
     if not archive_url:
         return
     root, archive = urlsplit(root_url), urlsplit(archive_url)

@@ -1,9 +1,9 @@
-"""The catalog: what topics there are, as a pure fold of the internal topic `__metadata` (bundle 0,
-partition 0).
+"""Hold the catalog: the cluster's topics, as a pure fold of the internal topic `__metadata` (bundle
+0, partition 0).
 
-One record a topic, key ``topic/<name>``, value TopicRecord. A topic's id is the offset of its
-creation record, so a name that is deleted and created again is another topic, and "id below M, not
-among the living" means removed (design G1). Record 0 creates `__metadata` itself.
+Each topic has one record, key ``topic/<name>``, value TopicRecord. A topic's id is the offset of
+its creation record. So a name that is deleted and created again is another topic, and an id below M
+that is not live was removed (design G1). Record 0 creates `__metadata` itself.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ ATTEMPTS_MAX = 20
 class Topic:
     """`bundles[p]`: the bundle of partition p. `removed`: deleted, but its name is not free yet.
 
-    `altered_ms`: when settings or partitions were changed last, 0 if never. `version`: offset of
-    the record that says all this.
+    `altered_ms`: when settings or partitions were last changed, 0 if never. `version`: offset of
+    the record with this state.
     """
 
     id: int
@@ -71,11 +71,11 @@ class Catalog:
         self.topics_by_id: dict[int, Topic] = {METADATA.id: METADATA}
 
     def apply(self, offset: int, key: bytes, value: bytes | None) -> None:
-        """Take in the record at `offset`; offsets may have gaps (a snapshot keeps the latest record
+        """Apply the record at `offset`; offsets may have gaps (a snapshot keeps the latest record
         per key).
 
-        Raises DataDamaged, FormatNotSupported, and then has taken nothing in: a topic that is only
-        unreadable must not look removed.
+        Raises DataDamaged, FormatNotSupported, and leaves the catalog unchanged then: a topic that
+        is only unreadable must not look removed.
         """
         if offset < self.offset:
             return
@@ -97,7 +97,7 @@ class Catalog:
             self.topics_by_id[topic.id] = topic
 
     def living(self, name: str) -> Topic:
-        """Raises UnknownTopic, or TopicBeingDeleted."""
+        """Return a live topic. Raises UnknownTopic, TopicBeingDeleted."""
         topic = self.topics_by_name.get(name)
         if topic is None:
             raise UnknownTopic(f"there is no topic {name!r}{self._hint(name)}")
@@ -106,7 +106,7 @@ class Catalog:
         return topic
 
     def _hint(self, name: str) -> str:
-        """The name that may be meant; not looked for among very many, for it takes time."""
+        """Suggest a similar name; "" in a large catalog, because the search takes time."""
         known = [
             topic.name
             for topic in self.topics_by_name.values()
@@ -119,8 +119,8 @@ class Catalog:
         return [topic for topic in self.topics_by_name.values() if not topic.removed]
 
     def is_removed(self, topic_id: int, metadata_offset: int) -> bool:
-        """By the facts below `metadata_offset`: was a topic of this id removed? An id at or above
-        it is not known yet: False.
+        """Return True if a topic of this id was removed, by the facts below `metadata_offset`. An
+        id at or above it is unknown: False.
         """
         topic = self.topics_by_id.get(topic_id)
         return topic_id < metadata_offset and (topic is None or topic.removed)
@@ -131,7 +131,7 @@ def topic_key(name: str) -> bytes:
 
 
 def encode_topic_record(topic: Topic, *, creation: bool = False) -> bytes:
-    """The value of a topic's record; in a creation record the id is told by its offset."""
+    """Encode the value of a topic's record; a creation record leaves the id to its offset."""
     record = fmt.TopicRecord(
         topic_id=0 if creation else topic.id,
         name=topic.name,
@@ -145,7 +145,7 @@ def encode_topic_record(topic: Topic, *, creation: bool = False) -> bytes:
 
 
 def decode_topic_record(offset: int, value: bytes) -> Topic:
-    """Raises DataDamaged, FormatNotSupported."""
+    """Decode a topic's record. Raises DataDamaged, FormatNotSupported."""
     try:
         record = fmt.TopicRecord.FromString(value)
         return Topic(
@@ -161,14 +161,14 @@ def decode_topic_record(offset: int, value: bytes) -> Topic:
         )
     except DecodeError as error:
         raise DataDamaged(f"record {offset} of {keys.METADATA_TOPIC}: {error}") from error
-    except InvalidConfig as error:  # it was valid for whoever wrote it
+    except InvalidConfig as error:  # it was valid for the version that wrote it
         raise FormatNotSupported(
             f"record {offset} of {keys.METADATA_TOPIC} has a later format version: {error}"
         ) from error
 
 
 async def read_catalog(ledger: LedgerRef) -> Catalog:
-    """Return the catalog as the store has it now; no broker needed. `ledger`: that of bundle 0.
+    """Return the catalog that is in the store now, without a broker. `ledger`: that of bundle 0.
 
     Raises DataDamaged, Unavailable, the store's errors.
     """

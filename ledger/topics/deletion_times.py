@@ -1,12 +1,14 @@
-"""When a topic's records may be deleted: at the times that a cron expression names (`delete.when`),
+"""Compute when a topic's records may be deleted: at the times of a cron expression (`delete.when`),
 or at any time.
 
-Retention is judged as of the last of these times: so every process comes to the same answer
-whenever it looks, a time at which none ran is made up for by the next that does, and in between
-nothing is deleted. Five fields as in cron (minute hour day month weekday), or six, with seconds
+Retention is judged as of the last of these times. So every process gets the same answer whenever it
+looks, a time at which no process ran takes effect in the next run, and nothing is deleted in
+between.
+
+An expression has five fields as in cron (minute hour day month weekday), or six, with seconds
 first, as in the MetaQ line and Quartz; "?" stands for "*" there. With six, days of the week are
-names: Quartz counts them from 1 = Sunday, cron from 0. When clocks change for summer, five-field
-times that are skipped or repeated happen once, as in Debian's cron.
+names, because Quartz counts them from 1 = Sunday, cron from 0. When clocks change for summer,
+five-field times that are skipped or repeated happen once, as in Debian's cron.
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ _PROBE = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 def check_cron(text: str) -> str:
-    """As it is written; empty: at any time.
+    """Return the expression unchanged; empty: at any time.
 
-    Raises ValueError, saying why, also for one that names no time at all.
+    Raises ValueError with the reason, also for an expression without any time.
     """
     if text:
         try:
@@ -37,7 +39,7 @@ def check_cron(text: str) -> str:
 
 
 def check_zone(name: str) -> str:
-    """Raises ValueError."""
+    """Check the name of a time zone. Raises ValueError."""
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
@@ -47,7 +49,9 @@ def check_zone(name: str) -> str:
 
 @lru_cache(maxsize=1024)
 def last_time_ms(text: str, zone: str, now_ms: int) -> int:
-    """The last time that the expression names, up to and with now. Both have been checked."""
+    """Return the last time of the expression, up to and including now. Both arguments have been
+    checked.
+    """
     now = datetime.fromtimestamp(now_ms // 1000, ZoneInfo(zone))
     found = next(CronSim(_cron(text), now + timedelta(seconds=1), reverse=True))
     return int(found.timestamp()) * 1000

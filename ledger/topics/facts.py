@@ -1,11 +1,11 @@
-"""What a bundle's checkpoint knows of topics' settings that protect records: legal holds, and which
-version of the settings is in force.
+"""Record in a bundle's checkpoint the topic settings that protect records: legal holds, and the
+version of the settings in force.
 
-Records are removed by many: owners, compactors, commands; each with the catalog that it read some
-time ago. So that a setting counts from the moment at which its change was answered, the change is
-answered only when the newest checkpoint of every bundle of the topic names it, and whoever moves a
-log start or deletes a file asks that checkpoint: with an older version of the topic it removes
-nothing (design D1; docs/decisions/0025). Pure.
+Owners, compactors and commands remove records, each with a catalog that it read some time ago. A
+setting has to count from the moment at which its change was answered. So the change is answered
+only when the newest checkpoint of every bundle of the topic names it. A process that moves a log
+start or deletes a file reads that checkpoint; with an older version of the topic it removes nothing
+(design D1; docs/decisions/0025). Pure.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ def is_held(checkpoint: fmt.Checkpoint, topic_id: int) -> bool:
 
 
 def may_remove(checkpoint: fmt.Checkpoint, topic: Topic) -> bool:
-    """May records of the topic be removed by these settings of it? Not while it is held, nor by
-    settings that were replaced.
+    """Return True if records of the topic may be removed by these settings: it is not held, and the
+    settings were not replaced.
     """
     fact = fact_of(checkpoint, topic.id)
     return not topic.settings.legal_hold and (fact is None or (not fact.held and fact.version <= topic.version))
 
 
 def refuse_held(checkpoint: fmt.Checkpoint, topic: Topic) -> None:
-    """Raises LegalHold."""
+    """Raise LegalHold if the topic is held."""
     if topic.settings.legal_hold or is_held(checkpoint, topic.id):
         raise LegalHold(
             f"topic {topic.name!r} is under legal hold: none of its records can be deleted until legal.hold is set to false"
@@ -56,14 +56,15 @@ def refuse_held(checkpoint: fmt.Checkpoint, topic: Topic) -> None:
 
 
 def concern_protection(settings: Iterable[str]) -> bool:
-    """Is one of these names of a setting that says which records are removed or kept?"""
+    """Return True if one of these settings decides which records are removed or kept."""
     return not PROTECTING.isdisjoint(settings)
 
 
 def facts_in(catalog: Catalog, bundle: int) -> list[fmt.TopicFact]:
-    """Of the living topics of a bundle, ascending.
+    """Return the facts of the bundle's live topics, ascending by id.
 
-    One that is as it was created needs none: who does not know it removes nothing of it.
+    Topics whose settings never changed are omitted: a process without facts for a topic never
+    removes its records.
     """
     topics = sorted(catalog.living_topics(), key=lambda topic: topic.id)
     return [

@@ -1,13 +1,13 @@
-"""How a removed topic leaves one bundle, as moves of checkpoints (design D4).
+"""Remove a topic from one bundle, as moves of checkpoints (design D4).
 
     named      the checkpoint takes in the fact: from now on no plan is made that writes a file of the topic
     barrier    the first plan after that is finished: no plan from before it is open any more, its late puts are refused
     deleted    the topic's Parquet files are gone, in ascending order, and a LIST has confirmed it
     forgotten  every bundle is that far and the name is free: `__metadata` holds a tombstone, the checkpoint drops the note
 
-The end offsets of a removed topic stay in the fold: an owner that has not heard of the removal may
-still append to it, and its offsets must go on fitting. What it appends no plan writes. Acts
-nowhere: `ledger.garbage.topics` does.
+The end offsets of a removed topic stay in the fold: an owner that has not seen the removal may
+still append to it, and its offsets have to stay dense. No plan writes these records. This module
+only makes the moves; `ledger.garbage.topics` applies them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ def note_of(checkpoint: fmt.Checkpoint, topic_id: int) -> fmt.RemovedTopic | Non
 
 
 def removed_in(catalog: Catalog, bundle: int) -> list[Topic]:
-    """Removed topics whose names are not free yet and that have partitions in the bundle."""
+    """Return removed topics whose names are not free yet and that have partitions in the bundle."""
     return [topic for topic in catalog.topics_by_name.values() if topic.removed and bundle in topic.bundles]
 
 
 def take_in_facts(catalog: Catalog) -> Move:
-    """Take in the facts of `__metadata` below the catalog's offset: settings, what was removed,
-    what is free. Declines a no-op.
+    """Return the move that applies the facts of `__metadata` below the catalog's offset: settings,
+    removed topics, free names. It declines if nothing changes.
     """
 
     def move(draft: fmt.Checkpoint) -> bool:
@@ -62,8 +62,8 @@ def is_past_barrier(checkpoint: fmt.Checkpoint, topic_id: int) -> bool:
 
 
 def note_barrier(topic_id: int, store_time_ms: int) -> Move:
-    """Write down when, by the store's clock, the barrier was seen to be passed: the age of late
-    puts counts from there.
+    """Return the move that notes when, by the store's clock, the barrier was seen to be passed: the
+    age of late puts counts from there.
     """
 
     def move(draft: fmt.Checkpoint) -> bool:
@@ -77,7 +77,7 @@ def note_barrier(topic_id: int, store_time_ms: int) -> Move:
 
 
 def confirm_deleted(topic_id: int) -> Move:
-    """The files of the topic are gone from this bundle's partitions."""
+    """Return the move that notes that the topic's files are gone from this bundle's partitions."""
 
     def move(draft: fmt.Checkpoint) -> bool:
         note = note_of(draft, topic_id)

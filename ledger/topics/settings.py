@@ -1,4 +1,4 @@
-"""The settings of a topic: names as in Kafka where Kafka has them, with units and defaults.
+"""Declare the settings of a topic: names as in Kafka where Kafka has them, with units and defaults.
 
 Each is declared once, as a field of `TopicSettings`: its name (with dots for underscores), type,
 default, what it accepts, and below it the help text of docs/settings.md.
@@ -18,13 +18,13 @@ from ledgermq.hints import did_you_mean
 PARQUET_TARGET_BYTES_MAX = 2**30
 """A file is built in memory and put in one request, of which S3 takes 5 GiB."""
 PARQUET_TARGET_BYTES_MAX_BEFORE = 2**34
-"""What older versions accepted."""
+"""The largest value that older versions accepted."""
 
 MILLISECONDS = "of milliseconds is needed, or a duration: 604800000 or 7d for seven days"
 BYTES = "of bytes is needed, such as 134217728 for 128 MiB"
 
 Parser = Callable[[str], Any]
-"""Text as a user wrote it → value. Raises ValueError, saying what is allowed."""
+"""Parses text from a user. Raises ValueError with the allowed values."""
 
 
 def _setting(default: Any, parse: Parser, parse_stored: Parser | None = None) -> Any:
@@ -65,7 +65,7 @@ def _share(text: str) -> float:
 
 
 def _policy(text: str) -> str:
-    """Either order, as Kafka takes it."""
+    """Accept either order, as Kafka does."""
     return _one_of("delete", "compact", "compact,delete")("compact,delete" if text == "delete,compact" else text)
 
 
@@ -80,7 +80,7 @@ def _file_size_of_any_version(text: str) -> int:
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
     retention_ms: int = _setting(-1, _whole(-1, 2**62, MILLISECONDS))
-    """Age at which records may be deleted; -1 keeps them for ever. 7d and the like are accepted."""
+    """Age at which records may be deleted; -1 keeps them forever. 7d and the like are accepted."""
     retention_bytes: int = _setting(-1, _whole(-1, 2**62, BYTES))
     """Bytes of Parquet of one partition above which its oldest records may be deleted; -1 sets no
     bound.
@@ -136,12 +136,14 @@ class TopicSettings:
 
     @property
     def keyed(self) -> bool:
-        """The latest record of each key is kept."""
+        """Return True if the latest record of each key is kept."""
         return self.cleanup_policy.startswith("compact")
 
     @property
     def forgets_keys(self) -> bool:
-        """`compact,delete` with a bound: keys that were not written for `retention_ms` go."""
+        """Return True for `compact,delete` with a bound: keys that were not written for
+        `retention_ms` are removed.
+        """
         return self.cleanup_policy == "compact,delete" and self.retention_ms >= 0
 
 

@@ -1,9 +1,9 @@
-"""Batches of segments by range GETs, for readers that are behind a broker's tail cache or have no
-broker.
+"""Read batches of segments by range GETs, for readers that are behind a broker's tail cache or have
+no broker.
 
-Neighbouring batches of a segment come in one GET. The requests go through a pool of their own, and
-nothing read here enters a broker's tail cache: a reader of old data can hurt neither producers nor
-readers of the tail.
+Neighbouring batches of a segment come in one GET. The requests use a separate pool, and nothing
+read here enters a broker's tail cache, so a reader of old data slows neither producers nor readers
+of the tail.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX
 
 REQUESTS_MAX = 64
-"""Of one read, where segments are small."""
+"""Requests of one read, where segments are small."""
 
 
 class ColdReader:
@@ -42,10 +42,10 @@ class ColdReader:
         self._at_hand = at_hand
 
     async def read(self, batches: Sequence[IndexedBatch]) -> list[StoredBatch]:
-        """The bytes of these, in order, up to the first that cannot be read.
+        """Return the bytes of these batches, in order, up to the first that cannot be read.
 
-        Raises what is wrong with the very first: ObjectMissing (trimmed meanwhile, perhaps filled
-        again), DataDamaged, the store's errors.
+        Raises the error of the very first: ObjectMissing (trimmed meanwhile, perhaps filled again),
+        DataDamaged, the store's errors.
         """
         results = await asyncio.gather(*(self._read_run(run) for run in neighbours(batches)), return_exceptions=True)
         found: list[StoredBatch] = []
@@ -65,7 +65,7 @@ class ColdReader:
     async def _read_run(
         self, run: Sequence[IndexedBatch]
     ) -> tuple[list[StoredBatch], DataDamaged | ObjectMissing | None]:
-        """What is whole, and what is wrong with the batch after it."""
+        """Return the whole batches, and the error of the batch after them."""
         first, last = run[0], run[-1]
         key = keys.segment(self._bundle, first.slot)
         data = memoryview(
@@ -83,7 +83,9 @@ class ColdReader:
         return found, None
 
     def _joined_at_hand(self, run: Sequence[IndexedBatch]) -> bytes:
-        """Nothing where one of them is not, or not as it should be: then the store is asked."""
+        """Return the joined bytes of these batches; empty if one is not at hand or damaged: then
+        the store is read.
+        """
         parts = []
         for batch in run:
             part = self._at_hand.get((batch.slot, batch.position))

@@ -1,10 +1,11 @@
-"""Where each batch of a bundle is that need not be read from Parquet: per partition, by offset.
+"""Index where each batch of a bundle is that need not be read from Parquet: per partition, by
+offset.
 
-Fed in ledger order by valid, durable segments only, so each partition's entries are one dense run
-of offsets that ends at the high watermark; what is below the run's begin is in Parquet or in
-segments that were not loaded (`covered_from` says from which slot on all are). Compact arrays, some
-60 bytes a batch; when `batches_max` is reached the oldest slots go, and `covered_from` moves up. No
-I/O.
+Only valid, durable segments are added, in ledger order. So each partition's entries are one dense
+run of offsets that ends at the high watermark. Records below the begin of the run are in Parquet or
+in segments that were not loaded (`covered_from` is the slot from which on all are). Compact arrays,
+some 60 bytes a batch. When `batches_max` is reached, the oldest slots are dropped, and
+`covered_from` moves up. No I/O.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from ledger.keys import PartitionId
 
 T = TypeVar("T")
 Place = tuple[int, int]
-"""Of a batch: its slot, and its position there."""
+"""A batch: its slot, and its position there."""
 Span = tuple[int, int]
-"""Of a partition: offsets from the first up to, without, the second."""
+"""Offsets of a partition from the first up to, without, the second."""
 Wanted = Callable[[PartitionId], bool]
 """Whether a partition's batches are to take memory."""
 
@@ -92,7 +93,7 @@ class PartitionIndex:
 
     @property
     def begin(self) -> int:
-        """First offset; only where there are batches."""
+        """Return the first offset; only if there are batches."""
         return self._columns[0][0]
 
     @property
@@ -106,7 +107,7 @@ class PartitionIndex:
         self.size_bytes += batch.length
 
     def between(self, first: int, end: int) -> PartitionIndex:
-        """A copy of those that hold offsets from `first` up to, without, `end`."""
+        """Return a copy of the batches that hold offsets from `first` up to, without, `end`."""
         places = slice(max(0, bisect_right(self._columns[0], first) - 1), bisect_left(self._columns[0], end))
         found = PartitionIndex()
         found._columns = tuple(column[places] for column in self._columns)
@@ -116,13 +117,13 @@ class PartitionIndex:
         return found
 
     def among(self, held: Mapping[Place, T]) -> dict[Place, T]:
-        """What is held of these batches."""
+        """Return the held bytes of these batches."""
         places = zip(self._columns[2], self._columns[3], strict=True) if held else ()
         return {place: held[place] for place in places if place in held}
 
     def cuts(self, batches_max: int, bytes_max: int) -> Iterator[int]:
-        """Offsets at which to cut, so that no piece has more batches, nor more bytes unless it is
-        one batch.
+        """Yield offsets at which to cut, so that no piece has more batches, nor more bytes unless
+        it is one batch.
         """
         sizes = array("Q", accumulate(self._columns[4], initial=0))
         at = 0
@@ -134,7 +135,7 @@ class PartitionIndex:
             yield self._columns[0][at]
 
     def extents(self) -> Iterator[tuple[int, int, int]]:
-        """What of each slot: (slot, position, length), from its first batch to the end of its last
+        """Yield (slot, position, length) for each slot, from its first batch to the end of its last
         one.
         """
         slots, positions, lengths = self._columns[2], self._columns[3], self._columns[4]
@@ -151,8 +152,8 @@ class PartitionIndex:
         self.size_bytes += more.size_bytes
 
     def at(self, offset: int) -> int | None:
-        """Place of the batch that holds `offset`; None where it is below `begin` or not below
-        `end`.
+        """Return the place of the batch that holds `offset`; None if it is below `begin` or not
+        below `end`.
         """
         place = bisect_right(self._columns[0], offset) - 1
         if place < 0 or offset >= self.end:
@@ -160,12 +161,14 @@ class PartitionIndex:
         return place
 
     def first_at_or_after(self, timestamp_us: int, place: int) -> int | None:
-        """Place of the first batch, from `place` on, that holds a record of this time or later."""
+        """Return the place of the first batch, from `place` on, that holds a record of this time or
+        later.
+        """
         latest = self._columns[7]
         return next((at for at in range(place, len(latest)) if latest[at] >= timestamp_us), None)
 
     def place_of_slot(self, slot: int) -> int:
-        """How many batches lie below `slot`."""
+        """Return how many batches are below `slot`."""
         return bisect_left(self._columns[2], slot)
 
     def slots_from(self, place: int) -> array[int]:
@@ -175,7 +178,7 @@ class PartitionIndex:
         return self.size_bytes if place == 0 else sum(self._columns[4][place:])
 
     def drop_first(self, count: int) -> int:
-        """Forget the oldest `count` batches; returns `count`."""
+        """Drop the oldest `count` batches; return `count`."""
         if count:
             self.size_bytes -= sum(self._columns[4][:count])
             for column in self._columns:
@@ -215,7 +218,7 @@ class FetchIndex:
         self.batches = 0
         self.partitions: dict[PartitionId, PartitionIndex] = {}
         self._slots: deque[tuple[int, int]] = deque()
-        """(slot, batches in it), to know what goes first."""
+        """(slot, batches in it), to know which is dropped first."""
         self._created_ms: dict[int, int] = {}
 
     def wanted_of(self, index: fmt.SegmentIndex) -> Sequence[fmt.BatchEntry]:
@@ -228,7 +231,7 @@ class FetchIndex:
         return self.batches + sum(len(self.wanted_of(index)) for index in segments) <= self.batches_max
 
     def add(self, index: fmt.SegmentIndex) -> None:
-        """Take in the next valid segment."""
+        """Add the next valid segment."""
         batches = self.wanted_of(index)
         for entry in batches:
             key = PartitionId(entry.topic_id, entry.partition)
@@ -244,8 +247,8 @@ class FetchIndex:
                 self._drop_oldest()
 
     def prepend(self, segments: Iterable[fmt.SegmentIndex], covered_from: int) -> None:
-        """Take in valid segments from slot `covered_from` on; those that are covered already are
-        passed over.
+        """Add valid segments from slot `covered_from` on; those that are covered already are
+        skipped.
         """
         older: dict[PartitionId, PartitionIndex] = {}
         slots = []
@@ -271,8 +274,8 @@ class FetchIndex:
             self._drop_oldest()
 
     def backlog(self, key: PartitionId, parquet_end: int) -> tuple[int, int] | None:
-        """(bytes, time of the oldest segment in ms) of what is here and not in Parquet; None where
-        there is nothing.
+        """Return (bytes, time of the oldest segment in ms) of the batches here that are not in
+        Parquet; None if there are none.
         """
         partition = self.partitions.get(key)
         if partition is None or partition.end <= parquet_end:
@@ -281,18 +284,18 @@ class FetchIndex:
         return partition.size_from(place), self.created_ms(partition[place].slot)
 
     def first_slot(self, at_least: int) -> int | None:
-        """The oldest slot that is here, holds records and is not below `at_least`."""
+        """Return the oldest slot that is here, holds records and is not below `at_least`."""
         return next((slot for slot, _ in self._slots if slot >= at_least), None)
 
     def slot_of(self, key: PartitionId, offset: int) -> int:
-        """The slot of the first batch of the partition, among those that are here, that reaches
+        """Return the slot of the first batch of the partition, among those here, that reaches
         beyond `offset`.
         """
         partition = self.partitions[key]
         return partition[partition.at(offset) or 0].slot
 
     def behind(self, key: PartitionId, offset: int) -> tuple[set[int], int]:
-        """(slots, bytes) of what is here of the partition at or above `offset`."""
+        """Return (slots, bytes) of the partition's batches here at or above `offset`."""
         partition = self.partitions.get(key)
         if partition is None or partition.end <= offset:
             return set(), 0
@@ -300,14 +303,14 @@ class FetchIndex:
         return set(partition.slots_from(place)), partition.size_from(place)
 
     def find(self, key: PartitionId, offset: int) -> tuple[PartitionIndex, int] | None:
-        """The partition's index and the place in it of the batch that holds `offset`."""
+        """Return the partition's index and the place in it of the batch that holds `offset`."""
         partition = self.partitions.get(key)
         place = partition.at(offset) if partition else None
         return None if partition is None or place is None else (partition, place)
 
     def segments_with(self, topic_id: int, ends: Mapping[int, int]) -> list[fmt.SegmentIndex]:
-        """What is here of these partitions (`ends`: from which offset on), as the indexes of the
-        segments that hold it.
+        """Return the batches of these partitions (`ends`: from which offset on), as the indexes of
+        their segments.
         """
         found: dict[int, list[tuple[int, IndexedBatch]]] = {}
         for partition, end in ends.items():
@@ -326,11 +329,11 @@ class FetchIndex:
         return segments
 
     def created_ms(self, slot: int) -> int:
-        """When a segment that is in the index was made, by its writer's clock."""
+        """Return when a segment in the index was made, by its writer's clock."""
         return self._created_ms[slot]
 
     def drop_below(self, slot: int) -> None:
-        """Forget the slots below `slot`: what they hold is in Parquet, or will be looked up again."""
+        """Drop the slots below `slot`: their records are in Parquet, or will be looked up again."""
         while self._slots and self._slots[0][0] < slot:
             dropped, _ = self._slots.popleft()
             del self._created_ms[dropped]
@@ -342,7 +345,7 @@ class FetchIndex:
                 del self.partitions[key]
 
     def _drop_oldest(self) -> None:
-        """Forget a tenth, in whole slots; the newest slot always stays."""
+        """Drop a tenth, in whole slots; the newest slot always stays."""
         left = self.batches
         slot = 0
         for slot, count in self._slots:  # noqa: B007 – the slot at which it stops is the first one kept

@@ -1,15 +1,15 @@
-"""Following a ledger slot by slot, long after its slots may be gone: which segments count, and when
-to look whether that can be believed.
+"""Follow a ledger slot by slot, long after its slots may be gone: decide which segments count, and
+when to check that they still do.
 
 A reader meets two surprises (design L7). A slot is *missing*: not written yet, or deleted. A
 segment is *void*: really void, or put by a zombie into a slot that had been deleted. At a surprise
-it looks at the newest checkpoint: for a void segment at once, for a missing one after a second
-without progress, then ever more seldom. If that has trimmed past the first slot that was read since
-the look before, or past the one that is read next, the fold is worth nothing any more: begin again
-at that checkpoint and go on by offset.
+the follower reads the newest checkpoint: for a void segment at once, for a missing one after a
+second without progress, then less and less often. If the checkpoint has trimmed past the first slot
+read since the previous look, or past the next one, the fold is worthless: begin again at that
+checkpoint and continue by offset.
 
-What the fold calls valid, with all slots below it read, is durable for ever and may be shown. No
-I/O and no clock: times are given.
+A segment that the fold calls valid, with all slots below it read, stays durable and may be shown.
+No I/O and no clock: times are given.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOOK_AFTER_S_MAX = 30.0
 
 
 class Follower:
-    """`state`: a fold that was believed by the rule of Recover, at the look that it began with.
+    """`state`: a fold that passed the rule of Recover at the look that it began with.
 
     It belongs to the follower.
     """
@@ -30,7 +30,8 @@ class Follower:
     def __init__(self, state: LedgerState) -> None:
         self.state = state
         self._first = state.slot + 1
-        """The first slot that was read since the last look, or is read next."""
+        """The first slot that was read since the last look at the checkpoint, or that is read next.
+        """
         self._must_look = False
         self._look_at_s: float | None = None
         self._wait_s = LOOK_AFTER_S
@@ -40,7 +41,9 @@ class Follower:
         return self.state.slot + 1
 
     def take(self, index: fmt.SegmentIndex) -> bool:
-        """The segment in `next_slot`; False: it is void, so look before anything behind it is read.
+        """Take the segment in `next_slot`. Return False if it is void: then look at the checkpoint
+        before anything after it is read.
+
         Raises DataDamaged.
         """
         assert not self._must_look, "after a void segment the store has to be read first"
@@ -51,7 +54,7 @@ class Follower:
         return is_valid
 
     def miss(self, now_s: float) -> None:
-        """There is nothing in `next_slot`."""
+        """Note that `next_slot` is empty."""
         if self._look_at_s is None:
             self._look_at_s = now_s + self._wait_s
 
@@ -59,9 +62,9 @@ class Follower:
         return self._must_look or (self._look_at_s is not None and now_s >= self._look_at_s)
 
     def look(self, trim_slot: int, now_s: float) -> bool:
-        """The newest checkpoint, read just now, trims up to there.
+        """Note the trim slot of the newest checkpoint, read just now.
 
-        False: begin again at it, this follower is done.
+        Return False if this follower is done: begin again at that checkpoint.
         """
         if trim_slot > self._first:
             return False

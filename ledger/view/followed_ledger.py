@@ -100,7 +100,7 @@ class FollowedLedger:
             while await self._read_on():
                 pass
             found = self._known.next_slot - before
-            # as many as came this time, and one to see that there are no more
+            # as many as came this time, and one to see that no others follow
             self._ahead = min(max(found, 0) + 1, SLOTS_AHEAD_MAX)
             return found > 0
 

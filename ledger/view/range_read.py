@@ -1,11 +1,11 @@
-"""A range of offsets of one partition, planned in one process and read in another, maybe much
+"""Read a range of offsets of one partition, planned in one process and read in another, maybe much
 later: the unit of work of a query.
 
-Whoever plans it (`plan_ranges`, over a `LedgerReader`) says where the batches were that were not in
-Parquet then; so whoever reads it needs no LIST and no fold for them. By the time that it is read
-they may have moved to Parquet, and their slots may be empty, or hold something else: then the
-newest checkpoint says where they are now. A range gives the same rows for ever, or fails once they
-are below the log start.
+The planner (`plan_ranges`, over a `LedgerReader`) records where the batches are that are not in
+Parquet, so the reader needs no LIST and no fold for them. When the range is read, they may have
+moved to Parquet, and their slots may be empty or hold other segments. Then the newest checkpoint
+says where they are now. A range always gives the same rows, or fails once they are below the log
+start.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ JOINED_BYTES = 512 * 1024
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Offsets `first` up to, without, `end`. `batches`: where those were that were in segments.
-    `bytes`: about. Picklable.
+    """Offsets `first` up to, without, `end`. `batches`: where those in segments were. `bytes`:
+    about. Picklable.
 
-    `at_hand`: what whoever planned it had of them. `archived`: they are below the log start, in
-    this file.
+    `at_hand`: the batches that the planner had read. `archived`: the archive file of offsets below
+    the log start.
     """
 
     bundle: int
@@ -62,23 +62,23 @@ class OffsetRange:
 
     @property
     def is_sized(self) -> bool:
-        """Not so of what was cleaned: no more is known than that it has these offsets, not all of
-        them, in files of whatever size.
+        """Return True if the size is known. For a cleaned range it is not: it holds some of these
+        offsets, in files of any size.
         """
         return self.bytes > 0 or len(self.batches) > 0
 
     def part(self, first: int, end: int) -> OffsetRange:
-        """Some of it."""
+        """Return a part of the range."""
         batches = self.batches.between(first, end)
         share = batches.size_bytes or self.bytes * (end - first) // max(1, self.end - self.first)
         return replace(self, first=first, end=end, bytes=share, batches=batches, at_hand=batches.among(self.at_hand))
 
 
 async def plan_ranges(reader: LedgerReader, spans: Mapping[PartitionId, Span]) -> dict[PartitionId, list[OffsetRange]]:
-    """The ranges of each span, cut where Parquet files begin and where Parquet ends. Ends have to
-    be known to the reader.
+    """Return the ranges of each span, cut where Parquet files begin and where Parquet ends. The
+    reader has to know the ends.
 
-    Raises as its `read` does.
+    Raises what its `read` raises.
     """
     planned: dict[PartitionId, list[OffsetRange]] = {}
     rereads = Rereads(
@@ -109,7 +109,7 @@ async def plan_ranges(reader: LedgerReader, spans: Mapping[PartitionId, Span]) -
 
 
 def _border(reader: LedgerReader, key: PartitionId, span: Span) -> int:
-    """Where of it Parquet ends."""
+    """Return where Parquet ends within the span."""
     return min(max(span[0], reader.view.parquet_end(key)), span[1])
 
 
@@ -126,7 +126,7 @@ def _in_parquet(
 
 
 def split(ranges: Sequence[OffsetRange], count_min: int) -> list[OffsetRange]:
-    """At least so many, as far as there are offsets: the largest are halved."""
+    """Split ranges into at least this many, if there are enough offsets: the largest are halved."""
     largest = [
         (each.first - each.end, number, each.first, each) for number, each in enumerate(ranges)
     ]  # a heap: the least goes first
@@ -150,7 +150,7 @@ class RangeReader:
     def __init__(
         self, store: ObjectStore, run_blocking: RunBlocking = asyncio.to_thread, archive: ArchiveReader | None = None
     ) -> None:
-        """`archive`: for ranges that are archived."""
+        """`archive`: reads ranges that are archived."""
         self._store = store
         self._archive = archive
         self._parquet = ParquetCache(store, run_blocking)
@@ -197,7 +197,7 @@ class RangeReader:
         return [(first, batch) for batch in rows.combine_chunks().to_batches()]
 
     async def _from_segments(self, wanted: OffsetRange, offset: int) -> list[tuple[int, pa.RecordBatch]]:
-        """Nothing where it was not in segments, or is no more where it was."""
+        """Read from segments; empty if the records were not in segments, or have moved."""
         place = wanted.batches.at(offset)
         if place is None:
             return []
@@ -236,14 +236,18 @@ class RangeReader:
                 checkpoint = newer
 
     async def _from_version(self, key: PartitionId, offset: int, border: int) -> list[tuple[int, pa.RecordBatch]]:
-        """What cleaning has left below the border; where that is nothing, no row at the border."""
+        """Read what cleaning left below the border; if that is nothing, return no rows at the
+        border.
+        """
         found = await self._keyed.rows(key, offset, border)
         if found is None:
             return [(border, pa.RecordBatch.from_pylist([], SCHEMA))]
         return [(first, batch) for first, rows in found.runs() for batch in rows.combine_chunks().to_batches()]
 
     def _log_start(self, wanted: OffsetRange) -> int:
-        """By the checkpoint that was read last; the end of the range where the topic is gone."""
+        """Return the log start by the checkpoint that was read last; the end of the range if the
+        topic is gone.
+        """
         found = (
             part
             for part in self._checkpoints[wanted.bundle].partitions
@@ -283,9 +287,7 @@ def _rows_of(batch: StoredBatch, object_key: str) -> pa.RecordBatch:
 
 
 def _joined(parts: Sequence[tuple[int, pa.RecordBatch]]) -> list[tuple[int, pa.RecordBatch]]:
-    """Small neighbours as one: whoever reads tiny batches pays for each of them once, and not at
-    every step.
-    """
+    """Join small neighbours: a consumer then pays for each tiny batch once, and not at every step."""
     found: list[tuple[int, pa.RecordBatch]] = []
     small: list[pa.RecordBatch] = []
     size_bytes = 0

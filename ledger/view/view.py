@@ -263,8 +263,8 @@ class LedgerView:
         return found
 
     async def _bring(self, spans: Mapping[PartitionId, Span]) -> None:
-        """Where one partition is not at hand all are looked up anew, so that what is kept of them
-        reaches equally far.
+        """Look up all partitions again if one is missing, so that what is kept of them reaches
+        equally far.
         """
         if self._are_at_hand(spans):
             return

@@ -61,7 +61,7 @@ def a_reset_keeps_the_epoch(patch: pytest.MonkeyPatch) -> None:
 def a_partition_is_given_before_it_was_let_go(patch: pytest.MonkeyPatch) -> None:
     def withdraw(group: Group, member: Member, partition: PartitionId, now_s: float) -> None:
         group.release(member, partition)
-        group.tell(member)
+        group.notify(member)
 
     patch.setattr(Group, "withdraw", withdraw)
 

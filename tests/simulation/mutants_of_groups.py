@@ -99,7 +99,7 @@ def rebalance_gives_one_partition_to_two_members(patch: Patch) -> None:
         real(self, member, partition, topic)
 
     def withdraw(self: Group, member: Member, partition: PartitionId, now_s: float) -> None:
-        self.tell(member)
+        self.notify(member)
         self.holders.pop(partition, None)
 
     patch.setattr(Group, "give", give)

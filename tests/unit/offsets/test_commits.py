@@ -141,7 +141,7 @@ def test_bounds_of_a_commit() -> None:
     assert desk.reset("g", pb.OffsetReset(topic="t", partition=3)) == ["RESOURCE_EXHAUSTED"]
     request = outside(desk, 0, 6)
     request.commits.extend([request.commits[0]] * 3)
-    with pytest.raises(InvalidRequest, match="4 partitions"):
+    with pytest.raises(InvalidRequest, match="at most 3 partitions, this one has 4"):
         desk.commit(request)
     request = outside(desk, 0, 6)
     request.commits[0].metadata = "m" * 1000
