@@ -80,7 +80,7 @@ def test_completion_can_be_installed() -> None:
         (("topic", "list", "--output", "xml"), "--output"),
         (("produce", "a", "/no/such/file"), "/no/such/file"),
         (("produce", "a", "--format", "lines", "--key", "k"), "--key-separator"),
-        (("produce", "a", "--header", "x"), "KEY=VALUE is needed"),
+        (("produce", "a", "--header", "x"), "expected KEY=VALUE"),
         (("produce", "a", "--header", "\udcff=x"), "the key is text"),
         (("produce", "a", "--acks", "maybe"), "--acks"),
         (("consume", "a", "--from", "somewhere"), "earliest, latest"),

@@ -103,7 +103,7 @@ def test_an_empty_csv_has_no_records() -> None:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (b"a,b\n1\n", "line 2: 1 fields, the first row names 2 columns"),
+        (b"a,b\n1\n", "line 2: 1 fields, but the first row names 2 columns"),
         (b'a\n"x\n', "not CSV"),
         (b"a\n\xff\n", "not CSV"),
     ],

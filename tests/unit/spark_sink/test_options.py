@@ -67,7 +67,7 @@ def test_everything_can_be_given_in_any_case() -> None:
         (S | {"compression": "gzip"}, "compression is one of lz4, none, zstd"),
         (S | {"batchBytesMax": "0"}, "batchBytesMax is a number of bytes, as 1048576, above 0"),
         (S | {"batchBytesMax": "1e9"}, "batchBytesMax is a number of bytes, as 1048576, above 0"),
-        (S | {"batchBytesMax": "99999999"}, "batch_bytes_max is a number from 1 to"),
+        (S | {"batchBytesMax": "99999999"}, "batch_bytes_max must be a number from 1 to"),
         (S | {"writeId": "a/../b"}, "writeId has 1 to 100 letters"),
         (S | {"writeEpoch": "1"}, "writeEpoch is a number from 0 on that goes with writeId"),
         (S | {"writeId": "x", "writeEpoch": "-1"}, "writeEpoch is a number from 0 on"),
