@@ -246,7 +246,7 @@ class GroupSettings(ConsumerSettings):
 REMOVED = {
     "waiting_bytes_max": "plain `send` calls may take `buffer_bytes_max` once more; set that, or when_full='fail'",
 }
-"""Settings of producers in version 0.1 that were removed, and their replacements."""
+"""Removed settings of producers, each with what to do instead; docs/upgrades.md has the rule."""
 
 S = TypeVar("S", ClientSettings, ProducerSettings, ConsumerSettings, GroupSettings, TableSettings)
 
