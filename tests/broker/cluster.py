@@ -1,5 +1,5 @@
-"""A cluster of brokers in this process and in virtual time: what the in-process tests start, pause,
-stop and ask.
+"""A cluster of brokers in this process and in virtual time, which in-process tests start, pause,
+stop and query.
 """
 
 from __future__ import annotations

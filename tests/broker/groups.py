@@ -1,5 +1,5 @@
-"""Group calls as a client makes them, for tests in virtual time: follow NOT_OWNER, come back when
-told to.
+"""Make group calls as a client does, for tests in virtual time: follow NOT_OWNER, retry when the
+broker requires it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The metrics of a broker at work, in virtual time: every hook is wired, and what is scraped is the
-state that there is.
+"""The metrics of a running broker, in virtual time: every hook is wired, and scraped values equal
+the state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the service answers: good requests, bad ones, and bad ones among good ones; in virtual time."""
+"""Answers of the service to valid requests, invalid ones, and both mixed; in virtual time."""
 
 from __future__ import annotations
 

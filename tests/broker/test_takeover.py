@@ -1,4 +1,4 @@
-"""Who owns what, when brokers come, go, die and wake up again; in virtual time."""
+"""Ownership of bundles when brokers join, leave, die and resume; in virtual time."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Child processes of a run, each with a log: started, signalled, waited for within a bound; none
-outlives the run.
+"""Child processes of a run, each with a log: start them, signal them, wait for them within a
+limit; none outlives the run.
 
 On Linux the kernel kills them when the run itself is killed (`setpriv --pdeathsig`). They are in
-sessions of their own, so that Ctrl-C is heard by the run alone.
+separate sessions, so that only the run receives Ctrl-C.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The members of groups as processes, kept running, and what they wrote down."""
+"""The members of groups as processes, kept running, and their diaries."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The clients of a run: SDK producers and consumers over gRPC, who write down what they asked and
-what they were told.
+"""The clients of a run: SDK producers and consumers over gRPC that record their requests and the
+answers.
 
-All in one event loop: the history has one order. Each has a client, hence connections, of its own.
-Values begin with a name that no two sends share.
+All run in one event loop, so the history has one order. Each has its own client, hence its own
+connections. Values begin with a name that no two sends share.
 """
 
 from __future__ import annotations

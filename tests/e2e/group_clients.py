@@ -1,5 +1,5 @@
-"""What tests of groups do with clients: fill topics, take messages, ask what is committed, drop a
-consumer as a crash would.
+"""Helpers of tests of groups: fill topics, take messages, read committed offsets, drop a consumer
+as a crash would.
 """
 
 from __future__ import annotations

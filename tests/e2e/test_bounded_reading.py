@@ -1,4 +1,4 @@
-"""Reading from here to there: ages, ends, tables; on brokers in virtual time."""
+"""Read between two positions: ages, ends, tables; on brokers in virtual time."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The command line against a real broker process: every command as a user runs it, in processes of
-their own.
+"""The command line against a real broker process: run every command as a user does, each in a
+separate process.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`ledgermq produce` that is interrupted, or whose broker stops: it says what is stored, and a
-second run goes on from there.
+"""Interrupt `ledgermq produce`, or stop its broker: it reports what is stored, and a second run
+resumes from there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Embedded brokers: a root URL instead of an address, no server to start."""
+"""Embedded brokers: a root URL instead of an address, without a server to start."""
 
 from __future__ import annotations
 

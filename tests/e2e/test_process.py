@@ -1,4 +1,4 @@
-"""The broker as a process: what stock gRPC tools see of it, and how it says no."""
+"""The broker as a process: its answers to stock gRPC tools, and its refusals."""
 
 from __future__ import annotations
 

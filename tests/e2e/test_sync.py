@@ -1,5 +1,5 @@
 """The synchronous client: the same results and errors as the asynchronous one, from plain threads,
-and nothing left behind.
+and no leftover threads.
 """
 
 from __future__ import annotations

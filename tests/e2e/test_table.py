@@ -1,5 +1,5 @@
-"""Tables against real brokers in this process: what was written is there, what is removed goes, and
-bad input is told.
+"""Tables against real brokers in this process: written rows appear, removed rows disappear, and
+invalid input is reported.
 """
 
 from __future__ import annotations
