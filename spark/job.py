@@ -28,7 +28,7 @@ from ledgermq.cli.options import OutputFormat
 from ledgermq.cli.report import show
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
-from ledgermq_tools.ledger.compaction_report import compaction_report
+from ledgermq_tools.ledger.compaction_report import compaction_report, progress_line
 from ledgermq_tools.ledger.compaction_service import parse_interval_s, serve
 from spark.engine import SparkEngine
 from spark.session import open_session
@@ -39,7 +39,7 @@ async def compact(root: str, spark: SparkSession, bundles: Sequence[int] | None 
     sources = Sources()
     async with opened(root, sources) as store:
         check_bundles(await fitting_cluster_of(store), bundles)
-        return await compact_root(store, sources, SparkEngine(spark), bundles=bundles, on_progress=_show)
+        return await compact_root(store, sources, SparkEngine(spark), bundles=bundles, on_progress=_print_progress)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -100,13 +100,8 @@ async def _once(chosen: argparse.Namespace, spark: SparkSession) -> int:
     return 1 if done.parked else 0
 
 
-def _show(progress: Progress) -> None:
-    print(
-        f"bundle {progress.bundle} plan {progress.plan}: {progress.files_done} of {progress.files_total} files, "
-        f"{progress.records_done} of {progress.records_total} records",
-        file=sys.stderr,
-        flush=True,
-    )
+def _print_progress(progress: Progress) -> None:
+    print(progress_line(progress), file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -83,14 +83,14 @@ def make_cleaning_plan(
     now_ms: int,
     min_age_ms: int,
     altered_ms: int = 0,
-    abandoned: frozenset[int] = frozenset(),
+    unpublished: frozenset[int] = frozenset(),
 ) -> CleaningPlan | None:
     """The next round, or None where none is due. `log`: the Parquet files of the partition from the
     base's end on; none if it is not keyed.
 
     `min_age_ms`: for so long versions are remembered by those after them, or for
     `delete.retention.ms`. `altered_ms`: when the settings were; a time of `delete.when` up to then
-    counts for nothing. `abandoned`: numbers for which a topic that is keyed no more has old files.
+    counts for nothing. `unpublished`: numbers for which a topic that is no longer keyed has old files.
     """
     base = published.version if published is not None else nothing_yet(place, topic, cluster, counters.parquet_start)
     start = max(base.end, counters.parquet_start)
@@ -120,7 +120,7 @@ def make_cleaning_plan(
         is_lost = (
             published is None and counters.log_start < counters.parquet_start
         )  # then these files are all that there is
-        return None if is_lost else _plan_of_left(plan, abandoned)
+        return None if is_lost else _plan_of_stale_version(plan, unpublished)
     expires = not settings.delete_when or judged_ms > base.expired_ms
     if not _is_due(plan, ripe, settings, everything, expires):
         return None
@@ -133,12 +133,12 @@ def _floor(counters: fmt.PartitionCheckpoint, settings: TopicSettings) -> int:
     return counters.deleted_to if settings.delete_action == "archive" and not settings.keyed else counters.log_start
 
 
-def _plan_of_left(plan: CleaningPlan, abandoned: frozenset[int]) -> CleaningPlan | None:
-    """Due also where files of the next version were put and nobody published them: once its number
-    is taken nobody can, and they may go.
+def _plan_of_stale_version(plan: CleaningPlan, unpublished: frozenset[int]) -> CleaningPlan | None:
+    """Due also where files of the next version were put and no process published it: once its number
+    is taken no process can, and the files may go.
     """
     kept = tuple(file for file in plan.base.files if file.last >= plan.floor)
-    return replace(plan, kept=kept) if kept != plan.base.files or plan.base.number + 1 in abandoned else None
+    return replace(plan, kept=kept) if kept != plan.base.files or plan.base.number + 1 in unpublished else None
 
 
 def _judged_ms(settings: TopicSettings, now_ms: int, altered_ms: int) -> int:

@@ -91,7 +91,7 @@ OnProgress = Callable[[Progress], None]
 class CompactionReport:
     """A run over a root: finished rounds, and bundles that could not be compacted with the reason.
 
-    `cleaned`: published versions of keyed topics. `left`: by bundle, what was not in Parquet at the
+    `cleaned`: published versions of keyed topics. `lags`: by bundle, what was not in Parquet at the
     end: produced meanwhile, or of a parked partition. `collected`: keys of garbage that was
     deleted; `not_collected`: why it could not all be told, or deleted.
     """
@@ -99,7 +99,7 @@ class CompactionReport:
     rounds: list[RoundReport] = field(default_factory=list)
     cleaned: list[CleaningReport] = field(default_factory=list)
     failures: dict[int, LedgerMQError] = field(default_factory=dict)
-    left: dict[int, Lag] = field(default_factory=dict)
+    lags: dict[int, Lag] = field(default_factory=dict)
     collected: list[str] = field(default_factory=list)
     not_collected: list[LedgerMQError] = field(default_factory=list)
 
@@ -120,8 +120,8 @@ class CompactionReport:
         return sum(round_.stored_bytes for round_ in self.rounds)
 
     @property
-    def left_in_all(self) -> Lag:
-        lags = self.left.values()
+    def lag_in_all(self) -> Lag:
+        lags = self.lags.values()
         written = [lag.written_ms for lag in lags if lag.written_ms is not None]
         return Lag(sum(lag.records for lag in lags), sum(lag.bytes for lag in lags), min(written, default=None))
 

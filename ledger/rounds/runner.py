@@ -156,10 +156,10 @@ async def _compact_all(compaction: Compaction, bundle: int, catalog: Catalog, re
         if done is None:
             break
         report.rounds.append(done)
-        goal = await _left_of(goal, compaction, bundle)
+        goal = await _not_in_parquet(goal, compaction, bundle)
         if not goal:
             break
-    report.left[bundle] = await lag_of_bundle(compaction, bundle, catalog)
+    report.lags[bundle] = await lag_of_bundle(compaction, bundle, catalog)
     untidied = await try_to_tidy(compaction, bundle, catalog)
     try:
         report.cleaned += await clean_bundle(compaction, bundle, catalog, everything=True)
@@ -207,22 +207,22 @@ async def _ends(compaction: Compaction, bundle: int, catalog: Catalog) -> dict[P
     }
 
 
-async def _left_of(goal: dict[PartitionId, int], compaction: Compaction, bundle: int) -> dict[PartitionId, int]:
-    """What is not there yet, of topics that the next plan will take further: one may have been
-    deleted meanwhile.
+async def _not_in_parquet(goal: dict[PartitionId, int], compaction: Compaction, bundle: int) -> dict[PartitionId, int]:
+    """Return the ends that Parquet has not reached, of topics that the next plan will take further:
+    one may have been deleted meanwhile.
     """
     checkpoint = await newest_checkpoint(compaction.store, bundle)
     parts = partitions_by_key(checkpoint)
-    left = {
+    missing = {
         key: end
         for key, end in goal.items()
         if key not in parts or not (parts[key].HasField("parked") or parts[key].parquet_end >= end)
     }
-    if not left:
-        return left
+    if not missing:
+        return missing
     catalog = await compaction.catalog()
     return {
         key: end
-        for key, end in left.items()
+        for key, end in missing.items()
         if fate_of(key.topic_id, checkpoint, catalog) in (Fate.WRITE, Fate.INTERNAL)
     }

@@ -17,13 +17,14 @@ from ledger.garbage.sweep import sweep
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import Engine
-from ledger.parquet.report import CleaningReport, Lag, OnProgress, RoundReport
+from ledger.parquet.report import CleaningReport, Lag, OnProgress, ParkedFile, RoundReport
 from ledger.rounds.keyed_runner import clean_bundle
 from ledger.rounds.runner import lag_of_bundle, round_of_bundle, try_to_tidy
 from ledger.rounds.stillness import Stillness, find_stillness, lasts
 from ledger.topics.catalog import Catalog
 from ledgermq.errors import LedgerMQError
 from ledgermq.runtime.tasks import all_of
+from ledgermq.runtime.wait import wait_for
 from ledgermq.sources import Sources
 
 GARBAGE_EVERY_RUNS = 60
@@ -33,14 +34,18 @@ FINISH_S = 20.0
 
 
 class ServiceEvents:
-    """What a service tells; every method may be overridden.
+    """What a service reports; every method may be overridden: a terminal prints it
+    (`ledgermq compact --every`, the Spark job), a process logs it (`ledgermq compactor`).
 
     Called on the event loop, must return at once.
     """
 
     def round_finished(self, report: RoundReport) -> None: ...
 
-    def bundle_done(self, bundle: int, left: Lag) -> None:
+    def partition_parked(self, bundle: int, parked: ParkedFile) -> None:
+        """After the round that has parked it was reported."""
+
+    def bundle_done(self, bundle: int, lag: Lag) -> None:
         """After the rounds of a run, if there were any: what of the bundle is not yet in Parquet."""
 
     def version_published(self, report: CleaningReport) -> None: ...
@@ -48,7 +53,8 @@ class ServiceEvents:
     def bundle_failed(self, bundle: int, error: LedgerMQError) -> None:
         """It is tried again in the next run."""
 
-    def garbage_collected(self, objects: int) -> None: ...
+    def garbage_collected(self, objects: int) -> None:
+        """Where there was any."""
 
     def garbage_not_collected(self, error: LedgerMQError) -> None: ...
 
@@ -114,11 +120,7 @@ class CompactionService:
         while not self._stopping.is_set():
             await self.run_once(collect=runs % GARBAGE_EVERY_RUNS == 0)
             runs += 1
-            try:
-                async with asyncio.timeout(interval_s() * self._compaction.sources.random.uniform(0.9, 1.1)):
-                    await self._stopping.wait()
-            except TimeoutError:
-                continue
+            await wait_for(self._stopping, interval_s() * self._compaction.sources.random.uniform(0.9, 1.1))
 
     async def _try(self, bundle: int, catalog: Catalog) -> None:
         store, now_s = self._compaction.store, asyncio.get_running_loop().time()
@@ -135,7 +137,7 @@ class CompactionService:
             self._events.bundle_failed(bundle, error)
 
     async def _compact(self, bundle: int, catalog: Catalog) -> bool:
-        """False: something could not be deleted, which was told, and is not tried again in this
+        """False: something could not be deleted, which was reported, and is not tried again in this
         run: nothing else has to wait for it.
         """
         rounds, tidy = 0, True
@@ -144,6 +146,8 @@ class CompactionService:
             if report is not None:
                 rounds += 1
                 self._events.round_finished(report)
+                for parked in report.parked:
+                    self._events.partition_parked(bundle, parked)
             if tidy and (error := await try_to_tidy(self._compaction, bundle, catalog)) is not None:
                 tidy = False
                 self._events.bundle_failed(bundle, error)
@@ -163,6 +167,7 @@ class CompactionService:
         except LedgerMQError as error:
             self._events.garbage_not_collected(error)
             return
-        self._events.garbage_collected(len(swept.removed))
+        if swept.removed:
+            self._events.garbage_collected(len(swept.removed))
         for failure in swept.failures.values():
             self._events.garbage_not_collected(failure)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ledger.cluster import ClusterSettings, check_cluster_id, read_cluster
 from ledger.fsck.cluster_fit import check_fit
 from ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledger.parquet.report import CleaningReport, Lag, RoundReport
+from ledger.parquet.report import CleaningReport, Lag, ParkedFile, RoundReport
 from ledger.root.open import open_store
 from ledger.rounds.engines import find_engine
 from ledger.rounds.service import CompactionService, ServiceEvents
@@ -111,17 +111,12 @@ class LoggedEvents(ServiceEvents):
             records=report.records,
             seconds=round(report.seconds, 3),
         )
-        for parked in report.parked:
-            log.error(
-                "parked",
-                bundle=report.bundle,
-                topic=parked.topic,
-                partition=parked.partition,
-                damaged=parked.object_key,
-            )
 
-    def bundle_done(self, bundle: int, left: Lag) -> None:
-        log.info("left in segments", bundle=bundle, records=left.records, bytes=left.bytes, oldest_ms=left.written_ms)
+    def partition_parked(self, bundle: int, parked: ParkedFile) -> None:
+        log.error("parked", bundle=bundle, topic=parked.topic, partition=parked.partition, damaged=parked.object_key)
+
+    def bundle_done(self, bundle: int, lag: Lag) -> None:
+        log.info("left in segments", bundle=bundle, records=lag.records, bytes=lag.bytes, oldest_ms=lag.written_ms)
 
     def version_published(self, report: CleaningReport) -> None:
         log.info(
@@ -139,8 +134,7 @@ class LoggedEvents(ServiceEvents):
         log.warning("bundle not compacted", bundle=bundle, code=error.code, error=error.message)
 
     def garbage_collected(self, objects: int) -> None:
-        if objects:
-            log.info("garbage collected", objects=objects)
+        log.info("garbage collected", objects=objects)
 
     def garbage_not_collected(self, error: LedgerMQError) -> None:
         log.warning("garbage not collected", error=error.message)

@@ -43,6 +43,14 @@ class ProgressOfRounds:
             self._bar.remove_task(task)
 
 
+def progress_line(progress: Progress) -> str:
+    """Where there is no terminal to draw on, as in the log of a Spark job."""
+    return (
+        f"bundle {progress.bundle} plan {progress.plan}: {progress.files_done} of {progress.files_total} files, "
+        f"{progress.records_done} of {progress.records_total} records"
+    )
+
+
 def round_row(r: RoundReport) -> dict[str, Any]:
     return {
         "bundle": r.bundle,
@@ -101,7 +109,7 @@ def compaction_report(done: CompactionReport, engine: str, seconds: float, now_m
         "segment_bytes": done.source_bytes,
         "parquet_bytes": done.stored_bytes,
         "megabytes_per_s": round(done.source_bytes / 1e6 / seconds, 1) if seconds else None,
-        **lag_facts(done.left_in_all, now_ms),
+        **lag_facts(done.lag_in_all, now_ms),
     }
     if done.cleaned:
         facts["versions_of_keyed_topics"] = len(done.cleaned)

@@ -3,7 +3,8 @@ with `--every`.
 
 After the first SIGTERM or SIGINT it finishes the rounds that are under way. A second signal ends
 the process, and other processes finish them. `ledgermq compactor` is the same service as a process
-with settings, logs, metrics and an admin port.
+with settings, logs, metrics and an admin port. It is no alias: its options are
+settings, it prints no lines, and a signal stops it within `shutdown_ms`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Sequence
 from ledger.cluster import ClusterSettings
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.engine import Engine
-from ledger.parquet.report import CleaningReport, Lag, RoundReport
+from ledger.parquet.report import CleaningReport, Lag, ParkedFile, RoundReport
 from ledger.rounds.service import CompactionService, ServiceEvents
 from ledgermq.cli.options import OutputFormat
 from ledgermq.cli.terminal import notes, progress_of_bytes, results
@@ -84,14 +85,13 @@ class _Printed(ServiceEvents):
     def round_finished(self, report: RoundReport) -> None:
         self._shown.forget(report.bundle, report.plan)
         self._print({"event": "round", **round_row(report)}, round_line(report))
-        for parked in report.parked:
-            notes().print(
-                f"parked: {parked.topic}/{parked.partition}: {parked.object_key}: {parked.reason}", markup=False
-            )
 
-    def bundle_done(self, bundle: int, left: Lag) -> None:
+    def partition_parked(self, bundle: int, parked: ParkedFile) -> None:
+        notes().print(f"parked: {parked.topic}/{parked.partition}: {parked.object_key}: {parked.reason}", markup=False)
+
+    def bundle_done(self, bundle: int, lag: Lag) -> None:
         now_ms = self._sources.now_ms()
-        self._print({"event": "left", "bundle": bundle, **lag_facts(left, now_ms)}, lag_line(bundle, left, now_ms))
+        self._print({"event": "left", "bundle": bundle, **lag_facts(lag, now_ms)}, lag_line(bundle, lag, now_ms))
 
     def version_published(self, report: CleaningReport) -> None:
         self._print({"event": "cleaned", **cleaning_row(report)}, cleaning_line(report))
@@ -101,8 +101,7 @@ class _Printed(ServiceEvents):
         notes().print(f"bundle {bundle} not compacted, will be retried: {error.code}: {error.message}", markup=False)
 
     def garbage_collected(self, objects: int) -> None:
-        if objects:
-            self._print({"event": "garbage", "objects": objects}, f"{objects} objects of garbage collected")
+        self._print({"event": "garbage", "objects": objects}, f"{objects} objects of garbage collected")
 
     def garbage_not_collected(self, error: LedgerMQError) -> None:
         notes().print(f"garbage not collected: {error.message}", markup=False)

@@ -14,6 +14,7 @@ from tests.simulation import (
     mutants_of_refusals,
     mutants_of_retention,
     mutants_of_rounds,
+    mutants_of_sinks,
 )
 from tests.simulation.mutants import MUTANTS
 
@@ -31,4 +32,5 @@ _LOADED = (
     mutants_of_refusals.LOADED,
     mutants_of_retention.LOADED,
     mutants_of_rounds.LOADED,
+    mutants_of_sinks.LOADED,
 )

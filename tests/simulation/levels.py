@@ -12,12 +12,14 @@ from tests.simulation.keyed_run import KeyedRun
 from tests.simulation.ledger_run import LedgerRun
 from tests.simulation.result import Make
 from tests.simulation.rounds_run import RoundsRun
+from tests.simulation.sinks_run import SinksRun
 
 LEVELS: dict[str, Make] = {
     "ledger": LedgerRun,
     "rounds": RoundsRun,
     "keyed": KeyedRun,
     "damage": DamageRun,
+    "sinks": SinksRun,
     "cluster": ClusterRun,
     "groups": GroupsRun,
 }
@@ -106,6 +108,18 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
             for what in ("segments", "checkpoints", "snapshots")
         ),
         "a damaged object of bundle 0 was mended",
+    ),
+    "sinks": (
+        "a run on S3",
+        "a run on files",
+        "an epoch was committed",
+        "a driver slept while it committed",
+        "a sweep ran beside a decision that was not done",
+        "swept: staged rows",
+        "swept: heartbeat",
+        "found, and not taken: heartbeat",
+        "disturbance: pause",
+        "disturbance: kill",
     ),
     "cluster": (
         "a producer's retry crossed a takeover: it was stored in an earlier term",
@@ -203,6 +217,7 @@ RARE: dict[str, frozenset[str]] = {
         "fsck named the damaged object",
         "an append was acknowledged beside the damage",
     },
+    "sinks": frozenset(),
     "cluster": frozenset(
         {
             "a producer's retry crossed a takeover: it was stored in an earlier term",

@@ -16,6 +16,7 @@ LEDGER_SEEDS = range(24)
 ROUNDS_SEEDS = range(8)
 KEYED_SEEDS = range(4)
 DAMAGE_SEEDS = range(6)
+SINKS_SEEDS = range(4)
 CLUSTER_SEEDS = range(4)
 GROUPS_SEEDS = range(3)
 
@@ -51,6 +52,10 @@ def test_damage() -> None:
     judge("damage", DAMAGE_SEEDS)
 
 
+def test_sinks_and_heartbeats() -> None:
+    judge("sinks", SINKS_SEEDS)
+
+
 @pytest.mark.parametrize("seed", CLUSTER_SEEDS)
 def test_a_whole_cluster(seed: int) -> None:
     judge("cluster", range(seed, seed + 1))
@@ -71,7 +76,7 @@ def test_a_seed_that_once_failed(level: str, seed: int) -> None:
     judge(level, range(seed, seed + 1))
 
 
-@pytest.mark.parametrize(("level", "seed"), [("ledger", 8), ("rounds", 5), ("cluster", 3), ("groups", 1)])
+@pytest.mark.parametrize(("level", "seed"), [("ledger", 8), ("rounds", 5), ("sinks", 2), ("cluster", 3), ("groups", 1)])
 def test_the_same_seed_is_the_same_run(level: str, seed: int) -> None:
     """In other processes too, whatever their strings hash to."""
     code = (

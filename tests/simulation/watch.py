@@ -27,6 +27,7 @@ from ledger.log.plan_chain import decode_plan
 from ledger.log.segment import decode_tail
 from ledger.object_store.contract import Buffer, ObjectInfo
 from ledger.object_store.memory import MemoryStore
+from ledger.sinks import decode_decision
 from ledgermq.protocol.batch_header import walk_batch
 from ledgermq.protocol.records import DECODED_BYTES_MAX, SCHEMA, schema_prefix
 from ledgermq.sources import Sources
@@ -249,6 +250,7 @@ class WatchedStore(MemoryStore):
     def _note(self, key: str, data: bytes) -> None:
         found = _NUMBERED.match(key)
         if found is None:
+            self._judge_decision(key, data)
             return
         bundle, number = int(found[1]), int(found[3])
         if found[2] == "segments":
@@ -263,6 +265,7 @@ class WatchedStore(MemoryStore):
     def _judge_delete(self, key: str) -> None:
         found = _NUMBERED.match(key)
         if found is None:
+            self._judge_staged(key)
             return
         bundle, number = int(found[1]), int(found[3])
         if found[2] == "checkpoints":
@@ -274,6 +277,22 @@ class WatchedStore(MemoryStore):
             self.violations.append(Violation("live object deleted", f"{key} is not below the trim slot"))
         if index.kind == fmt.CLAIM or not self.is_valid(bundle, number):
             self.violations.append(Violation("fence deleted", f"{key} is a claim or void, and was deleted"))
+
+    def _judge_decision(self, key: str, data: bytes) -> None:
+        """The rows that a decision names are there when it is put."""
+        name = keys.parse_sink(key) if key.startswith(keys.SINKS) else None
+        if name is not None and name.kind == "decided":
+            gone = [staged for staged in decode_decision(data, key).objects if not self.has(staged)]
+            self.violations += [Violation("rows that are gone were decided", f"{key} names {each}") for each in gone]
+
+    def _judge_staged(self, key: str) -> None:
+        """Rows that a decision names stay until their epoch is done."""
+        name = keys.parse_sink(key) if key.startswith(keys.SINKS) else None
+        if name is None or name.kind != "staged" or keys.sink_done_epoch(name.write, name.epoch) in self.first:
+            return
+        decision = keys.sink_decision(name.write, name.epoch)
+        if decision in self.first and key in decode_decision(self.first[decision], decision).objects:
+            self.violations.append(Violation("live object deleted", f"{key} is decided, and its epoch is not done"))
 
     def is_valid(self, bundle: int, slot: int) -> bool:
         fold, slots = self._folds[bundle], self.segments[bundle]

@@ -11,10 +11,11 @@ from ledger.blocking import run_inline
 from ledger.garbage.retention import log_start_move
 from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
+from ledger.log.segment import read_index
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.engine import LocalEngine
-from ledger.parquet.report import CleaningReport, Lag, RoundReport
+from ledger.parquet.report import CleaningReport, Lag, ParkedFile, RoundReport
 from ledger.rounds.service import CompactionService, ServiceEvents
 from ledger.rounds.stillness import STILL_S_MAX
 from ledgermq.errors import InvalidRequest, LedgerMQError
@@ -34,13 +35,21 @@ class Heard(ServiceEvents):
         self.rounds: list[RoundReport] = []
         self.left: dict[int, Lag] = {}
         self.versions: list[CleaningReport] = []
+        self.parked: list[tuple[int, str, int]] = []
         self.failed: list[tuple[int, LedgerMQError]] = []
 
     def round_finished(self, report: RoundReport) -> None:
         self.rounds.append(report)
 
-    def bundle_done(self, bundle: int, left: Lag) -> None:
-        self.left[bundle] = left
+    def partition_parked(self, bundle: int, parked: ParkedFile) -> None:
+        assert self.rounds, "after the round that has parked it"
+        self.parked.append((bundle, parked.topic, parked.partition))
+
+    def garbage_collected(self, objects: int) -> None:
+        assert objects, "only where there was any"
+
+    def bundle_done(self, bundle: int, lag: Lag) -> None:
+        self.left[bundle] = lag
 
     def version_published(self, report: CleaningReport) -> None:
         self.versions.append(report)
@@ -90,6 +99,20 @@ async def test_what_is_left_is_told_after_the_rounds_of_a_run() -> None:
     assert (left.records, left.written_ms is not None and left.written_ms <= written_ms) == (2, True)
     assert left.bytes > 0
     assert await read_everything(root) == root.produced
+
+
+@virtual
+async def test_a_parked_partition_is_reported_after_its_round() -> None:
+    heard = Heard()
+    root = await root_with(10**6, 0)
+    key = keys.segment(1, 2)
+    index = (await read_index(root.store, 1, 2)).index
+    data = bytearray(await root.store.get(key))
+    data[index.batches[0].position + index.batches[0].length // 2] ^= 0xFF
+    await root.store.delete([key])
+    await root.store.put_if_absent(key, [data])
+    await (await service_on(root, heard)).run_once(collect=True)
+    assert heard.parked == [(1, "t", index.batches[0].partition)]
 
 
 @pytest.mark.parametrize(("finish_s", "rounds"), [(100.0, 1), (3.0, 0)])
