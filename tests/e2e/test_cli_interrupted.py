@@ -90,7 +90,7 @@ def test_a_broker_that_stops_is_told_at_once_and_the_lines_that_are_stored_are_n
             process.kill()
             process.communicate()
             brokers.resume(broker)
-        assert re.match(rf"waiting for a broker at {broker.address}: no answer so far; gives up in \d s", told)
+        assert re.match(rf"waiting for a broker at {broker.address}: no answer so far; timeout in \d s", told)
         assert told_s < 5
         assert code == 8, rest
         assert ended_s < 15, "four times the time limit and more, before"
