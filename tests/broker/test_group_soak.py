@@ -1,7 +1,7 @@
 """Groups under random faults, in virtual time: brokers are killed, stopped and started; members
 join, leave, stop responding and commit.
 
-Checked for every seed: no committed offset goes back; no commit counts under another member's
+Checked forevery seed: no committed offset goes back; no commit counts under another member's
 epoch; a partition that was let go under a newer epoch is never committed under an older one; and
 when all is quiet each partition has one holder.
 """

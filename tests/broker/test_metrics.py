@@ -23,7 +23,7 @@ ME = "m:1"
 
 
 class Measured:
-    """The broker at ME, and what is told of it."""
+    """The broker at ME, and its reported metrics."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster

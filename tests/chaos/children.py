@@ -149,7 +149,7 @@ class Children:
         self._guard = ("setpriv", "--pdeathsig", "KILL", "--") if shutil.which("setpriv") else ()
 
     def spawn(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Child:
-        """Names need not be unique: each start has a log of its own."""
+        """Names need not be unique: each start has its own log."""
         self._all = [child for child in self._all if child.code is None]
         number = sum(1 for _ in self.folder.glob(f"{name}.*.log")) + 1
         log = self.folder / f"{name}.{number}.log"

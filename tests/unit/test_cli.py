@@ -98,7 +98,7 @@ def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...], text: str) -> No
 
 @pytest.fixture
 def nobody() -> Iterator[str]:
-    """An address that nobody listens on, for as long as the test runs."""
+    """An address without a listener, for as long as the test runs."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{taken.getsockname()[1]}"
