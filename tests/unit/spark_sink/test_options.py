@@ -60,9 +60,9 @@ def test_everything_can_be_given_in_any_case() -> None:
     [
         ({}, "servers is missing"),
         ({"servers": "file:///root"}, "a URL is for root"),
-        ({"servers": "host"}, "is no broker address"),
+        ({"servers": "host"}, "is not a broker address"),
         (S | {"topics": "a"}, "unknown option 'topics'; did you mean 'topic'"),
-        (S | {"acks": "received"}, "unknown option 'acks'; there are servers, topic"),
+        (S | {"acks": "received"}, "unknown option 'acks'; known: servers, topic"),
         (S | {"delivery": "atMostOnce"}, "delivery is one of exactlyOnce, atLeastOnce, not 'atMostOnce'"),
         (S | {"compression": "gzip"}, "compression is one of lz4, none, zstd"),
         (S | {"batchBytesMax": "0"}, "batchBytesMax is a number of bytes, as 1048576, above 0"),
