@@ -1,9 +1,8 @@
 """The sources of non-determinism, in one injectable place: wall clock, randomness, ids.
 
-Everything else in the project asks a `Sources` for the time of day, a random number or an id, and
-asyncio's running loop for monotonic time and sleep; so a simulation replaces this object and the
-loop, and nothing else. Wall-clock time never decides about safety (design O1): it dates records and
-heartbeats.
+All other code gets the time of day, random numbers and ids from a `Sources`, and monotonic time and
+sleep from asyncio's running loop. So a simulation replaces only this object and the loop.
+Wall-clock time never decides about safety (design O1): it dates records and heartbeats.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from dataclasses import dataclass, field
 class Sources:
     """`now_us`: microseconds since the epoch, UTC.
 
-    `random`: seeded in simulation, from the system otherwise.
+    `random`: seeded in simulation, otherwise from the system.
     """
 
     now_us: Callable[[], int] = field(default=lambda: time.time_ns() // 1000)
@@ -28,5 +27,5 @@ class Sources:
         return self.now_us() // 1000
 
     def new_id(self) -> bytes:
-        """A random 128-bit id: put ids, writer ids, producer ids."""
+        """Return a random 128-bit id, for put ids, writer ids and producer ids."""
         return self.random.getrandbits(128).to_bytes(16, "big")

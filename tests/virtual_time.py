@@ -1,7 +1,7 @@
 """A whole test in virtual time: an event loop whose clock jumps to the next timer as soon as
 nothing else can run.
 
-A test that waits an hour takes a millisecond; one in which every task waits for ever fails at once.
+A test that waits an hour takes a millisecond; one in which every task waits forever fails at once.
 Not for code that uses threads, sockets or processes. Two runs with the same seed are the same run.
 """
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class AllTasksWait(Exception):
-    """Nothing can run and no timer is set: a real loop would hang for ever."""
+    """Nothing can run and no timer is set: a real loop would hang forever."""
 
 
 class _JumpingSelector(selectors.SelectSelector):

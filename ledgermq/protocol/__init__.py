@@ -1,7 +1,7 @@
-"""What clients and brokers say to each other: methods, frames, records, errors on the wire."""
+"""The protocol between clients and brokers: methods, frames, records, errors on the wire."""
 
 import os
 
-# Before gRPC is imported. Its own handlers at fork do not serve asyncio: they print a line, and
-# children crash by them.
+# Set before gRPC is imported: its own fork handlers do not support asyncio. They print a line, and
+# child processes crash.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")

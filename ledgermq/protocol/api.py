@@ -1,11 +1,12 @@
-"""The seam between clients and brokers: what a broker answers, without saying how the bytes travel.
+"""The interface between clients and brokers: a broker's calls, independent of how their bytes
+travel.
 
 A broker's service object implements `BrokerApi`; so does a gRPC connection to it
-(`ledgermq.client.grpc_connection`); an embedded or simulated cluster hands the service object
+(`ledgermq.client.grpc_connection`). An embedded or simulated cluster passes the service object
 itself to the client. Produce and fetch carry encoded frames (`ledgermq.protocol.frames`), so that
-payload bytes are never copied through protobuf objects; the rest carries the published messages.
-Errors are raised as `ledgermq.errors`, except the per-batch and per-partition ones that a response
-holds.
+payload bytes are never copied through protobuf objects; the other calls carry the published
+messages. Errors are raised as `ledgermq.errors`, except the per-batch and per-partition ones that a
+response holds.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from ledgermq.protocol.frames import FetchFrame, ProduceFrame
 
 class BrokerApi(Protocol):
     def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
-        """Frames of ProduceRequest in; answers in the same order. Many may be in flight."""
+        """Receive frames of ProduceRequest, and yield answers in the same order. Many may be in
+        flight.
+        """
         ...
 
     async def produce_once(self, request: ProduceFrame) -> pb.ProduceResponse: ...
 
     def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
-        """Frames of FetchResponse, pushed until the caller closes the iterator."""
+        """Yield frames of FetchResponse until the caller closes the iterator."""
         ...
 
     async def fetch_once(self, request: pb.FetchRequest) -> FetchFrame: ...
@@ -67,7 +70,7 @@ class Connection(BrokerApi, Protocol):
     address: str
 
     async def wait_lost(self) -> bool:
-        """Returns when the peer is seen to be gone: True if it refuses connections, False if only
+        """Return when the peer is found to be gone: True if it refuses connections, False if only
         the line was lost.
         """
         ...
@@ -76,6 +79,8 @@ class Connection(BrokerApi, Protocol):
 
 
 class Connector(Protocol):
-    """Opens connections; gRPC in processes, direct calls in embedded clusters and simulation."""
+    """Opens connections: over gRPC between processes, as direct calls in embedded clusters and
+    simulation.
+    """
 
     def connect(self, address: str) -> Connection: ...

@@ -1,15 +1,15 @@
-"""The header of one Arrow IPC record batch message, walked without decoding a value.
+"""Check the header of one Arrow IPC record batch message without decoding a value.
 
-What the broker knows of a batch: that its checksum fits, how many rows it claims, that every buffer
-lies inside the message, that the buffers are large enough for the rows (so a tiny message cannot
-claim a billion offsets), and that decompression stays below a cap. Only the metadata (a flatbuffer
-of Arrow's Message.fbs and the eight length bytes of compressed buffers) is read.
+The broker checks that the batch's checksum fits, how many rows it claims, that every buffer lies
+inside the message, that the buffers are large enough for the rows (so a tiny message cannot claim a
+billion offsets), and that decompression stays below a cap. It reads only the metadata (a flatbuffer
+of Arrow's Message.fbs and the eight length bytes of compressed buffers).
 
     | 0xFFFFFFFF | metadata length i32 | metadata (flatbuffer Message > RecordBatch) | body: the buffers |
 
-Everything stands on multiples of 8 bytes, so that batches put behind one another are an Arrow
-stream. Refused is Arrow's format of before 0.15 (no marker), and custom metadata in version 4: it
-may name a codec there, which readers obey and this header does not show.
+Every part begins on a multiple of 8 bytes, so that concatenated batches are an Arrow stream. Two
+inputs are refused: Arrow's format before 0.15 (no marker), and custom metadata in version 4, which
+may name a codec that readers apply and this header does not show.
 
 Invariant: any input gives a BatchInfo or CorruptFrame / MessageTooLarge, in time linear in the
 number of buffers.
@@ -38,8 +38,8 @@ _U16 = struct.Struct("<H")
 _U8 = struct.Struct("<B")
 _PAIRS_MAX = 64
 
-# The columns of schema version 1 in Arrow's order: (node that counts the rows, what the buffers
-# hold). V validity bitmap, O offsets of 4 bytes, D data of any length, 4 and 8: values of that many
+# The columns of schema version 1 in Arrow's order: (node that counts the rows, contents of the
+# buffers). V validity bitmap, O offsets of 4 bytes, D data of any length, 4 and 8: values of that many
 # bytes.
 _LAYOUT = (
     (0, "VOD"),  # key
@@ -59,7 +59,7 @@ _BUFFERS = sum(len(kinds) for _, kinds in _LAYOUT)
 
 @dataclass(frozen=True, slots=True)
 class BatchInfo:
-    """`decoded_bytes`: what the buffers take once decompressed.
+    """Facts of a checked batch. `decoded_bytes`: size of the buffers once decompressed.
 
     `codec`: "none", "lz4" or "zstd".
     """
@@ -70,7 +70,7 @@ class BatchInfo:
 
 
 def check_crc(data: Buffer, crc: int) -> None:
-    """Raises CorruptFrame."""
+    """Check the checksum of a batch. Raises CorruptFrame."""
     if (found := crc32c(data)) != crc:
         raise CorruptFrame(f"the checksum of the batch is {found:#010x}, not {crc:#010x}")
 
@@ -90,10 +90,10 @@ def walk_batch(data: Buffer, *, decoded_bytes_max: int) -> BatchInfo:
 def _walk(view: memoryview, decoded_bytes_max: int) -> BatchInfo:
     marker, metadata_length = _PREFIX.unpack_from(view)
     body_start = _PREFIX.size + metadata_length
-    _require(marker == 0xFFFFFFFF and body_start <= len(view), "it is not an Arrow IPC message")
+    _require(marker == 0xFFFFFFFF and body_start <= len(view), "not an Arrow IPC message")
     _require(
         body_start % ALIGNMENT == 0 and len(view) % ALIGNMENT == 0,
-        f"its parts do not end on multiples of {ALIGNMENT} bytes",
+        f"the parts of the message do not end on multiples of {ALIGNMENT} bytes",
     )
     message = _Table.root(view[_PREFIX.size : body_start])
     version = message.u8(0)
@@ -101,7 +101,7 @@ def _walk(view: memoryview, decoded_bytes_max: int) -> BatchInfo:
         version == _V5 or (version == _V4 and not message.has(4)),
         f"metadata version {version + 1}, or custom metadata in version 4",
     )
-    _require(message.u8(1) == RECORD_BATCH, f"it is message type {message.u8(1)}, not a record batch")
+    _require(message.u8(1) == RECORD_BATCH, f"the message has type {message.u8(1)}, which is not a record batch")
     body = view[body_start:]
     _require(message.i64(3) == len(body), f"its body has {len(body)} bytes, the header says {message.i64(3)}")
     batch = message.table(2)
@@ -133,7 +133,7 @@ def _decoded_lengths(body: memoryview, buffers: list[tuple[int, int]], compresse
     lengths = []
     end, size = 0, len(body)
     for offset, length in buffers:
-        if not length:  # some writers give any place to a buffer without bytes
+        if not length:  # some writers give an arbitrary position to a buffer without bytes
             if not 0 <= offset <= size:
                 raise _refused("an empty buffer lies outside of the message")
             lengths.append(0)
@@ -148,14 +148,18 @@ def _decoded_lengths(body: memoryview, buffers: list[tuple[int, int]], compresse
 
 
 def _decoded_length(buffer: memoryview) -> int:
-    """Compressed buffers begin with their decoded length; −1: this one was left as it was."""
+    """Return the decoded size of a buffer. Compressed buffers begin with it; −1: this one was not
+    compressed.
+    """
     (length,) = _I64.unpack_from(buffer)
     _require(length >= -1, f"a buffer claims to decode to {length} bytes")
     return int(length) if length >= 0 else len(buffer) - _I64.size
 
 
 def _check_rows(rows: int, nodes: list[tuple[int, int]], lengths: list[int]) -> None:
-    """Every column counts the same rows, and its buffers are long enough for them."""
+    """Check that every column has the same number of rows, and that its buffers are long enough
+    for them.
+    """
     _require(all(nodes[i][0] == rows for i in _NODES_OF_ROWS), "its columns differ in length")
     _require(nodes[3][0] == nodes[4][0] == nodes[5][0], "the parts of its headers differ in length")
     at = 0
@@ -181,13 +185,15 @@ def _require(condition: bool, what: str) -> None:
 
 
 def _refused(what: str) -> CorruptFrame:
-    """Raised directly where a text for each buffer would cost more than looking at it."""
+    """Return the error for an invalid batch. Checks that run for each buffer raise it directly,
+    because making a text for each would cost more than the check.
+    """
     return CorruptFrame(f"not a record batch of LedgerMQ: {what}")
 
 
 class _Table:
-    """A flatbuffer table. Reads outside of the buffer raise struct.error or IndexError, never touch
-    other memory.
+    """A flatbuffer table. Reads outside of the buffer raise struct.error or IndexError, and never
+    access other memory.
     """
 
     def __init__(self, view: memoryview, at: int) -> None:
@@ -209,7 +215,7 @@ class _Table:
         return value  # type: ignore[no-any-return]
 
     def _field(self, number: int) -> int:
-        """Position of a field's value; 0: it is absent, its default counts."""
+        """Return the position of a field's value; 0: it is absent, so its default applies."""
         entry = self._fields + 4 + 2 * number
         offset = self._unpack(_U16, entry) if entry + 2 <= self._fields_end else 0
         return self._at + offset if offset else 0
@@ -232,8 +238,8 @@ class _Table:
         return _Table(self._view, at + self._unpack(_U32, at))
 
     def pairs(self, number: int) -> list[tuple[int, int]]:
-        """A vector of structs of two 64-bit integers; at most `_PAIRS_MAX` of them, more than any
-        batch of ours has.
+        """Return a vector of structs of two 64-bit integers: at most `_PAIRS_MAX` of them, which
+        is more than any LedgerMQ batch has.
         """
         at = self._field(number)
         if not at:

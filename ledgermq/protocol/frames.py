@@ -1,12 +1,11 @@
-"""Frames: a small protobuf header and, beside it, payload bytes that never pass through a protobuf
-object.
+"""Frames: a small protobuf header and payload bytes that never pass through a protobuf object.
 
     | 0x0A | varint: length of header | header (ProduceHeader or FetchHeader) | 0x12 | varint: length of payload | payload |
 
 This is the protobuf encoding of ProduceRequest and FetchResponse with both fields present, in
-order; `tests` hold it to the generated code. A decoder of ours also accepts what other protobuf
+order; `tests` compare it with the generated code. The decoder also accepts what other protobuf
 encoders may write: an absent field, fields in the other order. No encoder writes a field twice, so
-that is refused: merged headers would escape the bound on one.
+that is refused: merged headers would bypass the limit on one.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _PAYLOAD_TAG = 0x12
 
 @dataclass(frozen=True, slots=True)
 class Frame(Generic[H]):
-    """`payload`: the pieces that follow one another; their joint length is the payload's."""
+    """A frame. `payload`: consecutive pieces; their total length is the payload's."""
 
     header: H
     payload: Sequence[Buffer]
@@ -45,7 +44,7 @@ FetchFrame = Frame[pb.FetchHeader]
 
 
 def encode_frame(frame: Frame[H]) -> bytes:
-    """One copy of the payload: the join."""
+    """Encode the frame; joining it copies the payload once."""
     header = frame.header.SerializeToString()
     return b"".join(
         (b"\x0a", _varint(len(header)), header, b"\x12", _varint(frame.payload_bytes), *frame.payload),
@@ -53,13 +52,13 @@ def encode_frame(frame: Frame[H]) -> bytes:
 
 
 def decode_produce(data: Buffer) -> ProduceFrame:
-    """Raises CorruptFrame. The payload is a view of `data`."""
+    """Decode a frame. Raises CorruptFrame. The payload is a view of `data`."""
     header = pb.ProduceHeader()
     return Frame(header, _decode_into(header, data))
 
 
 def decode_fetch(data: Buffer) -> FetchFrame:
-    """Raises CorruptFrame. The payload is a view of `data`."""
+    """Decode a frame. Raises CorruptFrame. The payload is a view of `data`."""
     header = pb.FetchHeader()
     return Frame(header, _decode_into(header, data))
 
@@ -74,7 +73,7 @@ def _decode_into(header: Message, data: Buffer) -> Sequence[Buffer]:
         if tag not in (_HEADER_TAG, _PAYLOAD_TAG):
             raise CorruptFrame(f"a frame has fields 1 and 2 only, found tag {tag:#x} at byte {at}")
         if tag in seen:
-            raise CorruptFrame(f"field {tag >> 3} of the frame is there twice")
+            raise CorruptFrame(f"field {tag >> 3} of the frame occurs twice")
         seen.add(tag)
         length, start = _read_varint(view, at + 1)
         at = start + length
@@ -102,7 +101,7 @@ def _varint(value: int) -> bytes:
 
 
 def _read_varint(view: memoryview, at: int) -> tuple[int, int]:
-    """(value, position after it); at most ten bytes, as in protobuf."""
+    """Return (value, position after it); at most ten bytes, as in protobuf."""
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(view):

@@ -1,4 +1,4 @@
-"""Limits that both sides of the wire agree on; sizes are in bytes.
+"""Limits that both sides of the wire share; sizes are in bytes.
 
 Every buffer that a peer can fill is bounded by one of them.
 """
@@ -6,12 +6,12 @@ Every buffer that a peer can fill is bounded by one of them.
 from __future__ import annotations
 
 BATCH_BYTES_TYPICAL = 4 * 1024 * 1024
-"""A producer aims at this for one request, all partitions together; a fetch answer too, unless the
-caller asks for less.
+"""Target size of a producer's request, all partitions together; also of a fetch answer, unless the
+caller requests less.
 """
 
 FRAME_PAYLOAD_BYTES_MAX = 32 * 1024 * 1024
-"""The batches of one frame together, hence also one batch and one record."""
+"""Largest size of all batches of one frame together, hence also of one batch and of one record."""
 
 FRAME_HEADER_BYTES_MAX = 1024 * 1024
 
@@ -25,28 +25,28 @@ WINDOW_BATCHES = 5
 OFFSET_MAX = 2**63 - 1
 
 PARTITIONS_PER_CALL_MAX = 4096
-"""A client names at most so many partitions in one call for producer sessions."""
+"""Largest number of partitions that a client names in one call for producer sessions."""
 
 MESSAGE_BYTES_MAX = FRAME_PAYLOAD_BYTES_MAX + FRAME_HEADER_BYTES_MAX + 64
-"""One gRPC message: a frame with its tags and lengths, or any other message of the service."""
+"""Largest gRPC message: a frame with its tags and lengths, or any other message of the service."""
 
 METADATA_BYTES_MAX = 32 * 1024
-"""gRPC headers and trailers of one call."""
+"""Largest gRPC headers and trailers of one call."""
 
 ERROR_TEXT_CHARS_MAX = 2000
 """Longer error texts are cut before they are sent, so that trailers always fit."""
 
 DETAILS_CHARS_MAX = 500
-"""gRPC's own copy of the text, for tools that know nothing of ours; percent-encoded it takes up to
-twelve bytes a character.
+"""Largest size of gRPC's own copy of the text, for tools without LedgerMQ's metadata;
+percent-encoded it takes up to twelve bytes per character.
 """
 
 GRPC_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_metadata_size", METADATA_BYTES_MAX),
-    # A peer that is silent for 15 s is gone, also on an idle line; servers have to allow the pings
-    # that find it out.
+    # A peer that is silent for 15 s is gone, also on an idle line; servers must allow the pings
+    # that detect it.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -54,4 +54,4 @@ GRPC_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.max_ping_strikes", 0),
 )
-"""Channel and server options; the same on both sides."""
+"""Return channel and server options; the same on both sides."""

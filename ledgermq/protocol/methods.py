@@ -1,11 +1,11 @@
-"""The methods of the service `ledgermq.v1.Broker`, as a table: gRPC clients and servers are built
-from it.
+"""The methods of the service `ledgermq.v1.Broker` as a table, from which gRPC clients and servers
+are built.
 
-gRPC itself gets no (de)serializers: it carries bytes, and whoever handles a call decodes them with
+gRPC itself gets no (de)serializers: it carries bytes, and the handler of a call decodes them with
 this table. So bytes that cannot be decoded give a typed CorruptFrame in one place, not an internal
 error of the library, and frames are never copied through protobuf. Invariant (tested): the table
-has exactly the methods of the .proto, each with the streaming kind that it has there, and each
-`attribute` is a method of `ledgermq.protocol.api.BrokerApi`.
+has exactly the methods of the .proto, each with its streaming kind, and each `attribute` is a
+method of `ledgermq.protocol.api.BrokerApi`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """`encode_*`: value of BrokerApi -> bytes.
+    """A method. `encode_*`: value of BrokerApi -> bytes.
 
-    `decode_*`: bytes -> value; raises CorruptFrame and nothing else.
+    `decode_*`: bytes -> value; raises CorruptFrame and no other error.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Method:
 
     @property
     def path(self) -> str:
-        """As gRPC names it: "/ledgermq.v1.Broker/Produce"."""
+        """Return its gRPC path: "/ledgermq.v1.Broker/Produce"."""
         return f"/{SERVICE}/{self.name}"
 
 

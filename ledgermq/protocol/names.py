@@ -1,5 +1,5 @@
-"""The one rule for names of topics, groups and members: letters, digits, '.', '_' and '-', so that a
-key of the store or of a log needs no escapes. Kafka's rule.
+"""The one rule for names of topics, groups and members: letters, digits, '.', '_' and '-', so that
+keys of the store and logs need no escapes. Kafka's rule.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import re
 
 NAME_CHARS_MAX = 249
 NAME_PATTERN = rf"[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}"
-"""To put into a larger expression."""
+"""The rule as part of a larger regular expression."""
 _NAME = re.compile(NAME_PATTERN + r"\Z")
 
 

@@ -3,9 +3,9 @@
     schema version 1: key binary, value binary (null = tombstone), headers list<struct<key string, value binary>>,
     timestamp timestamp[us, UTC], timestampType int32 (0 = the producer's, 1 = the broker's), tag string; all nullable
 
-Invariant: `decode_batch` validates fully before anybody touches a value; on hostile bytes that is
-the difference between an error and a crash of the process. Buffers are compressed by Arrow itself,
-by whoever encodes.
+Invariant: `decode_batch` validates fully before any value is read. On hostile bytes that is the
+difference between an error and a crash of the process. Arrow itself compresses buffers, in the
+process that encodes the batch.
 """
 
 from __future__ import annotations
@@ -36,22 +36,24 @@ SCHEMA = pa.schema(
 )
 END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 DECODED_BYTES_MAX = 256 * 1024 * 1024
-"""Largest batch that anybody decodes: a bound on what compressed buffers may claim to grow to."""
+"""Largest batch that is ever decoded: a limit on the decoded size that compressed buffers claim."""
 
 THREADS_BYTES_MIN = 1024 * 1024
-"""Below it a batch is (de)compressed by the calling thread: handing a small one to Arrow's pool
-costs ten times as much as doing it.
+"""Below this size a batch is (de)compressed by the calling thread: passing a small one to Arrow's
+pool costs ten times as much as the work.
 """
 
 FEW_ROWS_MAX = 16
-"""Up to so many rows Python looks at values by itself: a call of Arrow's compute functions takes a
-fifth of a millisecond when the last one was long ago, which is each record's way at a low rate."""
+"""Up to this number of rows, Python reads values directly: a call of Arrow's compute functions
+takes a fifth of a millisecond when the last one was long ago, which is the case for every record at
+a low rate.
+"""
 
 _OFFSET_BYTES = 4
 
 TIMESTAMP_MIN_US = -62_135_596_800_000_000
 TIMESTAMP_MAX_US = 253_402_300_799_999_999
-"""The years 1 to 9999, which is what Python's datetime reaches."""
+"""The years 1 to 9999, which is the range of Python's datetime."""
 
 
 @cache
@@ -61,16 +63,16 @@ def schema_prefix() -> bytes:
 
 
 def encode_batch(batch: pa.RecordBatch, compression: Compression = "none") -> bytes:
-    """One IPC record batch message, without schema and end of stream.
+    """Encode rows as one IPC record batch message, without schema and end of stream.
 
     Raises InvalidRecord: no row, or not `SCHEMA`.
     """
     if not batch.schema.equals(SCHEMA):
-        raise InvalidRecord(f"a record batch needs the columns {', '.join(f'{f.name}: {f.type}' for f in SCHEMA)}")
+        raise InvalidRecord(f"a record batch must have the columns {', '.join(f'{f.name}: {f.type}' for f in SCHEMA)}")
     if batch.num_rows == 0:
-        raise InvalidRecord("a record batch has at least one row")
+        raise InvalidRecord("a record batch must have at least one row")
     if compression == "none":
-        return bytes(batch.serialize())  # the same bytes as below, eight times as fast for a small batch
+        return bytes(batch.serialize())  # the same bytes as below, but eight times as fast for a small batch
     options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=batch.nbytes > THREADS_BYTES_MIN)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, SCHEMA, options=options) as writer:
@@ -82,10 +84,10 @@ def encode_batch(batch: pa.RecordBatch, compression: Compression = "none") -> by
 def decode_batch(
     data: Buffer, decoded_bytes_max: int = DECODED_BYTES_MAX, walked: BatchInfo | None = None
 ) -> pa.RecordBatch:
-    """The batch, fully validated; its buffers may be views of `data`. Raises CorruptFrame,
+    """Return the batch, fully validated; its buffers may be views of `data`. Raises CorruptFrame,
     MessageTooLarge.
 
-    `walked`: what `walk_batch` has said of these very bytes, so that they need not be walked again.
+    `walked`: the result of `walk_batch` for the same bytes, which saves walking them again.
     """
     info = walked or walk_batch(data, decoded_bytes_max=decoded_bytes_max)
     try:
@@ -97,8 +99,8 @@ def decode_batch(
 
 
 def _read(data: Buffer, info: BatchInfo) -> pa.RecordBatch:
-    """Only a reader of streams can be kept from handing each small buffer to Arrow's pool; it costs
-    a copy of the compressed bytes.
+    """Read the batch through a stream reader: only its options keep Arrow from passing each small
+    buffer to its pool. It costs a copy of the compressed bytes.
     """
     if info.codec == "none" or info.decoded_bytes > THREADS_BYTES_MIN:
         return pa.ipc.read_record_batch(pa.py_buffer(data), SCHEMA)
@@ -107,7 +109,7 @@ def _read(data: Buffer, info: BatchInfo) -> pa.RecordBatch:
 
 
 def timestamps_of(batch: pa.RecordBatch) -> tuple[int, int] | None:
-    """Smallest and largest timestamp in microseconds; None where no record has one. Raises
+    """Return the smallest and largest timestamp in microseconds; None if no record has one. Raises
     InvalidRecord outside of the years 1 to 9999.
     """
     timestamps = batch.column("timestamp").view(pa.int64())
@@ -120,12 +122,12 @@ def timestamps_of(batch: pa.RecordBatch) -> tuple[int, int] | None:
     if low is None or high is None:
         return None
     if low < TIMESTAMP_MIN_US or high > TIMESTAMP_MAX_US:
-        raise InvalidRecord(f"timestamps from {low} to {high} µs: the years 1 to 9999 are what programs can show")
+        raise InvalidRecord(f"timestamps from {low} to {high} µs: outside of the years 1 to 9999")
     return low, high
 
 
 def record_bytes(batch: pa.RecordBatch) -> pa.Array:
-    """Size of each record: key, value and headers, in bytes (int64)."""
+    """Return the size of each record: key, value and headers, in bytes (int64)."""
     sizes = pc.add(_length(batch.column("key")), _length(batch.column("value")))
     headers = batch.column("headers")
     if headers.null_count == len(headers):
@@ -135,12 +137,12 @@ def record_bytes(batch: pa.RecordBatch) -> pa.Array:
         [pa.array([0], pa.int64()), pc.cumulative_sum(pc.add(_length(pair_keys), _length(pair_values)))]
     )
     extra = pc.subtract(up_to.take(headers.offsets[1:]), up_to.take(headers.offsets[:-1]))
-    return pc.add(sizes, pc.if_else(headers.is_valid(), extra, 0))  # a null list may have pairs all the same
+    return pc.add(sizes, pc.if_else(headers.is_valid(), extra, 0))  # a null list may contain pairs nevertheless
 
 
 def data_bytes_at_most(batch: pa.RecordBatch) -> int:
-    """All keys, values and headers of a validated batch together take no more, hence no record of
-    it does; no record is looked at.
+    """Return whether all keys, values and headers of a validated batch together are within the
+    limit. If so, each record is, and no record needs a check.
     """
     offsets_bytes = _OFFSET_BYTES * batch.num_rows  # Arrow counts an offset for each value, not the last one
     columns = [column for column in map(batch.column, ("key", "value")) if column.null_count < len(column)]

@@ -1,5 +1,5 @@
-"""Errors on the wire: `ledgermq.errors` to and from `pb.Error` messages and gRPC statuses, here and
-nowhere else.
+"""Convert errors to and from the wire: `ledgermq.errors` as `pb.Error` messages and gRPC statuses.
+No other module does this.
 
 A failed call ends with the status code below, the error's text as details, and the whole error, as
 a serialized `pb.Error`, in the trailing metadata `ledgermq-error-bin`. A status without that
@@ -22,11 +22,11 @@ from ledgermq.protocol.limits import DETAILS_CHARS_MAX, ERROR_TEXT_CHARS_MAX
 
 ERROR_KEY = "ledgermq-error-bin"
 RETRY_AFTER_MS_MAX = 24 * 3600 * 1000
-"""What a store asks for may be any number."""
+"""Largest retry_after_ms that is sent, because a store may request any number."""
 
 Trailers = Iterable[tuple[str, str | bytes]]
 
-# The nearest class up the tree decides.
+# The nearest class up the tree decides the status.
 _CODES: dict[type[LedgerMQError], grpc.StatusCode] = {
     LedgerMQError: grpc.StatusCode.INTERNAL,
     errors.InvalidRequest: grpc.StatusCode.INVALID_ARGUMENT,
@@ -53,7 +53,7 @@ _CODES: dict[type[LedgerMQError], grpc.StatusCode] = {
     errors.DataDamaged: grpc.StatusCode.DATA_LOSS,
 }
 
-# What a status means that carries no error of ours.
+# The error that a status without LedgerMQ's metadata means.
 _FOREIGN: dict[grpc.StatusCode, type[LedgerMQError]] = {
     grpc.StatusCode.UNAVAILABLE: errors.Unavailable,
     grpc.StatusCode.CANCELLED: errors.Unavailable,
@@ -81,13 +81,13 @@ def error_to_proto(error: LedgerMQError) -> pb.Error:
 
 
 def _encodable(text: str) -> str:
-    """An error about a file whose name is no text must not fail on its way."""
+    """Return text that can be sent: an error may name a file whose name is not valid text."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def _public_code(error: LedgerMQError) -> str:
-    """The code of the nearest published class: errors from inside (of a store, say) are no part of
-    the contract.
+    """Return the code of the nearest published class: internal errors (of a store, for example)
+    are not part of the contract.
     """
     published: type[LedgerMQError] = next(kind for kind in type(error).__mro__ if kind in errors.BY_CODE.values())
     if published is errors.RetriableError and type(error) is not published:
@@ -110,13 +110,13 @@ def trailing_metadata(error: LedgerMQError) -> tuple[tuple[str, str | bytes], ..
 
 
 async def abort(context: grpc.aio.ServicerContext[bytes, bytes], error: LedgerMQError) -> NoReturn:
-    """End a call on the server with `error`. Raises, always."""
+    """End a call on the server with `error`. Always raises."""
     await context.abort(status_code(error), _encodable(error.message[:DETAILS_CHARS_MAX]), trailing_metadata(error))
     raise AssertionError("abort() returned")
 
 
 def error_from_rpc(error: grpc.aio.AioRpcError, address: str) -> LedgerMQError:
-    """What a failed call to the broker at `address` means."""
+    """Return the error of a failed call to the broker at `address`."""
     return error_from_status(
         error.code(), error.details() or "", cast(Trailers, error.trailing_metadata() or ()), address
     )
@@ -133,15 +133,15 @@ def error_from_status(code: grpc.StatusCode, details: str, trailing: Trailers, a
             return error_from_proto(message)
     text = f"{address}: {_plain(details) or code.name}"
     if code is grpc.StatusCode.UNIMPLEMENTED:
-        text = f"{address} is not a LedgerMQ broker, or one of another version ({details})"
+        text = f"{address} is not a LedgerMQ broker, or has another version ({details})"
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
         return errors.MessageTooLarge(text)
     return _FOREIGN.get(code, LedgerMQError)(text)
 
 
 def _plain(details: str) -> str:
-    """What gRPC says of a broker that cannot be reached names the address again, its own parts and
-    the system's number.
+    """Shorten gRPC's text about an unreachable broker: it repeats the address, and adds internal
+    parts and the system's error number.
     """
     if not details.startswith("failed to connect to all addresses"):
         return details

@@ -1,5 +1,5 @@
-"""The unary calls of `BrokerApi`, all by one `ask`: what every connection shares, however it
-carries a call.
+"""Implement the unary calls of `BrokerApi` through one method `ask`; shared by all connections,
+however they carry a call.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ledgermq.protocol.methods import Method
 class UnaryCalls(ABC):
     @abstractmethod
     async def ask(self, method: Method, request: Any, wait_s: float = 0.0) -> Any:
-        """The answer to one request.
+        """Return the answer to one request.
 
         `wait_s`: how long the callee may hold it on purpose, on top of the call's own time.
         """

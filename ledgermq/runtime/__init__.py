@@ -1,4 +1,4 @@
-"""What every room needs to run on asyncio: back-off, waits, re-reads, tasks, a loop in a thread.
+"""Asyncio helpers that every package needs: back-off, waits, re-reads, tasks, a loop in a thread.
 
-The bottom floor of the project: it imports `ledgermq.errors` and `ledgermq.sources`, nothing else.
+The lowest layer of the project: it imports only `ledgermq.errors` and `ledgermq.sources`.
 """

@@ -1,14 +1,14 @@
 """Exponential back-off with jitter: the one rule for how long to wait between attempts.
 
-The wait doubles with each attempt up to a bound, and each wait is shortened at random, so that
-clients and brokers that failed together do not come back together. The jitter is between a half
-and the whole: a wait is never longer than the documented bound, so an operator can rely on it, and
-never close to zero, so a broker or store that is overloaded gets its rest.
+The wait doubles with each attempt up to a limit, and each wait is shortened at random, so that
+clients and brokers that failed together do not return together. The jitter is between a half and
+the whole. A wait is never longer than the documented limit, so an operator can rely on it; and
+never close to zero, so an overloaded broker or store gets time to recover.
 
-Written here rather than taken from a library (tenacity, backoff): those wrap one call in a retry
-loop and draw from the global `random`. Ours must draw from `Sources`, so that a simulation repeats;
-must often only compute the wait (a queue notes "not before"); and keeps its count across calls
-until one succeeds. What is left for a library is the one line of `backoff_s`.
+This module replaces a library (tenacity, backoff) for three reasons: those wrap one call in a retry
+loop and draw from the global `random`. LedgerMQ must draw from `Sources`, so that a simulation
+repeats; must often only compute the wait (a queue notes "not before"); and keeps its count across
+calls until one succeeds. A library would only replace the one line of `backoff_s`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from random import Random  # noqa: TID251  the type only; the generator is injec
 from ledgermq.sources import Sources
 
 JITTER = (0.5, 1.0)
-"""Each wait is multiplied by a random number of this range."""
+"""Each wait is multiplied by a random number in this range."""
 ASKED_MAX_S = 60.0
-"""Longest wait that the other side of a call may ask for."""
+"""Longest wait that the other side of a call may request."""
 _DOUBLINGS_MAX = 60
 
 
@@ -36,7 +36,7 @@ def backoff_s(attempt: int, first_s: float, max_s: float, random: Random) -> flo
 
 
 class Backoff:
-    """The waits of one thing that is tried again until it succeeds.
+    """The waits of one operation that is retried until it succeeds.
 
     Starts at `first_s` seconds and doubles up to `max_s`.
     """
@@ -46,12 +46,12 @@ class Backoff:
         self._first_s = first_s
         self._max_s = max_s
         self.attempts = 0
-        """Waits since the last success."""
+        """Number of waits since the last success."""
 
     def next_s(self, at_least_ms: int | None = None) -> float:
         """Count an attempt and return the wait before the next one, in seconds.
 
-        `at_least_ms`: wait that the other side asked for; honoured up to a minute.
+        `at_least_ms`: wait that the other side requested; honoured up to a minute.
         """
         wait_s = backoff_s(self.attempts, self._first_s, self._max_s, self._random)
         self.attempts += 1
@@ -60,7 +60,7 @@ class Backoff:
     async def pause(self, at_least_ms: int | None = None, deadline: float | None = None) -> bool:
         """Sleep for the next wait, and return True.
 
-        Return False at once where the wait would not end before `deadline`, a time of the loop's
+        Return False at once if the wait would not end before `deadline`, a time of the loop's
         clock: the caller then raises its last error.
         """
         wait_s = self.next_s(at_least_ms)
@@ -70,5 +70,5 @@ class Backoff:
         return True
 
     def reset(self) -> None:
-        """Begin again with the first wait: an attempt has succeeded."""
+        """Start again with the first wait, because an attempt has succeeded."""
         self.attempts = 0

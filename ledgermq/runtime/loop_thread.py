@@ -1,5 +1,5 @@
-"""An event loop in a thread of its own, for callers without asyncio: Spark's driver, and programs
-that use `ledgermq.sync`.
+"""Run an event loop in a separate thread, for callers without asyncio: Spark's driver, and
+programs that use `ledgermq.sync`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ P = ParamSpec("P")
 class LoopThread:
     """A daemon thread that runs one event loop until `close`.
 
-    `loop`: for what has to be scheduled there. `ident`: the thread's, as `threading.get_ident`.
+    `loop`: the event loop, for callers that schedule work on it. `ident`: the thread's, as
+    `threading.get_ident`.
     """
 
     def __init__(self, name: str) -> None:
@@ -54,7 +55,7 @@ class LoopThread:
         self.loop.call_soon_threadsafe(lambda: function(*args, **kwargs))
 
     def close(self, *, waits_for_workers: bool = False) -> None:
-        """Cancel what still runs, wait until it has ended, and stop the thread.
+        """Cancel running coroutines, wait until they have ended, and stop the thread.
 
         `waits_for_workers`: also wait until the loop's worker threads have finished their calls.
         """

@@ -1,9 +1,9 @@
-"""Look again when what was read has been replaced meanwhile, a bounded number of times.
+"""Read again, a bounded number of times, when the object being read was replaced.
 
-Objects are immutable, and names move on to newer ones: a reader that follows a checkpoint to a
-file may find the file deleted, because a newer checkpoint no longer names it. The cure is always
-the same: take the newer checkpoint and begin again. It ends, because others cannot be faster for
-ever; where they seem to be, that is an error that names what moved.
+Objects are immutable, and names move on to newer ones: a reader that follows a checkpoint to a file
+may find the file deleted, because a newer checkpoint no longer names it. The remedy is always the
+same: read the newer checkpoint and start again. It ends, because writers are not always faster than
+the reader; if they seem to be, an error names the object that moved.
 
     rereads = Rereads(10, f"bundle {bundle}: its records move faster than they can be read")
     while True:
@@ -11,7 +11,7 @@ ever; where they seem to be, that is an error that names what moved.
         try:
             return await read(...)
         except ObjectMissing:
-            continue  # what it read from has been replaced
+            continue  # its source has been replaced
 """
 
 from __future__ import annotations

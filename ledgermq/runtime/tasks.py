@@ -1,4 +1,4 @@
-"""Run tasks side by side, cancel the rest when one fails, and leave none running behind its owner."""
+"""Run tasks side by side, cancel the rest when one fails, and leave none running after its owner."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ T = TypeVar("T")
 async def all_of(works: Iterable[Coroutine[Any, Any, T]], at_once: int | None = None) -> list[T]:
     """Run coroutines side by side and return their results, in their order.
 
-    The first error cancels the others and is raised as it is. `at_once`: how many run at a time.
+    The first error cancels the others and is raised unchanged. `at_once`: how many run at a time.
 
-    A caller that is cancelled meanwhile is cancelled, whatever a task raises at that time. An
-    `asyncio.TaskGroup` would raise the task's error instead, and a loop that goes on after errors
-    would never end.
+    If the caller is cancelled during the wait, it is cancelled, whatever a task raises at that
+    time. An `asyncio.TaskGroup` would raise the task's error instead, and a loop that continues
+    after errors would never end.
     """
     assert at_once is None or at_once > 0
     given = list(works)
@@ -30,7 +30,7 @@ async def all_of(works: Iterable[Coroutine[Any, Any, T]], at_once: int | None = 
         nonlocal has_failed
         async with room:
             if has_failed:
-                raise asyncio.CancelledError  # it would only begin
+                raise asyncio.CancelledError  # starting it would be useless
             try:
                 return await work
             except Exception:
@@ -45,15 +45,15 @@ async def all_of(works: Iterable[Coroutine[Any, Any, T]], at_once: int | None = 
             await end(*tasks)
         finally:
             for work in given:
-                work.close()  # it may not have begun
+                work.close()  # it may not have started
     failed = next((task for task in tasks if not task.cancelled() and task.exception() is not None), None)
     return [task.result() for task in ([failed] if failed is not None else tasks)]
 
 
 async def end(*tasks: asyncio.Task[Any] | None) -> None:
-    """Cancel the tasks and wait until all have ended; what they raise is dropped.
+    """Cancel the tasks and wait until all have ended; their errors are dropped.
 
-    A caller that is cancelled meanwhile, even twice, still waits: no task is left running.
+    A caller that is cancelled during the wait, even twice, still waits: no task is left running.
     """
     given = [task for task in tasks if task is not None]
     living = [task for task in given if not task.done()]
@@ -67,7 +67,7 @@ async def end(*tasks: asyncio.Task[Any] | None) -> None:
             interrupted = error
     for task in given:
         if not task.cancelled():
-            task.exception()  # fetched, or asyncio would log that it never was
+            task.exception()  # retrieved, because asyncio would otherwise log that it never was
     if interrupted is not None:
         raise interrupted
 

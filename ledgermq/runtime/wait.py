@@ -1,4 +1,4 @@
-"""Wait for an event, but only for so long.
+"""Wait for an event, with a time limit.
 
 Time is the running loop's clock, which a simulation replaces.
 """
@@ -11,8 +11,8 @@ import asyncio
 async def wait_until(event: asyncio.Event, deadline: float | None) -> bool:
     """Wait until the event is set, or until the loop's clock shows `deadline` (None: no limit).
 
-    Return whether the event is set. An event that is set already wins over a deadline that has
-    passed.
+    Return whether the event is set. If the event is set already, that takes precedence over a
+    deadline that has passed.
     """
     try:
         async with asyncio.timeout_at(deadline):
@@ -22,7 +22,7 @@ async def wait_until(event: asyncio.Event, deadline: float | None) -> bool:
 
 
 async def wait_for(event: asyncio.Event, timeout_s: float | None) -> bool:
-    """Wait until the event is set, `timeout_s` seconds at most (None: no limit).
+    """Wait until the event is set, at most `timeout_s` seconds (None: no limit).
 
     Return whether the event is set.
     """

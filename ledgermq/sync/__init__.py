@@ -7,9 +7,10 @@ background thread.
         for message in client.consumer("flights"):
             ...
 
-Each client has one thread with one event loop. A client, and what it made, may be used from any
-thread, but by one at a time; messages may be acknowledged from any. Calls block; Ctrl-C interrupts
-them. They have the deadlines of the asynchronous calls that they wait for.
+Each client has one thread with one event loop. A client, and the objects that it made, may be used
+from any thread, but only by one thread at a time; messages may be acknowledged from any thread.
+Calls block; Ctrl-C interrupts them. They have the deadlines of the asynchronous calls that they
+wait for.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The thread in which a client of `ledgermq.sync` runs."""
+"""The background thread of a `ledgermq.sync` client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Background:
-    """A thread that runs one event loop until `stop`; it refuses calls that would wait for ever."""
+    """A thread that runs one event loop until `stop`; it refuses calls that would wait forever."""
 
     def __init__(self) -> None:
         self.home = Home()
@@ -22,7 +22,7 @@ class Background:
         self.loop = self._thread.loop
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the thread and return its result; interrupted, it is cancelled.
+        """Run a coroutine in the thread and return its result; an interrupt cancels it.
 
         Raises UsedElsewhere, Unavailable (closed).
         """
@@ -34,7 +34,7 @@ class Background:
         try:
             return self._thread.run(work)
         except CancelledError as error:
-            raise Unavailable("the client was closed meanwhile") from error
+            raise Unavailable("the client was closed during the call") from error
 
     def _check(self) -> None:
         self.home.check_process()
@@ -46,11 +46,13 @@ class Background:
             raise Unavailable("the client is closed")
 
     def stop(self) -> None:
-        """End the thread. Raises as `run` does."""
+        """End the thread. Raises like `run`."""
         self._check()
         self._thread.close()
 
 
 async def as_coroutine(work: Callable[[], T]) -> T:
-    """Run a plain function as a coroutine: what it makes belongs to the background thread."""
+    """Run a plain function as a coroutine, so that the objects that it makes belong to the
+    background thread.
+    """
     return work()

@@ -1,4 +1,6 @@
-"""The client without asyncio: makes its background thread, and what programs use on it."""
+"""The client without asyncio: starts its background thread, and makes the objects that programs
+use on it.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ _open: set[Client] = set()
 
 
 def _in_threads(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Callbacks may call the client, which waits for the event loop: they must not stand on it."""
+    """Threads of callbacks. A callback may call the client, which waits for the event loop, so it
+    must not run on the loop's thread.
+    """
     return {
         name: _in_thread(value) if name in CALLBACKS and callable(value) else value for name, value in settings.items()
     }
@@ -195,7 +199,7 @@ class Client:
         self._background.run(run_until(self._inner, handlers, stop, drain_timeout_s))
 
     def listen(self, topics: Topics, function: HandlerFunction, *, group: str, **settings: Any) -> Listener:
-        """Handle the messages of a group in the background: settings as of `handler`.
+        """Handle the messages of a group in the background; settings as in `handler`.
 
         Raises InvalidConfig, InvalidGroupName.
         """
@@ -205,15 +209,15 @@ class Client:
         return listener
 
     def unanswered_records(self) -> int:
-        """Records of all producers that are neither stored nor refused yet; 0 in a forked process,
-        to which they do not belong.
+        """Return the number of records of all producers that are neither stored nor refused yet; 0
+        in a forked process, to which they do not belong.
         """
         if self._background.home.left:
             return 0
         return sum(producer.unanswered_records for producer in self._producers if not producer.closed)
 
     def close(self) -> None:
-        """See `ledgermq.Client.close`; listeners finish first what they have begun.
+        """See `ledgermq.Client.close`; listeners first finish the calls that they have begun.
 
         May be called again.
         """
@@ -229,14 +233,14 @@ class Client:
             return
         self._closed = True
         _open.discard(self)
-        with ExitStack() as last:  # the last one that is pushed comes first; every one of them comes
+        with ExitStack() as last:  # callbacks run in reverse order, and an error of one does not skip the others
             last.callback(self._background.stop)
             last.callback(lambda: self._background.run(self._leave(abort)))
             for step in first:
                 last.callback(step)
 
     async def _leave(self, abort: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
-        """Producers get what still waits for them; after an abort they refuse it."""
+        """Pass the waiting records to their producers; after an abort, the producers refuse them."""
         if abort is not None:
             await abort()
         for producer in self._producers:
@@ -257,7 +261,7 @@ class Client:
 
 def connect(target: str, *, sources: Sources | None = None, **settings: Any) -> Client:
     """See `ledgermq.connect`. Use the client in a `with` block, or call `close()`."""
-    refuse_after_fork()  # before a thread is made: what gRPC has left makes new threads crash
+    refuse_after_fork()  # before a thread is made, because leftovers of gRPC make new threads crash
     background = Background()
     try:
         connection = ledgermq.connect(target, sources=sources, **settings)
@@ -268,7 +272,7 @@ def connect(target: str, *, sources: Sources | None = None, **settings: Any) -> 
 
 
 def _warn_of_lost_records() -> None:
-    """At the end of the process, when it is too late to send them."""
+    """Warn at the end of the process, when it is too late to send the records."""
     for client in list(_open):
         if lost := client.unanswered_records():
             _log.warning(

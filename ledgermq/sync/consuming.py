@@ -1,5 +1,5 @@
-"""Consuming without asyncio: messages cross to this thread many at a time; those that the program
-has not had yet wait here.
+"""Consume without asyncio: messages cross to this thread many at a time; those that the program
+has not received yet wait here.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ M = TypeVar("M", bound=ledgermq.Message)
 
 FETCH_RECORDS = 1000
 GROUP_FETCH_RECORDS = 100
-"""Fewer: what waits here holds up a partition that is to be let go."""
+"""Messages that cross at once in a group: fewer, because waiting ones delay a partition that is to
+be let go.
+"""
 FETCH_WAIT_S = 1.0
 
 
 class _Ahead(Generic[M]):
-    """Messages that the consumer has handed out, but the program has not had yet."""
+    """Messages that the consumer has returned, but the program has not received yet."""
 
     def __init__(self) -> None:
         self.messages: deque[M] = deque()
@@ -57,8 +59,8 @@ class _Ahead(Generic[M]):
 class Consumer:
     """See `ledgermq.Consumer`.
 
-    Messages cross to this thread many at a time; `position` speaks of those that the program has
-    had.
+    Messages cross to this thread many at a time; `position` counts only those that the program has
+    received.
     """
 
     def __init__(self, background: Background, inner: ledgermq.Consumer) -> None:
@@ -70,7 +72,7 @@ class Consumer:
         return self
 
     def __next__(self) -> ledgermq.Message:
-        """The next message, whenever it comes; the iteration ends where `end` says."""
+        """Return the next message, waiting without limit; the iteration ends at `end`."""
         self._background.home.check_process()
         while not self._ahead.messages:
             if self._inner.at_end:
@@ -113,7 +115,9 @@ class Consumer:
 
     @property
     def at_end(self) -> bool:
-        """See `ledgermq.Consumer.at_end`; what waits in this thread is not handed out yet."""
+        """See `ledgermq.Consumer.at_end`; messages that wait in this thread count as not returned
+        yet.
+        """
         return self._inner.at_end and not self._ahead.messages
 
     @property
@@ -143,7 +147,8 @@ class Consumer:
 class GroupConsumer:
     """See `ledgermq.GroupConsumer`.
 
-    A message counts as handed out when the program has it; callbacks run in threads of their own.
+    A message counts as returned when the program has received it; callbacks run in separate
+    threads.
     """
 
     def __init__(self, background: Background, inner: ledgermq.GroupConsumer) -> None:
@@ -155,7 +160,9 @@ class GroupConsumer:
         return self
 
     def __next__(self) -> ledgermq.GroupMessage:
-        """The next message, whenever it comes; the iteration ends when the consumer is drained."""
+        """Return the next message, waiting without limit; the iteration ends when the consumer is
+        drained.
+        """
         self._background.home.check_process()
         while not self._ahead.messages:
             if self._inner.state == "draining":
@@ -174,8 +181,8 @@ class GroupConsumer:
         return self._background.run(self._inner.fetch_arrow(max_records, timeout))
 
     def _hand_back(self, partitions: Iterable[ledgermq.TopicPartition] | None = None) -> None:
-        """What the program has not had yet comes again; but with commit="before" it is committed,
-        and stays here.
+        """Put back messages that the program has not received, so that they are delivered again.
+        With commit="before" they are committed, so they stay here.
         """
         first = self._ahead.first()
         chosen = list(first if partitions is None else first.keys() & set(partitions))
@@ -197,8 +204,8 @@ class GroupConsumer:
         return self._background.run(self._inner.committed())
 
     def drain(self, timeout: float = 30.0) -> None:
-        """See `ledgermq.GroupConsumer.drain`: what the program has had counts as finished (with
-        commit="auto").
+        """See `ledgermq.GroupConsumer.drain`: messages that the program has received count as
+        finished (with commit="auto").
         """
         self._hand_back()
 
@@ -243,7 +250,7 @@ class GroupConsumer:
         return self._background.run(self._inner.end_offsets())
 
     def lag(self) -> dict[ledgermq.TopicPartition, ledgermq.Lag]:
-        """See `ledgermq.GroupConsumer.lag`; what waits in this thread counts as handed out."""
+        """See `ledgermq.GroupConsumer.lag`; messages that wait in this thread count as returned."""
         return self._background.run(self._inner.lag())
 
     def wait_ready(self) -> None:

@@ -18,14 +18,14 @@ STOP_LOOK_S = 0.1
 
 
 class Listener:
-    """A handler at work in the background, until `close`. Made by `client.listen(…)`."""
+    """A handler that runs in the background until `close`. Made by `client.listen(…)`."""
 
     def __init__(self, background: Background, inner: ledgermq.Client, handler: ledgermq.Handler) -> None:
         self._background = background
         self._stop = asyncio.Event()
         self.handler = handler
         self.reported = False
-        """The program has seen how it ended."""
+        """Whether the program has seen how it ended."""
         self._running = asyncio.run_coroutine_threadsafe(inner.run_handlers(handler, stop=self._stop), background.loop)
 
     @property
@@ -33,7 +33,9 @@ class Listener:
         return not self._running.done()
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Until it ends. Raises what ended it, or DeadlineExceeded after `timeout_s`."""
+        """Wait until it ends. Raises the error that ended it, or DeadlineExceeded after
+        `timeout_s`.
+        """
         try:
             concurrent.futures.wait([self._running], timeout_s)
             self.reported = self._running.done()
@@ -41,12 +43,12 @@ class Listener:
         except concurrent.futures.TimeoutError as error:
             if self._running.done():
                 raise
-            raise DeadlineExceeded(f"the listener is at work after {timeout_s} s") from error
+            raise DeadlineExceeded(f"the listener is still running after {timeout_s} s") from error
 
     def close(self) -> None:
-        """Begin nothing more, finish and commit what was begun.
+        """Begin no further call; finish and commit the running ones.
 
-        Raises what ended the listener before, or DeadlineExceeded.
+        Raises the error that ended the listener before, or DeadlineExceeded.
         """
         if not self._running.done():
             self._background.loop.call_soon_threadsafe(self._stop.set)
@@ -64,11 +66,11 @@ class Listener:
 async def run_until(
     inner: ledgermq.Client, handlers: tuple[ledgermq.Handler, ...], stop: threading.Event | None, drain_s: float
 ) -> None:
-    """`run_handlers` with an event of another thread."""
+    """Call `run_handlers` with an event of another thread."""
     stopped = asyncio.Event()
 
     async def look() -> None:
-        while stop is not None and not stop.is_set():  # noqa: ASYNC110  an event of threads, which nobody can await
+        while stop is not None and not stop.is_set():  # noqa: ASYNC110  an event of threads, which cannot be awaited
             await asyncio.sleep(STOP_LOOK_S)
         if stop is not None:
             stopped.set()

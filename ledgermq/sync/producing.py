@@ -1,4 +1,4 @@
-"""Producing without asyncio: records cross to the background thread many at a time."""
+"""Produce without asyncio: records cross to the background thread many at a time."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from ledgermq.sync.background import Background, as_coroutine
 HANDED_OVER_RECORDS = 10_000
 HANDED_OVER_BYTES = 4 * 1024 * 1024
 HANDED_OVER_AFTER_S = 0.005
-"""A producer's records cross to the background thread many at a time: when so many wait, after so
-long, or when somebody waits for one.
+"""Records cross to the background thread when this many wait, after this time, or when a caller
+waits for one.
 """
 
 
 class Delivery:
-    """What `send` returns: a record on its way."""
+    """A record on its way, which `send` returns."""
 
     __slots__ = ("_producer", "inner")
 
@@ -38,7 +38,7 @@ class Delivery:
     def result(self, timeout_s: float | None = None) -> SendResult:
         """Wait for the `SendResult`.
 
-        Raises what happened to the record, or DeadlineExceeded after `timeout_s`.
+        Raises the error of the record, or DeadlineExceeded after `timeout_s`.
         """
         return self._done(timeout_s).result()
 
@@ -46,8 +46,8 @@ class Delivery:
         return self.inner is not None and self.inner.done()
 
     def exception(self, timeout_s: float | None = None) -> LedgerMQError | None:
-        """Wait for what happened to the record; None: it is stored. Raises DeadlineExceeded after
-        `timeout_s`.
+        """Wait, and return the error of the record; None: it is stored. Raises DeadlineExceeded
+        after `timeout_s`.
         """
         return self._done(timeout_s).exception()
 
@@ -61,7 +61,7 @@ class Delivery:
 class Producer:
     """See `ledgermq.Producer`.
 
-    Here `send` blocks while the buffer is full (or fails, with when_full="fail").
+    Here `send` blocks while the buffer is full (or raises, with when_full="fail").
     """
 
     def __init__(self, background: Background, inner: ledgermq.Producer, sources: Sources) -> None:
@@ -82,8 +82,8 @@ class Producer:
         timestamp: datetime | int | None = None,
         partition: int | None = None,
     ) -> Delivery:
-        """Queue one record. Raises InvalidRecord; everything else that may happen is raised by the
-        delivery's `result()`.
+        """Queue one record. Raises InvalidRecord; all other errors are raised by the delivery's
+        `result()`.
         """
         self._background.home.check_process()
         if self._inner.closed:
@@ -109,7 +109,7 @@ class Producer:
         return delivery
 
     def wait_for(self, delivery: Delivery, timeout_s: float | None) -> None:
-        """Until a delivery is done. Raises DeadlineExceeded."""
+        """Wait until a delivery is done. Raises DeadlineExceeded."""
 
         async def wait() -> None:
             self.hand_over()
@@ -119,13 +119,13 @@ class Producer:
                     await delivery.inner.wait()
             except TimeoutError as error:
                 raise DeadlineExceeded(
-                    f"the record is not stored after {timeout_s} s; it is still on its way"
+                    f"no answer for the record within {timeout_s} s; it is still on its way"
                 ) from error
 
         self._background.run(wait())
 
     def hand_over(self) -> None:
-        """Give the inner producer what waits here.
+        """Pass the waiting records to the inner producer.
 
         Runs in the background thread; a closed producer refuses the records.
         """
@@ -142,7 +142,7 @@ class Producer:
         self.hand_over()
 
     def send_many(self, topic: str, records: Iterable[ledgermq.Record | Bytes | None]) -> list[Delivery]:
-        """Queue many records. Raises as `send`."""
+        """Queue many records. Raises like `send`."""
         deliveries = []
         for record in records:
             fields = record if isinstance(record, ledgermq.Record) else ledgermq.Record(record)
@@ -152,9 +152,9 @@ class Producer:
     def send_batch(
         self, topic: str, batch: pa.RecordBatch, *, partition: int | None = None
     ) -> list[ledgermq.BatchResult]:
-        """Store the rows of an Arrow batch and wait until they are.
+        """Store the rows of an Arrow batch and wait until they are stored.
 
-        Raises InvalidRecord, MessageTooLarge, … and what happened to them.
+        Raises InvalidRecord, MessageTooLarge, … and the errors of the rows.
         """
 
         async def send() -> list[ledgermq.BatchResult]:

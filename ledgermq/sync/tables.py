@@ -1,4 +1,6 @@
-"""Tables without asyncio: the view lives in the background thread; looking at it costs no crossing."""
+"""Tables without asyncio: the view lives in the background thread, and reading it needs no call to
+that thread.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from ledgermq.sync.background import Background
 class Table:
     """See `ledgermq.Table`.
 
-    Rows may be looked at from any thread, while the background changes them.
+    Rows may be read from any thread, while the background thread changes them.
     """
 
     def __init__(self, background: Background, inner: ledgermq.Table) -> None:
@@ -91,7 +93,7 @@ class Table:
         self._background.run(self._inner.wait_caught_up(timeout_s))
 
     def changes(self, *, existing: bool = False) -> Iterator[ledgermq.Change]:
-        """See `ledgermq.Table.changes`; from the first look on.
+        """See `ledgermq.Table.changes`; iteration starts the subscription.
 
         Each step blocks until there is a change.
         """

@@ -1,5 +1,5 @@
-"""A cluster of brokers in this process and in virtual time: what the in-process tests start, pause,
-stop and ask.
+"""A cluster of brokers in this process and in virtual time, which in-process tests start, pause,
+stop and query.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ class Cluster:
         self.brokers: dict[str, Broker] = {}
         self.views: dict[str, PausableStore] = {}
         self.metrics: dict[str, BundleMetrics] = {}
-        """Who is told what the broker at an address does."""
+        """Observers of the broker at an address."""
         self._started = 0
         self.client_seeds = count(77)
-        """Each client draws ids of its own."""
+        """Each client draws its own ids."""
 
     async def start(self, address: str, skew_s: float = 0) -> Broker:
         """`skew_s`: how far this machine's clock is ahead of the store's."""

@@ -1,5 +1,5 @@
-"""Group calls as a client makes them, for tests in virtual time: follow NOT_OWNER, come back when
-told to.
+"""Make group calls as a client does, for tests in virtual time: follow NOT_OWNER, retry when the
+broker requires it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PATIENCE_S = 60.0
 
 
 async def ask(cluster: Cluster, call: Callable[[Connection], Awaitable[T]], first: int = 0) -> T:
-    """At whoever answers; begins at the broker number `first`."""
+    """Call any broker that answers; begins at the broker number `first`."""
     addresses = cluster.network.addresses()
     address, tries = addresses[first % len(addresses)], 0
     async with asyncio.timeout(PATIENCE_S):

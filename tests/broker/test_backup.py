@@ -1,5 +1,5 @@
-"""A copy of a root, taken while brokers write to it as docs/operations.md says, is a cluster that
-holds all that was stored before.
+"""Copy a root while brokers write to it, as docs/operations.md describes; the copy is a cluster
+that holds all that was stored before.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The compaction service, in virtual time: by the topics' own settings, beside brokers, and on
-through trouble.
+"""The compaction service follows topic settings, runs beside brokers, and survives faults; in
+virtual time.
 """
 
 from __future__ import annotations

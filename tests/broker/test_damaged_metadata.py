@@ -1,5 +1,5 @@
-"""Whichever one object of bundle 0 is damaged, the cluster goes on; with both of a pair damaged
-brokers that know the topics serve them.
+"""The cluster survives damage to any one object of bundle 0. If both of a pair are damaged,
+brokers that know the topics still serve them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Deletion of records on demand and legal holds, through brokers; in virtual time."""
+"""Delete records on demand, and hold them legally, through brokers; in virtual time."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A store that fails, damaged objects, clocks that jump, settings of another version; in virtual
-time.
+"""Brokers survive a failing store, damaged objects, jumping clocks and settings of another
+version; in virtual time.
 """
 
 from __future__ import annotations

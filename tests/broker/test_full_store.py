@@ -1,5 +1,5 @@
-"""Brokers of a store that refuses writes: each bundle stays where it is and is read, and when there
-is room again nobody has died.
+"""Brokers on a store that refuses writes: each bundle keeps its owner and is read, and no broker
+has died when there is room again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What groups cost: large rebalances, and what a takeover reads; in virtual time."""
+"""Bound the cost of groups: large rebalances, and reads of a takeover; in virtual time."""
 
 from __future__ import annotations
 

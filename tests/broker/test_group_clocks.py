@@ -1,5 +1,5 @@
-"""Committed offsets stay for their retention time by the store's clock, however wrong the clocks of
-the coordinators are.
+"""Committed offsets are kept for their retention time by the store's clock, however wrong the
+clocks of the coordinators are.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Coordinators with bugs, processes that stood still, partitions whose end nobody can tell; in
-virtual time.
+"""Groups survive coordinators with bugs, stopped processes, and partitions whose end is unknown;
+in virtual time.
 """
 
 from __future__ import annotations

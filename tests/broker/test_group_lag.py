@@ -1,4 +1,4 @@
-"""Lag of groups as brokers tell it: by the coordinator alone, with ends that other brokers know,
+"""Brokers report the lag of groups: from the coordinator alone, with ends that other brokers know,
 and without a request to the store.
 """
 

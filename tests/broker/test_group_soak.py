@@ -1,9 +1,9 @@
-"""Groups under random misfortune, in virtual time: brokers are killed, stopped and started, members
-come, go, fall silent and commit.
+"""Groups under random faults, in virtual time: brokers are killed, stopped and started; members
+join, leave, stop responding and commit.
 
-Checked for every seed: no committed offset goes back; nobody's commit counts under another's epoch;
-what was let go under a newer epoch is never committed under an older one; and when all is quiet
-each partition has one holder.
+Checked forevery seed: no committed offset goes back; no commit counts under another member's
+epoch; a partition that was let go under a newer epoch is never committed under an older one; and
+when all is quiet each partition has one holder.
 """
 
 from __future__ import annotations

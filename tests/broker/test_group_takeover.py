@@ -1,4 +1,6 @@
-"""Coordinators that come and go: killed, paused, handed over, with damaged logs; in virtual time."""
+"""Replace coordinators that were killed, paused, handed over, or have damaged logs; in virtual
+time.
+"""
 
 from __future__ import annotations
 

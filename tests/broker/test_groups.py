@@ -1,5 +1,5 @@
-"""Groups through a broker's service, in virtual time: what is committed, who holds what, what is
-refused.
+"""Check groups through a broker's service: commits, holders of partitions, refusals; in virtual
+time.
 """
 
 from __future__ import annotations

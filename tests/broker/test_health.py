@@ -1,4 +1,6 @@
-"""Any broker says what is amiss with the cluster, also where another one owns what it is about."""
+"""Every broker reports the problems of the cluster, also those of bundles that another broker
+owns.
+"""
 
 from __future__ import annotations
 

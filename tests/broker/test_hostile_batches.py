@@ -1,5 +1,5 @@
-"""Batches that no header gives away: refused to whoever sends them, so that they stop no consumer
-and park no partition.
+"""Batches whose headers look valid but whose contents are not: brokers refuse them, so that they
+stop no consumer and park no partition.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Keyed topics in a cluster: what was cleaned is read with gaps, and nobody misses the latest
-record of a key.
+"""Keyed topics in a cluster: cleaned offsets are gaps, and no reader misses the latest record of a
+key.
 """
 
 from __future__ import annotations

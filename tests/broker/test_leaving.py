@@ -1,4 +1,4 @@
-"""A broker that leaves while terms of its bundles end by themselves; in virtual time."""
+"""A broker leaves while terms of its bundles end by themselves; in virtual time."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""How long records wait in a producer that was told nothing about it: a lone one not at all, a
-burst so that it becomes few batches.
-"""
+"""Lingering with default settings: a lone record does not wait, a burst becomes few batches."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Settings that change while brokers run: those of a broker by `apply`, those of a topic through
-the cluster (F79).
+"""Change settings while brokers run: those of a broker with `apply`, those of a topic through the
+cluster (F79).
 """
 
 from __future__ import annotations

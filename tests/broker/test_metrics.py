@@ -1,5 +1,5 @@
-"""The metrics of a broker at work, in virtual time: every hook is wired, and what is scraped is the
-state that there is.
+"""The metrics of a running broker, in virtual time: every hook is wired, and scraped values equal
+the state.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ME = "m:1"
 
 
 class Measured:
-    """The broker at ME, and what is told of it."""
+    """The broker at ME, and its reported metrics."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster

@@ -1,5 +1,5 @@
-"""A minute without the store, and a minute of 503s: nothing is lost, nobody restarts, and a start
-in the middle of it waits.
+"""A minute without the store, and a minute of 503s: no record is lost, no broker restarts, and a
+broker that starts during it waits.
 """
 
 from __future__ import annotations

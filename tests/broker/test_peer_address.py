@@ -1,5 +1,5 @@
-"""Brokers that clients reach by one address and other brokers by another, as containers with
-published ports are.
+"""Brokers that clients and other brokers reach by different addresses, like containers with
+published ports.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the service answers: good requests, bad ones, and bad ones among good ones; in virtual time."""
+"""Answers of the service to valid requests, invalid ones, and both mixed; in virtual time."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_a_change_whose_caller_has_gone_fails_in_silence(cluster: Cluster)
         await asyncio.wait([caller])
     await until(lambda: not broker.controller._changes)
     del caller
-    gc.collect()  # what nobody asked for its error tells of it when it goes
+    gc.collect()  # a task whose error was never retrieved logs it when it is collected
     assert told == []
 
 

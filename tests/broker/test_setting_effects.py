@@ -1,5 +1,5 @@
-"""Settings change what they say: those that no other test shows. `tests/unit/test_every_setting.py`
-has the table of all.
+"""Settings have their documented effect: those that no other test covers.
+`tests/unit/test_every_setting.py` has the table of all.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The Spark sink where it cannot simply go on: brokers forgot its producer, a topic went, a limit
-was lowered, brokers are away.
+"""The Spark sink under rare conditions: brokers forgot its producer, a topic was deleted, a limit
+was lowered, brokers do not answer.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The Spark sink on brokers that are slower than its time-outs: an epoch is stored as it was
-decided, whatever is given up meanwhile.
+decided, whatever times out in between.
 """
 
 from __future__ import annotations

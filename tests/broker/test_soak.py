@@ -1,9 +1,9 @@
-"""A few minutes of a bad day, by seed, in virtual time: brokers die, leave, are paused past their
-own funeral; the store fails.
+"""A few minutes of random faults, by seed, in virtual time: brokers die, leave, or are paused
+until others have replaced them; the store fails.
 
-Idempotent producers and a reader go on all the while. At the end each partition holds what was
-acknowledged, once, in order; what was never acknowledged may be there or not, but at most once and
-in its place. Print the seed, run it again: the same day.
+Idempotent producers and a reader run all the while. At the end each partition holds every
+acknowledged record, once, in order; an unacknowledged record may be there or not, but at most once
+and in its place. The seed is printed, and repeats the run.
 """
 
 from __future__ import annotations

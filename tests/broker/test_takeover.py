@@ -1,4 +1,4 @@
-"""Who owns what, when brokers come, go, die and wake up again; in virtual time."""
+"""Ownership of bundles when brokers join, leave, die and resume; in virtual time."""
 
 from __future__ import annotations
 
@@ -293,7 +293,7 @@ async def test_a_rebalance_costs_one_retry_at_most_and_nobody_waits_for_what_is_
 
 @in_cluster("a:1", "b:1")
 async def test_what_went_wrong_with_a_bundle_is_forgotten_once_another_serves_it(cluster: Cluster) -> None:
-    """Else clients that still believe in this broker would hear of an old error for ever, and never
+    """Otherwise clients that still use this broker would receive an old error forever, and never
     be sent to the owner.
     """
     await cluster.create("t", 4)

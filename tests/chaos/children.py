@@ -1,8 +1,8 @@
-"""Child processes of a run, each with a log: started, signalled, waited for within a bound; none
-outlives the run.
+"""Child processes of a run, each with a log: start them, signal them, wait for them within a
+limit; none outlives the run.
 
 On Linux the kernel kills them when the run itself is killed (`setpriv --pdeathsig`). They are in
-sessions of their own, so that Ctrl-C is heard by the run alone.
+separate sessions, so that only the run receives Ctrl-C.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Children:
         self._guard = ("setpriv", "--pdeathsig", "KILL", "--") if shutil.which("setpriv") else ()
 
     def spawn(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Child:
-        """Names need not be unique: each start has a log of its own."""
+        """Names need not be unique: each start has its own log."""
         self._all = [child for child in self._all if child.code is None]
         number = sum(1 for _ in self.folder.glob(f"{name}.*.log")) + 1
         log = self.folder / f"{name}.{number}.log"

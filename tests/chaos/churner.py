@@ -1,5 +1,5 @@
-"""Creates a topic, writes it, reads all of it back, deletes it, and begins again under the same
-name: nothing old may ever show.
+"""Create a topic, write it, read everything back, delete it, and start again under the same name:
+no old record may ever appear.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The brokers of a run, as processes: each has a place (id, address, lines) that outlives its
 process, and is kept running.
 
-Clients and other brokers reach a broker by its line, the address that it advertises. A process that
-ends by itself is noted as a violation; only one that could not come up, because its store did not
-answer, may: it is started again.
+Clients and other brokers reach a broker by its line, which is the address that it advertises. A
+process that ends by itself is a violation, unless it could not start because its store did not
+answer: then it is started again.
 """
 
 from __future__ import annotations

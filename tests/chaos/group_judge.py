@@ -1,9 +1,9 @@
-"""Judges groups by what their members wrote down and what the cluster said that they have
-committed. All times are of one clock.
+"""Judge groups by the diaries of their members and by the committed offsets that the cluster
+reported. All times are of one clock.
 
 never handled                  no member of a group was handed a record
 skipped                        a group had committed past a record before any member was done with it
-committed offset went back     told lower than what had been acknowledged, or told, before it was asked for
+committed offset went back     reported lower than an offset that was acknowledged, or reported, before the request
 commit beyond the end          past every record
 inconsistent offsets           a member was handed another record than the one that is stored there
 """

@@ -1,8 +1,8 @@
-"""The groups of a run: whose members they are, what a cluster says that they have committed, and
-how they come to an end.
+"""The groups of a run: their members, their committed offsets as the cluster reports them, and
+their end.
 
-Judged is `main`, of which everything is kept; the topics that come and go only make the members of
-`watchers` move.
+Only `main` is judged, and all its records are kept. Topics that are created and deleted only make
+the members of `watchers` move.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Carries out the troubles of a schedule, each begun at its time and undone at its end; those that
-touch the same thing one by one.
+"""Carry out the troubles of a schedule: begin each at its time and undo it at its end; troubles of
+the same object run one by one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""After the run: is everything that was told true? The simulation's checker on the history, and
-what the root and the logs say.
+"""Judge a finished run: compare all answers with the truth. The simulation's checker reads the
+history, the root and the logs.
 
 The truth is what pyarrow reads from Parquet after the last compaction. Below the first file that
-retention left, what readers had seen stands in for it: there the checker holds observations against
-each other, and retention against the clock. So it is with topics that were deleted.
+retention left, the records that readers had seen replace it: there the checker compares
+observations with each other, and retention with the clock. The same holds for deleted topics.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""What a run measures: progress, its longest pauses, and how long partitions stood still after
-their broker was hit.
+"""Measure a run: progress, its longest pauses, and how long partitions stood still after their
+broker was hit.
 
-Times are of the event loop, in seconds. A gap of a partition is counted from the trouble to the
-first record that was sent after it and acknowledged; whatever else went wrong meanwhile is in it.
+Times are of the event loop, in seconds. A gap of a partition lasts from the trouble to the first
+record that was sent after it and acknowledged; it includes the effect of any other trouble in
+between.
 """
 
 from __future__ import annotations

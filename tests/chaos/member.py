@@ -1,9 +1,9 @@
 """A member of a group, as a process that is killed, stopped and paused: `python -m
 tests.chaos.member TARGET GROUP NAME SEED DIARY`.
 
-Each line of its diary is one event: monotonic nanoseconds, what happened, and of what. It is
-written before the cluster can hear of it (handled), or once the cluster has answered (committed).
-SIGTERM: commit, leave, end.
+Each line of its diary is one event: monotonic nanoseconds, the event, and its object. It is written
+before the cluster can be notified (handled), or once the cluster has answered (committed). SIGTERM:
+commit, leave, end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The members of groups as processes, kept running, and what they wrote down."""
+"""The members of groups as processes, kept running, and their diaries."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Members:
         )
 
     def told(self) -> Iterator[tuple[str, str]]:
-        """(name of the member, error code and message) of every error that a member was told of."""
+        """(name of the member, error code and message) of every error that a member received."""
         for place in self.places:
             for line in place.diary.read_text().splitlines() if place.diary.exists() else ():
                 if line.split(" ")[1:2] == ["told"]:

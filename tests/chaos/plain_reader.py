@@ -1,9 +1,9 @@
-"""What a plain reader of `parquet/` sees with pyarrow alone, past brokers and SDK: names while the
-run goes on, every record at its end.
+"""Read `parquet/` with pyarrow alone, without brokers and SDK: file names during the run, every
+record at its end.
 
-A LIST is no snapshot: files come and go while it runs. A reader that finds a file gone begins
-again, so a gap counts only when every file of the list still opens afterwards and a second list
-shows the same gap.
+A LIST is no snapshot: files are added and deleted while it runs. A reader that finds a file deleted
+starts again, so a gap counts only when every file of the list still opens afterwards and a second
+list shows the same gap.
 """
 
 from __future__ import annotations

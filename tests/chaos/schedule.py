@@ -1,9 +1,10 @@
-"""What goes wrong, when, with whom and for how long: a pure function of the seed.
+"""Draw the troubles of a run, with their times, targets and durations: a pure function of the
+seed.
 
-Troubles that touch the same thing follow each other; troubles of different things overlap, of one
-broker too (a paused process whose line to the store is cut meanwhile). At most all brokers but one
-are killed, paused or stopped by single troubles at a time; `KILL_ALL` is one trouble of its own.
-Knows nothing of processes.
+Troubles of the same object follow each other; troubles of different objects overlap, also those of
+one broker (a paused process whose line to the store is cut at the same time). Single troubles kill,
+pause or stop at most all brokers but one at a time; `KILL_ALL` is a separate trouble. Independent
+of processes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The store under the brokers: a folder, or a real MinIO that is killed, stopped, paused and
-started again on the same data.
+"""The store of the brokers: a folder, or a real MinIO that is killed, stopped, paused and started
+again on the same data.
 
-Each process reaches MinIO by a line of its own, a proxy; `direct_url` goes past all lines, for the
-judge. A folder has no lines and no server: troubles of these are not drawn for it.
+Each process reaches MinIO through its own line, a proxy; `direct_url` bypasses all lines, for the
+judge. A folder has no lines and no server, so their troubles are not drawn for it.
 """
 
 from __future__ import annotations

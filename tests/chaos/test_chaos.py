@@ -1,5 +1,5 @@
-"""The parts of `make chaos` that decide: schedules, what counts as a plain reader's gap, retention,
-and that nothing outlives a run.
+"""The deciding parts of `make chaos`: schedules, a plain reader's gaps, retention, and that no
+process outlives a run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The judge of groups, on diaries made by hand, and diaries that were cut off."""
+"""The judge of groups, on handmade diaries and on truncated ones."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The clients of a run: SDK producers and consumers over gRPC, who write down what they asked and
-what they were told.
+"""The clients of a run: SDK producers and consumers over gRPC that record their requests and the
+answers.
 
-All in one event loop: the history has one order. Each has a client, hence connections, of its own.
-Values begin with a name that no two sends share.
+All run in one event loop, so the history has one order. Each has its own client, hence its own
+connections. Values begin with a name that no two sends share.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ class Workload:
         self.sent_ms: dict[str, int] = {}
         """When each value was sent, by the wall clock."""
         self.log_starts: list[tuple[Partition, int, int]] = []
-        """(partition, log start, when it was told by the wall clock in ms)."""
+        """(partition, log start, wall-clock time of the answer in ms)."""
 
     def connect(self) -> Any:
         return ledgermq.connect(self.target, timeout_s=20, attempt_timeout_s=REQUEST_S)
 
     def told(self, what: str, error: LedgerMQError) -> None:
-        """INTERNAL is a bug, and so is damage: nobody damages objects here."""
+        """INTERNAL is a bug, and so is damage: no trouble damages objects here."""
         self.measures.told[f"{what}: {type(error).__name__}: {_NUMBERS.sub('N', error.message)[:90]}"] += 1
         if error.code in NEVER_TOLD:
             self.violations.append(Violation("bug", f"{what} was told {error.code}: {error.message}"))
@@ -216,7 +216,7 @@ class Reader:
             self._work.history.add(Poll(reader, partition, tuple(records)))
 
     async def drain(self, consumer: Consumer, client: ledgermq.Client, reader: str) -> None:
-        """To the ends that it is told now."""
+        """Read to the present ends."""
         work = self._work
         await work.insist(reader, consumer.wait_ready)
         asked = [

@@ -147,7 +147,7 @@ async def test_metadata_is_bounded(store: OffsetStore) -> None:
 
 
 async def test_racing_members_never_take_an_offset_back(opened: Callable[[], OffsetStore]) -> None:
-    """Many members with many epochs, each as if in a process of its own: the offset only grows, and
+    """Many members with many epochs, each as if in a separate process: the offset only grows, and
     none commits once it is fenced.
     """
     seen: list[int] = []

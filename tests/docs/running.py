@@ -96,7 +96,7 @@ class Reader:
         called.cancel()
         if running.done():
             await running
-            raise AssertionError(f"{block.place} ended by itself, but is marked as one that goes on for ever")
+            raise AssertionError(f"{block.place} ended by itself, but is marked as one that runs forever")
         assert enough.called.is_set(), f"{block.place}: {block.until} was not called"
         running.cancel()
         with suppress(asyncio.CancelledError):

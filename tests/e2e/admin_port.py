@@ -1,4 +1,4 @@
-"""The admin port of a broker process, as a probe or Prometheus sees it."""
+"""Read the admin port of a broker process, as a probe or Prometheus does."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""A member that keeps results and offsets in one transaction of SQLite, in a process of its own.
+"""A member, run as a separate process, that keeps results and offsets in one transaction of
+SQLite.
 
 `python -m tests.e2e.exactly_once_member TARGET DATABASE COUNT DIE_AFTER WHERE`: it kills itself
-with SIGKILL inside of its DIE_AFTER-th transaction (WHERE is `before`) or just after it (`behind`);
-with 0 it goes on until the table has COUNT results.
+with SIGKILL inside its DIE_AFTER-th transaction (WHERE is `before`) or just after it (`behind`);
+with 0 it runs until the table has COUNT results.
 """
 
 from __future__ import annotations

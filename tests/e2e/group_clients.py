@@ -1,5 +1,5 @@
-"""What tests of groups do with clients: fill topics, take messages, ask what is committed, drop a
-consumer as a crash would.
+"""Helpers of tests of groups: fill topics, take messages, read committed offsets, drop a consumer
+as a crash would.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ async def take(consumer: ledgermq.GroupConsumer, count: int) -> list[bytes]:
 
 
 async def drop(consumer: ledgermq.GroupConsumer) -> None:
-    """As if its process were killed: nothing is committed, nobody is told."""
+    """As if its process were killed: nothing is committed, no broker is notified."""
     consumer.closed = True
     await consumer.member.end()
     await consumer._reader.close()

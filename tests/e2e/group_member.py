@@ -1,8 +1,8 @@
-"""A member of a group in a process of its own, for tests that kill it: `python -m
+"""A member of a group as a separate process, for tests that kill it: `python -m
 tests.e2e.group_member TARGET TOPIC GROUP LOG`.
 
-Each line of its log is one event, written at once: monotonic time, what happened, partition,
-offset. SIGTERM: finish, commit, leave.
+Each line of its log is one event, written at once: monotonic time, event, partition, offset.
+SIGTERM: finish, commit, leave.
 """
 
 from __future__ import annotations

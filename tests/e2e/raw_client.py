@@ -1,5 +1,5 @@
-"""A client of the bare protocol, without the SDK: it follows NOT_OWNER, retries what may be
-retried, and counts how often it had to.
+"""A client of the bare protocol, without the SDK: it follows NOT_OWNER, retries retriable errors,
+and counts its retries.
 """
 
 from __future__ import annotations

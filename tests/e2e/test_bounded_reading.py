@@ -1,4 +1,4 @@
-"""Reading from here to there: ages, ends, tables; on brokers in virtual time."""
+"""Read between two positions: ages, ends, tables; on brokers in virtual time."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ async def test_topics_that_exist_durations_in_settings_and_names_that_are_nearly
         assert altered.settings["retention.ms"] == "5400000"
         with pytest.raises(errors.InvalidConfig, match="or a duration: 604800000 or 7d"):
             await client.alter_topic("orders", settings={"retention.ms": "soon"})
-        with pytest.raises(errors.UnknownTopic, match=r"there is no topic 'ordres'; did you mean 'orders'\?"):
+        with pytest.raises(errors.UnknownTopic, match=r"topic 'ordres' does not exist; did you mean 'orders'\?"):
             await client.describe_topic("ordres")
 
 

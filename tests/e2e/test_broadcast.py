@@ -1,5 +1,5 @@
-"""Broadcast on brokers in virtual time: every consumer gets all, each keeps its own place, failures
-hold nobody up.
+"""Broadcast on brokers in virtual time: every consumer receives all messages and keeps its own
+position, and failures delay no other consumer.
 """
 
 from __future__ import annotations

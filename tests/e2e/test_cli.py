@@ -1,5 +1,5 @@
-"""The command line against a real broker process: every command as a user runs it, in processes of
-their own.
+"""The command line against a real broker process: run every command as a user does, each in a
+separate process.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def test_bad_input_stops_with_its_line_and_what_was_before_is_stored(shell: Shel
     assert done.code == 2
     assert "stdin, line 3: not JSON" in done.err
     assert "Traceback" not in done.err
-    assert "2 records were stored before the error: lines 1 to 2 of stdin. --skip 2 goes on from there." in done.err
+    assert "2 records were stored before the error: lines 1 to 2 of stdin. --skip 2 resumes after them." in done.err
     assert shell("consume", "bad", "--from", "earliest", "--until-end").out == '{"a": 1}\n{"a": 2}\n'
 
 
@@ -237,7 +237,7 @@ def test_a_record_that_is_too_large_is_named_and_the_run_goes_on_behind_it(shell
     assert done.code == 2
     assert f"error [MESSAGE_TOO_LARGE] {path}, line 2501: " in done.err
     assert (
-        f"2,500 records were stored before the error: lines 1 to 2,500 of {path}. --skip 2500 goes on from there."
+        f"2,500 records were stored before the error: lines 1 to 2,500 of {path}. --skip 2500 resumes after them."
         in done.err
     )
     assert shell.json("produce", "gap", path, "--format", "jsonl", "--skip", 2501)["records"] == 1

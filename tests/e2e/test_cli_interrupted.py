@@ -1,5 +1,5 @@
-"""`ledgermq produce` that is interrupted, or whose broker stops: it says what is stored, and a
-second run goes on from there.
+"""Interrupt `ledgermq produce`, or stop its broker: it reports what is stored, and a second run
+resumes from there.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def test_after_ctrl_c_a_second_run_goes_on(tmp_path: Path) -> None:
         assert process.returncode == 130, err
         assert (
             err
-            == b"3,000 records were stored before the interruption: lines 1 to 3,000 of stdin. --skip 3000 goes on from there.\n"
+            == b"3,000 records were stored before the interruption: lines 1 to 3,000 of stdin. --skip 3000 resumes after them.\n"
         )
         second = producing(address, "--skip", "3000")
         write(second, 0, 4000)
@@ -90,11 +90,11 @@ def test_a_broker_that_stops_is_told_at_once_and_the_lines_that_are_stored_are_n
             process.kill()
             process.communicate()
             brokers.resume(broker)
-        assert re.match(rf"waiting for a broker at {broker.address}: no answer so far; gives up in \d s", told)
+        assert re.match(rf"waiting for a broker at {broker.address}: no answer so far; timeout in \d s", told)
         assert told_s < 5
         assert code == 8, rest
         assert ended_s < 15, "four times the time limit and more, before"
         assert (
-            "100 records were stored before the error: lines 1 to 100 of stdin. --skip 100 goes on from there." in rest
+            "100 records were stored before the error: lines 1 to 100 of stdin. --skip 100 resumes after them." in rest
         )
-        assert "Of 10 more, of later lines, it is not known whether they are stored." in rest
+        assert "10 more records of later lines may or may not be stored." in rest

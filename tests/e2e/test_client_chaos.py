@@ -1,8 +1,8 @@
-"""Producers and consumers of the SDK on a cluster under random trouble, by a seed, in virtual time.
+"""Producers and consumers of the SDK on a cluster under random faults, by a seed, in virtual time.
 
 Brokers are killed, stopped gracefully, paused and started; the store fails before and after effect,
-late, and throttles. Whatever happens: each acknowledged record is where its answer said, once, in
-the order of sending by key; a reader that was there all the time sees the same.
+late, and throttles. In every run each acknowledged record is at its acknowledged offset, once, in
+the order of sending by key; a reader that runs all the time reads the same.
 """
 
 from __future__ import annotations

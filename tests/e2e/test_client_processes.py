@@ -1,5 +1,5 @@
 """The SDK over gRPC on real broker processes that are killed and stopped in mid-stream, and on
-ports where nobody listens.
+ports without a listener.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The SDK on a cluster whose brokers die, in virtual time: nothing is lost, doubled or out of
-order, and nothing hangs.
+"""The SDK on a cluster whose brokers die, in virtual time: no record is lost, doubled or out of
+order, and no call hangs.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`ledgermq compact --every` as a process: rounds by the topics' settings, told line by line, until
-SIGTERM; rivals beside it.
+"""`ledgermq compact --every` as a process: rounds by the topics' settings, logged line by line,
+until SIGTERM; also beside rivals.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A coordinator of real processes is killed, beside the servers' tests twenty times, while commits
-flow: none is ever taken back.
+"""Kill a coordinator of real processes while commits flow (twenty times with the servers' tests):
+no commit is ever taken back.
 """
 
 from __future__ import annotations

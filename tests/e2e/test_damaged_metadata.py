@@ -1,5 +1,5 @@
-"""A bit flips in what the topics are read from, while no broker runs: the next one starts, serves
-everything, and mends it.
+"""Flip a bit in the topics' metadata while no broker runs: the next broker starts, serves
+everything, and repairs it.
 """
 
 from __future__ import annotations

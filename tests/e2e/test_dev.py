@@ -1,4 +1,4 @@
-"""`ledgermq dev` tells a newcomer what to type next; typed as it stands, it works."""
+"""`ledgermq dev` prints commands for a newcomer; each works as printed."""
 
 from __future__ import annotations
 

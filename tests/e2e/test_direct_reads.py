@@ -1,5 +1,5 @@
-"""Consumers that read segments by themselves, of real brokers on a folder: they get what everybody
-gets, whatever becomes of the files.
+"""Consumers that read segments of real brokers from a folder themselves: they receive the same
+messages as others, whatever happens to the files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Embedded brokers: a root URL instead of an address, no server to start."""
+"""Embedded brokers: a root URL instead of an address, without a server to start."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_consuming_from_beyond_the_end_is_told(tmp_path: Path) -> None:
     assert (at_end.exit_code, at_end.stdout) == (ExitCode.OK, "")
     beyond = CliRunner().invoke(build(), ["consume", "t", "--from", "3", "--until-end", *target])
     assert beyond.exit_code == ExitCode.NOT_FOUND
-    assert "t/0: offset 3 is asked for, the log ends at 2" in beyond.stderr
+    assert "t/0: offset 3 does not exist; the log ends at 2" in beyond.stderr
 
 
 def test_status_says_by_exit_code_and_by_name_what_is_not_well(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""Each message takes effect exactly once: results and offsets in one transaction of a database,
-members that are killed at every point.
+"""Each message takes effect exactly once: results and offsets in one database transaction, members
+killed at every point.
 """
 
 from __future__ import annotations

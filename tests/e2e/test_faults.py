@@ -1,5 +1,5 @@
-"""Faults of the store and mistakes of its operator, on real broker processes: nothing is restarted,
-nothing is lost or doubled.
+"""Faults of the store and mistakes of its operator, on real broker processes: no process restarts,
+no record is lost or doubled.
 """
 
 from __future__ import annotations

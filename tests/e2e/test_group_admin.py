@@ -1,5 +1,5 @@
-"""Administration of groups through the SDK, on brokers in virtual time: what is told, and resets
-while members run.
+"""Administer groups through the SDK, on brokers in virtual time: reports, and resets while members
+run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Members of groups on brokers in virtual time: who reads what, what is committed when, and what
-comes again.
-"""
+"""Members of groups on brokers in virtual time: assignment, commits, and redelivery."""
 
 from __future__ import annotations
 

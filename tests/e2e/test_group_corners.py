@@ -1,5 +1,5 @@
-"""Members of groups where two things happen at once that seldom do: nothing is skipped, and nobody
-stays who should be gone.
+"""Members of groups when two rare events coincide: no message is skipped, and no member stays that
+should be gone.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Members of groups on brokers in virtual time: who joins, leaves, stalls or dies, and who has the
-partitions then.
+"""Members of groups on brokers in virtual time: members join, leave, stall or die, and partitions
+move.
 """
 
 from __future__ import annotations

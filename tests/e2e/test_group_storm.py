@@ -1,8 +1,8 @@
-"""Random lives of members on brokers that die, stand still and come back, in virtual time: nothing
-that was not handled is ever committed.
+"""Random lives of members on brokers that die, stop and resume, in virtual time: no unhandled
+message is ever committed.
 
-Whoever is given a partition begins at or before the first message that nobody has handled: that is
-checked at each assignment. In the end everything was handled. A seed gives the same run again.
+A member that is given a partition begins at or before the first message that no member has handled;
+this is checked at each assignment. In the end everything was handled. A seed repeats the run.
 """
 
 from __future__ import annotations

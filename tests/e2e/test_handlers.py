@@ -1,5 +1,5 @@
-"""Handlers on brokers in virtual time: order, concurrency, failures that come again by themselves,
-an end that finishes what it began.
+"""Handlers on brokers in virtual time: order, concurrency, automatic retries of failures, and an
+end that finishes running calls.
 """
 
 from __future__ import annotations

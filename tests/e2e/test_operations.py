@@ -1,5 +1,5 @@
-"""A broker process under its operator's hands: admin port, SIGHUP, a store that is away at the
-start and later.
+"""Operate a broker process: admin port, SIGHUP, a store that does not answer at the start and
+later.
 """
 
 from __future__ import annotations

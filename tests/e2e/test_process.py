@@ -1,4 +1,4 @@
-"""The broker as a process: what stock gRPC tools see of it, and how it says no."""
+"""The broker as a process: its answers to stock gRPC tools, and its refusals."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_health_and_reflection_by_the_stock_tools(brokers: BrokerProcesses) -> N
 
 
 def test_the_published_proto_is_enough_to_talk_to_a_broker(brokers: BrokerProcesses) -> None:
-    """Somebody else's client: plain protobuf messages, no frame of ours."""
+    """A third-party client: plain protobuf messages, no frame of ours."""
     with brokers, grpc.insecure_channel(brokers.start("--constant-ownership-wait-s=15").address) as channel:
 
         def call(name: str, request: object, answer: type[object]) -> object:

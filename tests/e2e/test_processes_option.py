@@ -1,4 +1,4 @@
-"""`ledgermq broker --processes N` with real processes: all serve, one that is killed comes back,
+"""`ledgermq broker --processes N` with real processes: all serve, a killed one is restarted,
 signals reach all of them.
 """
 

@@ -1,5 +1,5 @@
-"""The SDK against real brokers, in this process and over gRPC: what is sent is read, and what is
-wrong is told to who did it.
+"""The SDK against real brokers, in this process and over gRPC: sent records are read, and each
+error is raised to its caller.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Whole programs in processes of their own: what they print at their end, what they do after a
-fork, and what they lose without `close`.
+"""Whole programs in separate processes: what they print at their end, what they do after a fork,
+and what they lose without `close`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A real Prometheus scrapes a real broker: every query of the dashboard is answered, and no alert
-is raised on a cluster that is well.
+"""A real Prometheus scrapes a real broker: every query of the dashboard has an answer, and a
+healthy cluster raises no alert.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Every broker is restarted, one after the other, under load: no client sees an error, everything
-comes once and in order.
+"""Restart every broker, one after the other, under load: no client sees an error, and every
+message arrives once and in order.
 
-What an upgrade does, too. The longest waits are printed (`-s`), and never a reason to fail.
+An upgrade does the same. The longest waits are printed (`-s`), and never fail the test.
 """
 
 from __future__ import annotations

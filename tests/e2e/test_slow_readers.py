@@ -1,5 +1,5 @@
-"""Readers that take nothing, on a real broker over gRPC: what it holds for them is bounded, others
-are served, and all of it comes back.
+"""Readers that take no answers, on a real broker over gRPC: its memory for them is bounded, others
+are served, and all memory is released.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The parent of several processes, with small programs for children: what it does where brokers
-seldom go.
+"""The parent of several processes, with small programs as children: its behaviour in cases that
+brokers seldom reach.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The synchronous client: the same results and errors as the asynchronous one, from plain threads,
-and nothing left behind.
+and no leftover threads.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def test_members_of_a_group(client: ledgermq.sync.Client) -> None:
 def test_at_most_once_skips_nothing_when_partitions_are_paused_or_the_consumer_is_drained(
     client: ledgermq.sync.Client,
 ) -> None:
-    """What waits for this thread is committed already: it would come to nobody."""
+    """What waits for this thread is committed already: no other member would receive it."""
     client.create_topic("t", 1)
     with client.producer() as producer:
         for number in range(30):

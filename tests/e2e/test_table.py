@@ -1,5 +1,5 @@
-"""Tables against real brokers in this process: what was written is there, what is removed goes, and
-bad input is told.
+"""Tables against real brokers in this process: written rows appear, removed rows disappear, and
+invalid input is reported.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ async def test_what_a_table_cannot_do_is_told(client: ledgermq.Client) -> None:
 
 
 async def test_a_table_reads_everything_again_where_the_log_begins_later(client: ledgermq.Client) -> None:
-    """What it had read may be gone for ever by then, tombstones included."""
+    """What it had read may be gone forever by then, tombstones included."""
     await client.create_topic("t", 1, KEYED)
     await put(client, ("old", "1"), ("kept", "2"))
     async with client.table("t") as table:

@@ -1,5 +1,5 @@
-"""Real broker processes on one root: killed, stopped, paused; what was acknowledged is there once,
-in order.
+"""Real broker processes on one root are killed, stopped, paused; every acknowledged record is
+there once, in order.
 """
 
 from __future__ import annotations

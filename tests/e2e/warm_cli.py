@@ -4,8 +4,8 @@ time, where a start costs 0.95 s.
 with WarmCommands(folder) as command:                      # the path of a program `ledgermq`, to be called like the real one
     subprocess.run([command, "topic", "list"])
 
-One process imports the command line, then forks for each call: every command still has a process,
-arguments, environment, folder, standard streams and an exit code of its own. Tests of starting, of
+One process imports the command line, then forks for each call: every command still has a separate
+process, arguments, environment, folder, standard streams and exit code. Tests of starting, of
 signals and of imports use the real program.
 """
 

@@ -18,7 +18,7 @@ def check(data: bytes) -> None:
     if data == HANGING:
         time.sleep(3600)
     if data == RAISING:
-        raise KeyError("nobody expects this")
+        raise KeyError("an unexpected error")
     if data == b"untyped":
         raise LedgerMQError("what is this?")
     raise CorruptFrame("as it should be")

@@ -1,5 +1,5 @@
 """What a broker takes poisons nobody: a batch of any bytes is refused, or every reader gets the
-same rows of it for ever.
+same rows of it forever.
 
 An input is a few batches. Those that are acknowledged are read as a consumer does, printed as the
 command line does, taken to Parquet by a whole round, read again by fetch and by a plain reader of
@@ -39,7 +39,7 @@ from tests.worlds.roots import parquet_keys
 
 BATCHES = 6
 INPUTS_PER_ROOT = 10
-"""Then a new root: what fsck reads must not grow for ever."""
+"""Then a new root: what fsck reads must not grow forever."""
 BROKER = "a:1"
 _LENGTH = struct.Struct("<I")
 FORMATTERS = [formatter(form, width)[1] for form in MessageFormat for width in (0, 80)]
@@ -82,7 +82,7 @@ def spoil(rng: random.Random, data: bytes) -> bytes:
 
 
 class RoundTrip:
-    """A broker and a topic, made anew for every few inputs."""
+    """A broker and a topic, made anew forevery few inputs."""
 
     def __init__(self) -> None:
         self._runner: asyncio.Runner | None = None
@@ -138,7 +138,7 @@ class RoundTrip:
                 raise Untyped(f"a batch was answered {error!r}")
             return error
         if rows is None:
-            raise Untyped("a broker took what nobody can decode")
+            raise Untyped("a broker accepted a batch that cannot be decoded")
         self._expected.append(rows)
         return None
 

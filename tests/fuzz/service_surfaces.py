@@ -30,10 +30,10 @@ ANSWER_S = 300.0
 STREAM_S = 2.0
 HEALTH_EVERY = 50
 INPUTS_A_CLUSTER = 1000
-"""Then a new one: what a request meets must not grow for ever."""
+"""Then a new one: what a request meets must not grow forever."""
 LIMITS = {"partitions_max": 8, "topics_max": 40, "fetch_wait_ms_max": 1000}
 ANSWERS_MAX = 3
-"""Of a stream, which would otherwise go on for ever."""
+"""Of a stream, which would otherwise go on forever."""
 
 
 class Served:

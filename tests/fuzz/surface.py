@@ -51,4 +51,4 @@ class Surface:
             self.check(data)
         except LedgerMQError as error:
             if error.code == LedgerMQError.code:
-                raise Untyped(f"{type(error).__name__} has no code of its own: {error}") from error
+                raise Untyped(f"{type(error).__name__} has no specific code: {error}") from error

@@ -149,7 +149,7 @@ def runner(world: World) -> Process:
             yield
             expires = world.now + URL_LIFE
         task = send(world, plan, expires)
-        if world.walk.chance(0.3):  # the process sleeps for ever, its put does not
+        if world.walk.chance(0.3):  # the process sleeps forever, its put does not
             world.late.append(task)
             continue
         yield from task

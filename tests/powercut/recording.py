@@ -40,7 +40,7 @@ class Step:
 
 
 class Killed(BaseException):
-    """The process of this thread is no more."""
+    """The process of this thread has ended."""
 
 
 class Recording:

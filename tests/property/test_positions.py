@@ -1,4 +1,4 @@
-"""Positions in Spark's checkpoint: a golden file that stays readable for ever, a round trip through
+"""Positions in Spark's checkpoint: a golden file that stays readable forever, a round trip through
 JSON, shares of a rate limit.
 """
 

@@ -114,7 +114,7 @@ class Life:
         await asyncio.gather(task, return_exceptions=True)
 
     async def trouble(self) -> None:
-        """Brokers die and come back, for ever."""
+        """Brokers die and come back, forever."""
         while True:
             await asyncio.sleep(self.random.uniform(1, 6))
             address = self.random.choice(("a:1", "b:1"))

@@ -38,7 +38,7 @@ async def serving(serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], 
             asyncio.get_running_loop().remove_reader(listening.fileno())
         await (
             _a_few_turns()
-        )  # what was accepted a moment ago comes to `connected`; a server that is closed before leaves it open for ever
+        )  # what was accepted a moment ago comes to `connected`; a server that is closed before leaves it open forever
         server.close()
         await end(*running)
         await _a_few_turns()  # and is closed

@@ -1,4 +1,4 @@
-"""Every named bug: importing this registers them all."""
+"""Register every named bug; importing this module does it."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Sleep at the worst moment: just before a request, until the world has gone past what it was about
-to do.
+"""Sleep at the worst moment: just before a request, until the world has moved past the state that
+the request assumes.
 
-    a put       until somebody else has created the object at its key and it has been deleted again: then the put "wins", and must not count
-    a delete    until some more checkpoints have been put: then what it was about to delete may be something else
+    a put       until another process has created the object at its key and deleted it again: then the put "wins", and must not count
+    a delete    until some more checkpoints have been put: then the object that it was about to delete may be another one
 
-These are the places where every rule about looking again, about fences and about what may never be
-deleted comes from (docs/design.md); dice alone find them once in hundreds of seeds. A seed draws
-which kinds of objects lie in ambush, and how often.
+Every rule about looking again, about fences and about undeletable objects comes from these places
+(docs/design.md); dice alone find them once in hundreds of seeds. A seed draws which kinds of
+objects lie in ambush, and how often.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Judges a history by the final logs. The words are Jepsen's where it has one.
+"""Judge a history by the final logs. The words are Jepsen's where it has one.
 
 lost write              acknowledged or read, and not in the final log at that offset
 inconsistent offsets    one offset showed two values
 duplicate               a value that must be stored once is there twice
 failed write stored     a send that was answered "did not happen" is in the log
-phantom                 a value that nobody sent (yet)
+phantom                 a value that no client sent (yet)
 gap                     the final log is not dense
 reordered               one client's ordered sends are stored in another order
 stale append, stale end, end above the log      not linearizable, see `model`

@@ -1,5 +1,5 @@
-"""A broker of the product in a simulated process: started, served over the simulated network,
-stopped, started again.
+"""A broker of the product in a simulated process: start it, serve it over the simulated network,
+stop it, start it again.
 """
 
 from __future__ import annotations

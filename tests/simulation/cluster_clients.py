@@ -1,6 +1,6 @@
-"""Clients of a simulated cluster: the SDK itself, told apart by what they do.
+"""Clients of a simulated cluster: the SDK itself, one class for each kind of use.
 
-Each writes down what it asked and what it was told.
+Each records its requests and the answers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a seed decides about a whole cluster, beside what `plan` decides about every run."""
+"""Draw from a seed the plan of a whole cluster, in addition to what `plan` draws forevery run."""
 
 from __future__ import annotations
 

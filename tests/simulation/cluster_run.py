@@ -1,9 +1,9 @@
-"""Level two: a whole cluster. Brokers, SDK clients, rival compactors, all of the product, over a
-faulty store and a faulty network.
+"""Run level two, a whole cluster: brokers, SDK clients and rival compactors, all of the product,
+over a faulty store and a faulty network.
 
-At the end everything heals, clients have to come to an end by themselves, a last reader drains
-every partition, a last compaction takes all to Parquet, and what every way of reading says is held
-against the truth that the watched store kept.
+At the end everything heals and all clients must end by themselves. A last reader drains every
+partition, and a last compaction moves everything to Parquet. The results of every way of reading
+are then compared with the truth that the watched store kept.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Direct reads in a simulated cluster: what clients have instead of threads, files and HTTP.
+"""Direct reads in a simulated cluster: replacements for the clients' threads, files and HTTP.
 
-A broker names segments by URLs below `PLACE`; on S3 these are presigned and expire. Between the
-broker's answer and the read there is time, in which the segment may go.
+A broker names segments by URLs below `PLACE`; on S3 these are presigned and expire. Time passes
+between the broker's answer and the read, and the segment may be deleted in it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The hand that breaks things: pauses, kills, restarts, clocks that jump, by the seed's own dice."""
+"""Cause disturbances: pauses, kills, restarts and clock jumps, by the seed's own dice."""
 
 from __future__ import annotations
 

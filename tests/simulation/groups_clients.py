@@ -1,5 +1,5 @@
-"""Clients of groups in a simulated cluster: members that read, stall, leave and come back, and
-others who ask, commit and reset.
+"""Clients of groups in a simulated cluster: members that read, stall, leave and return, and other
+clients that query, commit and reset.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Level three: groups on a whole cluster. Members that join, leave, stall and die while others
-commit, ask and reset.
+"""Run level three, groups on a whole cluster: members join, leave, stall and die while other
+clients commit, query and reset.
 
-At the end everything heals; the members that live read all that there is; every broker is started
-anew, so that what coordinators say comes from the store alone; and that, like all that was ever
-written, is held against the records in the ledgers.
+At the end everything heals, and the living members read all messages. Every broker is then
+restarted, so that the coordinators' answers come from the store alone. These answers, and all that
+was ever written, are compared with the records in the ledgers.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""What the watched store says about groups: the records of `__consumer_offsets` in ledger order,
-and what may never be among them.
+"""Derive the truth about groups from the watched store: the records of `__consumer_offsets` in
+ledger order, and the violations among them.
 
 partition with two owners     two members hold it after one batch
 committed offset went back    lower than before, and no reset
 zombie commit                 under another epoch than the one under which its partition was held
-committed offset forgotten    a tombstone for a partition that lives, of a group that nobody deleted
+committed offset forgotten    a tombstone for a partition that exists, of a group that no client deleted
 skipped                       the group has committed past a record that no member was done with
 stale committed offset, phantom commit      an answer is older than an acknowledged commit, or newer than any that was sent
-committed offsets differ      what a new coordinator says is not what the log says
+committed offsets differ      a new coordinator reports other offsets than the log holds
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""What clients asked and what they were told, as values, in the order in which it happened.
+"""Record the requests of clients and their answers, as values, in the order in which they
+happened.
 
 An operation is an invocation and, perhaps, a response; the place in the history is its time (one
 event loop: a total order). A response is OK (it happened), FAIL (it did not and never will) or INFO
-(nobody knows: time-outs, lost terms, crashes), as in Jepsen. Values are strings that no two sends
-share, so each record tells where it comes from. Knows nothing of the product.
+(unknown: time-outs, lost terms, crashes), as in Jepsen. Values are strings that no two sends share,
+so each record identifies its send. Independent of the product.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`make mutants`: applies each named bug in turn and shows the first seed that catches it. A bug
+"""Run `make mutants`: apply each named bug in turn and show the first seed that catches it. A bug
 that survives fails the run.
 
 python -m tests.simulation.hunt --seeds 300 [name …]
@@ -17,7 +17,7 @@ from tests.simulation.mutants import NOT_A_CATCH, hunt
 
 
 def hunt_one(what: tuple[str, int]) -> tuple[str, bool, float]:
-    """(line to print, whether it was caught, seconds of CPU); in a process of its own."""
+    """(line to print, whether it was caught, seconds of CPU); in a separate process."""
     name, seeds = what
     begun = time.process_time()
     mutant = MUTANTS[name]

@@ -1,4 +1,6 @@
-"""Level *keyed*: as level *rounds*, with rivals that clean a keyed topic beside those that compact."""
+"""Run level *keyed*: like level *rounds*, with rivals that clean a keyed topic beside those that
+compact.
+"""
 
 from __future__ import annotations
 

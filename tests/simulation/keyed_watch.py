@@ -1,9 +1,9 @@
-"""What a plain reader of a keyed partition would find, looked at whenever an object of its versions
-or a file of its log comes or goes.
+"""Check what a plain reader of a keyed partition would find, whenever an object of its versions or
+a file of its log is added or deleted.
 
-It reads the JSON of the highest version and exactly the files that it names. Each record is the
-latest of its key below the version's end, each key is there once, none is missing that has a value;
-and the log goes on from the version's end, or from below it.
+The check reads the JSON of the highest version and exactly the files that it names. Each record is
+the latest of its key below the version's end; each key with a value is there exactly once; and the
+log continues from the version's end, or from below it.
 """
 
 from __future__ import annotations

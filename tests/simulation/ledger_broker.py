@@ -1,5 +1,5 @@
-"""The least broker that there can be: it claims one ledger by the product's code, serves it, loses
-it, claims again.
+"""A minimal broker: it claims one ledger with the product's code, serves it, loses it, and claims
+it again.
 """
 
 from __future__ import annotations

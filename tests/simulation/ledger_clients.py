@@ -1,4 +1,5 @@
-"""Clients of one ledger: idempotent and pipelined, plain, and one who asks where the log ends.
+"""Clients of one ledger: an idempotent and pipelined one, a plain one, and one that queries the
+end of the log.
 
 They follow docs/design.md, Produce.
 """

@@ -1,4 +1,4 @@
-"""The levels of simulation by name: `ledger` (one ledger whole, fast), `rounds` (Parquet
+"""List the levels of simulation by name: `ledger` (one ledger whole, fast), `rounds` (Parquet
 compaction), `keyed`, `damage`, and so on.
 """
 

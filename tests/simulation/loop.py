@@ -142,12 +142,12 @@ class _Future(asyncio.Future[Any]):
 
 
 class TooLong(Exception):
-    """The loop went round too often: the cluster is busy for ever without getting anywhere."""
+    """The loop went round too often: the cluster is busy forever without getting anywhere."""
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
     """A timer rings strictly after its moment, never a rounding error before it: code that asks "is
-    it time yet?" and waits again would otherwise go round for ever in a world where looking takes
+    it time yet?" and waits again would otherwise go round forever in a world where looking takes
     no time."""
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
-"""Named bugs, each one real somewhere: applied to the product by monkeypatch, and to be caught by
-some seed.
+"""Named bugs, each of which was real in some system: a monkeypatch applies one to the product, and
+some seed must catch it.
 
 A mutant that survives means that the simulation does not look there. "bug" and "crash" do not count
-as caught: they would only say that the mutant itself no longer fits the code.
+as caught: they would only mean that the mutant itself no longer fits the code.
 """
 
 from __future__ import annotations

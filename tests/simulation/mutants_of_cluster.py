@@ -224,6 +224,6 @@ def memory_leaked_by_a_failed_flush(patch: Patch) -> None:
 
 @mutant("cluster")
 def memory_of_answers_never_given_back(patch: Patch) -> None:
-    """A stream that ends while its answer is in line keeps its room for ever."""
+    """A stream that ends while its answer is in line keeps its room forever."""
     patch.setattr(AnswerReader, "leave", lambda self: None)
     patch.setattr(AnswerReader, "rest", lambda self: None)

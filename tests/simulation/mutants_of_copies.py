@@ -1,4 +1,4 @@
-"""Bugs in the second copies of what bundle 0 holds (docs/decisions/0029)."""
+"""Bugs in the second copies of bundle 0's objects (docs/decisions/0029)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs in consumer groups: in members, in coordinators, in what is decided, and in the cleaning of
+"""Bugs in consumer groups: in members, in coordinators, in decisions, and in the cleaning of
 committed offsets.
 """
 

@@ -1,4 +1,4 @@
-"""Bugs in what a ledger remembers of its producers (docs/design.md, Produce)."""
+"""Bugs in a ledger's memory of its producers (docs/design.md, Produce)."""
 
 from __future__ import annotations
 

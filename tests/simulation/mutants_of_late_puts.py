@@ -1,5 +1,5 @@
-"""Bugs in what keeps a late put from bringing a deleted Parquet file back (docs/design.md, Late
-puts): fences of files, URLs of S3.
+"""Bugs in the protection against late puts, which could restore a deleted Parquet file
+(docs/design.md, Late puts): fences of files, URLs of S3.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class Request:
         try:
             at_once(self._effect())
         except LedgerMQError:
-            pass  # nobody is left to be told
+            pass  # no waiter is left to notify
 
     def _succeed(self, result: Any) -> None:
         self._noted(self._operation, self._what, None)

@@ -1,5 +1,5 @@
-"""Who works on a root in the level *rounds*: who appends, who creates and deletes topics, rival
-compactors; all by the product's code.
+"""Processes on a root in the level *rounds*: appenders, creators and deleters of topics, and rival
+compactors; all with the code of the product.
 """
 
 from __future__ import annotations

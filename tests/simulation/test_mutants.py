@@ -1,4 +1,4 @@
-"""A share of `make mutants` for every test run: what fell at once must go on falling, or the
+"""A share of `make mutants` forevery test run: what fell at once must go on falling, or the
 simulation has gone blind.
 
 Seeds move with every change of the product, so each of these is one that many seeds catch, and a

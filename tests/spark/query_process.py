@@ -1,4 +1,4 @@
-"""A streaming query in a process of its own, to be killed: python -m tests.spark.query_process SINK
+"""A streaming query in a separate process, to be killed: python -m tests.spark.query_process SINK
 CHECKPOINT TRIGGER NAME=VALUE…
 
 Each batch becomes one file of the sink, named by its number and put in place by one rename. One

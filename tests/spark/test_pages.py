@@ -167,7 +167,7 @@ def show(flights):
 
 
 def test_a_plain_read_warns_and_the_documented_one_does_not(here: Path) -> None:
-    """In a process of its own, whose standard error shows what Spark logs."""
+    """In a separate process, whose standard error shows what Spark logs."""
     asyncio.run(one_file(here))
     (documented,) = (block.text for block in ALL_BLOCKS if "recursiveFileLookup" in block.text)
     code = f'{READS}show(spark.read.parquet("ledgermq-data/parquet"))\n{documented}show(flights)\n'

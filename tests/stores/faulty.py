@@ -133,4 +133,4 @@ class FaultyStore(OnePut):
         try:
             await effect()
         except LedgerMQError:
-            pass  # nobody is left to be told
+            pass  # no waiter is left to notify

@@ -75,13 +75,13 @@ def test_completion_can_be_installed() -> None:
         (("topic", "create"), "TOPIC"),
         (("topic", "create", "a", "--partitions", "many"), "--partitions"),
         (("topic", "create", "a", "--partitions", "-1"), "--partitions"),
-        (("topic", "create", "a", "--set", "retention.ms"), "NAME=VALUE is needed"),
+        (("topic", "create", "a", "--set", "retention.ms"), "expected NAME=VALUE"),
         (("topic", "alter", "a"), "nothing to change"),
         (("topic", "list", "--output", "xml"), "--output"),
         (("produce", "a", "/no/such/file"), "/no/such/file"),
         (("produce", "a", "--format", "lines", "--key", "k"), "--key-separator"),
-        (("produce", "a", "--header", "x"), "KEY=VALUE is needed"),
-        (("produce", "a", "--header", "\udcff=x"), "the key is text"),
+        (("produce", "a", "--header", "x"), "expected KEY=VALUE"),
+        (("produce", "a", "--header", "\udcff=x"), "the key must be UTF-8 text"),
         (("produce", "a", "--acks", "maybe"), "--acks"),
         (("consume", "a", "--from", "somewhere"), "earliest, latest"),
         (("consume", "a", "--max", "0"), "--max"),
@@ -98,7 +98,7 @@ def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...], text: str) -> No
 
 @pytest.fixture
 def nobody() -> Iterator[str]:
-    """An address that nobody listens on, for as long as the test runs."""
+    """An address without a listener, for as long as the test runs."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{taken.getsockname()[1]}"

@@ -68,7 +68,7 @@ def test_garbage_that_cannot_be_told_is_reported_beside_what_was_done(root: Path
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (("{root}", "--engine", "flink"), 2, "there is no engine 'flink'; there are local, spark"),
+        (("{root}", "--engine", "flink"), 2, "there is no engine 'flink'; choose one of local, spark"),
         (("{root}", "--bundle", "3"), 2, "bundles 0 to 2"),
         (("{root}/nothing",), 4, "there is no cluster at"),
     ],

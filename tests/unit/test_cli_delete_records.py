@@ -65,4 +65,4 @@ def test_without_a_yes_nothing_is_asked_of_any_broker() -> None:
         build(), ["topic", "delete-records", "t", "--before-offset", "1", "--target", "127.0.0.1:1"], input="n\n"
     )
     assert result.exit_code != 0
-    assert "for ever" in result.output
+    assert "Permanently" in result.output

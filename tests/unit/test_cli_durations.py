@@ -33,5 +33,5 @@ def test_what_is_no_duration(text: str) -> None:
 
 def test_the_least() -> None:
     assert parse_duration_ms("100ms", "--every", 100) == 100
-    with pytest.raises(InvalidRequest, match="100 ms is the least"):
+    with pytest.raises(InvalidRequest, match="the minimum is 100 ms"):
         parse_duration_ms("99ms", "--every", 100)

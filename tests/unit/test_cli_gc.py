@@ -25,7 +25,7 @@ run = RootCommand(gc)
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """One round was run, and nobody has tidied up behind it."""
+    """One round was run, and its garbage is still there."""
 
     async def fill() -> None:
         sources = Sources()

@@ -70,9 +70,9 @@ def test_a_json_field_as_value_and_null_as_tombstone() -> None:
     ("data", "shape", "problem"),
     [
         (b'{"a": 1}\n{"a": \n', Shape(), "flights, line 2: not JSON"),
-        (b"[1, 2]\n", Shape(key="a"), "flights, line 1: a JSON object is needed"),
+        (b"[1, 2]\n", Shape(key="a"), "flights, line 1: expected a JSON object"),
         (b'{"carier": 1}\n', Shape(key="carrier"), "there is no field 'carrier'; did you mean 'carier'?"),
-        (b'{"x": 1, "y": 2}\n', Shape(value="carrier"), "there is no field 'carrier'; there are x, y"),
+        (b'{"x": 1, "y": 2}\n', Shape(value="carrier"), "there is no field 'carrier'; known: x, y"),
         (b"\xff\xfe\n", Shape(), "line 1: not JSON"),
     ],
 )
@@ -103,7 +103,7 @@ def test_an_empty_csv_has_no_records() -> None:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (b"a,b\n1\n", "line 2: 1 fields, the first row names 2 columns"),
+        (b"a,b\n1\n", "line 2: 1 fields, but the first row names 2 columns"),
         (b'a\n"x\n', "not CSV"),
         (b"a\n\xff\n", "not CSV"),
     ],

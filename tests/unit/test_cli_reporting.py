@@ -48,7 +48,7 @@ def run(raised: Callable[[], BaseException], *arguments: str) -> Result:
         (errors.OutcomeUnknown("perhaps"), 8, "error [OUTCOME_UNKNOWN] perhaps"),
         (TimeoutError(), 3, "error [DEADLINE_EXCEEDED] TimeoutError"),
         (FileNotFoundError(2, "No such file", "x"), 1, "error [SYSTEM] [Errno 2] No such file: 'x'"),
-        (ValueError("oops"), 1, "error [INTERNAL] ValueError: oops (hint: this is a bug; --debug shows where)"),
+        (ValueError("oops"), 1, "error [INTERNAL] ValueError: oops (hint: this is a bug; --debug shows the traceback)"),
         (ExceptionGroup("tasks", [ValueError("x"), errors.UnknownTopic("inner")]), 4, "error [UNKNOWN_TOPIC] inner"),
         (KeyboardInterrupt(), 130, ""),
     ],

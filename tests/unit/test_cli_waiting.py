@@ -107,7 +107,7 @@ def test_top_ends_when_no_admin_port_answers(silent: str) -> None:
 def test_what_is_waited_for_is_said_while_it_is_waited_for(words: tuple[str, ...], refused: str) -> None:
     result = run(*words, "--target", refused, "--timeout", "4")
     first, *_, last = result.stderr.splitlines()
-    assert re.fullmatch(rf"waiting for a broker at {refused}: connection refused; gives up in \d s", first)
+    assert re.fullmatch(rf"waiting for a broker at {refused}: connection refused; timeout in \d s", first)
     assert last.startswith("error [UNAVAILABLE]")
     assert "connection refused" in last
     assert "ipv4:" not in result.stderr, "gRPC's own words"

@@ -232,7 +232,7 @@ def _error_codes(message: Message) -> Iterator[str]:
 
 
 def base_offsets(call: Call) -> list[int]:
-    """What a producer was told."""
+    """The answers that a producer received."""
     if call.of.name not in (PRODUCE.name, "ProduceOnce"):
         return []
     return [result.base_offset for answer in call.answers for result in call.of.decode_response(answer).results]

@@ -99,7 +99,7 @@ async def test_objects_with_more_fields_are_served_checked_and_compacted(root: P
 
 
 async def test_requests_with_more_fields_are_answered_alike(tmp_path: Path) -> None:
-    """But for the frames of produce, which have two fields for ever: what is added goes into their
+    """But for the frames of produce, which have two fields forever: what is added goes into their
     header.
     """
     root = copy_root(VERSIONS[-1], tmp_path)

@@ -6,7 +6,7 @@
     tests/golden/roots/<version>/calls.json     what a client of this version says to a broker on that root, and what it is told (`calls`)
 
 A root that exists is never written again: it stands for what users have. Files of a few kilobytes:
-git keeps them for ever.
+git keeps them forever.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A streaming query without Spark, in a process of its own, to be killed: python -m
+"""A streaming query without Spark, in a separate process, to be killed: python -m
 tests.worlds.micro_batches SINK CHECKPOINT TRIGGER NAME=VALUE…
 
 It keeps its checkpoint as Spark's micro-batch engine does: the end of a batch is written down

@@ -29,7 +29,7 @@ async def opened_ledger(
 async def following(
     ledger: FollowedLedger, positions: Mapping[PartitionId, int], *, poll_s: float = 0.2
 ) -> AsyncIterator[tuple[PartitionId, list[StoredBatch]]]:
-    """Everything from these offsets on, for ever: a partition, and batches of it, in turn."""
+    """Everything from these offsets on, forever: a partition, and batches of it, in turn."""
     positions = dict(positions)
     while True:
         behind = [key for key, offset in positions.items() if offset < ledger.reader.end(key)]

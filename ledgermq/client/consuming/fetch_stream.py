@@ -64,7 +64,7 @@ class FetchStream:
         }
 
     async def run(self) -> bool:
-        """Read until another stream is needed. Return False if there was no more room in the
+        """Read until another stream is needed. Return False if there was no room in the
         buffer.
 
         Raises the error that ended the stream, also CannotRead.

@@ -76,9 +76,8 @@ class Outcome:
             raise UsedElsewhere("this record was sent from another event loop or process; await its delivery there")
         if self._waiters is None:
             self._waiters = {}
-        waiter = (
-            asyncio.get_running_loop().create_future()
-        )  # one future per waiter, so that cancelling one waiter does not cancel the others
+        # one future per waiter, so that cancelling one waiter does not cancel the others
+        waiter = asyncio.get_running_loop().create_future()
         self._waiters[waiter] = None
         try:
             await waiter
@@ -89,7 +88,6 @@ class Outcome:
         if self.error is not None:
             self.reported = True
             # A new object each time: many records share the error, but a traceback belongs to one raise.
-
             raise _again(self.error) from self.error
 
 

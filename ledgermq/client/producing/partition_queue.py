@@ -331,7 +331,7 @@ class PartitionQueue:
     def _unknown(self, batch: Batch) -> LedgerMQError:
         return OutcomeUnknown(
             f"{batch.record_count} records for {batch.at} may or may not be stored: an attempt had no answer, and the "
-            f"partition's owner can no longer tell (last: {self.last_error})"
+            f"partition's owner no longer has its outcome (last error: {self.last_error})"
         )
 
     def expire(self, born_before_s: float) -> list[Failure]:

@@ -131,7 +131,7 @@ async def test_a_snapshot_that_is_replaced_while_it_is_read_leaves_nothing_of_th
     context: BundleContext, store: HookedStore, sources: Sources
 ) -> None:
     """The tombstone is in neither the new snapshot nor the tail behind it: who kept what it had
-    read would see the key for ever.
+    read would see the key forever.
     """
     async with opened(context) as owner:
         await write(owner, sources, 0, a="1", gone="1")

@@ -152,7 +152,7 @@ class HostileBroker(Connection, Connector):
 
 
 class Nobody(HostileBroker):
-    """An address where nobody listens."""
+    """An address without a listener."""
 
     def __init__(self, address: str) -> None:
         super().__init__()

@@ -119,7 +119,9 @@ def test_a_damaged_batch_is_told_when_it_is_asked_for_each_time_in_the_same_word
         made.threads.run()
     made.rows_of_head()
     for _ in range(2):
-        with pytest.raises(errors.CorruptFrame, match=r"^t/0, offsets 1 to 1: the checksum .*; seek past it to go on$"):
+        with pytest.raises(
+            errors.CorruptFrame, match=r"^t/0, offsets 1 to 1: the checksum .*; seek past it to continue$"
+        ):
             made.prefetch.rows(made.head())
 
 

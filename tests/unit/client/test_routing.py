@@ -221,7 +221,7 @@ async def test_a_broker_that_lags_takes_no_newer_topic_back(
     brokers: Brokers, connections: Connections, routing: Routing
 ) -> None:
     """A consumer that was opened after its topic had been created anew once asked for the deleted
-    one, for ever.
+    one, forever.
     """
     brokers.behaviour["a:1"] = well
     created = routing.learn(pb.TopicInfo(name="t", topic_id=2, partitions=[pb.PartitionInfo(bundle=1, owner="b:1")]))

@@ -98,10 +98,10 @@ def test_a_shorter_session_shortens_what_depends_on_it() -> None:
             {"max_poll_interval_s": 10, "revoke_wait_s": 20},
             "revoke_wait_s (20) is more than max_poll_interval_s (10): leave revoke_wait_s out, or give at most 10, or ",
         ),
-        ({"heartbeat_wait_s": 0}, "heartbeat_wait_s is a number above 0"),
-        ({"revoke_wait_s": -1}, "revoke_wait_s is a number from 0"),
-        ({"revoke_wait_s": "1"}, "revoke_wait_s is a number from 0"),
-        ({"revoke_wait_s": float("nan")}, "revoke_wait_s is a number from 0"),
+        ({"heartbeat_wait_s": 0}, "heartbeat_wait_s must be a number above 0"),
+        ({"revoke_wait_s": -1}, "revoke_wait_s must be a number from 0"),
+        ({"revoke_wait_s": "1"}, "revoke_wait_s must be a number from 0"),
+        ({"revoke_wait_s": float("nan")}, "revoke_wait_s must be a number from 0"),
     ],
 )
 def test_two_settings_that_do_not_fit_are_both_named_with_what_would_do(given: dict[str, Any], said: str) -> None:

@@ -58,7 +58,7 @@ async def test_a_checkpoint_under_a_number_that_was_free_again_deletes_nothing()
 
 
 class _Gone(Exception):
-    """The process is no more."""
+    """The process has ended."""
 
 
 class _NoDeletes(StoreWrapper):

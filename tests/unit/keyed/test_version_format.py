@@ -1,4 +1,4 @@
-"""Versions of keyed partitions as bytes: a golden file that stays readable for ever, round trips,
+"""Versions of keyed partitions as bytes: a golden file that stays readable forever, round trips,
 and damage that is found.
 
 `python -m tests.unit.keyed.test_version_format` writes the golden file if it is missing.

@@ -1,4 +1,4 @@
-"""Every persisted protobuf: a golden file that stays readable for ever, a round trip, and damage
+"""Every persisted protobuf: a golden file that stays readable forever, a round trip, and damage
 that is found.
 
 A golden file is never written again: `python -m tests.unit.ledger.test_persisted_formats` creates

@@ -104,7 +104,7 @@ async def test_takeovers_and_void_segments_are_passed_over(root: Root, store: Fa
 
 
 def void_segment(slot: int) -> list[bytes]:
-    """Put by a writer that nobody heard of."""
+    """Put by an unknown writer."""
     index = fmt.SegmentIndex(
         bundle=1, slot=slot, epoch=1, kind=fmt.DATA, writer=b"z" * 16, put_id=b"?" * 16, previous=b"!" * 16
     )

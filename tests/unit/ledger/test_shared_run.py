@@ -20,7 +20,7 @@ async def test_an_error_that_nobody_waits_for_any_more_is_no_bug() -> None:
         begun.set()
         await failing.wait()
         over.set()
-        raise Unavailable("nobody answers")
+        raise Unavailable("no answer")
 
     shared = SharedRun(work)
     caller = asyncio.create_task(shared.run())

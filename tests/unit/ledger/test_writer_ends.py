@@ -1,4 +1,4 @@
-"""How a term of ownership ends: nobody waits for ever, nobody is judged by a zombie, and looking
+"""How a term of ownership ends: nobody waits forever, nobody is judged by a zombie, and looking
 for a claim has an end.
 """
 

@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets`: golden values that stay readable for ever, a round trip, and
+"""The records of `__consumer_offsets`: golden values that stay readable forever, a round trip, and
 what is damaged or newer.
 
 A golden file is never written again: `python -m tests.unit.offsets.test_records` creates only those

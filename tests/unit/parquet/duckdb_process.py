@@ -1,4 +1,4 @@
-"""Run DuckDB in a process of its own: its binding reports 45 lines of "leaked instances" when a
+"""Run DuckDB in a separate process: its binding reports 45 lines of "leaked instances" when a
 process ends that ran other tests too.
 
 python -m tests.unit.parquet.duckdb_process < queries      (JSON: a list of SQL texts; answers as a pickle)

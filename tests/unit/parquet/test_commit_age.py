@@ -144,7 +144,7 @@ async def test_a_note_proves_its_age_to_the_millisecond() -> None:
     ("plan", "seen_ms", "taken"),
     [
         (7, 10_000, False),  # it says nothing new
-        (8, 29_999, False),  # who waits for the first note would wait for ever if each took its place
+        (8, 29_999, False),  # who waits for the first note would wait forever if each took its place
         (8, 30_000, True),
         (6, 90_000, False),  # somebody slept after the look
     ],

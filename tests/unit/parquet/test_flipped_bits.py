@@ -93,7 +93,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_no_flipped_bit_gives_wrong_rows_by_the_documented_calls(here: Path) -> None:
-    """In a process of its own: damaged files may end one, and DuckDB has to have one
+    """In a separate process: damaged files may end one, and DuckDB has to have one
     (tests/unit/parquet/duckdb_process.py).
     """
     environment_path = f"import sys; sys.path.insert(0, {str(CLONE)!r})"

@@ -178,7 +178,7 @@ def test_parts_that_are_not_aligned_are_refused() -> None:
 
 def test_other_messages_are_refused() -> None:
     refused(schema_prefix(), "not a record batch")
-    refused(with_value(PLAIN, HEADER_TYPE, "<B", 2), "message type 2")
+    refused(with_value(PLAIN, HEADER_TYPE, "<B", 2), "the message has type 2")
     refused(serialize(batch_of([ROW]), use_legacy_format=True), "not an Arrow IPC message")
 
 

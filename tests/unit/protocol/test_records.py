@@ -94,9 +94,9 @@ def test_nulls_may_have_content_behind_them() -> None:
 def test_records_without_rows_or_of_other_schemas_are_not_encoded() -> None:
     with pytest.raises(InvalidRecord, match="at least one row"):
         encode_batch(batch_of([{}]).slice(0, 0))
-    with pytest.raises(InvalidRecord, match="needs the columns"):
+    with pytest.raises(InvalidRecord, match="must have the columns"):
         encode_batch(pa.record_batch({"value": pa.array([b"v"])}))
-    with pytest.raises(InvalidRecord, match="needs the columns"):
+    with pytest.raises(InvalidRecord, match="must have the columns"):
         encode_batch(batch_of([{}]).set_column(5, "tag", pa.nulls(1, pa.large_string())))
 
 

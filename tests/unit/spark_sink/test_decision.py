@@ -1,4 +1,4 @@
-"""The decision of an epoch: a golden file that stays readable for ever, a round trip, damage that
+"""The decision of an epoch: a golden file that stays readable forever, a round trip, damage that
 is found, and who is too late.
 """
 

@@ -1,10 +1,11 @@
 """Plan a reset of committed offsets. Pure: takes bounds, committed offsets and a target, and
 returns one planned change for each partition.
 
-"earliest", "latest" the first offset that is kept; the end: the backlog is skipped datetime the
-first record at or after it, forwards or backwards; the end when there is none int this offset,
-which has to lie between the two Shift(n) n records on, or back when below 0, as far as there are
-any Like(group) the offsets that another group has committed
+"earliest", "latest"    the first offset that is kept; the end: the backlog is skipped
+datetime                the first record at or after it, forwards or backwards; the end when there is none
+int                     this offset, which has to lie between the two
+Shift(n)                n records on, or back when below 0, as far as there are any
+Like(group)             the offsets that another group has committed
 """
 
 from __future__ import annotations
