@@ -52,11 +52,13 @@ class ClusterDefaults:
     def check(self) -> None:
         """Raises InvalidConfig."""
         if not 2 <= self.bundles <= BUNDLES_MAX:
-            raise InvalidConfig(f"bundles: 2 to {BUNDLES_MAX}, not {self.bundles}")
+            raise InvalidConfig(f"bundles has to be from 2 to {BUNDLES_MAX}, not {self.bundles}")
         if self.producer_states_max < 1:
-            raise InvalidConfig(f"producer_states_max: at least 1, not {self.producer_states_max}")
+            raise InvalidConfig(f"producer_states_max has to be at least 1, not {self.producer_states_max}")
         if self.url_life_ms < 1000 or self.parquet_min_age_ms < 4 * self.url_life_ms:
-            raise InvalidConfig("url_life_ms is at least 1000, and parquet_min_age_ms at least four times as long")
+            raise InvalidConfig(
+                "url_life_ms has to be at least 1000, and parquet_min_age_ms at least four times url_life_ms"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ async def open_cluster(
     except ObjectMissing as error:
         if cluster_id is not None:
             raise InvalidConfig(
-                f"{store.url}: there is no cluster here, and by the setting cluster_id there is one"
+                f"{store.url}: the setting cluster_id is set, but there is no cluster here; check the root URL"
             ) from error
     chosen = defaults or ClusterDefaults()
     chosen.check()
@@ -100,7 +102,7 @@ def check_cluster_id(cluster: ClusterSettings, wanted: str | None, url: str) -> 
     """`cluster`, unless another one is wanted: then InvalidConfig."""
     if wanted is not None and cluster.cluster_id != wanted:
         raise InvalidConfig(
-            f"{url}: this root is of cluster {cluster.cluster_id}, by the setting cluster_id it should be of {wanted}"
+            f"{url}: this root belongs to cluster {cluster.cluster_id}, but cluster_id is set to {wanted}"
         )
     return cluster
 
@@ -121,7 +123,7 @@ def _decode(data: bytes) -> ClusterSettings:
     try:
         found: Any = json.loads(data)
         if not isinstance(found, dict) or found.get("format") != FORMAT:
-            raise ValueError("it is not a cluster file of LedgerMQ")
+            raise ValueError("this is not a cluster file of LedgerMQ")
         has_checksum = _check_checksum(found)
         version = found["format_version"]
         if version != FORMAT_VERSION:
@@ -147,10 +149,12 @@ def _check_checksum(found: dict[str, Any]) -> bool:
     """
     if CHECKSUM in found:
         if found[CHECKSUM] != checksum_of(found):
-            raise ValueError(f"its checksum is {found[CHECKSUM]}, its fields have {checksum_of(found)}")
+            raise ValueError(
+                f"the stored checksum is {found[CHECKSUM]}, but that of the fields is {checksum_of(found)}"
+            )
         return True
     if found.get("format_version") == FORMAT_VERSION and (unknown := found.keys() - FIELDS_WITHOUT_CHECKSUM):
         raise ValueError(
-            f"it has no {CHECKSUM}, and fields that files without one never had: {', '.join(sorted(unknown))}"
+            f"it has no {CHECKSUM}, but fields that no file without a checksum has: {', '.join(sorted(unknown))}"
         )
     return False

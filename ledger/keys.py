@@ -61,7 +61,7 @@ def check_topic_name(name: str) -> str:
         raise InvalidTopicName(f"a topic name has 1 to {NAME_CHARS_MAX} characters, this one has {len(name)}")
     if name in (".", "..") or not is_name(name):
         raise InvalidTopicName(
-            f"topic name {name!r}: only letters, digits, '.', '_' and '-' are allowed, and neither '.' nor '..'"
+            f"topic name {name!r}: use letters, digits, '.', '_' and '-'; '.' and '..' are not allowed"
         )
     return name
 

@@ -30,7 +30,9 @@ async def opened(root: str, sources: Sources) -> AsyncIterator[ObjectStore]:
 def root_url(root: str) -> str:
     """Raises InvalidConfig for an empty name, which would be the current folder."""
     if not root.strip():
-        raise InvalidConfig("the root is empty: give a folder (. is the current one), or a URL as s3://bucket/prefix")
+        raise InvalidConfig(
+            "the root is empty: give a folder (. for the current one) or a URL such as s3://bucket/prefix"
+        )
     return root if "://" in root else Path(root).absolute().as_uri()
 
 
@@ -38,7 +40,7 @@ def check_bundles(cluster: ClusterSettings, bundles: Iterable[int] | None) -> No
     """Raises InvalidRequest where the cluster has no such bundle."""
     wrong = [number for number in bundles or () if not 0 <= number < cluster.bundles]
     if wrong:
-        raise InvalidRequest(f"bundle {wrong[0]}: this cluster has bundles 0 to {cluster.bundles - 1}")
+        raise InvalidRequest(f"there is no bundle {wrong[0]}: this cluster has bundles 0 to {cluster.bundles - 1}")
 
 
 async def fitting_cluster_of(store: ObjectStore) -> ClusterSettings:

@@ -66,7 +66,7 @@ def decode_decision(data: bytes, key: str) -> Decision:
     try:
         found: Any = json.loads(data)
         if not isinstance(found, dict) or found.get("format") != FORMAT:
-            raise ValueError("it is no decision of a sink")
+            raise ValueError("this is not a decision of a sink")
         if found["format_version"] != FORMAT_VERSION:
             text = f"{key}: format version {found['format_version']}, this software reads {FORMAT_VERSION}"
             raise FormatNotSupported(text, object_key=key)

@@ -51,7 +51,7 @@ from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, OffsetS
 
 try:
     __version__ = version("ledgermq")
-except PackageNotFoundError:  # a checkout that was not installed
+except PackageNotFoundError:  # running from a checkout that was not installed
     __version__ = "0"
 
 __all__ = [
@@ -95,16 +95,16 @@ __all__ = [
     "errors",
     "sync",
 ]
-"""What programs make, get, and annotate.
+"""The names that programs import: what they call, receive, and use in annotations.
 
 Settings are keyword arguments; their classes are in `ledgermq.client.settings`.
 """
 
 
 def __getattr__(name: str) -> ModuleType:
-    """`ledgermq.sync` without an import of its own.
+    """Import `ledgermq.sync` when a program first uses it.
 
-    It builds on this package, so it cannot be imported above.
+    It builds on this package, so this module cannot import it at its top.
     """
     if name == "sync":
         return import_module("ledgermq.sync")

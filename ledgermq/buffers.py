@@ -1,4 +1,4 @@
-"""Bytes in memory: the type of what holds them, and the units to count them in."""
+"""Types of objects that hold bytes in memory, and units of their sizes."""
 
 from __future__ import annotations
 

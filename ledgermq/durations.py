@@ -1,6 +1,6 @@
-"""Durations as text: a number and its unit, as 500ms, 30s, 5m, 1.5h or 7d.
+"""Parse durations: a number and its unit, like 500ms, 30s, 5m, 1.5h or 7d.
 
-The same on the command line and in programs.
+The command line and programs accept the same texts.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def find_duration_ms(text: str) -> int | None:
-    """None: it is no duration. What is less than a millisecond is cut off."""
+    """Return milliseconds, rounded down; None: the text is not a duration."""
     found = _DURATION.fullmatch(text.strip().lower())
     return None if found is None else int(float(found[1]) * _UNIT_MS[found[2]])
 
 
 def parse_duration_ms(text: str, option: str, least_ms: int = 0) -> int:
-    """Raises InvalidRequest, naming `option`."""
+    """Return milliseconds. Raises InvalidRequest, naming `option`."""
     found = find_duration_ms(text)
     if found is None:
-        raise InvalidRequest(f"{option} {text!r}: give a number and its unit, as 30s, 5m, 1.5h or 7d")
+        raise InvalidRequest(f"{option} {text!r}: give a number and its unit, like 30s, 5m, 1.5h or 7d")
     if found < least_ms:
-        raise InvalidRequest(f"{option} {text!r}: {least_ms} ms is the least")
+        raise InvalidRequest(f"{option} {text!r}: the minimum is {least_ms} ms")
     return found

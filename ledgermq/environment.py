@@ -1,8 +1,8 @@
-"""The LEDGERMQ_… variables of the environment: which exist, and which one a mistyped name probably
-means.
+"""The LEDGERMQ_… variables of the environment: check that each exists, and suggest a name for a
+mistyped one.
 
 Brokers, the compaction service and the command line read the same environment, so they refuse the
-same names. The settings of processes are variables, too; their package adds their names.
+same names. The settings of processes are variables, too; their package registers their names.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from ledgermq.errors import InvalidConfig
 from ledgermq.hints import nearest
 
 PREFIX = "LEDGERMQ_"
-SEE = "docs/settings.md has them all"
+SEE = "docs/settings.md lists all variables"
 COMMAND_LINE = frozenset({"CONFIG", "ROOT", "TARGET", "DEBUG", "COMPLETE"})
-"""Variables of the command line, which are no settings."""
+"""Variables of the command line that are not settings."""
 COMPOSE = frozenset({"TAG", "SETTINGS"})
-"""Those of infra/compose/.env, which people export as well."""
+"""Variables of infra/compose/.env, which people export as well."""
 TESTS = frozenset({"MINIO", "SEEDS", "POWER_CUTS"})
-"""Those that the project's own tests are run with."""
+"""Variables of the project's own tests."""
 CLOSE = 0.8
-"""How much a variable must be like one of the command line's to be refused where the settings of
-processes are not known.
+"""How similar a variable must be to one of the command line's to be refused when the settings of
+processes are not registered.
 """
 
 _KUBERNETES = re.compile(r"(.+_)?SERVICE_(HOST|PORT(_.+)?)|(.+_)?PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?")
 _KUBERNETES_VALUE = re.compile(r"(tcp|udp|sctp)://")
-"""What Kubernetes puts into every pod for services whose names begin with "ledgermq":
-LEDGERMQ_PORT=tcp://… and its like.
+"""Variables that Kubernetes sets in every pod for services whose names begin with "ledgermq":
+LEDGERMQ_PORT=tcp://… and similar.
 """
 
 _settings: set[str] = set()
@@ -38,8 +38,8 @@ _removed: dict[str, str] = {}
 
 
 def add_settings(names: Iterable[str], removed: Mapping[str, str]) -> None:
-    """Register the names of processes' settings, in small letters, and the names that were removed,
-    with what to do without them. Not called where their package is not installed.
+    """Register the names of processes' settings, in lower case, and the removed names with their
+    replacements. Not called if their package is not installed.
     """
     _settings.update(names)
     _removed.update(removed)
@@ -50,11 +50,13 @@ def is_of_kubernetes(name: str, value: str) -> bool:
 
 
 def check_variables(settings: Iterable[str] | None = None, removed: Mapping[str, str] | None = None) -> None:
-    """`settings`, `removed`: names of the settings of processes, those that exist and those that are
-    gone; None: those that were added.
+    """Check the LEDGERMQ_… variables of the environment.
 
-    Raises InvalidConfig for a variable that does not exist, with the nearest one that does, also
-    where it is set to nothing; for a setting that is gone, with what to do.
+    `settings`, `removed`: names of existing and of removed settings of processes; None: the
+    registered ones.
+
+    Raises InvalidConfig for an unknown variable, even an empty one, with the nearest known name;
+    and for a removed setting, with its replacement.
     """
     names = set(_settings if settings is None else settings)
     gone = _removed if removed is None else removed

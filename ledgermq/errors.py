@@ -1,28 +1,28 @@
 """Every error that LedgerMQ raises or sends, as one small tree.
 
-Owns the names, the stable wire codes and whether a caller may simply try again.
-Knows nothing of gRPC, HTTP or any store: `ledgermq.protocol.status` maps codes to the wire.
+Owns the names, the stable wire codes and whether a caller may simply try again. Independent of
+gRPC, HTTP and any store: `ledgermq.protocol.status` maps codes to the wire.
 
     LedgerMQError
     ├── InvalidRequest            fix the input; the same call fails again
     │   ├── InvalidTopicName, InvalidConfig, InvalidRecord, CorruptFrame, MessageTooLarge
     │   ├── UnknownTopic, UnknownPartition, TopicExists, OffsetOutOfRange
     │   ├── PublishNotAccepted, SubscribeNotAccepted
-    │   ├── LegalHold             nothing of the topic may be deleted while it is held
+    │   ├── LegalHold             records of the topic cannot be deleted while it is held
     │   ├── UsedElsewhere         the client belongs to another process or event loop
     │   └── InvalidGroupName, UnknownGroup, GroupNotEmpty, CommitGoesBack
     ├── RetriableError            the same call may succeed later (retry_after_ms says when)
-    │   ├── NotOwner              ask the broker at `owner` instead
+    │   ├── NotOwner              send the request to the broker at `owner` instead
     │   ├── Unavailable           no broker, or no store, answers at present
-    │   ├── TopicBeingDeleted     the name is not free yet
-    │   ├── ResourceExhausted     a bound was reached; nothing was accepted
-    │   │   └── StoreFull         the store has no room: nothing was stored, reads go on
-    │   └── DeadlineExceeded      the caller's own time was up
-    ├── ProducerError             the producer's session has ended; take a new one
+    │   ├── TopicBeingDeleted     the name cannot be used again yet
+    │   ├── ResourceExhausted     a limit was reached; nothing was accepted
+    │   │   └── StoreFull         the store has no room: nothing was stored, reads still work
+    │   └── DeadlineExceeded      the caller's time limit was reached
+    ├── ProducerError             the producer's session has ended; open a new one
     │   ├── UnknownProducer, OutOfOrderSequence
-    │   └── OutcomeUnknown        the record may or may not be stored; never retried blindly
-    ├── GroupError                the member's place in its group is not what it believes
-    │   ├── UnknownMember         left out after a silence, or never there: join again
+    │   └── OutcomeUnknown        the record may or may not be stored; never retried automatically
+    ├── GroupError                the member's assumptions about its group are outdated
+    │   ├── UnknownMember         removed after it sent no heartbeat, or never joined: join again
     │   ├── StaleAssignment       the partition is not this member's under this epoch: nothing was committed
     │   └── StaticIdInUse         another live member has the same instance id
     ├── Unauthorized              credentials missing, wrong or not sufficient
@@ -38,8 +38,8 @@ from typing import ClassVar
 
 
 class LedgerMQError(Exception):
-    """Base of all. `code` is stable on the wire, `retriable` says whether the same call may succeed
-    later.
+    """Base class of all errors. `code` is stable on the wire; `retriable` says whether the same
+    call may succeed later.
     """
 
     code: ClassVar[str] = "INTERNAL"
@@ -231,6 +231,8 @@ def from_code(
     owner: str | None = None,
     object_key: str | None = None,
 ) -> LedgerMQError:
-    """The error that `code` names; an unknown code (a newer peer) becomes the base class."""
+    """Return the error that `code` names; an unknown code (of a newer peer) becomes the base
+    class.
+    """
     kind = BY_CODE.get(code, LedgerMQError)
     return kind(message, retry_after_ms=retry_after_ms, owner=owner, object_key=object_key)

@@ -1,4 +1,4 @@
-"""What is added to an error about a name that nobody knows."""
+"""Did-you-mean hints for errors about unknown names."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ CLOSE = 0.5
 
 
 def nearest(name: str, known: Iterable[str], close: float = CLOSE) -> str | None:
-    """The known name that is most like this one, case aside; None where none is much like it.
-    `close`: from 0, any, to 1, the same.
+    """Return the known name that is most similar to this one, ignoring case; None if none is
+    similar enough. `close`: from 0, any, to 1, the same.
     """
     spelled = {each.lower(): each for each in known}
     near = difflib.get_close_matches(name.lower(), spelled, n=1, cutoff=close)
@@ -19,10 +19,10 @@ def nearest(name: str, known: Iterable[str], close: float = CLOSE) -> str | None
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
-    """``did you mean 'value'?``; without a name that is near `otherwise`, or the first names that
-    there are.
+    """Return ``did you mean 'value'?``. If no name is near, return `otherwise`, or the first known
+    names.
     """
     names = list(known)
     if near := nearest(name, names):
         return f"did you mean {near!r}?"
-    return otherwise or f"there are {', '.join(names[:NAMES_SHOWN])}"
+    return otherwise or f"known: {', '.join(names[:NAMES_SHOWN])}"

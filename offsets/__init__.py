@@ -1,5 +1,5 @@
-"""Consumer groups and committed offsets: a pure state, fed by a log.
+"""Keep consumer groups and committed offsets: a pure state, fed by a log.
 
-`coordinator.GroupCoordinator` is the door. Nothing here knows asyncio, a store or a clock: time is
-a parameter, records are the result.
+`coordinator.GroupCoordinator` is the entry point. Nothing here uses asyncio, a store or a clock:
+time is a parameter, and records are the result.
 """

@@ -1,8 +1,8 @@
-"""Commits: which may stand, and what is answered to the others.
+"""Decide which commits apply, and what the others are answered.
 
-One rule fences everything: a commit names the epoch under which its partition was given, and
-another one than that in force commits nothing. Under it a committed offset only grows; nor does it
-go back under a later epoch, except by a reset.
+One rule fences everything: a commit names the epoch under which its partition was given, and an
+epoch other than the one in force commits nothing. Under one epoch a committed offset only grows. It
+does not go back under a later epoch either, except by a reset.
 """
 
 from __future__ import annotations
@@ -33,11 +33,10 @@ from offsets.topics import TopicsView
 
 @dataclass
 class Ends:
-    """Durable ends of partitions, as they were told; each may be older than the end that is true
-    now. One partition, one entry.
+    """Durable ends of partitions, one entry each; an entry may be older than the true end.
 
-    `fresh`: those that were told for the request at hand: what is known from before refuses
-    nothing.
+    `fresh`: ends read for the request at hand. Older entries can accept an offset, but never refuse
+    one.
     """
 
     known: dict[PartitionId, int] = field(default_factory=dict)
@@ -52,35 +51,43 @@ class Ends:
         self.known = {partition: end for partition, end in self.known.items() if not is_removed(partition[0])}
 
     def check(self, partition: PartitionId, offset: int, committed: int) -> None:
-        """Raises OffsetOutOfRange; Unavailable when the end is not known well enough."""
+        """Check an offset against the partition's end.
+
+        Raises OffsetOutOfRange; Unavailable when no fresh end is known.
+        """
         if offset <= max(self.known.get(partition, 0), committed):
             return
         if partition not in self.fresh:
             raise Unavailable(f"the end of partition {partition[1]} is unknown at present", retry_after_ms=RETRY_MS)
         raise OffsetOutOfRange(
-            f"offset {offset} lies beyond the end of partition {partition[1]}, {self.known[partition]}"
+            f"offset {offset} is beyond the end of partition {partition[1]}, which is {self.known[partition]}"
         )
 
 
 def check_request(group: Group | None, request: pb.CommitOffsetsRequest, limits: GroupLimits) -> Member | None:
-    """What holds for all of its commits. Raises InvalidRequest, UnknownMember, GroupNotEmpty."""
+    """Check what applies to all commits of a request, and return its member.
+
+    Raises InvalidRequest, UnknownMember, GroupNotEmpty.
+    """
     check_count(len(request.commits), limits)
     if request.ByteSize() > limits.request_bytes_max:
-        raise InvalidRequest(f"a commit of {request.ByteSize()} bytes, at most {limits.request_bytes_max} are possible")
+        raise InvalidRequest(
+            f"a commit has at most {limits.request_bytes_max} bytes, this one has {request.ByteSize()}"
+        )
     if request.member_id:
         return member_of(group, request.group, request.member_id)
     if group is not None and group.members:
-        raise GroupNotEmpty(f"group {request.group} has members: only they commit")
+        raise GroupNotEmpty(f"group {request.group} has members, so only a member can commit; stop its members first")
     return None
 
 
 def check_count(count: int, limits: GroupLimits) -> None:
     if count > limits.commits_max:
-        raise InvalidRequest(f"{count} partitions in one request, at most {limits.commits_max} are possible")
+        raise InvalidRequest(f"a commit has at most {limits.commits_max} partitions, this one has {count}")
 
 
 def resolve(view: TopicsView, named: pb.OffsetCommit | pb.OffsetReset) -> tuple[PartitionId, str]:
-    """The partition and the topic's name. Raises UnknownTopic, UnknownPartition."""
+    """Return the partition and the topic's name. Raises UnknownTopic, UnknownPartition."""
     topic = view.by_id(named.topic_id) if named.topic_id else view.by_name(named.topic)
     if topic is None or (named.topic and topic.name != named.topic):
         raise UnknownTopic(
@@ -96,7 +103,9 @@ def resolve(view: TopicsView, named: pb.OffsetCommit | pb.OffsetReset) -> tuple[
 def place(
     group: Group | None, member: Member | None, view: TopicsView, commit: pb.OffsetCommit
 ) -> tuple[PartitionId, str]:
-    """What a member holds is known to be there, even if this broker's catalog is behind."""
+    """Return the partition of a commit. A partition that the member holds exists, even if this
+    broker's catalog is behind.
+    """
     partition = PartitionId(commit.topic_id, commit.partition)
     if group is not None and member is not None and partition in member.held and not view.is_removed(commit.topic_id):
         return partition, group.names[commit.topic_id]
@@ -124,12 +133,12 @@ def check_fields(commit: pb.OffsetCommit) -> None:
     size = len(commit.metadata.encode())
     if size > METADATA_BYTES_MAX:
         raise InvalidRequest(
-            f"the metadata of a committed offset has at most {METADATA_BYTES_MAX} bytes, this has {size}"
+            f"the metadata of a committed offset has at most {METADATA_BYTES_MAX} bytes, this one has {size}"
         )
     if not commit.counter:
-        raise InvalidRequest("the counter of a commit begins at 1")
+        raise InvalidRequest("the counter of a commit has to be at least 1")
     if commit.offset > OFFSET_MAX:
-        raise InvalidRequest(f"offset {commit.offset}: the largest is {OFFSET_MAX}")
+        raise InvalidRequest(f"offset {commit.offset} is too large: at most {OFFSET_MAX} is allowed")
 
 
 def judge(
@@ -140,9 +149,9 @@ def judge(
     ends: Ends,
     limits: GroupLimits,
 ) -> bool:
-    """Is it to be applied? False: it has been, or a later one has.
+    """Return True if the commit has to be applied, False if it or a later one was applied already.
 
-    Raises what its result is to say.
+    Raises the error that goes into the commit's result.
     """
     if not is_current(group, member, partition, commit):
         raise stale(group, member, partition, commit)
@@ -152,11 +161,11 @@ def judge(
             return False
         if goes_back(stored, commit):
             raise CommitGoesBack(
-                f"partition {commit.partition} of {commit.topic}: {stored.offset} is committed, {commit.offset} would go back"
+                f"partition {commit.partition} of {commit.topic}: offset {stored.offset} is committed, and {commit.offset} is before it"
             )
     elif group.offset_count >= limits.partitions_max:
         raise ResourceExhausted(
-            f"group {group.name} has committed offsets of {limits.partitions_max} partitions, the most there can be"
+            f"group {group.name} has committed offsets of {limits.partitions_max} partitions, which is the maximum"
         )
     ends.check(partition, commit.offset, (stored.offset or 0) if stored is not None else 0)
     return True
@@ -177,14 +186,16 @@ def goes_back(stored: OffsetValue, commit: pb.OffsetCommit) -> bool:
 
 
 def apply(group: Group, partition: PartitionId, topic: str, commit: pb.OffsetCommit, now_ms: int) -> None:
-    """What `judge` let pass."""
+    """Apply a commit that `judge` accepted."""
     group.set_offset(
         partition, OffsetValue(commit.offset, commit.metadata, now_ms, commit.epoch, commit.counter, topic)
     )
 
 
 def committed(group: Group, partition: PartitionId, topic: str) -> pb.CommittedPartition:
-    """With the epoch, and the newest counter under it, that a commit has to go on from."""
+    """Return the committed offset, with the epoch and the newest counter that the next commit has
+    to continue from.
+    """
     epoch = group.epoch_in_force(partition)
     found = pb.CommittedPartition(topic=topic, topic_id=partition[0], partition=partition[1], epoch=epoch)
     stored = group.offset_of(partition)

@@ -1,20 +1,20 @@
-"""The door of groups: one `GroupCoordinator` for each partition of `__consumer_offsets` that this
+"""Coordinate groups: one `GroupCoordinator` for each partition of `__consumer_offsets` that this
 broker owns.
 
-How a broker uses it (one term, one partition; nothing here waits):
+How a broker uses it (one term, one partition; no call waits):
 
     c = GroupCoordinator(limits, topics)
     for record in snapshot + tail: c.apply(record.key, record.value)
-    c.start(now_s)                                   # session clocks begin anew
+    c.start(now_s)                                   # session clocks restart
     decision = c.heartbeat(request, now_s, now_ms)   # typed errors are raised before anything has changed
     append decision.records as ONE batch, in the order of the decisions; when it is durable:
         wake the held heartbeats of decision.woken; send decision.answer
 
-Should a call raise anything that is no LedgerMQError, the state may be half changed: end the term.
+If a call raises anything other than an LedgerMQError, the state may be half changed: end the term.
 
-Invariants: a decision's records, applied to a copy of what was before, give what is now; a prefix
-of batches is a state that a coordinator can go on from. Nothing that a caller is told is missing
-from the records of this decision and those before it.
+Invariants: a decision's records, applied to a copy of the previous state, give the current one. A
+prefix of batches is a state that a coordinator can continue from. The records of this decision and
+those before it contain everything that an answer says.
 """
 
 from __future__ import annotations
@@ -50,15 +50,13 @@ from offsets.topics import TopicsView
 T = TypeVar("T")
 
 Ends = Mapping[PartitionId, int]
-"""(topic id, partition) -> an end of it that is durable: the high watermark, or a lower bound of
-it.
-"""
+"""(topic id, partition) -> a durable end of it: the high watermark or a lower bound of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[T]):
-    """`records` in order, perhaps none; `woken`: (group, member id) of all whose held heartbeat has
-    something to say now.
+    """`records`: in order, may be empty. `woken`: (group, member id) of each member whose held
+    heartbeat has to be answered now.
     """
 
     records: list[LogRecord]
@@ -74,8 +72,8 @@ class EndWanted:
 
 
 class GroupCoordinator:
-    """`now_s`: monotonic seconds, for sessions; `now_ms`: wall clock, for what is stamped: commits,
-    and since when a group is empty.
+    """`now_s`: monotonic seconds, for sessions. `now_ms`: wall clock, stamped on commits and on
+    groups that become empty.
     """
 
     def __init__(self, limits: GroupLimits, topics: TopicsView) -> None:
@@ -91,12 +89,12 @@ class GroupCoordinator:
     # Replay
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """Take in one record of the log, in order. Raises DataDamaged, FormatNotSupported."""
+        """Apply one record of the log, in order. Raises DataDamaged, FormatNotSupported."""
         self.state.apply(key, value)
 
     def start(self, now_s: float) -> None:
-        """Once, after the last record was applied: every member has its session time-out before it,
-        and its time to let go.
+        """Start the clocks, once, after the last record was applied: each member gets its full
+        session time-out, and its full time to release partitions.
         """
         self._expiry_s = now_s + self._limits.expiry_check_s
         for group in self.state.groups.values():
@@ -112,17 +110,18 @@ class GroupCoordinator:
     def heartbeat(
         self, request: pb.GroupHeartbeatRequest, now_s: float, now_ms: int
     ) -> Decision[pb.GroupHeartbeatResponse]:
-        """All steps. Raises InvalidGroupName, InvalidRequest, UnknownMember, StaticIdInUse,
-        ResourceExhausted.
+        """Handle all steps of a heartbeat.
 
-        To hold a long poll: while not `changed_for(…)`, keep the request; when the member is in
+        Raises InvalidGroupName, InvalidRequest, UnknownMember, StaticIdInUse, ResourceExhausted.
+
+        To hold a long poll: while not `changed_for(…)`, keep the request. When the member is in
         some decision's `woken`, or the wait is over, answer `assignment(…)`.
         """
         group = self._group(request.group)
         check_member_name(request.member_id)
         if len(request.owned) > self._limits.partitions_max:
             raise InvalidRequest(
-                f"a member that owns {len(request.owned)} partitions: at most {self._limits.partitions_max} are possible"
+                f"a member owns at most {self._limits.partitions_max} partitions, this one reports {len(request.owned)}"
             )
         if request.step == pb.LEAVE:
             return self._leave(group, request.member_id, now_s, now_ms)
@@ -136,22 +135,24 @@ class GroupCoordinator:
         elif request.step in (pb.JOIN, pb.STAY):
             members.hear(group, member, request, now_s)
         else:
-            raise InvalidRequest(f"a heartbeat has no step {request.step}")
+            raise InvalidRequest(f"step {request.step} of the heartbeat is unknown")
         reconcile.refresh(group, self._meanings, self._view)
         self._settle(group, now_s)
         return self._decided(group, members.answer(group, member, self._limits))
 
     def changed_for(self, group: str, member_id: str, seen_epoch: int) -> bool:
-        """Has an answer something to say to a member that has seen this group epoch? True also when
-        it is no member (any more).
+        """Return True if the assignment changed since this group epoch, or if the member is no
+        longer in the group.
         """
         found = self.state.groups.get(group)
         member = None if found is None else found.members.get(member_id)
         return found is None or member is None or member.away or member.changed_epoch > members.seen(found, seen_epoch)
 
     def assignment(self, group: str, member_id: str) -> pb.GroupHeartbeatResponse:
-        """What a heartbeat would be answered now; durable when all records of earlier decisions
-        are. Raises UnknownMember.
+        """Return the current answer to a heartbeat; it is durable when all records of earlier
+        decisions are.
+
+        Raises UnknownMember.
         """
         found = self.state.groups.get(group)
         member = members.member_of(found, group, member_id)
@@ -166,7 +167,7 @@ class GroupCoordinator:
         ):
             members.member_of(
                 group, request.group, request.member_id
-            )  # it was put out, and has to know before it comes back
+            )  # it was removed, and has to learn that before it rejoins
         subscription = read_subscription(request.subscription, self._limits)
         joined = group or self._new_group(request.group, now_ms)
         members.check_join(joined, request.member_id, subscription, self._meanings, self._limits, now_s)
@@ -178,7 +179,9 @@ class GroupCoordinator:
     def _leave(
         self, group: Group | None, member_id: str, now_s: float, now_ms: int
     ) -> Decision[pb.GroupHeartbeatResponse]:
-        """Who is gone already may ask again: its first answer may have been lost."""
+        """Remove a member. A member that has left may repeat the request, because its first answer
+        may have been lost.
+        """
         if group is None or member_id not in group.members:
             return Decision([], pb.GroupHeartbeatResponse())
         group.remove(group.members[member_id], now_ms)
@@ -186,7 +189,9 @@ class GroupCoordinator:
         return self._decided(group, pb.GroupHeartbeatResponse(group_epoch=group.epoch))
 
     def _settle(self, group: Group, now_s: float) -> None:
-        """Come back when it cannot be done yet, and when a member that was told to let go is late."""
+        """Settle the group, and schedule the next look at it: for work that has to wait, and for
+        members that are late to release partitions.
+        """
         reconcile.settle(group, self._meanings, self._view, now_s)
         if not group.members:
             return
@@ -200,9 +205,10 @@ class GroupCoordinator:
     # Committed offsets
 
     def ends_needed(self, request: pb.CommitOffsetsRequest | pb.ResetOffsetsRequest) -> list[EndWanted]:
-        """The partitions whose end has to be known for this request, above what is known already.
+        """Return the partitions whose end has to be read for this request, above what is known
+        already.
 
-        Raises what the request would.
+        Raises what the request would raise.
         """
         group = self._group(request.group) or self._new_group(request.group, 0)
         wanted: dict[PartitionId, EndWanted] = {}
@@ -226,7 +232,7 @@ class GroupCoordinator:
         try:
             partition, topic = place()
         except LedgerMQError:
-            return  # its result will say so
+            return  # its result reports the error
         stored = group.offset_of(partition)
         if offset > max(self._ends.known.get(partition, 0), (stored.offset or 0) if stored is not None else 0):
             wanted[partition] = EndWanted(topic, *partition)
@@ -234,12 +240,13 @@ class GroupCoordinator:
     def commit(
         self, request: pb.CommitOffsetsRequest, ends: Ends, now_s: float, now_ms: int
     ) -> Decision[pb.CommitOffsetsResponse]:
-        """`ends`: those of `ends_needed` that could be told; a commit that needs a missing one gets
-        Unavailable.
+        """Commit offsets. `ends`: the ends of `ends_needed` that could be read; a commit that needs
+        a missing one gets Unavailable.
 
-        For the whole request raises InvalidGroupName, InvalidRequest, UnknownMember, GroupNotEmpty,
-        ResourceExhausted; for each commit StaleAssignment, CommitGoesBack, OffsetOutOfRange,
-        UnknownTopic, UnknownPartition, InvalidRequest, Unavailable in its result.
+        For the whole request, raises InvalidGroupName, InvalidRequest, UnknownMember,
+        GroupNotEmpty, ResourceExhausted. For each commit, its result has StaleAssignment,
+        CommitGoesBack, OffsetOutOfRange, UnknownTopic, UnknownPartition, InvalidRequest or
+        Unavailable.
         """
         group = self._group(request.group) or self._new_group(request.group, now_ms)
         member = commits.check_request(group, request, self._limits)
@@ -257,7 +264,7 @@ class GroupCoordinator:
         return self._decided(group, pb.CommitOffsetsResponse(results=results), applied)
 
     def committed(self, request: pb.FetchCommittedRequest) -> pb.FetchCommittedResponse:
-        """Durable when all records of earlier decisions are.
+        """Return committed offsets; they are durable when all records of earlier decisions are.
 
         Raises InvalidGroupName, InvalidRequest.
         """
@@ -270,7 +277,7 @@ class GroupCoordinator:
     def _committed(self, group: Group, asked: pb.TopicPartition) -> pb.CommittedPartition:
         topic = self._view.by_name(asked.topic)
         known = topic is not None and asked.partition < topic.partitions
-        # What a member holds is there, even if this broker's catalog is behind.
+        # A partition that the member holds exists, even if this broker's catalog is behind.
         held = [
             topic_id
             for topic_id, name in group.names.items()
@@ -290,9 +297,10 @@ class GroupCoordinator:
     def reset(
         self, request: pb.ResetOffsetsRequest, ends: Ends, now_s: float, now_ms: int
     ) -> Decision[pb.ResetOffsetsResponse]:
-        """Members that hold a partition get it with a new epoch (`woken`).
+        """Reset committed offsets. Members that hold a partition get it under a new epoch
+        (`woken`).
 
-        Errors as of `commit`.
+        Raises the errors of `commit`.
         """
         group = self._group(request.group) or self._new_group(request.group, now_ms)
         commits.check_count(len(request.resets), self._limits)
@@ -310,18 +318,18 @@ class GroupCoordinator:
     # Groups
 
     def groups(self) -> list[pb.GroupInfo]:
-        """Without members and offsets; sorted by name."""
+        """Return the groups without members and offsets, sorted by name."""
         return [describe.group_info(self.state.groups[name]) for name in sorted(self.state.groups)]
 
     def describe(self, group: str, now_s: float) -> pb.GroupInfo:
-        """Raises InvalidGroupName, UnknownGroup."""
+        """Describe a group. Raises InvalidGroupName, UnknownGroup."""
         return describe.group_details(self._existing(group), now_s)
 
     def delete(self, group: str, now_ms: int) -> Decision[pb.DeleteGroupResponse]:
-        """Raises InvalidGroupName, UnknownGroup, GroupNotEmpty."""
+        """Delete a group. Raises InvalidGroupName, UnknownGroup, GroupNotEmpty."""
         found = self._existing(group)
         if found.members:
-            raise GroupNotEmpty(f"group {group} has {len(found.members)} members")
+            raise GroupNotEmpty(f"group {group} has {len(found.members)} members; stop them first")
         return Decision(self._remove(found), pb.DeleteGroupResponse())
 
     def _existing(self, name: str) -> Group:
@@ -334,20 +342,21 @@ class GroupCoordinator:
         return self.state.groups.get(check_group_name(name))
 
     def _new_group(self, name: str, now_ms: int, *, checked: bool = True) -> Group:
-        """Not among the groups until something of it is to be kept.
+        """Return a new group, which joins the groups when it has something to persist.
 
-        It begins above every epoch that a deleted group has had.
+        It begins above every epoch of any deleted group.
         """
         if checked and len(self.state.groups) >= self._limits.groups_max:
             raise ResourceExhausted(
-                f"there are {self._limits.groups_max} groups, the most there can be", retry_after_ms=members.RETRY_MS
+                f"there are {self._limits.groups_max} groups already, which is the maximum",
+                retry_after_ms=members.RETRY_MS,
             )
         group = Group(name)
         group.begin(self.state.floor + 1, now_ms)
         return group
 
     def _remove(self, group: Group) -> list[LogRecord]:
-        """With all that is kept of it; what it had drawn stays in the floor."""
+        """Remove a group with all its records. The floor keeps the highest epoch that it drew."""
         offsets: list[Entry] = [
             OffsetEntry(group.name, PartitionId(t, p), None) for t, topic in group.offsets.items() for p in topic
         ]
@@ -367,8 +376,8 @@ class GroupCoordinator:
     # Time
 
     def tick(self, now_s: float, now_ms: int) -> Decision[None]:
-        """Sessions and time to let go that are over, targets that wait, topics that changed.
-        Offsets expire by `wants_expiry`.
+        """Handle everything that is due: sessions that timed out, members that are late to release,
+        targets that wait, topics that changed. `wants_expiry` handles the expiry of offsets.
 
         Call it at `next_tick_s()`, and when the catalog has changed.
         """
@@ -387,11 +396,11 @@ class GroupCoordinator:
         return Decision(records, None, tuple(woken))
 
     def wants_expiry(self, now_s: float, now_ms: int) -> bool:
-        """Whether something has expired by the caller's own clock: look for a time to trust, and
-        call `expire` with it.
+        """Return True if something has expired by the caller's clock: read a trusted time, and call
+        `expire` with it.
 
-        Looks every `expiry_check_s` only. Call it after `tick`, else `next_tick_s` stays in the
-        past.
+        It looks only every `expiry_check_s`. Call it after `tick`, because `next_tick_s` stays in
+        the past otherwise.
         """
         if now_s < self._expiry_s:
             return False
@@ -399,9 +408,7 @@ class GroupCoordinator:
         return any(is_due(group, self._limits, now_ms) for group in self.state.groups.values())
 
     def expire(self, now_s: float, judged_ms: int) -> Decision[None]:
-        """Forget what has expired at `judged_ms`: a time that no clock which may be wrong has
-        decided alone.
-        """
+        """Remove what has expired at `judged_ms`, a time that never depends on a single clock."""
         records: list[LogRecord] = []
         for group in list(self.state.groups.values()):
             if len(records) >= self._limits.records_max:
@@ -414,7 +421,7 @@ class GroupCoordinator:
         return Decision(records, None)
 
     def next_tick_s(self) -> float:
-        """Monotonic time at which `tick` has something to do, at the latest."""
+        """Return the latest monotonic time at which `tick` has work to do."""
         if self._topics_version != self._view.version:
             return float("-inf")
         return min(self._deadlines.next_s(), self._expiry_s)
@@ -429,13 +436,13 @@ class GroupCoordinator:
                 self._deadlines.note(group, member.late_at_s)
 
     def _look_at_topics(self, records: list[LogRecord], now_s: float) -> None:
-        """Groups whose topics have changed are due now; what was committed of topics that are gone
-        goes.
+        """Make groups whose topics have changed due now, and remove committed offsets of removed
+        topics.
         """
         version = self._view.version
         for group in self.state.groups.values():
             if len(records) >= self._limits.records_max:
-                return  # the version is still news to the next tick
+                return  # the next tick still sees the version as new
             forget_removed(group, self._view)
             records += group.drain()
             if group.members and group.topics_version != version:
@@ -445,9 +452,9 @@ class GroupCoordinator:
 
 
 def _each(apply: Callable[[T], bool], asked: Sequence[T]) -> tuple[list[pb.CommitResult], bool]:
-    """Each by itself: one that fails changes nothing for the others.
+    """Apply each by itself: one that fails changes nothing for the others.
 
-    Also says whether any was applied.
+    Also return whether any was applied.
     """
     results: list[pb.CommitResult] = []
     applied = False

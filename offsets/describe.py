@@ -1,4 +1,4 @@
-"""A group as people see it."""
+"""Describe groups for operators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from offsets.group import Group, Member
 
 
 def group_state(group: Group) -> pb.GroupState:
-    """STABLE: every member holds what it is to hold, and knows it."""
+    """Return the group's state. STABLE: every member holds its target, and has seen it."""
     if not group.members:
         return pb.EMPTY
     settled = not group.dirty and all(
@@ -36,7 +36,7 @@ def group_details(group: Group, now_s: float) -> pb.GroupInfo:
 
 
 def all_committed(group: Group) -> list[pb.CommittedPartition]:
-    """Sorted by topic id and partition."""
+    """Return the committed offsets, sorted by topic id and partition."""
     stored = sorted(
         (topic_id, number, value.topic) for topic_id, topic in group.offsets.items() for number, value in topic.items()
     )

@@ -1,13 +1,12 @@
-"""What goes by itself: the committed offsets of a group that was empty and silent for the retention
-time, then the group; offsets of removed topics.
+"""Expire committed offsets of groups that were empty and silent for the retention time, then the
+groups; remove offsets of removed topics.
 
-Committed offsets are the only copy of what a group has done, so a clock that is wrong must not take
-them: the caller stamps by the later of two clocks and judges by the earlier
-(`ledger.root.two_clocks`).
+Committed offsets are the only copy of a group's progress, so a wrong clock must not remove them.
+The caller stamps by the later of two clocks and judges by the earlier (`ledger.root.two_clocks`).
 
-A group that goes leaves its epoch to the floor, from which the next group of any name begins:
-nothing that was told under an old epoch can be in force again. Where only some offsets go, the bare
-epoch is drawn anew for the same reason.
+A group that is removed leaves its epoch to the floor, from which the next group of any name begins.
+So no epoch that a former member received can be in force again. Where only some offsets are
+removed, the epoch outside of membership is drawn again for the same reason.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from offsets.topics import TopicsView
 
 
 def is_due(group: Group, limits: GroupLimits, now_ms: int) -> bool:
-    """Whether something of it goes at `now_ms`. O(1) while nothing can."""
+    """Return True if something of the group expires at `now_ms`. O(1) while nothing can."""
     if group.members or now_ms < group.expiry_ms:
         return False
     oldest_ms = min((value.commit_ms for topic in group.offsets.values() for value in topic.values()), default=0)
@@ -28,7 +27,7 @@ def is_due(group: Group, limits: GroupLimits, now_ms: int) -> bool:
 
 
 def expire(group: Group, limits: GroupLimits, now_ms: int) -> bool:
-    """Forget what is due. True: nothing is left, the group itself is due."""
+    """Remove what is due. Return True if nothing is left, so that the group itself is due."""
     if not is_due(group, limits, now_ms):
         return False
     latest_ms = now_ms - limits.retention_ms
@@ -47,7 +46,9 @@ def expire(group: Group, limits: GroupLimits, now_ms: int) -> bool:
 
 
 def forget_removed(group: Group, view: TopicsView) -> None:
-    """A topic's id never comes back, so nothing has to fence what was committed of it."""
+    """Remove committed offsets of removed topics. A topic id is never reused, so no epoch has to
+    fence them.
+    """
     for topic_id in [topic_id for topic_id in group.offsets if view.is_removed(topic_id)]:
         for number in list(group.offsets[topic_id]):
             group.set_offset(PartitionId(topic_id, number), None)

@@ -1,12 +1,12 @@
-"""One group: what is persisted of it, its indexes, and the few ways in which it changes.
+"""Hold one group: what is persisted of it, its indexes, and the few ways in which it changes.
 
-Every change of what is persisted goes through a method here; it notes which keys it touched, and
+Every change of persisted state goes through a method here, which notes the keys that it touched;
 `drain` turns these into records. So the records of a decision are always the newest values of all
 that it changed, in one batch.
 
-Invariants: a partition has at most one holder, `holders[p]` (asserted by `give`); an epoch is drawn
-at most once a decision and never comes back; a member's `changed_epoch` is the newest epoch at
-which what it may hold has changed.
+Invariants: a partition has at most one holder, `holders[p]` (asserted by `give`). An epoch is drawn
+at most once for each decision, and never reused. A member's `changed_epoch` is the newest epoch at
+which its partitions have changed.
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ from offsets.topics import TopicSize
 
 
 class Member:
-    """`held`, `away` and `subscription` are persisted; the rest begins anew when a coordinator
-    begins.
+    """`held`, `away` and `subscription` are persisted; the rest starts again with each coordinator.
 
-    `heard_s`: of the last heartbeat; `letting_go_s`: since when it holds withdrawn partitions;
-    `seen_epoch`: what it told last.
+    `heard_s`: time of the last heartbeat. `letting_go_s`: since when the member holds withdrawn
+    partitions. `seen_epoch`: the epoch that it last reported.
     """
 
     def __init__(self, member_id: str, subscription: Subscription, heard_s: float, changed_epoch: int) -> None:
@@ -47,7 +46,9 @@ class Member:
         self.letting_go_s: float | None = None
         self.changed_epoch = changed_epoch
         self.seen_epoch = 0
-        self.given: list[pb.GivenPartition] | None = None  # what it may hold, as it is sent; None: not known yet
+        self.given: list[pb.GivenPartition] | None = (
+            None  # the partitions that it may hold, as they are sent; None: not computed yet
+        )
 
     @property
     def silent_at_s(self) -> float:
@@ -55,14 +56,15 @@ class Member:
 
     @property
     def late_at_s(self) -> float | None:
-        """When its time to let partitions go is over."""
+        """Return the time by which the member has to have released its withdrawn partitions."""
         return None if self.letting_go_s is None else self.letting_go_s + self.subscription.rebalance_timeout_ms / 1000
 
 
 class Group:
-    """`target`: who is to hold what, once all have let go; computed, never persisted.
+    """`target`: the member that each partition will go to, after all have released; computed, never
+    persisted.
 
-    `dirty`: it has to be computed again.
+    `dirty`: the target has to be computed again.
     """
 
     def __init__(self, name: str) -> None:
@@ -74,17 +76,17 @@ class Group:
         self.members: dict[str, Member] = {}
         self.offsets: dict[int, dict[int, OffsetValue]] = {}
         self.offset_count = 0
-        self.names: dict[int, str] = {}  # of topics that are or were held, by id
+        self.names: dict[int, str] = {}  # names of topics that are or were held, by id
         self.holders: dict[PartitionId, str] = {}
         self.statics: dict[str, str] = {}  # instance id -> member id
         self.target: dict[PartitionId, str] = {}
-        self.topics: dict[int, TopicSize] = {}  # that the target was computed for
+        self.topics: dict[int, TopicSize] = {}  # the topics that the target was computed for
         self.topics_version = -1
         self.dirty = True
         self.computed_s: float | None = None
-        self.due_s: float | None = None  # the coordinator looks at it then, at the latest
-        self.expiry_ms = 0  # nothing of it expires earlier
-        self.woken: dict[str, None] = {}  # in order, whatever strings hash to
+        self.due_s: float | None = None  # the coordinator looks at the group then, at the latest
+        self.expiry_ms = 0  # nothing of the group expires before this time
+        self.woken: dict[str, None] = {}  # a dict for its order, which does not depend on hashes
         self._drawn = False
         self._touched: bool = False
         self._touched_members: dict[str, None] = {}
@@ -93,14 +95,14 @@ class Group:
     # Epochs
 
     def draw(self) -> int:
-        """The epoch of this decision: higher than any that the group has had."""
+        """Return the epoch of this decision: higher than any that the group has had."""
         if not self._drawn:
             self.epoch += 1
             self._drawn = self._touched = True
         return self.epoch
 
     def epoch_in_force(self, partition: PartitionId) -> int:
-        """The one that a commit of the partition has to name."""
+        """Return the epoch that a commit of the partition has to name."""
         if (holder := self.holders.get(partition)) is not None:
             return self.members[holder].held[partition].epoch
         stored = self.offset_of(partition)
@@ -128,7 +130,7 @@ class Group:
         self._touched_members[member.member_id] = None
 
     def remove(self, member: Member, now_ms: int) -> None:
-        """What it held is free at once."""
+        """Remove a member; its partitions are free at once."""
         for partition in member.held:
             del self.holders[partition]
         if self.statics.get(member.subscription.instance_id) == member.member_id:
@@ -154,9 +156,9 @@ class Group:
     # Partitions
 
     def give(self, member: Member, partition: PartitionId, topic: str) -> None:
-        """Under the decision's epoch.
+        """Give a partition to a member, under the decision's epoch.
 
-        To one who holds it already: it drops what it has of it and begins again.
+        If the member holds it already, it drops what it has of the partition and begins again.
         """
         assert self.holders.get(partition, member.member_id) == member.member_id, (
             f"{partition} is held by another member"
@@ -170,7 +172,9 @@ class Group:
         self._changed(member)
 
     def withdraw(self, member: Member, partition: PartitionId, now_s: float) -> None:
-        """The member is told to let go; until it says that it has, nobody else is given it."""
+        """Withdraw a partition: the member has to release it. Until it confirms that, no other
+        member gets the partition.
+        """
         held = member.held[partition]
         if held.withdrawn:
             return
@@ -182,7 +186,7 @@ class Group:
         self._changed(member)
 
     def release(self, member: Member, partition: PartitionId) -> None:
-        """The member does not hold it any more."""
+        """Release a partition: the member no longer holds it."""
         held = member.held.pop(partition)
         del self.holders[partition]
         if held.withdrawn:
@@ -191,16 +195,18 @@ class Group:
         self._touched_members[member.member_id] = None
 
     def renew(self, member: Member, partition: PartitionId) -> None:
-        """Whatever was begun under the former epoch ends here."""
+        """Renew a partition's epoch, so that work that began under the former epoch can no longer
+        commit.
+        """
         member.held[partition] = Held(self.draw(), member.held[partition].withdrawn)
         self._changed(member)
 
     def keep_names(self) -> None:
-        """Only of topics that are held."""
+        """Keep only the names of topics that are held."""
         self.names = {topic_id: self.names[topic_id] for topic_id in {topic_id for topic_id, _ in self.holders}}
 
     def tell(self, member: Member) -> None:
-        """What it may hold has changed in a way that needs no record of a partition."""
+        """Notify a member that its partitions have changed, where no record of a partition says so."""
         self.draw()
         self._changed(member)
 
@@ -226,13 +232,15 @@ class Group:
         self.expiry_ms = 0
 
     def renew_bare(self) -> None:
-        """Whoever commits outside of membership has to fetch again before."""
+        """Renew the epoch for commits outside of membership; such a caller has to fetch again
+        before its next commit.
+        """
         self.bare_epoch = self.draw()
 
     # Records
 
     def begin(self, epoch: int, now_ms: int) -> None:
-        """A group that was not there; it has no members yet."""
+        """Begin a new group, without members."""
         self.epoch = self.bare_epoch = epoch
         self.empty_since_ms = max(1, now_ms)
         self._touched = True
@@ -245,7 +253,7 @@ class Group:
         return MemberValue(member.subscription, member.away, dict(member.held), names)
 
     def drain(self) -> list[LogRecord]:
-        """The records of everything that was touched since the last drain."""
+        """Return the records of everything that was touched since the last drain."""
         entries: list[Entry] = [GroupEntry(self.name, self.value())] if self._touched else []
         for member_id in self._touched_members:
             member = self.members.get(member_id)
@@ -256,7 +264,7 @@ class Group:
         return [encode(entry) for entry in entries]
 
     def entries(self) -> list[Entry]:
-        """All that is persisted of it now."""
+        """Return everything that is persisted of the group now."""
         members: list[Entry] = [
             MemberEntry(self.name, m.member_id, self.member_value(m)) for m in self.members.values()
         ]
@@ -274,8 +282,8 @@ class Group:
         self.empty_since_ms, self.assignor = value.empty_since_ms, value.assignor
 
     def load_member(self, member_id: str, value: MemberValue | None) -> None:
-        """In any order of the keys: a partition that moves within one batch may be named by its new
-        holder first.
+        """Load a member, in any order of the keys: in a batch that moves a partition, its new
+        holder may come first.
         """
         before = self.members.pop(member_id, None)
         if before is not None:

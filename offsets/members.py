@@ -1,8 +1,8 @@
-"""Members: join, stay, leave, restart, and being put out.
+"""Handle members: join, stay, leave, restart and removal.
 
-What a member holds is the coordinator's word, not the member's: of what a heartbeat says it owns,
-only what is missing counts. A partition that was given under an epoch which the member has seen,
-and that it does not name any more, was let go.
+The coordinator decides which partitions a member holds. Of the partitions that a heartbeat lists,
+only missing ones count: a partition that was given under an epoch which the member has seen, and
+which it no longer lists, was released.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ RETRY_MS = 1_000
 
 
 def member_of(group: Group | None, name: str, member_id: str) -> Member:
-    """One that is there: not put out, not away. Raises UnknownMember."""
+    """Return a member that is present, not removed and not away. Raises UnknownMember."""
     member = None if group is None else group.members.get(member_id)
     if member is None or member.away:
         raise UnknownMember(
-            f"group {name} has no member {member_id}: it left, was silent for too long, or was never there"
+            f"group {name} has no member {member_id}: it left, its session timed out, or it never joined"
         )
     return member
 
@@ -34,19 +34,19 @@ def member_of(group: Group | None, name: str, member_id: str) -> Member:
 def check_join(
     group: Group, member_id: str, subscription: Subscription, meanings: Meanings, limits: GroupLimits, now_s: float
 ) -> None:
-    """Raises StaticIdInUse, ResourceExhausted."""
+    """Check that a member may join. Raises StaticIdInUse, ResourceExhausted."""
     holder = group.statics.get(subscription.instance_id) if subscription.instance_id else None
     replaces = holder is not None and group.members[holder].away
     if holder is not None and holder != member_id and not replaces:
         other = group.members[holder]
         wait_ms = max(0, int((other.silent_at_s - now_s) * 1000))
         raise StaticIdInUse(
-            f"instance id {subscription.instance_id} of group {group.name} belongs to member {holder}, which has not left",
+            f"instance id {subscription.instance_id} of group {group.name} belongs to member {holder}, which has not left the group",
             retry_after_ms=wait_ms,
         )
     if member_id not in group.members and not replaces and len(group.members) >= limits.members_max:
         raise ResourceExhausted(
-            f"group {group.name} has {limits.members_max} members, the most there can be", retry_after_ms=RETRY_MS
+            f"group {group.name} has {limits.members_max} members, which is the maximum", retry_after_ms=RETRY_MS
         )
     size = sum(subscription_bytes(m.subscription) for m in group.members.values() if m.member_id != member_id)
     if size + subscription_bytes(subscription) > limits.subscriptions_bytes_max:
@@ -58,7 +58,7 @@ def check_join(
     wanted |= {topic.topic_id: topic.partitions for topic in group.topics.values()}
     if sum(wanted.values()) > limits.partitions_max:
         raise ResourceExhausted(
-            f"group {group.name} would have {sum(wanted.values())} partitions, at most {limits.partitions_max} are possible",
+            f"group {group.name} would have {sum(wanted.values())} partitions, but at most {limits.partitions_max} are allowed",
             retry_after_ms=RETRY_MS,
         )
 
@@ -66,8 +66,8 @@ def check_join(
 def join(
     group: Group, member_id: str, subscription: Subscription, owned: Collection[PartitionId], now_s: float, now_ms: int
 ) -> Member:
-    """After `check_join`. A member that is there changes its subscription; what it does not own it
-    begins anew, counting from 1.
+    """Add a member, after `check_join`. A present member changes its subscription; partitions that
+    it does not list begin again, with counters from 1.
     """
     member = group.members.get(member_id)
     if member is not None and not member.away:
@@ -93,8 +93,8 @@ def join(
 def _come_back(
     group: Group, before: Member, member_id: str, subscription: Subscription, now_s: float, now_ms: int
 ) -> Member:
-    """A static member after its restart: it gets what waited for it, under a new epoch, and nobody
-    else notices.
+    """Take back a static member after its restart: it gets the partitions reserved for it, under a
+    new epoch, and no other member is affected.
     """
     waited = [(partition, group.names[partition[0]]) for partition, held in before.held.items() if not held.withdrawn]
     asks_the_same = (before.subscription.topics, before.subscription.topic_pattern, before.subscription.assignor) == (
@@ -116,7 +116,9 @@ def _come_back(
 
 
 def hear(group: Group, member: Member, request: pb.GroupHeartbeatRequest, now_s: float) -> None:
-    """It lives, and has let go what it does not name. O(what it holds)."""
+    """Record a heartbeat: the member is alive, and has released the partitions that it does not
+    list. O(its partitions).
+    """
     member.heard_s = now_s
     member.seen_epoch = seen(group, request.seen_epoch)
     owned = owned_by(request)
@@ -136,14 +138,16 @@ def owned_by(request: pb.GroupHeartbeatRequest) -> set[PartitionId]:
 
 
 def seen(group: Group, seen_epoch: int) -> int:
-    """One that the group has not had yet was never told to anybody."""
+    """Return the epoch that the member has seen. An epoch that the group has not had yet counts as
+    never seen.
+    """
     return seen_epoch if seen_epoch <= group.epoch else 0
 
 
 def leave_for_a_while(group: Group, member: Member, now_s: float) -> None:
-    """Raises InvalidRequest."""
+    """Let a static member leave for a while. Raises InvalidRequest."""
     if not member.subscription.instance_id:
-        raise InvalidRequest(f"member {member.member_id} has no instance id: it can only leave for good")
+        raise InvalidRequest(f"member {member.member_id} has no instance id: without one it can only leave for good")
     member.heard_s = now_s
     group.set_away(member, True)
     gone = [partition for partition, held in member.held.items() if held.withdrawn]
@@ -154,7 +158,8 @@ def leave_for_a_while(group: Group, member: Member, now_s: float) -> None:
 
 
 def put_out(group: Group, now_s: float, now_ms: int) -> list[str]:
-    """Who was silent for its session time-out, or has not let go in its time.
+    """Remove members whose session timed out, or that did not release partitions in time, and
+    return their ids.
 
     Their partitions are free at once.
     """

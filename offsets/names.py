@@ -1,6 +1,6 @@
-"""Legal names of groups and members.
+"""Check the names of groups and members.
 
-The same letters as in topic names, so that a key of the log needs no escapes.
+They allow the letters of topic names, so that a key of the log needs no escapes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from ledgermq.protocol.names import NAME_CHARS_MAX, is_name
 
 
 def check_group_name(name: str) -> str:
-    """1 to 249 of ``[A-Za-z0-9._-]``. Raises InvalidGroupName."""
+    """Return the name, which has 1 to 249 of ``[A-Za-z0-9._-]``. Raises InvalidGroupName."""
     if not is_name(name):
         raise InvalidGroupName(
             f"group name {name[:300]!r}: 1 to {NAME_CHARS_MAX} letters, digits, '.', '_' and '-' are allowed"
@@ -19,7 +19,7 @@ def check_group_name(name: str) -> str:
 
 
 def check_member_name(name: str, what: str = "member id") -> str:
-    """The same rule for member ids and instance ids. Raises InvalidRequest."""
+    """Check a member id or instance id by the same rule. Raises InvalidRequest."""
     if not is_name(name):
         raise InvalidRequest(
             f"{what} {name[:300]!r}: 1 to {NAME_CHARS_MAX} letters, digits, '.', '_' and '-' are allowed"

@@ -1,11 +1,11 @@
-"""From what members hold to what they are to hold, without stopping anybody (KIP-848's idea).
+"""Move partitions from their holders to the target, without stopping the others (KIP-848's idea).
 
-The target says who is to hold which partition. A member that holds what is not its own in the
-target is told to let go; what nobody holds is given to whom the target names, under a new epoch. So
-a partition has one holder at every moment, and what does not move is read on.
+The target names the member for each partition. A member that holds a partition of another one has
+to release it. A free partition is given to the member that the target names, under a new epoch. So
+a partition has one holder at every moment, and reading of partitions that do not move continues.
 
-What comes back to a member that was told to let it go comes under a new epoch too: the member may
-have let go already, and its word of it may still be on its way.
+A partition that returns to a member which was asked to release it also gets a new epoch: the member
+may have released it already, and its heartbeat may still be on its way.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from offsets.topics import TopicSize, TopicsView
 
 PAUSE_FREE_PARTITIONS = 500
 PAUSE_S_PER_PARTITION = 100e-6
-"""Between two targets of one large group: computing one costs some 5 µs a partition, so a storm of
-joins takes a twentieth of a core, and still comes to an end where the machine is so busy that each
-takes ten times as long: five hundred joins computed it five hundred times."""
+"""Pause between two targets of one large group, for each partition. Computing a target costs some 5
+µs a partition, so a storm of joins takes a twentieth of a core. It also ends where the machine is
+so busy that each takes ten times as long; without the pause, five hundred joins computed it five
+hundred times.
+"""
 
 
 def refresh(group: Group, meanings: Meanings, view: TopicsView) -> None:
-    """Has the catalog changed what the group's members mean?"""
+    """Update what the group's subscriptions mean after a change of the catalog."""
     if group.topics_version == view.version or not group.members:
         return
     group.topics_version = view.version
@@ -36,8 +38,8 @@ def refresh(group: Group, meanings: Meanings, view: TopicsView) -> None:
 
 
 def settle(group: Group, meanings: Meanings, view: TopicsView, now_s: float) -> None:
-    """Bring everything under way that the group's state asks for now; at the latest at `due_s`
-    there is more to do.
+    """Start every change that the group's state needs now; at the latest at `due_s` there is more
+    to do.
     """
     if not group.members or not group.dirty:
         return
@@ -50,7 +52,7 @@ def settle(group: Group, meanings: Meanings, view: TopicsView, now_s: float) -> 
 
 
 def settle_due_s(group: Group) -> float:
-    """When the target may be computed again."""
+    """Return when the target may be computed again."""
     if group.computed_s is None:
         return float("-inf")
     return group.computed_s + max(0, len(group.target) - PAUSE_FREE_PARTITIONS) * PAUSE_S_PER_PARTITION
@@ -85,7 +87,7 @@ def _topics(group: Group, meanings: Meanings) -> dict[int, TopicSize]:
 
 
 def _current(group: Group) -> dict[PartitionId, str]:
-    """Where each partition is on its way to, else where it is: an unfinished move goes on, it does
+    """Return where each partition is going, or where it is: an unfinished move continues and does
     not turn round.
     """
     current = {
@@ -103,21 +105,23 @@ def _withdraw(group: Group, view: TopicsView, now_s: float) -> None:
             if group.target.get(partition) == member.member_id:
                 continue
             if member.away or view.is_removed(partition[0]):
-                group.release(member, partition)  # nobody reads it any more
+                group.release(member, partition)  # no member reads it any longer
                 group.tell(member)
             elif partition in group.target or _is_known(view, partition):
                 group.withdraw(member, partition, now_s)
 
 
 def _is_known(view: TopicsView, partition: PartitionId) -> bool:
-    """A catalog that is behind must not take away what a newer one gave."""
+    """Return True if the partition may exist: a catalog that is behind must not remove what a newer
+    one gave.
+    """
     topic = view.by_id(partition[0])
     return topic is not None and partition[1] < topic.partitions
 
 
 def give_free(group: Group, partitions: Iterable[PartitionId]) -> None:
-    """Of these, give those that nobody holds to whom the target names, and give back what its
-    holder was told to let go.
+    """Give those of the partitions that are free to the members that the target names, and give
+    back those that their holder was asked to release.
     """
     for partition in partitions:
         member = _wanted(group, partition)

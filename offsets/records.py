@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets`: typed entries, and their bytes.
+"""Encode and decode the records of `__consumer_offsets`: typed entries, and their bytes.
 
     key                                       value
     floor                                     Floor    highest epoch of any deleted group
@@ -36,9 +36,9 @@ class LogRecord:
 
 
 class Held(NamedTuple):
-    """`epoch`: under which it was given.
+    """`epoch`: the epoch under which it was given.
 
-    `withdrawn`: the member was told to let it go, and may commit it until it says that it has.
+    `withdrawn`: the member has to release it, and may commit it until it confirms that.
     """
 
     epoch: int
@@ -47,7 +47,9 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """`topics` sorted, each once; times in milliseconds, never 0; `assignor` a known name."""
+    """`topics`: sorted, without duplicates; times in milliseconds, never 0; `assignor`: a known
+    name.
+    """
 
     topics: tuple[str, ...] = ()
     topic_pattern: str = ""
@@ -61,7 +63,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class GroupValue:
-    """`empty_since_ms`: wall clock; 0 = it has members."""
+    """`empty_since_ms`: wall clock; 0 if it has members."""
 
     epoch: int
     bare_epoch: int
@@ -71,7 +73,7 @@ class GroupValue:
 
 @dataclass(frozen=True, slots=True)
 class MemberValue:
-    """`names`: of the topics that are held, by id."""
+    """`names`: names of the topics that are held, by id."""
 
     subscription: Subscription
     away: bool = False
@@ -81,8 +83,8 @@ class MemberValue:
 
 @dataclass(frozen=True, slots=True)
 class OffsetValue:
-    """`offset`: the next one to read; None = reset to nothing. `counter`: of the newest commit
-    under `epoch`.
+    """`offset`: the next one to read; None if it was reset to nothing. `counter`: that of the
+    newest commit under `epoch`.
     """
 
     offset: int | None
@@ -143,8 +145,10 @@ def encode(entry: Entry) -> LogRecord:
 
 
 def decode(key: bytes, value: bytes | None) -> Entry:
-    """Raises DataDamaged; FormatNotSupported for what a later version wrote: to leave it out could
-    undo what it means.
+    """Decode one record.
+
+    Raises DataDamaged; FormatNotSupported for a record of a later version, because skipping it
+    could undo what it means.
     """
     try:
         if found := _OFFSET.match(key):
@@ -161,14 +165,16 @@ def decode(key: bytes, value: bytes | None) -> Entry:
     except (DecodeError, FormatNotSupported, DataDamaged) as error:
         kind = FormatNotSupported if isinstance(error, FormatNotSupported) else DataDamaged
         raise kind(f"record {key[:600]!r} of __consumer_offsets: {error}") from error
-    raise FormatNotSupported(f"record {key[:600]!r} of __consumer_offsets: this version knows no such key")
+    raise FormatNotSupported(
+        f"record {key[:600]!r} of __consumer_offsets: a later version wrote it; upgrade this program"
+    )
 
 
 def _check_version(version: int) -> None:
     if version == 0:
-        raise DataDamaged("it has no version")
+        raise DataDamaged("it has no format version")
     if version != VERSION:
-        raise FormatNotSupported(f"version {version}, this program knows {VERSION}")
+        raise FormatNotSupported(f"format version {version}, this program reads {VERSION}")
 
 
 def _group_bytes(value: GroupValue) -> bytes:
@@ -242,7 +248,7 @@ def _member_of(data: bytes) -> MemberValue:
     for topic in member.held:
         if len(topic.partitions) != len(topic.epochs):
             raise DataDamaged(
-                f"topic {topic.topic!r}: {len(topic.partitions)} partitions and {len(topic.epochs)} epochs"
+                f"topic {topic.topic!r}: {len(topic.partitions)} partitions, but {len(topic.epochs)} epochs"
             )
         withdrawn = set(topic.withdrawn)
         held |= {

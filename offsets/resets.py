@@ -1,7 +1,7 @@
-"""Resets: the only way by which a committed offset goes back.
+"""Reset committed offsets, the only way by which they go back.
 
-A reset draws a new epoch for each of its partitions, so whatever was begun before it can never be
-committed after it. A member that holds the partition is given it anew, sees the epoch, and begins
+A reset draws a new epoch for each of its partitions, so work that began before it can never be
+committed after it. A member that holds the partition receives it again, sees the epoch, and begins
 again at the new offset.
 """
 
@@ -18,21 +18,23 @@ from offsets.records import OffsetValue
 
 
 def check(group: Group, partition: PartitionId, reset: pb.OffsetReset, ends: Ends, limits: GroupLimits) -> None:
-    """Raises InvalidRequest, OffsetOutOfRange, Unavailable, ResourceExhausted."""
+    """Check one reset. Raises InvalidRequest, OffsetOutOfRange, Unavailable, ResourceExhausted."""
     stored = group.offset_of(partition)
     if stored is None and group.offset_count >= limits.partitions_max:
         raise ResourceExhausted(
-            f"group {group.name} has committed offsets of {limits.partitions_max} partitions, the most there can be"
+            f"group {group.name} has committed offsets of {limits.partitions_max} partitions, which is the maximum"
         )
     if not reset.HasField("offset"):
         return
     if reset.offset > OFFSET_MAX:
-        raise InvalidRequest(f"offset {reset.offset}: the largest is {OFFSET_MAX}")
+        raise InvalidRequest(f"offset {reset.offset} is too large: at most {OFFSET_MAX} is allowed")
     ends.check(partition, reset.offset, (stored.offset or 0) if stored is not None else 0)
 
 
 def apply(group: Group, partition: PartitionId, topic: str, reset: pb.OffsetReset, now_ms: int) -> None:
-    """Without an offset a record stays all the same: its epoch keeps delayed commits out."""
+    """Apply one reset. A reset without an offset keeps a record, whose epoch refuses delayed
+    commits.
+    """
     epoch = group.draw()
     holder = group.holders.get(partition)
     if holder is not None:

@@ -1,7 +1,7 @@
-"""All groups of one partition of `__consumer_offsets`: a fold of its records.
+"""Hold all groups of one partition of `__consumer_offsets`: a fold of its records.
 
-The order of keys within a batch, or within a snapshot, does not matter: each key has its newest
-value, and the state is made of these.
+The order of keys within a batch or a snapshot does not matter: each key has its newest value, and
+the state is made of these.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ from offsets.records import (
 
 
 class OffsetsState:
-    """`floor`: no group that was deleted had a higher epoch."""
+    """`floor`: the highest epoch of any deleted group."""
 
     def __init__(self) -> None:
         self.groups: dict[str, Group] = {}
         self.floor = 0
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """Raises DataDamaged, FormatNotSupported, and then has taken nothing in."""
+        """Apply one record. Raises DataDamaged, FormatNotSupported, and leaves the state unchanged
+        then.
+        """
         self.take(decode(key, value))
 
     def take(self, entry: Entry) -> None:
@@ -40,7 +42,7 @@ class OffsetsState:
             group = self.groups[entry.group] = Group(entry.group)
         match entry:
             case GroupEntry(value=None):
-                group.epoch = 0  # its members and offsets have tombstones of their own
+                group.epoch = 0  # its members and offsets have separate tombstones
             case GroupEntry(value=GroupValue() as value):
                 group.load(value)
             case MemberEntry(member_id=member_id, value=member):
@@ -51,7 +53,7 @@ class OffsetsState:
             del self.groups[entry.group]
 
     def snapshot(self) -> list[LogRecord]:
-        """What a log cleaned by key would hold, sorted by key."""
+        """Return what a log cleaned by key would hold, sorted by key."""
         entries: list[Entry] = [FloorEntry(self.floor)] if self.floor else []
         entries += [entry for group in self.groups.values() for entry in group.entries()]
         return sorted((encode(entry) for entry in entries), key=lambda record: record.key)

@@ -1,7 +1,7 @@
-"""What a member asks for: legal or not, and which topics it means now.
+"""Check subscriptions, and find the topics that each one means now.
 
-Patterns are RE2 (google-re2): matching takes time linear in the name, whatever the pattern, and a
-pattern that needs too much memory is refused when it is compiled, so that no member can hang a
+Patterns are RE2 (google-re2): matching takes time linear in the name, whatever the pattern. A
+pattern that needs too much memory is refused when it is compiled, so no member can block a
 coordinator.
 """
 
@@ -24,17 +24,17 @@ PATTERN_BYTES_MAX = 1024 * 1024
 
 
 def read_subscription(asked: pb.GroupSubscription, limits: GroupLimits) -> Subscription:
-    """Defaults filled in. Raises InvalidRequest, InvalidTopicName."""
+    """Return the subscription with its defaults. Raises InvalidRequest, InvalidTopicName."""
     if bool(asked.topics) == bool(asked.topic_pattern):
-        raise InvalidRequest("a member subscribes to topics or to a pattern: one of them, not both")
+        raise InvalidRequest("a member subscribes either to topics or to a pattern, not to both")
     if len(asked.topics) > limits.topics_max:
         raise InvalidRequest(
-            f"{len(asked.topics)} topics in one subscription; at most {limits.topics_max}, a pattern may name more"
+            f"a subscription names at most {limits.topics_max} topics, this one names {len(asked.topics)}; use a pattern for more"
         )
     if asked.topic_pattern:
         compile_pattern(asked.topic_pattern, limits)
     if asked.assignor and asked.assignor not in ASSIGNORS:
-        raise InvalidRequest(f"assignor {asked.assignor[:100]!r}: there are {', '.join(ASSIGNORS)}")
+        raise InvalidRequest(f"there is no assignor {asked.assignor[:100]!r}; choose one of {', '.join(ASSIGNORS)}")
     if asked.instance_id:
         check_member_name(asked.instance_id, "instance id")
     for what, text in (("rack", asked.rack), ("client id", asked.client_id)):
@@ -66,19 +66,19 @@ def read_subscription(asked: pb.GroupSubscription, limits: GroupLimits) -> Subsc
 
 
 def subscription_bytes(subscription: Subscription) -> int:
-    """About what it takes in the member's record."""
+    """Return the approximate size of the subscription in the member's record."""
     texts = (subscription.topic_pattern, subscription.instance_id, subscription.rack, subscription.client_id)
     return sum(len(name) + 4 for name in subscription.topics) + sum(len(text.encode()) for text in texts)
 
 
 def _within(what: str, value_ms: int, low_ms: int, high_ms: int) -> int:
     if not low_ms <= value_ms <= high_ms:
-        raise InvalidRequest(f"a {what} is from {low_ms} to {high_ms} ms, not {value_ms}")
+        raise InvalidRequest(f"the {what} has to be from {low_ms} to {high_ms} ms, not {value_ms}")
     return value_ms
 
 
 def compile_pattern(pattern: str, limits: GroupLimits) -> re2._Regexp:
-    """Raises InvalidRequest."""
+    """Compile a topic pattern. Raises InvalidRequest."""
     if len(pattern) > limits.pattern_chars_max:
         raise InvalidRequest(
             f"a topic pattern has at most {limits.pattern_chars_max} characters, this one has {len(pattern)}"
@@ -91,12 +91,12 @@ def compile_pattern(pattern: str, limits: GroupLimits) -> re2._Regexp:
         return re2.compile(pattern, options)
     except re2.error as error:
         why = error.args[0].decode(errors="replace") if error.args and isinstance(error.args[0], bytes) else str(error)
-        raise InvalidRequest(f"topic pattern {pattern!r} is not RE2: {why}") from error
+        raise InvalidRequest(f"topic pattern {pattern!r} is not a valid RE2 expression: {why}") from error
 
 
 class Meanings:
-    """Which topics subscriptions mean, remembered for one version of the catalog: a group's members
-    mostly ask for the same.
+    """The topics of each subscription, cached for one version of the catalog: members of a group
+    mostly subscribe alike.
     """
 
     def __init__(self, view: TopicsView, limits: GroupLimits) -> None:
@@ -106,7 +106,9 @@ class Meanings:
         self._known: dict[tuple[tuple[str, ...], str], tuple[TopicSize, ...]] = {}
 
     def topics(self, subscription: Subscription) -> tuple[TopicSize, ...]:
-        """Ascending by id. Names that are not there yet mean nothing yet."""
+        """Return the topics of a subscription, ascending by id. Names of topics that do not exist
+        yet are left out.
+        """
         if self._view.version != self._version:
             self._version = self._view.version
             self._known = {}
@@ -114,7 +116,7 @@ class Meanings:
         found = self._known.get(key)
         if found is None:
             if len(self._known) >= self._limits.members_max:
-                self._known = {}  # members that have gone may have left many behind
+                self._known = {}  # members that have left may have left many entries behind
             found = self._known[key] = tuple(sorted(self._look(subscription)))
         return found
 

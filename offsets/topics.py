@@ -1,4 +1,4 @@
-"""What groups need to know of topics; the broker gives it from its copy of the catalog."""
+"""Describe topics to groups; the broker provides this view of its copy of the catalog."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ class TopicSize(NamedTuple):
 
 
 class TopicsView(Protocol):
-    """User topics as this broker knows them now, perhaps not the newest.
+    """User topics as this broker knows them now; the view may be behind.
 
     All answers change only when `version` does.
     """
 
     @property
     def version(self) -> int:
-        """Grows with every change of the catalog."""
+        """Return the version, which grows with every change of the catalog."""
         ...
 
     def by_name(self, name: str) -> TopicSize | None:
-        """A living user topic; None for internal ones too."""
+        """Return a live user topic; None for any other name and for internal topics."""
         ...
 
     def by_id(self, topic_id: int) -> TopicSize | None: ...
 
     def names(self) -> Iterable[str]:
-        """Of all living user topics."""
+        """Return the names of all live user topics."""
         ...
 
     def is_removed(self, topic_id: int) -> bool:
-        """It was there and is not any more; an id that this broker has not heard of yet is not
-        removed.
+        """Return True if the topic existed and was deleted. An id that is new to this broker does
+        not count as removed.
         """
         ...
 
     def rack(self, topic: TopicSize, partition: int) -> str:
-        """Where the partition is served best, compared with the members' racks; "" = nothing is
-        known. Only a hint.
+        """Return the rack that serves the partition best, to compare with the members' racks; "" if
+        unknown. Only a hint.
         """
         ...

@@ -1,8 +1,8 @@
-"""By this name Spark finds the data source: `spark.read.format("ledgermq")` needs no registration
-where the package is installed.
+"""Register the data source by name: Spark finds `spark.read.format("ledgermq")` where this package
+is installed.
 
-Spark asks for it in a Python process of its own, which need not be the program's. Where that one
-lacks what the source needs, the source is still found, and the first thing that Spark does with it
+Spark looks for it in a separate Python process, which need not be the program's interpreter. If
+that interpreter lacks what the source needs, Spark still finds the source, and its first call
 raises an error that names the interpreter.
 """
 

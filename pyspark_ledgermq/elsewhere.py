@@ -1,6 +1,6 @@
-"""The data source in an interpreter that cannot load it.
+"""Stand in for the data source in an interpreter that cannot load it.
 
-Imports nothing of ours: there is nothing to rely on.
+It imports nothing of this project, because nothing may be installed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSource
 
 
 class Refusing(DataSource):
-    """Refuses everything, and says which interpreter lacks what."""
+    """Refuse every call with an error that names the interpreter and what it lacks."""
 
     cause = ""
 

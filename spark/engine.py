@@ -136,7 +136,7 @@ class SparkEngine:
         if isinstance(error, Py4JNetworkError) or self._context._jsc is None or self._context._jsc.sc().isStopped():
             return RuntimeError("the Spark session has ended")
         reason = str(error).strip().partition("\n\n")[0]
-        return Unavailable(f"Spark gave up the tasks: {reason[:500]}")
+        return Unavailable(f"Spark cancelled the tasks:  {reason[:500]}")
 
 
 @contextmanager

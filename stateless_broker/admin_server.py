@@ -1,7 +1,7 @@
-"""The admin port: /livez, /readyz and /metrics over plain HTTP, for people, load balancers and
-Prometheus. No secret, nothing that changes.
+"""Serve the admin port: /livez, /readyz and /metrics over plain HTTP, for people, load balancers
+and Prometheus. No endpoint returns a secret or changes anything.
 
-/livez     200 while the event loop runs: restart the process when it is not
+/livez     200 while the event loop runs: if it does not, restart the process
 /readyz    200 once the process may be given work, else 503; JSON says why
 /metrics   Prometheus' text format
 """
@@ -22,9 +22,9 @@ GRACE_S = 1.0
 
 
 class AdminServer:
-    """`render()`: the metrics as text.
+    """Server of the admin port; `render()` returns the metrics as text.
 
-    Up before anything else, so that a process that waits for its store can say so.
+    It starts before everything else, so that a process that waits for its store can report that.
     """
 
     def __init__(self, health: Health, render: Render) -> None:
@@ -38,7 +38,9 @@ class AdminServer:
         self.port = 0
 
     async def listen(self, host: str, port: int) -> int:
-        """The port; `port` 0 takes a free one. Raises InvalidConfig where it cannot be had."""
+        """Open the port and return its number; `port` 0 takes a free one. Raises InvalidConfig if
+        the port cannot be opened.
+        """
         await self._runner.setup()
         try:
             await web.TCPSite(self._runner, host, port).start()

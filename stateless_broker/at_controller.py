@@ -1,4 +1,6 @@
-"""Changes of topics go to the controller: this broker itself, or passed on, once, to whoever is."""
+"""Run changes of topics at the controller: in this broker, or forwarded once to the broker that is
+the controller.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ A = TypeVar("A")
 
 
 class AtController:
-    """`address`: of this broker."""
+    """`address`: the address of this broker."""
 
     def __init__(
         self, address: str, ownership: Ownership, metadata: Metadata, connect: Callable[[str], Connection]
@@ -34,8 +36,10 @@ class AtController:
     async def run(
         self, request: R, here: Callable[[], Awaitable[A]], there: Callable[[Connection, R], Awaitable[A]]
     ) -> A:
-        """`here()`, if this broker is the controller or about to be; else passed on, and known here
-        when the answer is given.
+        """Run `here()` if this broker is the controller or about to become it; otherwise forward
+        the change.
+
+        A forwarded change is in this broker's catalog when the call returns.
         """
         try:
             async with asyncio.timeout(FORWARD_S_MAX):
@@ -44,7 +48,7 @@ class AtController:
                     try:
                         return await self._pass_on(request, address, there)
                     except (NotOwner, Unavailable):
-                        pass  # it has just changed hands: look again
+                        pass  # the controller has just changed: look again
                 try:
                     return await here()
                 except NotOwner as error:
@@ -62,6 +66,6 @@ class AtController:
         passed.CopyFrom(request)
         passed.forwarded = True
         answer = await there(self._connect(address), passed)
-        with suppress(Unavailable):  # the change is made, whether this broker knows it already or not
+        with suppress(Unavailable):  # the change is made, even if this broker has not read it yet
             await self._metadata.catch_up()
         return answer

@@ -1,8 +1,8 @@
-"""One broker, put together: membership, ownership, metadata, controller and service. The
+"""Compose one broker from membership, ownership, metadata, controller and service. This is the
 composition root, without gRPC.
 
-Runs in any event loop with the `Sources` and `Connector` given; a process gives real ones, an
-embedded cluster and the simulator others.
+It runs in any event loop with the `Sources` and `Connector` given. A process gives real ones; an
+embedded cluster and the simulator give their own.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ log = get_logger(__name__)
 
 
 class Broker:
-    """`service` is what clients and other brokers call.
+    """One broker; clients and other brokers call `service`.
 
-    `failed` is set to the error that ended the broker by itself, if one did.
+    `failed` is the error that ended the broker, if it ended because of an error.
     """
 
     def __init__(
@@ -125,8 +125,8 @@ class Broker:
         metrics: BundleMetrics | None = None,
         constants: BrokerConstants | None = None,
     ) -> Broker:
-        """A broker that takes part in the cluster of this root; `run_blocking` runs Arrow and
-        Parquet work (default: threads).
+        """Start a broker that takes part in the cluster of this root; `run_blocking` runs Arrow and
+        Parquet work (default: in threads).
 
         Raises FormatNotSupported, DataDamaged, the store's errors.
         """
@@ -139,9 +139,9 @@ class Broker:
         return broker
 
     async def stop(self, graceful: bool = True) -> None:
-        """Graceful: flush, hand over to the others, take leave.
+        """Stop gracefully: flush, hand the bundles over to other brokers, and leave the cluster.
 
-        Otherwise: drop everything, as a killed process would.
+        With `graceful` False: drop everything, as a killed process would.
         """
         if self._run is not None:
             self._run.cancel()
@@ -153,8 +153,8 @@ class Broker:
         log.info("broker stopped", broker=self.broker_id, graceful=graceful)
 
     def apply(self, settings: BrokerSettings) -> None:
-        """Take over the live ones of these settings (`settings.LIVE`); the others count from the
-        next start on.
+        """Apply the live settings of `settings` (see `settings.LIVE`). The others take effect at
+        the next start.
         """
         self._settings = settings
         self.context.take_limits(_bundle_limits(settings, self.context.store.url))

@@ -1,6 +1,6 @@
-"""`CallMeter`: what a gRPC server tells of its calls.
+"""Measure the calls of a gRPC server: `CallMeter`.
 
-Knows no metrics library; this one counts nothing.
+This class must not know a metrics library; it counts nothing.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ OK = "OK"
 
 
 class CallMeter:
-    """Every method may be overridden. Called on the event loop, must return at once."""
+    """Hooks that may be overridden. They are called on the event loop and must return at once."""
 
     def begun(self, method: str) -> None: ...
 
     def ended(self, method: str, code: str, seconds: float) -> None:
-        """`code`: OK, CANCELLED (the caller has gone) or an error's wire code."""
+        """`code`: OK, CANCELLED (the caller disconnected) or an error's wire code."""

@@ -1,8 +1,8 @@
-"""Breaks TCP connections of this process, found by their peers' addresses.
+"""Break TCP connections of this process, found by their peers' addresses.
 
-gRPC's asyncio server has no call for it: a handler that ends leaves its answer in line until the
-peer takes it, and an abort goes behind that answer. What a peer that reads nothing makes a broker
-hold comes back only when its connection ends.
+gRPC's asyncio server has no call for that: a handler that ends leaves its answer in line until the
+peer takes it, and an abort queues behind that answer. Memory held for a peer that reads nothing is
+freed only when its connection ends.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ log = get_logger(__name__)
 
 
 class ConnectionCut:
-    """Use within one event loop.
+    """Use it within one event loop.
 
-    Those of one turn of the loop are broken together: each search looks at every open file.
+    Connections cut in one turn of the loop are broken together, because each search looks at every
+    open file.
     """
 
     def __init__(self) -> None:
@@ -47,11 +48,11 @@ class ConnectionCut:
 
 
 def cut_connections(peers: Collection[str]) -> int:
-    """How many of them there were. `peers`: as gRPC names them ("ipv4:10.0.0.7:52114",
-    "ipv6:%5B::1%5D:52114").
+    """Break the connections to `peers`, as gRPC names them ("ipv4:10.0.0.7:52114",
+    "ipv6:%5B::1%5D:52114"); return how many were broken.
 
-    A descriptor is duplicated before its peer is looked at: another connection may use its number a
-    moment later.
+    A descriptor is duplicated before its peer is read, because another connection may reuse its
+    number a moment later.
     """
     wanted = {address for peer in peers if (address := _address_of(peer)) is not None}
     broken = 0
@@ -85,5 +86,5 @@ def _address_of(peer: str) -> tuple[str, int] | None:
 
 
 def _plain(host: str, port: int) -> tuple[str, int]:
-    """A socket for both families names IPv4 peers as ::ffff:10.0.0.7."""
+    """Return the plain address: a socket for both families names IPv4 peers as ::ffff:10.0.0.7."""
     return host.partition("%")[0].removeprefix("::ffff:"), port

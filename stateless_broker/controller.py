@@ -1,9 +1,9 @@
-"""The controller: whoever owns bundle 0 changes topics, by appending to `__metadata`.
+"""Run the controller: the broker that owns bundle 0 changes topics by appending to `__metadata`.
 
 One change at a time: catch up with the log, decide on the catalog, append, wait until it is
-durable, apply. So two controllers that race are ordered by the ledger, and a change that was not
+durable, apply. So the ledger orders two controllers that race, and a change that was not
 acknowledged may still have happened. Names of deleted topics are freed in the background, once
-nothing of the topic is left anywhere.
+nothing of the topic remains.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Controller:
         self._changes: set[asyncio.Task[Topic]] = set()
 
     async def create_topic(self, name: str, partitions: int, settings: dict[str, str]) -> Topic:
-        """Raises NotOwner where this broker is not the controller, and what `topic_changes.created`
-        raises.
+        """Create a topic. Raises NotOwner if this broker is not the controller, and what
+        `topic_changes.created` raises.
         """
 
         def decide(catalog: Catalog) -> Topic:
@@ -71,9 +71,7 @@ class Controller:
         return await self._change(decide)
 
     async def create_offsets_topic(self) -> Topic:
-        """`__consumer_offsets`, made now if it does not exist; nothing about it is the caller's
-        choice.
-        """
+        """Create `__consumer_offsets` if it does not exist; the caller chooses nothing about it."""
 
         def decide(catalog: Catalog) -> Topic:
             return created_offsets_topic(catalog, self._cluster.bundles, self.limits, self._sources.now_ms())
@@ -84,10 +82,11 @@ class Controller:
             return self._metadata.catalog.living(keys.OFFSETS_TOPIC)
 
     async def alter_topic(self, name: str, partitions: int, change: dict[str, str], unset: list[str]) -> Topic:
-        """What protects records, or lets them go, is in force everywhere when this returns.
+        """Change settings or partitions of a topic. When this returns, settings that protect or
+        release records are in force everywhere.
 
-        Raises as `created`, UnknownTopic, and Unavailable where the change is made and not yet in
-        force in a bundle: then repeat it.
+        Raises what `created` raises, UnknownTopic, and Unavailable if the change is made but not
+        yet in force in a bundle: repeat it then.
         """
 
         def decide(catalog: Catalog) -> Topic:
@@ -112,7 +111,7 @@ class Controller:
             self._changed.set()
 
     async def run(self) -> None:
-        """Found the topic `__metadata`, and free the names of deleted topics, whenever this broker
+        """Create the topic `__metadata`, and free the names of deleted topics, whenever this broker
         is the controller.
         """
         pause_s = REMOVAL_PAUSE_S_MIN
@@ -126,22 +125,24 @@ class Controller:
                     freed = await self._free_names()
                 except LedgerMQError as error:
                     log.info("controller's work put off", error=str(error))
-                except Exception:  # a bug in background work must not take the bundles of this broker down
+                except Exception:  # a bug in background work must not end the bundles of this broker
                     log.exception("controller's work failed")
             pause_s = REMOVAL_PAUSE_S_MIN if freed else min(REMOVAL_PAUSE_S_MAX, 2 * pause_s)
             if await wait_for(self._changed, pause_s if self._removed() else None):
                 pause_s = REMOVAL_PAUSE_S_MIN
 
     async def _change(self, decide: Callable[[Catalog], Topic]) -> Topic:
-        """Goes on although its caller is cancelled: half a change would block the next one."""
+        """Run a change to its end even if its caller is cancelled: half a change would block the
+        next one.
+        """
         task = asyncio.create_task(self._change_now(decide), name="change of a topic")
         self._changes.add(task)
         task.add_done_callback(self._ended)
         return await asyncio.shield(task)
 
     def _ended(self, task: asyncio.Task[Topic]) -> None:
-        """Its caller may have gone: then nobody is left to hear of an error, and it is no bug's
-        trace.
+        """Retrieve the result of a change whose caller may have gone, so that asyncio does not log
+        its error as a bug.
         """
         self._changes.discard(task)
         if not task.cancelled():
@@ -156,7 +157,7 @@ class Controller:
             return self._metadata.catalog.topics_by_name[wish.name]
 
     async def _ready(self) -> BundleOwner:
-        """Bundle 0, with the catalog caught up.
+        """Return bundle 0 with the catalog caught up.
 
         The first controller of a cluster writes record 0.
         """
@@ -168,8 +169,8 @@ class Controller:
         return owner
 
     async def _put_in_force(self, topic: Topic) -> None:
-        """Let the newest checkpoint of each of its bundles name what protects its records now
-        (design D1).
+        """Write into the newest checkpoint of each of the topic's bundles what protects its records
+        now (design D1).
         """
 
         async def in_bundle(bundle: int) -> None:
@@ -180,7 +181,10 @@ class Controller:
         done = await asyncio.gather(*(in_bundle(bundle) for bundle in bundles), return_exceptions=True)
         for bundle, error in zip(bundles, done, strict=True):
             if isinstance(error, LedgerMQError):
-                text = f"topic {topic.name!r} is changed, but bundle {bundle} cannot be told, so it may not count there yet: {error.message}"
+                text = (
+                    f"topic {topic.name!r} is changed, but bundle {bundle} did not confirm it, "
+                    f"so it may not be in force there yet: {error.message}"
+                )
                 raise Unavailable(text, retry_after_ms=1000, object_key=error.object_key) from error
             if isinstance(error, BaseException):
                 raise error
@@ -195,8 +199,8 @@ class Controller:
         self._metadata.catalog.apply(await done, key, value)
 
     async def _free_names(self) -> bool:
-        """Let removed topics leave their bundles as far as they can now; True: the name of one is
-        free, its tombstone is written.
+        """Let removed topics leave their bundles as far as possible now. Return True if a name was
+        freed, which writes its tombstone.
         """
         if not self._removed():
             return False

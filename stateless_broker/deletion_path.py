@@ -1,5 +1,5 @@
-"""DeleteRecords: from partitions in a request to their owners' bundles, one checkpoint for all that
-one bundle holds.
+"""Handle DeleteRecords: route the partitions of a request to their owners' bundles, with one
+checkpoint per bundle.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class DeletionPath:
         self._ownership = ownership
 
     async def delete_records(self, request: pb.DeleteRecordsRequest) -> pb.DeleteRecordsResponse:
-        """Results in the order of the request, each with its own error.
+        """Delete records; return results in the order of the request, each with its own error.
 
         Raises InvalidRequest, UnknownTopic, Unavailable.
         """
@@ -72,4 +72,4 @@ def _before(wanted: pb.RecordsToDelete) -> Before:
         return timedelta(microseconds=wanted.timestamp_us)
     if kind == "end" and wanted.end:
         return "end"
-    raise InvalidRequest("records to delete are those before an offset, a time or the end")
+    raise InvalidRequest("a deletion needs a bound: an offset, a time or the end of the log")

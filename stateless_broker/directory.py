@@ -1,8 +1,8 @@
-"""Directory: who owns which bundle, as far as this broker has heard. Pure; times are this process's
+"""Directory of the bundles' owners, as far as this broker knows. Pure; times are this process's
 monotonic seconds.
 
-The highest epoch that was ever heard of counts: a heartbeat that names an older one is a former
-owner's that has not noticed yet.
+The highest epoch seen so far counts: a heartbeat that names an older one comes from a former owner
+that has not noticed yet.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from stateless_broker.takeover import ClaimHistory
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A broker that says that it owns a bundle, in the term of `epoch`.
+    """A broker that claims to own a bundle, in the term of `epoch`.
 
-    `leaving`: it is about to hand it over.
+    `leaving`: it is about to hand the bundle over.
     """
 
     broker: str
@@ -33,18 +33,19 @@ class Directory:
         self.claims = {bundle: ClaimHistory() for bundle in range(bundles)}
         self.owners: dict[int, Owner] = {}
         self._last: dict[int, Owner] = {}
-        """Also of bundles that nobody owns now."""
+        """Also the last owners of bundles that no broker owns now."""
         self.troubles: dict[int, str] = {}
 
-    def update(self, present: Mapping[str, Heartbeat], now: float, fights_nobody: Callable[[str], bool]) -> None:
-        """Take in what all brokers that are present say, this one included.
+    def update(self, present: Mapping[str, Heartbeat], now: float, is_uncontested: Callable[[str], bool]) -> None:
+        """Apply the heartbeats of all present brokers, this one included.
 
-        `fights_nobody`: of one that was present once.
+        `is_uncontested` returns, for a broker that was present once, whether a claim of its
+        bundles conflicts with no live broker.
         """
         for bundle, last in self._last.items():
             owner = present.get(last.broker)
             released = owner is not None and bundle in owner.releasing
-            self.claims[bundle].is_free = last.leaving or released or fights_nobody(last.broker)
+            self.claims[bundle].is_free = last.leaving or released or is_uncontested(last.broker)
         said: dict[int, int] = {}
         for heartbeat in present.values():
             for bundle, epoch in heartbeat.bundles.items():

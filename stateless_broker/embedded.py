@@ -1,4 +1,4 @@
-"""Embedded brokers: a broker inside the client's own process, behind a root URL.
+"""Run a broker inside the client's own process, behind a root URL.
 
 On a store that processes share it also listens on a free local port, so that the embedded brokers
 of several processes are one cluster. On ``memory://name`` all brokers of this process on the same
@@ -28,8 +28,8 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True)
 class Embedded:
-    """How a client reaches the cluster, by `connector` at `addresses`; `close` hands the broker's
-    bundles over and ends it.
+    """A client's way to the cluster, by `connector` at `addresses`; `close` hands the broker's
+    bundles over and stops it.
     """
 
     connector: Connector
@@ -43,7 +43,7 @@ async def open_embedded(
     """Start a broker in this process. Raises InvalidConfig, Unauthorized, StoreUnusable,
     FormatNotSupported, DataDamaged, Unavailable.
 
-    `must_exist`: raises NoCluster where the root holds none, instead of making one.
+    `must_exist`: raise NoCluster if the root holds no cluster, instead of creating one.
     """
     chosen = settings or embedded_settings()
     if must_exist:
@@ -58,8 +58,8 @@ async def open_embedded(
 
 
 def embedded_settings() -> BrokerSettings:
-    """From file and variables, as for a broker, but never its identity: a command that is run
-    beside a broker must not take its place.
+    """Return the settings from file and variables, as for a broker, but never its identity: a
+    command beside a broker must not take its place.
     """
     return load_settings(file_of_environment(), port=0).model_copy(
         update={"broker_id": None, "advertised_address": None, "peer_address": None, "reserve_bytes": 0}
@@ -84,7 +84,7 @@ async def _open_in_memory(url: str, settings: BrokerSettings, sources: Sources) 
 
 
 class _OwnFirst(Connector):
-    """Direct calls to the broker of this process, gRPC to all others."""
+    """Connect directly to the broker of this process, and by gRPC to all others."""
 
     def __init__(self, own: Network) -> None:
         self._own = own

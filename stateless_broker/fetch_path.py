@@ -1,5 +1,5 @@
-"""Fetch: batches of many partitions, now, after a long poll, or pushed for as long as the caller
-listens.
+"""Serve Fetch: batches of many partitions, at once, after a long poll, or pushed until the caller
+disconnects.
 
 A partition's error (unknown, not served here, offset out of range) is in the answer beside the
 other partitions' batches. A stream goes on without the partition that had one, and ends with the
@@ -32,18 +32,18 @@ PARTITIONS_MAX = 4096
 PARALLEL_PARTITIONS = 8
 STREAM_WAIT_S = 30.0
 ROOM_WAIT_S = 5.0
-"""A reader for which there is no room is told the ends of its partitions this often, so that it
-knows that it is not forgotten.
+"""A reader for which there is no room gets the ends of its partitions at this interval, as a sign
+that the broker still serves it.
 """
 ROOM_WAIT_LEAST_S = 1.0
 """A fetch that does not wait for records waits this long for room."""
 READ_BYTES_LEAST = 256 * 1024
-"""Room for each partition that is read side by side with others: every read brings one batch at
-least.
+"""Room for each partition that is read side by side with others, because every read returns at
+least one batch.
 """
 OBJECTS_MAX = 64
-"""From here on an answer takes in no more partitions: a bound on what the URLs of objects take in
-its header.
+"""From this number of objects on, an answer takes in no more partitions. It bounds the space that
+the URLs of objects take in the header of the answer.
 """
 
 log = get_logger(__name__)
@@ -53,7 +53,7 @@ log = get_logger(__name__)
 class _Cursor:
     """Where a reader is in one partition.
 
-    `told`: the high watermark that the reader was told last.
+    `shown`: the high watermark that the reader received last.
     """
 
     name: str
@@ -63,12 +63,12 @@ class _Cursor:
     topic: Topic | None = None
     bundle: int | None = None
     high_watermark: int = 0
-    told: int = -1
+    shown: int = -1
 
 
 @dataclass(slots=True)
 class _Found:
-    """`urls`: of the batches that are not in `data`, one for each of the header's batches."""
+    """`urls`: of the batches that are not in `data`; one for each of the header's batches."""
 
     header: pb.FetchedPartition
     data: list[Buffer] = field(default_factory=list)
@@ -84,12 +84,12 @@ class _Found:
 
     @property
     def size_bytes(self) -> int:
-        """Also of what the caller reads by itself."""
+        """Return the bytes of the answer, including those that the caller reads itself."""
         return sum(batch.length for batch in self.header.batches)
 
 
 class FetchPath:
-    """`direct`: callers that can read objects by themselves are told where batches are."""
+    """`direct`: callers that can read objects themselves receive the locations of batches."""
 
     def __init__(
         self,
@@ -109,7 +109,9 @@ class FetchPath:
         self._direct = direct
 
     async def fetch_once(self, request: pb.FetchRequest) -> FetchFrame:
-        """Long poll. Raises InvalidRequest for a request without partitions, or with too many."""
+        """Answer one long poll. Raises InvalidRequest for a request with no partition or with too
+        many.
+        """
         cursors = _cursors(request)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(request.max_wait_ms / 1000, self.wait_s_max)
@@ -133,7 +135,9 @@ class FetchPath:
                 reader.leave()
 
     async def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
-        """The first frame comes at once, even if empty: it tells the high watermarks."""
+        """Yield the frames of a stream. The first frame comes at once, even if it is empty: it
+        carries the high watermarks.
+        """
         cursors = _cursors(request)
         room_until = 0.0
         with self._reader(cursors) as reader:
@@ -148,9 +152,9 @@ class FetchPath:
                 for part, cursor in zip(found, cursors, strict=False):
                     _advance(cursor, part)
                 served = [cursor for cursor in cursors[: len(found)] if (cursor.name, cursor.partition) not in failed]
-                cursors = cursors[len(found) :] + served  # who had no turn is first in the next answer
+                cursors = cursors[len(found) :] + served  # a partition that had no turn is first in the next answer
                 frames = [self._frame(news)] if news else []
-                del found, news  # their batches are the frame's alone, and the frame's are its receiver's
+                del found, news  # only the frame holds their batches, and only its receiver holds the frame
                 if frames:
                     with reader.sent():
                         yield frames.pop()
@@ -159,14 +163,16 @@ class FetchPath:
                     await self._wait(cursors, asyncio.get_running_loop().time() + STREAM_WAIT_S)
 
     def _reader(self, cursors: Sequence[_Cursor], *, once: bool = False) -> AnswerReader:
-        """Brokers follow internal topics by fetching, too: they wait behind no consumer."""
+        """Return the caller's reader of the budget. Brokers that follow internal topics also fetch;
+        they wait behind no consumer.
+        """
         return self._answers.reader(once=once, urgent=all(keys.is_internal(cursor.name) for cursor in cursors))
 
     async def _next_answer(
         self, reader: AnswerReader, cursors: Sequence[_Cursor], request: pb.FetchRequest, until_s: float
     ) -> tuple[list[_Found], bool]:
-        """What the first of the cursors have; (without their batches, False) where there was no
-        room for them until then.
+        """Return what the first of the cursors have, or (the ends without batches, False) if there
+        was no room for batches until then.
         """
         asked = min(request.max_bytes or BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX)
         direct = self._direct and request.direct
@@ -177,7 +183,7 @@ class FetchPath:
                 return await self._collect(cursors, 0, direct=False), False
             found = await self._collect(cursors, asked if direct else max(room, least), direct=direct)
             while not reader.fit(sum(part.answer_bytes for part in found)):
-                if len(found) == 1:  # a batch that is larger than the room: wait for enough, and read it again
+                if len(found) == 1:  # a batch is larger than the room: wait for enough, and read it again
                     least = found[0].answer_bytes
                     break
                 found.pop()
@@ -186,10 +192,10 @@ class FetchPath:
             reader.rest()
 
     async def _collect(self, cursors: Sequence[_Cursor], room: int, *, direct: bool) -> list[_Found]:
-        """What the first of the cursors have, some at a time, until the answer is full: a prefix of
-        `cursors`, in their order.
+        """Collect what the first cursors have, some at a time, until the answer is full: a prefix
+        of `cursors`, in their order.
 
-        `room` 0: the ends of all of them, and no batch.
+        With `room` 0: the ends of all cursors, and no batch.
         """
         found: list[_Found] = []
         lookup = self._topics.lookup()
@@ -223,7 +229,7 @@ class FetchPath:
         header.log_start = fetched.log_start
         for batch in fetched.batches:
             assert batch.base_offset + batch.record_count <= fetched.high_watermark, (
-                "nobody reads above the high watermark"
+                "no reader gets records above the high watermark"
             )
             header.batches.add(
                 base_offset=batch.base_offset, record_count=batch.record_count, length=len(batch.data), crc=batch.crc
@@ -231,7 +237,7 @@ class FetchPath:
             found.data.append(batch.data)
         for located in fetched.located:
             at = located.batch
-            assert at.end <= fetched.high_watermark, "nobody reads above the high watermark"
+            assert at.end <= fetched.high_watermark, "no reader gets records above the high watermark"
             header.batches.add(
                 base_offset=at.base_offset,
                 record_count=at.record_count,
@@ -277,11 +283,11 @@ class FetchPath:
         return await self._ownership.owner(cursor.bundle)
 
     async def _wait(self, cursors: Sequence[_Cursor], deadline: float) -> bool:
-        """Until any partition has something above the high watermark last seen, or changes hands.
-        False: the time was up before.
+        """Wait until a partition has something above the high watermark last sent, or changes
+        owners. Return False if the time was up first.
 
-        Who asks the clock instead may ask in vain: a loop fires its timers up to the resolution of
-        its clock too early.
+        Check the result, not the clock: a loop fires its timers up to the resolution of its clock
+        too early.
         """
         positions: dict[int, dict[PartitionId, int]] = {}
         for cursor in cursors:
@@ -313,11 +319,11 @@ def _cursors(request: pb.FetchRequest) -> list[_Cursor]:
 
 
 def _is_news(part: _Found, cursor: _Cursor) -> bool:
-    return bool(part.header.batches) or part.header.HasField("error") or part.header.high_watermark > cursor.told
+    return bool(part.header.batches) or part.header.HasField("error") or part.header.high_watermark > cursor.shown
 
 
 def _advance(cursor: _Cursor, part: _Found) -> None:
-    cursor.told = max(cursor.told, part.header.high_watermark)
+    cursor.shown = max(cursor.shown, part.header.high_watermark)
     if part.header.batches:
         last = part.header.batches[-1]
         if last.base_offset + last.record_count <= cursor.offset:

@@ -1,9 +1,9 @@
-"""The gRPC server of a broker: generic handlers from the method table, the standard health service,
+"""Serve a broker by gRPC: generic handlers from the method table, the standard health service,
 reflection.
 
-gRPC carries bytes; this module decodes them and turns `ledgermq.errors` into statuses. It is put up
-before the broker is, so that the port is known when the broker announces it; until `serve` is
-called every method answers UNAVAILABLE.
+gRPC carries bytes; this module decodes them and turns `ledgermq.errors` into statuses. The server
+starts before the broker, so that the port is known when the broker announces it. Until `serve` is
+called, every method answers UNAVAILABLE.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 CALLS_MAX = 2000
-"""Calls and streams at the same time; gRPC refuses more."""
+"""Concurrent calls and streams; gRPC refuses more."""
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
@@ -61,7 +61,9 @@ class GrpcServer:
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing in the stubs
 
     async def listen(self, host: str, port: int) -> int:
-        """The port; `port` 0 takes a free one. Raises InvalidConfig where it cannot be had."""
+        """Open the port and return its number; `port` 0 takes a free one. Raises InvalidConfig if
+        the port cannot be opened.
+        """
         try:
             _check_free(host, port)
             bound = self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
@@ -82,11 +84,11 @@ class GrpcServer:
         await self._set_health(serving=True)
 
     async def drain(self) -> None:
-        """Tell load balancers to look elsewhere; calls are still answered."""
+        """Report "not serving" to load balancers; calls are still answered."""
         await self._set_health(serving=False)
 
     async def stop(self, grace_s: float) -> None:
-        """Refuse new calls, give those under way `grace_s` seconds."""
+        """Refuse new calls; give those under way `grace_s` seconds."""
         await self._server.stop(grace_s)
 
     async def _set_health(self, *, serving: bool) -> None:
@@ -139,9 +141,7 @@ class GrpcServer:
 
 
 def _check_free(host: str, port: int) -> None:
-    """Raises OSError where gRPC could not listen: gRPC's core would print a line of its own about
-    it.
-    """
+    """Raise OSError if gRPC could not listen, because gRPC's core would also print a line about it."""
     for family, kind, protocol, _, address in socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     ):
@@ -153,8 +153,8 @@ def _check_free(host: str, port: int) -> None:
 
 @contextmanager
 def _client_may_leave() -> Iterator[None]:
-    """A client that goes away in the middle of a write has cancelled its call. gRPC would log the
-    failed write as an error of ours.
+    """Ignore the failed write to a client that went away, because it has cancelled its call. gRPC
+    would log the write as an error of this program.
     """
     try:
         yield
@@ -167,7 +167,7 @@ async def _answer(method: Method, answers: Any, context: Context) -> None:
     async with aclosing(answers):
         async for answer in answers:
             data = method.encode_response(answer)
-            del answer  # what it was made of is not held while its encoding is in line
+            del answer  # the objects behind an answer are freed while its encoding is in line
             with _client_may_leave():
                 await context.write(data)
             del data
@@ -179,9 +179,7 @@ async def _decoded(method: Method, requests: AsyncIterator[bytes]) -> AsyncItera
 
 
 class _Metered:
-    """One call, from its begin to its end, whatever that is; what is logged in between carries its
-    ids.
-    """
+    """Meter one call from begin to end, whatever the outcome. Lines logged meanwhile carry its ids."""
 
     _numbers = itertools.count(1)
 
@@ -208,7 +206,7 @@ class _Metered:
 
 
 def _follow_answers(context: Context) -> None:
-    """What the call holds of the broker's budget for answers it holds until gRPC is done with it."""
+    """Keep what the call holds of the broker's budget for answers until gRPC is done with the call."""
     peer = context.peer()
     caller = Caller(peer, lambda: _connection_cut.cut(peer))
     context.add_done_callback(lambda _: caller.ended())  # type: ignore[arg-type]  # the stubs forget that it gets the context
@@ -216,16 +214,18 @@ def _follow_answers(context: Context) -> None:
 
 
 async def _refuse(method: Method, context: Context, error: Exception, metered: _Metered) -> bytes:
-    """End the call with the error; one that is not ours is a bug, which the client learns without
-    our insides.
+    """End the call with the error. Any error outside `ledgermq.errors` is a bug, which the client
+    sees without internal details.
     """
     if isinstance(
         error, grpc.aio.BaseError
-    ):  # gRPC's own: it ends the call already, or the server has stopped under it
+    ):  # gRPC's own error: it ends the call already, or the server has stopped under it
         raise error
     metered.code = error.code if isinstance(error, LedgerMQError) else LedgerMQError.code
     if not isinstance(error, LedgerMQError):
         log.error("call failed", method=method.name, exc_info=error)
-        error = LedgerMQError(f"{method.name} failed inside of the broker ({type(error).__name__}); its log says more")
+        error = LedgerMQError(
+            f"{method.name} failed inside the broker ({type(error).__name__}); see the log of the broker"
+        )
     with _client_may_leave():
         await abort(context, error)

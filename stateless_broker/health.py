@@ -1,16 +1,16 @@
-"""Whether a process is alive and ready, and whether the cluster is well.
+"""Report whether a process is alive and ready, and whether the cluster is well.
 
 `Health` is one value, read by the gRPC health service and by /readyz:
 
     starting ──> ready ──> draining
        └── waiting for something, with the reason ──┘
 
-Once ready, a process stays ready until it drains, also while the store is away: it still answers
-every call with a typed error that says when to come back, and a load balancer that dropped all
+Once ready, a process stays ready until it drains, also while the store is unreachable. It still
+answers every call, with a typed error that says when to retry. A load balancer that dropped all
 brokers at once would only turn that into a refused connection.
 
-`Alarms` and `problems` say what is amiss with a cluster whose processes are ready: `ledgermq
-status` and the notes of /readyz show it.
+`Alarms` and `problems` describe the problems of a cluster whose processes are ready: `ledgermq
+status` and the notes of /readyz show them.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from collections.abc import Callable, Collection, Iterable
 from stateless_broker.directory import Directory
 
 CHANGES_MAX = 5
-"""Of a bundle's owner within a minute.
+"""Changes of a bundle's owner within a minute, above which it is a problem.
 
-A start of several brokers makes some: they claim side by side, then one hands over to the next.
+A start of several brokers causes some: they claim concurrently, then one hands over to the next.
 """
 ALARMS_MAX = 20
 ALARM_CHARS_MAX = 500
@@ -34,7 +34,7 @@ DRAINING = "the process is stopping"
 class Health:
     """`why_not`: why it is not ready, "" when it is.
 
-    `notes`: what is amiss although it is ready, told by /readyz.
+    `notes`: problems of a ready process, shown by /readyz.
     """
 
     def __init__(self, notes: Callable[[], list[str]] = list) -> None:
@@ -46,7 +46,7 @@ class Health:
         return not self.why_not
 
     def waits(self, why: str) -> None:
-        """Not ready before this has passed."""
+        """Declare a condition: the process is not ready before it has passed."""
         if self.why_not != DRAINING:
             self.why_not = why
 
@@ -54,21 +54,22 @@ class Health:
         self.waits("")
 
     def drains(self) -> None:
-        """For good."""
+        """Declare the process draining, permanently."""
         self.why_not = DRAINING
 
 
 class Alarms:
-    """What is amiss with what this broker serves, as far as its parts can tell: sentences that name
-    the bundle, the partition or the object, and say what to do. Heartbeats carry them to the other
-    brokers, so any broker tells them all."""
+    """Problems with what this broker serves, as far as its parts detect them: sentences that name
+    the bundle, the partition or the object, and what to do. Heartbeats carry them to the other
+    brokers, so any broker reports them all.
+    """
 
     def __init__(self) -> None:
         self._sources: list[Callable[[], Iterable[str]]] = []
 
     def add(self, source: Callable[[], Iterable[str]]) -> None:
-        """`source()` is asked with each heartbeat: it looks at what is known already, and costs
-        nothing.
+        """Add a source; `source()` is called with each heartbeat. It reads what is already in
+        memory, and costs no request.
         """
         self._sources.append(source)
 
@@ -80,8 +81,8 @@ class Alarms:
 
 
 def problems(directory: Directory, alarms: Collection[str], now: float) -> list[str]:
-    """Why the cluster is not well, as one of its brokers sees it; none: every bundle has an owner
-    that serves it and keeps it.
+    """Return why the cluster is not well, as one of its brokers sees it. It is empty if every
+    bundle has an owner that serves it and keeps it.
 
     `alarms`: of all brokers that are present.
     """

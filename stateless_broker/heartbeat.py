@@ -1,14 +1,14 @@
-"""`brokers/<broker-id>.json`: what a broker says of itself. Liveness only; nothing safe depends on
-it.
+"""Encode heartbeats: `brokers/<broker-id>.json`, what a broker announces about itself. Liveness
+only; nothing safe depends on it.
 
     {"version": 1, "broker": "…", "address": "host:port", "incarnation": 3, "session": "…", "counter": 17,
      "bundles": {"1": 4, "3": 9}, "releasing": [3], "troubles": {"2": "…"}, "leaving": false, "peer_address": "", "alarms": ["…"],
      "rack": ""}
 
-`counter` grows when the content changes, not with every beat: an unchanged heartbeat keeps its
-ETag, only its time advances, so that others see it alive without reading it again. `incarnation` is
-one more than the highest that this address or id had before; `session` is drawn at the start and
-settles ties.
+`counter` grows when the content changes, not with every beat. An unchanged heartbeat keeps its ETag
+and only its time advances, so other brokers see it alive without reading it again. `incarnation` is
+one more than the highest that this address or id had before. `session` is drawn at the start and
+breaks ties.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Heartbeat:
     """`bundles`: owned, with the epoch of the term; `releasing`: about to be handed over, or handed
     over and not claimed here since.
 
-    `troubles`: bundles that it should own and cannot serve, and why. `leaving`: it hands over
-    everything. `peer_address`: where the other brokers reach it, if not at `address`, which remains
-    its name among them. `alarms`: what is amiss with what it does serve.
-    `rack`: where it runs, "" if it was not set.
+    `troubles`: bundles that it should own and cannot serve, with the reason. `leaving`: it hands
+    over everything. `peer_address`: where other brokers reach it, if not at `address`, which
+    remains its name among them. `alarms`: problems of what it does serve. `rack`: where it runs, ""
+    if not set.
     """
 
     broker: str
@@ -45,7 +45,9 @@ class Heartbeat:
     rack: str = ""
 
     def supersedes(self, other: Heartbeat) -> bool:
-        """Of two processes with one address or one id, the later incarnation stays."""
+        """Return whether this process stays: of two processes with one address or one id, the later
+        incarnation does.
+        """
         return (self.incarnation, self.session) > (other.incarnation, other.session)
 
 
@@ -54,8 +56,8 @@ def encode_heartbeat(heartbeat: Heartbeat) -> bytes:
 
 
 def decode_heartbeat(data: bytes) -> Heartbeat | None:
-    """None for what no LedgerMQ broker of this version wrote: a heartbeat that cannot be read is as
-    good as none.
+    """Return the heartbeat, or None if no LedgerMQ broker of this version wrote it: an unreadable
+    heartbeat counts as none.
     """
     try:
         found: Any = json.loads(data)

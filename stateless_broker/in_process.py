@@ -1,5 +1,5 @@
-"""Connections between brokers (and clients) of one process: direct calls, no bytes copied, no gRPC.
-For ``memory://`` and the simulator.
+"""Connect brokers and clients of one process: direct calls, no bytes copied, no gRPC. Used for
+``memory://`` and the simulator.
 
 A `Network` is the set of addresses that answer. A broker that leaves it refuses connections, and
 every line to it is lost at once.
@@ -24,7 +24,7 @@ class Network:
         self._services: dict[str, tuple[BrokerApi, asyncio.Event]] = {}
 
     def listen(self, address: str, service: BrokerApi) -> None:
-        """Raises InvalidConfig where somebody listens already."""
+        """Register the service. Raises InvalidConfig if the address is taken."""
         if address in self._services:
             raise InvalidConfig(f"address {address} is in use")
         self._services[address] = (service, asyncio.Event())
@@ -38,7 +38,7 @@ class Network:
         return list(self._services)
 
     def at(self, address: str) -> tuple[BrokerApi, asyncio.Event]:
-        """The service, and the event that it has gone. Raises Unavailable."""
+        """Return the service, and the event that is set when it has gone. Raises Unavailable."""
         if address not in self._services:
             raise Unavailable(f"{address} refuses the connection: no broker listens there")
         return self._services[address]
@@ -53,8 +53,8 @@ class InProcessConnector(Connector):
 
 
 class InProcessConnection(UnaryCalls, Connection):
-    """Looks the address up for each call, so it survives a restart of the broker as a gRPC channel
-    does.
+    """Look up the address for each call, so the connection survives a restart of the broker as a
+    gRPC channel does.
     """
 
     def __init__(self, network: Network, address: str) -> None:

@@ -1,4 +1,4 @@
-"""Logs: structured events through the standard library's logging, so that a program that embeds a
+"""Log structured events through the standard library's logging, so that a program that embeds a
 broker decides where they go.
 
 `log = get_logger(__name__)`, then `log.info("bundle opened", bundle=3)`. Only a broker process
@@ -14,12 +14,12 @@ from typing import Any, Literal
 
 import structlog
 
-# What this process is (its broker id), and below it the call that is being served: both go with
-# every line that is logged meanwhile.
+# What this process is (its broker id), and below it the call that is being served. Every line
+# that is logged meanwhile carries both.
 _process: dict[str, Any] = {}
 _call: ContextVar[dict[str, Any]] = ContextVar("ledgermq_call")
 
-# Libraries that say more than anybody wants to read, signatures of requests among it.
+# Libraries that log too much, signatures of requests among it.
 _QUIET = ("aiohttp", "asyncio", "botocore", "grpc", "py4j", "urllib3")
 
 LogFormat = Literal["console", "json"]
@@ -27,8 +27,8 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 def get_logger(name: str) -> Any:
-    """A structlog logger whose events become records of the standard logger `name`, their values
-    its extras.
+    """Return a structlog logger whose events become records of the standard logger `name`, with
+    their values as extras.
     """
     return structlog.wrap_logger(
         logging.getLogger(name),
@@ -39,22 +39,22 @@ def get_logger(name: str) -> Any:
 
 
 def follow_process(**ids: Any) -> None:
-    """These go with every line that `configure_logs` formats from now on."""
+    """Add these values to every line that `configure_logs` formats from now on."""
     _process.update(ids)
 
 
 def follow_call(**ids: Any) -> dict[str, Any]:
-    """These go with every line that is logged in the task that calls this, and in those that it
-    starts, until the dict is cleared.
+    """Add these values to every line logged in the calling task, and in the tasks that it starts,
+    until the dict is cleared.
 
-    Clear it when the call has ended: what was started on the way, and lives on, is no part of it.
+    Clear it when the call has ended, because tasks that outlive the call are no part of it.
     """
     _call.set(ids)
     return ids
 
 
 def logs_debug(name: str) -> bool:
-    """For paths on which even building a debug line would cost."""
+    """Return whether debug lines are logged, for paths on which even building a line would cost."""
     return logging.getLogger(name).isEnabledFor(logging.DEBUG)
 
 
@@ -66,7 +66,7 @@ def _add_ids(logger: Any, method: str, event: structlog.typing.EventDict) -> str
 
 
 def configure_logs(log_format: LogFormat, level: LogLevel, *more: logging.Handler) -> None:
-    """To stderr, everything of this process; `more` handlers are told too. May be called again."""
+    """Log everything of this process to stderr, and to the `more` handlers. May be called again."""
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.ExtraAdder(),

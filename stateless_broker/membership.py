@@ -1,11 +1,11 @@
-"""Membership: this broker's heartbeat, and what the heartbeats of the others say.
+"""Track membership: write this broker's heartbeat, and read the heartbeats of the others.
 
-One PUT and one LIST an interval. Whose ETag or time changed is alive; a body is read only when its
-ETag is new; whose heartbeat has not changed for an hour is removed. Times are this process's
-monotonic ones: no two machines' clocks are compared. The date of this broker's own heartbeat tells
-the store's time, for no request more (`ledger.root.two_clocks`). Two processes that announce the
-same address or id: the later incarnation stays, the other one gets `Superseded` and must stop. Must
-not know: who should own what.
+It costs one PUT and one LIST per interval. A broker is alive if the ETag or the time of its
+heartbeat changed. A body is read only when its ETag is new. A heartbeat that has not changed for an
+hour is removed. Times are this process's monotonic ones: no two machines' clocks are compared. The
+date of this broker's own heartbeat gives the store's time without another request
+(`ledger.root.two_clocks`). If two processes announce the same address or id, the later incarnation
+stays; the other one gets `Superseded` and must stop. Must not know: which broker should own what.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Membership:
         rack: str = "",
         alarms: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
-        """`on_store_time(store_ms, at_s)` is called with what each look shows: see
+        """`on_store_time(store_ms, at_s)` is called with the time that each look shows; see
         `TwoClocks.learn`. `alarms()` returns the alarms for the next heartbeat.
         """
         self.me = Heartbeat(
@@ -77,18 +77,18 @@ class Membership:
         self._store = store
         self._on_store_time = on_store_time
         self._beaten_s: float | None = None
-        """When the last put of this broker's heartbeat began that has succeeded: the store has
-        dated it later.
+        """When the last successful put of this broker's heartbeat began; the store has dated it
+        later.
         """
         self._own_etag = ""
         self._id_is_taken = False
         self._is_refused = False
-        """The store takes no heartbeats: it is full, or closed to writers.
+        """The store accepts no heartbeats: it is full, or closed to writers.
 
-        Then the silence of the others proves nothing.
+        Then the silence of other brokers proves nothing.
         """
         self._unreadable: dict[str, tuple[tuple[str, int], float]] = {}
-        """Keys below brokers/ that hold no heartbeat of ours: as seen, and since when."""
+        """Keys below brokers/ that hold no readable heartbeat: as seen, and since when."""
 
     async def join(self) -> None:
         """Take the next incarnation of this address and id, and announce it.
@@ -113,7 +113,9 @@ class Membership:
         *,
         leaving: bool = False,
     ) -> None:
-        """Announce that this broker lives and what it owns. Raises the store's errors."""
+        """Write the heartbeat: this broker lives, and owns these bundles. Raises the store's
+        errors.
+        """
         if self._id_is_taken:
             return
         now = replace(
@@ -167,8 +169,8 @@ class Membership:
                 )
 
     def present(self) -> dict[str, Heartbeat]:
-        """Brokers that may own something at present, by id: this one, and all others that are
-        neither gone nor superseded.
+        """Return the brokers that may own something at present, by id: this one, and all others
+        that are neither gone nor superseded.
         """
         others = {name: member.heartbeat for name, member in self.members.items() if not self._is_gone(member)}
         found = {
@@ -183,9 +185,10 @@ class Membership:
         found[self.me.broker] = self.me
         return found
 
-    def fights_nobody(self, broker: str) -> bool:
-        """Nobody listens at its address any more, its heartbeat is gone, or it stands still; not
-        where it is merely silent.
+    def is_uncontested(self, broker: str) -> bool:
+        """Return whether a claim of the broker's bundles is uncontested: its address refuses
+        connections, its heartbeat is gone, or it stands still. A broker that is merely silent may
+        live.
         """
         if broker == self.me.broker:
             return False
@@ -197,8 +200,8 @@ class Membership:
         )
 
     def judged_at(self) -> float:
-        """When a look may show that a broker which does not answer stands still; infinity where all
-        answer, or are gone already.
+        """Return when a look may show that a broker which does not answer stands still; infinity if
+        all answer, or are gone already.
         """
         doubted = (stands_still_at(m.evidence, self.interval_s) for m in self.members.values() if not self._is_gone(m))
         return min((at for at in doubted if at is not None), default=inf)
@@ -212,8 +215,8 @@ class Membership:
         return not has_ended(member.evidence) and stands_still_at(member.evidence, self.interval_s) is None
 
     def _forget_silence(self) -> None:
-        """The store takes heartbeats again: that of each other broker is due within an interval
-        from now.
+        """Forget the silence of the others: the store accepts heartbeats again, and each of theirs
+        is due within an interval from now.
         """
         now = asyncio.get_running_loop().time()
         for member in self.members.values():
@@ -221,13 +224,13 @@ class Membership:
                 member.evidence.advanced_at = now
 
     def live(self) -> dict[str, Heartbeat]:
-        """Those of `present` that may be given something: the leaving ones hand over what they
-        have.
+        """Return those of `present` that may be given bundles; brokers that leave hand over what
+        they have.
         """
         return {name: heartbeat for name, heartbeat in self.present().items() if not heartbeat.leaving}
 
     def report_lost(self, broker: str, *, refused: bool) -> None:
-        """The line to a broker broke, or its address refuses connections."""
+        """Note that the connection to a broker broke, or that its address refuses connections."""
         member = self.members.get(broker)
         if member is None:
             return
@@ -241,7 +244,7 @@ class Membership:
         return other.address == self.me.address and other.session != self.me.session
 
     async def _check_own(self, info: ObjectInfo) -> None:
-        """Somebody else may write under this broker's id."""
+        """Check that no other process writes under this broker's id."""
         if not self.me.incarnation or info.etag == self._own_etag:
             return
         try:
@@ -254,7 +257,7 @@ class Membership:
         self._own_etag = info.etag
 
     async def _check_other(self, info: ObjectInfo, began: float) -> None:
-        """`began`: when the look did that found this."""
+        """Check the heartbeat of another broker; `began`: when the look began that found it."""
         name, seen, now = _broker_of(info.key), (info.etag, info.modified_ms), asyncio.get_running_loop().time()
         member = self.members.get(name)
         if member is not None and member.seen[0] == info.etag:

@@ -1,8 +1,8 @@
-"""Metadata: this broker's copy of the catalog, kept up to date by following `__metadata`.
+"""Keep this broker's copy of the catalog up to date by following `__metadata`.
 
-From the controller (the owner of bundle 0), which is asked by an ordinary Fetch; by itself if this
-broker is the controller; from the store only while there is no controller. `catch_up` gives a
-caller what was acknowledged before it asked.
+The records come from the controller (the owner of bundle 0), by an ordinary Fetch. If this broker
+is the controller, they come from its own bundle. They come from the store only while there is no
+controller. After `catch_up`, the copy holds everything that was acknowledged before the call.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ PAUSE_S_MAX = 5.0
 log = get_logger(__name__)
 
 Source = BundleOwner | str
-"""The bundle itself, if this broker owns it, else the controller's address."""
+"""The bundle itself, if this broker owns it, otherwise the controller's address."""
 
 
 class Metadata:
-    """`source()`: where `__metadata` is served now, None while nobody is known. `connect(address)`:
-    a line to another broker.
+    """`source()` returns where `__metadata` is served now, None while no such broker is known.
+    `connect(address)` returns a connection to another broker.
 
     `on_change` is called whenever the catalog has news.
     """
@@ -75,7 +75,7 @@ class Metadata:
         self._notify()
 
     def ownership_changed(self) -> None:
-        """Follow another source if there is another one now."""
+        """Follow another source if it has changed."""
         source = self._source()
         if source == self._followed:
             return
@@ -106,14 +106,14 @@ class Metadata:
             await wait_for(self._moved, backoff.next_s())
 
     async def catch_up(self) -> None:
-        """Learn everything that the controller had acknowledged before this call.
+        """Read everything that the controller had acknowledged before this call.
 
-        Raises Unavailable when that cannot be told.
+        Raises Unavailable if that is not possible now.
         """
         await self._catch_up.run()
 
     async def pull(self, owner: BundleOwner) -> None:
-        """Apply what the bundle itself holds and this broker has not seen.
+        """Apply what the bundle itself holds and this broker has not read yet.
 
         Raises NotOwner, the store's errors.
         """
@@ -137,7 +137,7 @@ class Metadata:
                     await self.pull(source)
                     await (
                         source.check_fence()
-                    )  # else a fenced controller that has not noticed would know no newer topic
+                    )  # otherwise a fenced controller that has not noticed would miss newer topics
                 elif source is None:
                     await self.load()
                 else:
@@ -181,7 +181,7 @@ class Metadata:
         async with aclosing(self._connect(address).fetch(request)) as frames:  # type: ignore[type-var]
             async for frame in frames:
                 self._apply_frame(frame)
-        raise Unavailable(f"the controller at {address} has ended the stream")
+        raise Unavailable(f"the controller at {address} has closed the stream")
 
     def _apply_frame(self, frame: FetchFrame) -> None:
         payload = memoryview(b"".join(frame.payload))

@@ -1,6 +1,6 @@
-"""A node: a broker behind its gRPC server, on a root URL.
+"""Run a node: a broker behind its gRPC server, on a root URL.
 
-What `ledgermq broker`, `ledgermq dev` and an embedded cluster start.
+`ledgermq broker`, `ledgermq dev` and an embedded cluster each start one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Who is told what the parts of a node do; nobody by default."""
+    """Observers of the parts of a node; no-ops by default."""
 
     store: StoreMeter | None = None
     calls: CallMeter = field(default_factory=CallMeter)
@@ -44,7 +44,7 @@ class Hooks:
 
 
 class Node:
-    """`address`: by which clients and other brokers reach it."""
+    """`address`: the address by which clients and other brokers reach it."""
 
     def __init__(self, store: ObjectStore, server: GrpcServer, broker: Broker, settings: BrokerSettings) -> None:
         self.store = store
@@ -63,15 +63,15 @@ class Node:
         hooks: Hooks | None = None,
         wait_for_store: Health | None = None,
     ) -> Node:
-        """`wait_for_store`: while the store does not answer, wait and say so there; without it that
-        is an error.
+        """Start a node. `wait_for_store`: report and wait while the store does not answer; without
+        it, a store that does not answer is an error.
 
         Raises InvalidConfig, Unauthorized, StoreUnusable, FormatNotSupported, DataDamaged,
         Unavailable.
         """
-        told = hooks or Hooks()
-        store = await open_store(url, sources=sources, meter=told.store, mends=True)
-        server = GrpcServer(CALLS_MAX, told.calls)
+        observers = hooks or Hooks()
+        store = await open_store(url, sources=sources, meter=observers.store, mends=True)
+        server = GrpcServer(CALLS_MAX, observers.calls)
         try:
             port = await server.listen(settings.host, settings.port)
 
@@ -79,9 +79,9 @@ class Node:
                 await (probe_store(store, sources, attempts_max=1) if wait_for_store else probe_store(store, sources))
                 await asyncio.to_thread(
                     pa.scalar, 0
-                )  # imports pandas, where it is installed: now, not in the first request
+                )  # imports pandas if it is installed: now, not in the first request
                 address, connector = advertised_address(settings, port), GrpcConnector(request_timeout_s=PEER_TIMEOUT_S)
-                return await Broker.start(store, sources, settings, address, connector, metrics=told.owners)
+                return await Broker.start(store, sources, settings, address, connector, metrics=observers.owners)
 
             broker = await (when_store_answers(join, store.url, wait_for_store, sources) if wait_for_store else join())
         except BaseException:
@@ -92,12 +92,12 @@ class Node:
         return cls(store, server, broker, settings)
 
     def apply(self, settings: BrokerSettings) -> None:
-        """Take over the live ones of these settings."""
+        """Apply the live settings of these."""
         self._settings = settings
         self.broker.apply(settings)
 
     async def stop(self) -> None:
-        """Hand over within the time set for it, then end all calls."""
+        """Hand bundles over within the configured time, then end all calls."""
         await self._server.drain()
         try:
             async with asyncio.timeout(self._settings.shutdown_ms / 1000):

@@ -1,10 +1,10 @@
-"""Ownership: the loop that acts on what placement and takeover decide, and the answers to "who owns
-this bundle".
+"""Run the ownership loop, which acts on the decisions of placement and takeover, and return the
+owner of a bundle to callers.
 
-Every round: heartbeat, look at the others, decide. A bundle is claimed when it is wanted here and
-nobody present owns it, after the wait that its recent claims ask for; it is released when another
-broker has been wanted for it for two intervals and the minimum holding time is over. Nothing here
-is about safety: whoever claims wrongly is refused by the ledger.
+Every round: heartbeat, look at the others, decide. A bundle is claimed when this broker is its
+wanted owner and no present broker owns it, after the wait that its recent claims require. It is
+released when another broker has been its wanted owner for two intervals and the minimum holding
+time is over. Nothing here is about safety: the ledger refuses a wrong claim.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ STORE_PATIENCE_INTERVALS = 10
 LOOKS_PER_INTERVAL_MAX = 5
 RETRY_AFTER_MS = 250
 MOMENT_S = 0.01
-"""Timers may fire a moment early."""
+"""Timers may fire this much early."""
 
 log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class OwnershipTimes:
-    """Seconds. `request_wait_s`: how long a request waits for a takeover that is due here."""
+    """Times in seconds. `request_wait_s`: how long a request waits for a takeover that is due here."""
 
     interval_s: float
     holding_s: float
@@ -50,9 +50,9 @@ class OwnershipTimes:
 
 
 class Ownership:
-    """`on_change` is called after each round, and whenever what is served here changes.
+    """`on_change` is called after each round, and whenever the set of bundles served here changes.
 
-    `times` may be replaced, but for the interval.
+    `times` may be replaced, except for the interval.
     """
 
     def __init__(
@@ -96,22 +96,28 @@ class Ownership:
         self._beat_failed = False
 
     def heartbeat_age_s(self) -> float:
-        """Since this broker's heartbeat was last written; 0 before the first one."""
+        """Return the seconds since this broker's heartbeat was last written; 0 before the first
+        one.
+        """
         return max(0.0, asyncio.get_running_loop().time() - self._beaten_at)
 
     @property
     def write_refusal(self) -> LedgerMQError | None:
-        """Why the store takes no records at present; reads go on. None: it takes them."""
+        """Return why the store accepts no records at present (reads continue), or None if it
+        accepts them.
+        """
         return self.terms.context.write_gate.refusal
 
     @property
     def me(self) -> str:
         return self._membership.me.broker
 
-    # What others ask
+    # Queries of other parts
 
     def address_of(self, bundle: int) -> str:
-        """Where to ask for a bundle: its owner, else whoever should be; "" when nobody is known."""
+        """Return the address to ask for a bundle: that of its owner, else of its wanted owner; ""
+        if no such broker is known.
+        """
         opened, owner = self.opened.get(bundle), self._directory.owners.get(bundle)
         if opened is not None and opened.lost is None:
             return self._membership.me.address
@@ -121,7 +127,7 @@ class Ownership:
         return heartbeat.address if heartbeat is not None else ""
 
     async def owner(self, bundle: int) -> BundleOwner:
-        """The bundle, once it is open here: waits for a takeover that is due.
+        """Return the bundle once it is open here; waits for a takeover that is due.
 
         Raises NotOwner, or the bundle's trouble.
         """
@@ -142,8 +148,8 @@ class Ownership:
             await self._next_round(deadline)
 
     async def redirect(self, bundle: int) -> NotOwner:
-        """What to answer where a term has just ended: whoever ended it is found by one look at the
-        others.
+        """Return the error for a caller whose term has just ended; one look at the other brokers
+        finds the new owner.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.times.request_wait_s
@@ -153,16 +159,16 @@ class Ownership:
         return self.not_owner(bundle)
 
     def not_owner(self, bundle: int) -> NotOwner:
-        """What to answer where a bundle is not served here."""
+        """Return the error for a bundle that is not served here."""
         address = self.address_of(bundle)
         if address in ("", self._membership.me.address):
-            return NotOwner(f"bundle {bundle} is served by nobody at present", retry_after_ms=RETRY_AFTER_MS)
+            return NotOwner(f"bundle {bundle} is not served by any broker at present", retry_after_ms=RETRY_AFTER_MS)
         return NotOwner(f"bundle {bundle} is served by {address}", owner=address)
 
     def report_lost(self, broker: str, refused: bool) -> None:
-        """A line to another broker broke, or it did not answer.
+        """Note that a connection to another broker broke, or that it did not answer.
 
-        Where it does not refuse, what it says in the store tells more.
+        If its address does not refuse connections, the look at its heartbeat shows more.
         """
         log.info("line to broker lost", peer=broker, refused=refused)
         self._membership.report_lost(broker, refused=refused)
@@ -170,7 +176,7 @@ class Ownership:
         self._wake.set()
 
     async def _next_round(self, deadline: float) -> None:
-        """Ask for a look at the other brokers, and wait until it is done or something has changed."""
+        """Request a look at the other brokers, and wait until it is done or something has changed."""
         self._look_due = True
         self._wake.set()
         self._round.clear()
@@ -179,18 +185,18 @@ class Ownership:
     # The loop
 
     async def run(self) -> None:
-        """Until cancelled. Raises Superseded when another process has taken this broker's address
-        or id.
+        """Run rounds until cancelled. Raises Superseded when another process has taken this
+        broker's address or id.
         """
         while True:
             await self._exchange()
-            # A look that began before this process stood still shows the world of then.
+            # A look that began before this process stood still shows an outdated state.
             self._decide(may_open=self._looked_at >= self.pulse.went_on_at)
             await self._pause()
 
     async def stop(self) -> None:
-        """Hand everything over, `run` being cancelled: announce it, let what waits become durable,
-        release. Who cannot is fenced later.
+        """Hand everything over after `run` was cancelled: announce it, let waiting batches become
+        durable, release. A bundle that cannot be released is fenced later.
         """
         self.leaving = True
         await self._beat()
@@ -208,7 +214,7 @@ class Ownership:
         await self._peers.close()
 
     async def _exchange(self) -> None:
-        """Heartbeat and look. A store that does not answer costs time, nothing else."""
+        """Write the heartbeat and look at the others. A store that does not answer only costs time."""
         loop = asyncio.get_running_loop()
         if self._beat_due or loop.time() - self._beat_at >= self.times.interval_s:
             await self._beat()
@@ -233,7 +239,9 @@ class Ownership:
     async def _beat(self) -> None:
         self._beat_due = False
         now = asyncio.get_running_loop().time()
-        if now - self._beaten_at > SILENT_INTERVALS * self.times.interval_s:  # others may have given this broker up
+        if (
+            now - self._beaten_at > SILENT_INTERVALS * self.times.interval_s
+        ):  # others may have counted this broker as gone
             self.terms.suspect()
         self._beat_at = now
         bundles = {bundle: owner.epoch for bundle, owner in self.opened.items()}
@@ -252,12 +260,12 @@ class Ownership:
                 self.terms.context.write_gate.refused(error)
 
     async def _announce_release(self) -> None:
-        if not self.leaving:  # else it is announced already
+        if not self.leaving:  # otherwise it is announced already
             await self._beat()
 
     async def _pause(self) -> None:
-        """Until the next interval, or until a look is asked for, tells more of a broker in doubt,
-        or something is to be announced.
+        """Pause until the next interval. It ends early if a look is requested, would show more
+        about a broker in doubt, or something is to be announced.
         """
         try:
             async with asyncio.timeout_at(
@@ -265,18 +273,18 @@ class Ownership:
             ):
                 while not (
                     self._look_due or self._beat_due
-                ):  # hands that change while a heartbeat is written need another one at once
+                ):  # a bundle that changes owners while a heartbeat is written needs another heartbeat at once
                     await self._wake.wait()
                     self._wake.clear()
                     self._decide(
                         may_open=not self._look_due
-                    )  # else what that look finds counts: another may have claimed a moment ago
+                    )  # otherwise that look's findings count: another broker may have claimed a moment ago
         except TimeoutError:
             pass
 
     def _hands_changed(self) -> None:
-        """What is served here has changed: announce it at once, and look, for somebody else may
-        have taken it.
+        """Announce at once that the set of bundles served here has changed, and look, because
+        another broker may have claimed one.
         """
         self._look_due = self._beat_due = True
         self._wake.set()
@@ -287,7 +295,9 @@ class Ownership:
         self._on_change()
 
     def _goes_on(self) -> None:
-        """This process stood still for a while: others may have given it up."""
+        """Continue after this process stood still for a while: other brokers may have counted it as
+        gone.
+        """
         log.warning("this process stood still", seconds=round(self.pulse.stood_still_s, 1))
         self.terms.suspect()
         self._look_due = self._beat_due = True
@@ -297,12 +307,12 @@ class Ownership:
         went_on_s = asyncio.get_running_loop().time() - self.pulse.went_on_at
         return went_on_s < STORE_PATIENCE_INTERVALS * self.times.interval_s
 
-    def _fights_nobody(self, broker: str) -> bool:
-        """Whoever claims what this broker owned last.
+    def _is_uncontested(self, broker: str) -> bool:
+        """Return whether a claim of what this broker owned last is uncontested.
 
-        For a while after this process stood still that holds for what it owned itself.
+        For a while after this process stood still, that holds for its own former bundles.
         """
-        return self._stood_still() if broker == self.me else self._membership.fights_nobody(broker)
+        return self._stood_still() if broker == self.me else self._membership.is_uncontested(broker)
 
     # Deciding
 
@@ -311,10 +321,10 @@ class Ownership:
         present = self._present()
         if (
             self._were_present - present.keys()
-        ):  # whoever is gone may have claimed before, and died before it could say so
+        ):  # a broker that is gone may have claimed before it died, without announcing it
             self.terms.suspect()
         self._were_present = set(present)
-        self._directory.update(present, now, self._fights_nobody)
+        self._directory.update(present, now, self._is_uncontested)
         self.wanted = place(self._directory.claims, self._membership.live(), self._owners_now())
         for bundle in self._directory.claims:
             if self.terms.is_busy(bundle):
@@ -329,7 +339,7 @@ class Ownership:
         self._notify()
 
     def _present(self) -> dict[str, Heartbeat]:
-        """What everybody says, this broker's part by what is true now."""
+        """Return what all brokers announce, with this broker's part as it is now."""
         present = self._membership.present()
         present[self.me] = replace(
             self._membership.me,
@@ -340,7 +350,7 @@ class Ownership:
         return present
 
     def _troubles(self) -> dict[int, str]:
-        """By bundle: why it is not served here, or that it is served to readers only."""
+        """Return by bundle why it is not served here, or that it is served to readers only."""
         gate = self.terms.context.write_gate
         refused = {bundle: refusal for bundle in self.opened if (refusal := gate.refusal_of(bundle)) is not None}
         troubles = {bundle: f"takes no records: {refusal.message}" for bundle, refusal in refused.items()}
@@ -375,13 +385,13 @@ class Ownership:
         elif since is None or since[0] != wanted:
             self._wanted_elsewhere[bundle] = (wanted, now)
         elif self._may_hand_over(bundle, now) and now - since[1] >= HANDOVER_AFTER_INTERVALS * self.times.interval_s:
-            self._wanted_elsewhere[bundle] = (wanted, now)  # where the store refuses it the next try has to wait
+            self._wanted_elsewhere[bundle] = (wanted, now)  # if the store refuses it, the next attempt has to wait
             self.terms.release(bundle, self._successor_address(bundle))
 
     def _may_hand_over(self, bundle: int, now: float) -> bool:
-        """A full store refuses the successor's claim.
+        """Return whether bundles may be handed over: a full store refuses the successor's claim.
 
-        The first term of a bundle need not be held: a young cluster spreads quickly.
+        The first term of a bundle need not last: a young cluster spreads quickly.
         """
         held_s = now - self.terms.opened_at[bundle]
         return self.write_refusal is None and (self.opened[bundle].epoch == 1 or held_s >= self.times.holding_s)

@@ -1,8 +1,9 @@
-"""A line to each other broker: to pass requests on, and to see at once that one has died.
+"""Keep a connection to each other broker, to forward requests and to detect at once that a broker
+has died.
 
 A process that was killed breaks its connections and refuses new ones within milliseconds, long
-before its heartbeat is missed; one that was stopped keeps them, so each is also asked something
-small from time to time. Must not know: what follows from a lost broker.
+before its heartbeat is missed; a stopped one keeps them, so each broker also gets a small request
+from time to time. Must not know: the consequences of a lost broker.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from ledgermq.protocol.api import Connection, Connector
 WATCH_PAUSE_S_MAX = 30.0
 PING_PAUSE_S = 1.0
 PING_TIMEOUT_S = 2.5
-"""A process on a machine that is overloaded stands still for a second or two, and lives."""
+"""A process on an overloaded machine may stand still for a second or two, and still be alive."""
 
 OnLost = Callable[[str, bool], None]
 """(broker id, whether its address refuses connections)"""
 
 
 class Peers:
-    """`interval_s`: of heartbeats; a lost line is tried again after as long, doubling up to 30 s
-    while it stays lost.
+    """`interval_s`: interval of heartbeats. A lost connection is retried after as long; the pause
+    doubles up to 30 s while it stays lost.
     """
 
     def __init__(self, connector: Connector, interval_s: float, on_lost: OnLost) -> None:
@@ -38,16 +39,16 @@ class Peers:
         self._closing: set[asyncio.Task[None]] = set()
 
     def connection(self, address: str) -> Connection:
-        """The one line to this address, opened now if there is none."""
+        """Return the one connection to this address; open it if there is none."""
         if address not in self._connections:
             self._connections[address] = self._connector.connect(self._reached_at.get(address, address))
         return self._connections[address]
 
     def watch(self, addresses: Mapping[str, str], reached_at: Mapping[str, str]) -> None:
-        """Watch exactly these brokers (address by id); lines that are not needed any more are
+        """Watch exactly these brokers (address by id); connections that are no longer needed are
         closed.
 
-        `reached_at`: where an address is reached from here, if not there.
+        `reached_at`: where an address is reached from here, if the address itself is not reachable.
         """
         moved = {address for address in self._connections if reached_at.get(address) != self._reached_at.get(address)}
         self._reached_at = dict(reached_at)
@@ -76,8 +77,8 @@ class Peers:
             await asyncio.sleep(pause_s)
 
     async def _wait_lost(self, broker: str, address: str) -> bool:
-        """Whether the address refuses connections; pings meanwhile, and tells of those that are not
-        answered.
+        """Wait until the connection is lost; return whether the address refuses connections. Pings
+        meanwhile, and reports pings without an answer.
         """
         lost = asyncio.create_task(self.connection(address).wait_lost(), name=f"line to broker {broker}")
         try:

@@ -1,11 +1,12 @@
-"""Placement: which broker should own which bundle. A pure function of the live brokers and of who
-owns what now.
+"""Choose which broker should own which bundle: a pure function of the live brokers and the current
+owners.
 
 Rendezvous hashing with a bounded load: each broker gets floor or ceiling of bundles / brokers, and
 a bundle that has to move goes to the broker with room whose hash with it is highest. Hysteresis: a
-bundle never leaves a living owner that is within its share, so the same view twice gives the same
-answer, and one broker more or less moves no more bundles than the balance needs. Only a wish: two
-brokers that see different views may both want a bundle, and the ledger's chain decides (design O1).
+bundle never leaves a live owner that is within its share, so the same view twice gives the same
+answer, and one broker more or less moves no more bundles than the balance needs. The result is only
+a wish: two brokers with different views may both want a bundle, and the ledger's chain decides
+(design O1).
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from ledger import keys
 
 
 def score(broker: str, bundle: int) -> int:
-    """The same in every process and version."""
+    """Return a score that is the same in every process and version."""
     return int.from_bytes(blake2b(f"{bundle}/{broker}".encode(), digest_size=8).digest(), "big")
 
 
 def place(bundles: Collection[int], live: Collection[str], owners: Mapping[int, str]) -> dict[int, str]:
-    """The wanted owner (a broker id) of each bundle; empty when no broker lives. `owners`: who is
-    known to own what now.
+    """Return the wanted owner (a broker id) of each bundle; empty when no broker lives. `owners`:
+    the known current owners.
 
     Bundle 0 is placed by itself: metadata is no load, and must not cost its owner a user bundle.
     """
@@ -48,7 +49,7 @@ def _balance(bundles: Collection[int], live: Collection[str], owners: Mapping[in
     room: dict[str, int] = {}
     wanted: dict[int, str] = {}
     for rank, broker in enumerate(sorted(held, key=lambda b: (-len(held[b]), b))):
-        share = least + (rank < surplus)  # those who hold most keep one more, so that fewest bundles move
+        share = least + (rank < surplus)  # brokers that hold most keep one more, so that the fewest bundles move
         kept = sorted(held[broker], key=lambda bundle: (-score(broker, bundle), bundle))[:share]
         wanted |= dict.fromkeys(kept, broker)
         room[broker] = share - len(kept)

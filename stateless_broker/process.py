@@ -1,10 +1,10 @@
-"""The broker as a process: logs, signals, admin port, one node from start to SIGTERM.
+"""Run a broker as a process: logs, signals, admin port, one node from start to SIGTERM.
 
 SIGTERM, SIGINT   drain and end; a second one ends the process at once
 SIGHUP            read the settings again (`reload`)
 
-A process under a `supervisor` also drains when its standard input ends, for then its parent has
-died.
+A process under a `supervisor` also drains when its standard input ends, because its parent has died
+then.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ OnReady = Callable[[Node, int | None], None]
 def run_node(
     url: str, read_settings: Callable[[], BrokerSettings], on_ready: OnReady, *, supervised: bool = False
 ) -> None:
-    """Until SIGTERM or SIGINT, or, `supervised`, until the standard input ends; `read_settings` is
-    called again at SIGHUP.
+    """Run a node until SIGTERM or SIGINT, or, if `supervised`, until the standard input ends;
+    SIGHUP calls `read_settings` again.
 
-    Raises what `Node.start` raises but for a store that does not answer, and the error that ended
-    the broker.
+    Raises what `Node.start` raises, except for a store that does not answer, and the error that
+    ended the broker.
     """
     settings = read_settings()
     configure_logs(settings.log_format, settings.log_level)
@@ -110,15 +110,15 @@ def _up(node: Node, health: Health, metrics: ProcessMetrics, settings: BrokerSet
 
 
 def _spare_what_stays() -> None:
-    """What a process is made of lives as long as it does: no collection of garbage looks at it
-    again. One that did took up to 80 ms.
+    """Freeze start-up objects so that the garbage collector never scans them, which took up to 80
+    ms per collection.
     """
     gc.collect()
     gc.freeze()
 
 
 def _notes(node: Node) -> list[str]:
-    """What is amiss with a broker that is ready."""
+    """Return the problems of a broker that is ready."""
     ownership, notes = node.broker.ownership, []
     age_s = ownership.heartbeat_age_s()
     if age_s > STALE_INTERVALS * ownership.times.interval_s:
@@ -132,8 +132,8 @@ def _notes(node: Node) -> list[str]:
 
 
 def stop_signals(settings: Callable[[], ProcessSettings]) -> asyncio.Event:
-    """Set by the first SIGTERM or SIGINT; the process ends within `shutdown_ms` and a little more,
-    whatever still holds it.
+    """Return an event that the first SIGTERM or SIGINT sets; the process ends shortly after
+    `shutdown_ms` at the latest, whatever still runs.
     """
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -142,9 +142,7 @@ def stop_signals(settings: Callable[[], ProcessSettings]) -> asyncio.Event:
 
 
 async def unless(stopping: asyncio.Event, starting: asyncio.Task[T]) -> T | None:
-    """What the task comes to; None when the process was told to stop before, and the task was
-    cancelled.
-    """
+    """Return the task's result, or None if the process was stopped first, which cancels the task."""
     stop = asyncio.create_task(stopping.wait(), name="stop signal")
     try:
         await asyncio.wait([starting, stop], return_when=asyncio.FIRST_COMPLETED)
@@ -158,13 +156,13 @@ async def unless(stopping: asyncio.Event, starting: asyncio.Task[T]) -> T | None
 
 @asynccontextmanager
 async def admin_port(settings: ProcessSettings, health: Health, metrics: ProcessMetrics) -> AsyncIterator[int | None]:
-    """Open for as long as the block runs, if the settings name one: its number."""
+    """Open the admin port for the block, if the settings name one; yield its number."""
     if settings.admin_port is None:
         yield None
         return
     from stateless_broker.admin_server import (
         AdminServer,
-    )  # late: half a second that a process without the port need not wait
+    )  # late: a process without the port saves half a second
 
     server = AdminServer(health, lambda: metrics.render(is_ready=health.is_ready))
     port = await server.listen(settings.admin_host, settings.admin_port)
@@ -204,7 +202,9 @@ def _stop(stopping: asyncio.Event, settings: Callable[[], ProcessSettings]) -> N
 
 
 def _end_anyway() -> None:
-    """As a crash would: what was acknowledged is stored, and others take over."""
+    """End the process as a crash would: what was acknowledged is stored, and other brokers take
+    over.
+    """
     log.error("not everything has ended in time")
     os._exit(END_ANYWAY_CODE)
 

@@ -1,9 +1,9 @@
-"""Produce: check a frame's batches, hand them to their bundles, answer in order.
+"""Serve Produce: check a frame's batches, hand them to their bundles, answer in order.
 
-Admission is in the order of the frames of a stream; a batch that is refused gets its error in the
-answer and disturbs no other. Every batch is decoded and validated once, here: its bytes are stored
-as they came, and what nobody can read would stop the consumers of its partition and park it, so it
-is refused to whoever sent it. What the index says of timestamps is read from the records.
+Admission follows the order of the frames of a stream. A refused batch gets its error in the answer
+and does not affect other batches. Every batch is decoded and validated once, here, because its
+bytes are stored as they came. An unreadable batch would stop the consumers of its partition and
+park it, so its producer gets an error instead. The index takes its timestamps from the records.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from stateless_broker.topics import Lookup, Topics
 
 PRODUCER_ID_BYTES = 16
 DECODED_BYTES_MAX = 2 * FRAME_PAYLOAD_BYTES_MAX
-"""Of one batch: ten kilobytes may claim to be any number.
+"""Largest decoded size of one batch, because ten kilobytes may claim to decode to any size.
 
-No client of ours makes one that decodes to more than a frame holds.
+Clients of this project make no batch that decodes to more than a frame holds.
 """
 INLINE_BYTES_MAX = 256 * 1024
-"""What is decompressed on the event loop, in a third of a millisecond; more goes to a thread, where
-it holds up nobody else.
+"""Largest size that is decompressed on the event loop, which takes a third of a millisecond; more
+goes to a thread, where it delays no other call.
 """
 
 log = get_logger(__name__)
@@ -60,7 +60,7 @@ log = get_logger(__name__)
 
 @dataclass(slots=True)
 class _Entry:
-    """One batch on its way to an answer: refused with `error`, or `done` gives its base offset."""
+    """One batch on its way to an answer: refused with `error`, or `done` returns its base offset."""
 
     bundle: int | None = None
     batch: Batch | None = None
@@ -90,7 +90,9 @@ class ProducePath:
         self._run_blocking = run_blocking
 
     async def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
-        """Answers in the order of the requests; at most `WINDOW_REQUESTS` of them wait."""
+        """Yield answers in the order of the requests; at most `WINDOW_REQUESTS` requests wait for
+        theirs.
+        """
         waiting: asyncio.Queue[Admitted | Exception | None] = asyncio.Queue(WINDOW_REQUESTS)
         reader = asyncio.create_task(self._admit_all(requests, waiting), name="produce stream")
         try:
@@ -112,13 +114,13 @@ class ProducePath:
         try:
             async for frame in requests:
                 await waiting.put(await self.admit(frame))
-        except Exception as error:  # raised where the answers are read, after those that came before
+        except Exception as error:  # raised where the answers are read, after the answers before it
             end = error
         await waiting.put(end)
 
     async def admit(self, frame: ProduceFrame) -> Admitted:
-        """Raises CorruptFrame where the frame's parts do not fit together; all else is an error of
-        one batch.
+        """Admit a frame. Raises CorruptFrame if the frame's parts do not fit together; any other
+        error belongs to one batch.
         """
         durable = frame.header.acks == pb.DURABLE
         entries = []
@@ -158,7 +160,7 @@ class ProducePath:
         return pb.ProduceResult(topic_id=topic_id, error=self._topics.error(error, entry.bundle))
 
     async def _owners(self, bundles: set[int]) -> dict[int, BundleOwner | LedgerMQError]:
-        """Those that are not open here are waited for side by side."""
+        """Return the owners; bundles that are still being opened here are awaited concurrently."""
 
         async def find(bundle: int) -> BundleOwner | LedgerMQError:
             try:
@@ -180,7 +182,7 @@ class ProducePath:
                 f"topic {topic.name!r} does not accept producing at present (accept.publish = false)"
             )
         if header.schema not in (0, SCHEMA_VERSION):
-            raise CorruptFrame(f"record schema {header.schema} is not known, {SCHEMA_VERSION} is")
+            raise CorruptFrame(f"record schema {header.schema} is not supported, only {SCHEMA_VERSION} is")
         check_crc(data, header.crc)
         walked = walk_batch(data, decoded_bytes_max=DECODED_BYTES_MAX)
         records = await self._decode(data, walked)
@@ -189,7 +191,7 @@ class ProducePath:
         if header.timestamp_min_us > header.timestamp_max_us:
             raise CorruptFrame(f"the frame says timestamps from {header.timestamp_min_us} to {header.timestamp_max_us}")
         _check_keys(topic, records)
-        if walked.decoded_bytes > topic.settings.max_message_bytes:  # else no record can be larger
+        if walked.decoded_bytes > topic.settings.max_message_bytes:  # otherwise no record can be larger
             _check_largest_record(topic, records)
         timestamp_min_us, timestamp_max_us = timestamps_of(records) or (
             header.timestamp_min_us,
@@ -208,7 +210,7 @@ class ProducePath:
         return _Entry(bundle=bundle, batch=batch)
 
     async def _decode(self, data: memoryview, walked: BatchInfo) -> pa.RecordBatch:
-        """Raises CorruptFrame."""
+        """Decode a batch. Raises CorruptFrame."""
         if walked.codec == "none" or walked.decoded_bytes <= INLINE_BYTES_MAX:
             return decode_batch(data, walked=walked)
         return await self._run_blocking(partial(decode_batch, data, walked=walked))
@@ -230,7 +232,7 @@ def _log_answer(entry: _Entry, base_offset: int, durable: bool) -> None:
 
 
 def _batches(frame: ProduceFrame) -> list[tuple[pb.ProduceBatch, memoryview]]:
-    """Each batch's header with its part of the payload. Raises CorruptFrame."""
+    """Return each batch's header with its part of the payload. Raises CorruptFrame."""
     headers: Sequence[pb.ProduceBatch] = frame.header.batches
     if not 0 < len(headers) <= BATCHES_PER_FRAME_MAX:
         raise CorruptFrame(f"a frame has 1 to {BATCHES_PER_FRAME_MAX} batches, not {len(headers)}")
@@ -251,10 +253,10 @@ def _batches(frame: ProduceFrame) -> list[tuple[pb.ProduceBatch, memoryview]]:
 
 
 def _let_go_of_frame(entries: Sequence[_Entry]) -> None:
-    """Copy what was taken of a frame that is mostly something else.
+    """Copy the batches taken from a frame if they are a small part of it.
 
-    A batch is a view of its frame and lives in memory for as long as it is cached; bounds count the
-    batch, so it must not keep what was refused beside it, or a header of a megabyte.
+    A batch is a view of its frame and lives in memory for as long as it is cached. Bounds count
+    only the batch, so it must not keep refused batches, or a header of a megabyte.
     """
     taken: dict[int, int] = {}
     for entry in entries:
@@ -297,7 +299,9 @@ def _check_largest_record(topic: Topic, records: pa.RecordBatch) -> None:
 
 
 def _hand_over(group: Sequence[_Entry], owner: BundleOwner | LedgerMQError, durable: bool) -> None:
-    """All of a frame's batches of one bundle, at once: taken together or refused together."""
+    """Hand all of a frame's batches of one bundle over at once: accepted together or refused
+    together.
+    """
     error = owner if isinstance(owner, LedgerMQError) else None
     if isinstance(owner, BundleOwner):
         try:

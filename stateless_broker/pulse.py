@@ -1,5 +1,5 @@
-"""Pulse: whether this process stood still, stopped by a signal, swapped out, or on a machine that
-did. A timer that is late says so.
+"""Detect that this process stood still: it was stopped by a signal, swapped out, or its machine
+stood still. A late timer reveals it.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from math import inf
 
 BEAT_S = 0.5
 STILL_S = 1.5
-"""Shorter than others need to see it; longer than what a busy machine does every minute."""
+"""Shorter than the time after which other brokers notice; longer than the pauses of a busy machine.
+"""
 
 
 class Pulse:
-    """`on_going_on()` is called when the process goes on. `went_on_at`: when it did the last time,
-    and `stood_still_s`: how long it had stood."""
+    """`on_going_on()` is called when the process resumes. `went_on_at`: when it last resumed;
+    `stood_still_s`: how long it had stood still.
+    """
 
     def __init__(self, on_going_on: Callable[[], None]) -> None:
         self._on_going_on = on_going_on
@@ -23,7 +25,7 @@ class Pulse:
         self.stood_still_s = 0.0
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + BEAT_S

@@ -1,8 +1,8 @@
-"""What SIGHUP does: read the settings again, take over what is live, refuse the rest by name, and
-survive a file that is wrong.
+"""Reload settings at SIGHUP: read them again, apply the live ones, refuse the others by name, and
+survive an invalid file.
 
-Decides; whoever owns the parts applies. Settings that were refused stay as they are in `in_force`,
-so that each SIGHUP names them again until the process is restarted or the file is put back.
+This module decides; the owner of the parts applies. Refused settings stay as they are in
+`in_force`, so each SIGHUP names them again until the process is restarted or the file is restored.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ S = TypeVar("S", bound=ProcessSettings)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """`settings`: what is in force from now on.
+    """`settings`: the settings in force from now on.
 
-    `taken`, `refused`: the names of those that differ in what was read.
+    `taken`, `refused`: names of the settings that differ from what was read before.
     """
 
     settings: ProcessSettings
@@ -34,7 +34,7 @@ class Change:
 
 
 def decide(before: S, read: S, live: Collection[str] = LIVE) -> Change:
-    """Pure: which of the settings that differ may change in a running process."""
+    """Decide which of the changed settings a running process can apply. Pure."""
     differ = [name for name in type(before).model_fields if getattr(before, name) != getattr(read, name)]
     taken = tuple(name for name in differ if name in live)
     refused = tuple(name for name in differ if name not in live)
@@ -42,9 +42,9 @@ def decide(before: S, read: S, live: Collection[str] = LIVE) -> Change:
 
 
 class LiveSettings(Generic[S]):
-    """`read()`: the settings from where they came from at the start.
+    """`read()` reads the settings from the same sources as at the start.
 
-    `apply`: told of what is in force after a change.
+    `apply` is called with the settings in force after a change.
     """
 
     def __init__(self, in_force: S, read: Callable[[], S], apply: Callable[[S], None]) -> None:
@@ -53,7 +53,7 @@ class LiveSettings(Generic[S]):
         self._apply = apply
 
     def reload(self) -> None:
-        """Never raises: a running process does not stop for a mistake in a file."""
+        """Reload the settings. Never raises: a mistake in a file does not stop a running process."""
         try:
             change = decide(self.in_force, self._read())
         except InvalidConfig as error:

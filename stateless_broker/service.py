@@ -1,5 +1,5 @@
-"""The broker's service: every method of `BrokerApi`, put together from the paths; without gRPC, so
-that it runs in any event loop. The smaller paths are here: offsets, topics, the cluster.
+"""Serve every method of `BrokerApi`, composed from the paths; without gRPC, so that it runs in any
+event loop. The smaller paths are here: offsets, topics, the cluster.
 
 Any broker returns the owners of all bundles.
 """
@@ -36,8 +36,8 @@ Q = TypeVar("Q")
 
 
 class BrokerService:
-    """`BrokerApi` of one broker: a table of the methods of its paths, so that no call passes
-    through a method here.
+    """`BrokerApi` of one broker: a table of the methods of its paths, so that calls go straight to
+    them.
     """
 
     def __init__(
@@ -73,7 +73,9 @@ class BrokerService:
 
 
 class OffsetPath:
-    """Offsets of partitions, and where producer sessions go on; from their owners."""
+    """Return offsets of partitions, and the sequences at which producer sessions continue, from the
+    partitions' owners.
+    """
 
     def __init__(self, topics: Topics, ownership: Ownership) -> None:
         self._topics = topics
@@ -99,7 +101,7 @@ class OffsetPath:
             owner = await self._ownership.owner(bundle)
             kind = query.WhichOneof("at")
             if kind is None:
-                raise InvalidRequest("an offset query says earliest, latest, durable or a time")
+                raise InvalidRequest("an offset query asks for one of earliest, latest, durable or a time")
             if kind == "timestamp_us":
                 return pb.OffsetResult(offset=await owner.list_offset(topic, query.partition, query.timestamp_us))
             return pb.OffsetResult(offset=await owner.list_offset(topic, query.partition, kind))
@@ -118,7 +120,7 @@ class OffsetPath:
 
 
 class TopicPath:
-    """What topics there are, and changes of them, which the controller makes."""
+    """List topics, and forward changes of topics to the controller."""
 
     def __init__(
         self,
@@ -151,7 +153,7 @@ class TopicPath:
         async def here() -> pb.CreateTopicResponse:
             if (
                 request.forwarded and request.name == keys.OFFSETS_TOPIC
-            ):  # another broker's wish; nothing about it is the asker's choice
+            ):  # another broker's wish; its caller chooses nothing about it
                 return pb.CreateTopicResponse(topic=self._topics.info(await self._controller.create_offsets_topic()))
             topic = await self._controller.create_topic(request.name, request.partitions, dict(request.settings))
             return pb.CreateTopicResponse(topic=self._topics.info(topic))
@@ -197,7 +199,7 @@ class TopicPath:
 
 
 class ClusterPath:
-    """Brokers, owners of bundles, and what is amiss."""
+    """Report brokers, owners of bundles, and problems of the cluster."""
 
     def __init__(
         self, ledger: LedgerRef, version: str, membership: Membership, directory: Directory, ownership: Ownership
@@ -223,13 +225,13 @@ class ClusterPath:
         )
 
     def problems(self) -> list[str]:
-        """Why the cluster is not well, as this broker sees it."""
+        """Return why the cluster is not well, as this broker sees it."""
         membership = self._membership
         others = [
             alarm
-            for name, told in membership.present().items()
+            for name, heartbeat in membership.present().items()
             if name != membership.me.broker
-            for alarm in told.alarms
+            for alarm in heartbeat.alarms
         ]
         return problems(self._directory, [*membership.alarms(), *others], asyncio.get_running_loop().time())
 
@@ -244,7 +246,7 @@ class ClusterPath:
 
 
 async def _side_by_side(ask: Callable[[Q], Awaitable[A]], queries: Sequence[Q]) -> list[A]:
-    """Answers in the order of the queries, some at a time."""
+    """Answer queries concurrently, with a bound; return the answers in the order of the queries."""
     if len(queries) > QUERIES_MAX:
         raise InvalidRequest(f"at most {QUERIES_MAX} partitions in one request, not {len(queries)}")
     answers: list[A] = []

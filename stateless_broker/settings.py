@@ -30,9 +30,9 @@ ADMIN_PORT = 9651
 
 HEARTBEAT_MS = {"file": 500, "hdfs": 1000, "s3": 3000}
 SPACING_MS = {"file": 0, "hdfs": 100, "s3": 100}
-"""By the scheme of the root; other schemes count as files.
+"""Flush spacing by the scheme of the root; other schemes count as files.
 
-A put of HDFS takes half a second, so several have to be under way.
+A put to HDFS takes half a second, so several have to be under way.
 """
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class ProcessSettings(BaseSettings):
     def settings_customise_sources(
         cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *others: Any, **by_name: Any
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Plain data: only `load_settings` looks at the environment."""
+        """Ignore all sources: only `load_settings` reads the environment."""
         return (init_settings,)
 
     cluster_id: str | None = _setting(
@@ -99,8 +99,8 @@ class ProcessSettings(BaseSettings):
 
 
 class BrokerSettings(ProcessSettings):
-    """Settings of a broker. Defaults fit one machine; None where the kind of store decides (see
-    `flush_spacing_s` and `heartbeat_interval_s`).
+    """Settings of a broker. The defaults fit one machine; None means that the kind of store decides
+    (see `flush_spacing_s` and `heartbeat_interval_s`).
     """
 
     host: str = _setting(
@@ -265,16 +265,16 @@ class BrokerSettings(ProcessSettings):
         return ClusterDefaults(self.bundles, self.producer_states_max, chosen.url_life_ms, chosen.parquet_min_age_ms)
 
     def heartbeat_interval_s(self, root_url: str) -> float:
-        """A heartbeat is a PUT and a LIST: on S3 three seconds keep the bill below half a dollar a
-        day and broker.
+        """Return the interval of heartbeats. A heartbeat is a PUT and a LIST: on S3, three seconds
+        keep the bill below half a dollar per day and broker.
         """
         chosen = self.heartbeat_interval_ms
         return (chosen if chosen is not None else HEARTBEAT_MS.get(_scheme(root_url), HEARTBEAT_MS["file"])) / 1000
 
     def shares_locations(self, root_url: str) -> bool:
-        """Whether consumers may read segments themselves.
+        """Return whether consumers may read segments themselves.
 
-        The path of a file opens nothing that its permissions keep shut; a signed URL does.
+        The path of a file grants no access beyond the file's permissions; a signed URL does.
         """
         return self.direct_reads if self.direct_reads is not None else _scheme(root_url) == "file"
 
@@ -301,7 +301,7 @@ def _scheme(root_url: str) -> str:
 KINDS: tuple[type[ProcessSettings], ...] = (BrokerSettings, CompactionSettings)
 NAMES = names_of(*KINDS)
 LIVE = frozenset(name for kind in KINDS for name, field in kind.model_fields.items() if _is_live(field))
-"""What SIGHUP changes in a running process; every other setting needs a restart."""
+"""Settings that SIGHUP changes in a running process; all others need a restart."""
 
 _CONSTANT = "its value is a constant now"
 _PRICES = "ledgermq_store_dollars counts the list prices of S3 Standard; recompute other prices from ledgermq_store_requests_total"
@@ -310,26 +310,28 @@ REMOVED = {
     "price_write_dollars": _PRICES,
     "price_read_dollars": _PRICES,
     "price_delete_dollars": _PRICES,
-    "metrics_topics_max": f"{_CONSTANT}: 100 topics have metrics of their own",
-    "fetch_bytes": f"{_CONSTANT}: 4 MiB; a consumer sets its own `fetch_bytes_max`",
+    "metrics_topics_max": f"{_CONSTANT}: the first 100 topics have separate metrics",
+    "fetch_bytes": f"{_CONSTANT}: 4 MiB; a consumer sets `fetch_bytes_max`",
     "produce_window": f"{_CONSTANT}: 64 requests of a stream; `produce_memory_bytes_max` bounds their memory",
     "calls_max": f"{_CONSTANT}: 2000 calls and streams",
-    "ownership_wait_ms": f"{_CONSTANT}: 3 s; clients retry within their own `timeout_s`",
+    "ownership_wait_ms": f"{_CONSTANT}: 3 s; clients retry within `timeout_s`",
     "trouble_retry_ms": f"{_CONSTANT}: 30 s",
     "cleaning_bytes_max": f"{_CONSTANT}: 256 MiB; `background_compaction = false` leaves cleaning to the compaction service",
     "checkpoint_bytes": f"{_CONSTANT}: 64 MiB; `checkpoint_slots` sets how often checkpoints are written",
     "url_life_ms": _OF_CLUSTERS,
     "parquet_min_age_ms": _OF_CLUSTERS,
 }
-"""Settings of version 0.1 that are gone, and what to do without them."""
+"""Removed settings, each with what to do instead. Until the first release on a package index a setting goes without a
+release that warns; from then on it works for one more release with a logged warning (docs/upgrades.md).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerConstants:
-    """What no operator sets; tests and simulations inject other values.
+    """Constants that no operator sets; tests and simulations inject other values.
 
-    `damaged_retry_s`: a bundle with damaged data is opened again after this. `ownership_wait_s`: a
-    request for a bundle that this broker is taking over waits this long. The others go into the
+    `damaged_retry_s`: pause before a bundle with damaged data is opened again. `ownership_wait_s`:
+    how long a request waits for a bundle that this broker is taking over. The others go into the
     `cluster.json` of a new cluster.
     """
 
@@ -345,8 +347,8 @@ def default_of(name: str) -> Any:
 
 
 def from_settings(kind: type[T], settings: ProcessSettings, **more: Any) -> T:
-    """Return a value of the dataclass `kind`: its fields that are named as settings have their
-    values, `more` are others, and the rest keep their defaults.
+    """Return a value of the dataclass `kind`: fields named like settings have the values of those,
+    `more` sets other fields, and the rest keep their defaults.
     """
     values = dict(settings)
     named = {field.name: values[field.name] for field in fields(kind) if field.name in values}  # type: ignore[arg-type]
@@ -354,7 +356,7 @@ def from_settings(kind: type[T], settings: ProcessSettings, **more: Any) -> T:
 
 
 def load_settings(file: Path | None = None, **flags: Any) -> BrokerSettings:
-    """`flags`: settings by name; None = not given.
+    """Load the settings of a broker. `flags`: settings by name; None = not given.
 
     Raises InvalidConfig for a wrong value, an unknown name (with the nearest one), and a name that
     was removed (with what to do).
@@ -363,5 +365,5 @@ def load_settings(file: Path | None = None, **flags: Any) -> BrokerSettings:
 
 
 def load_compaction_settings(file: Path | None = None, **flags: Any) -> CompactionSettings:
-    """The same for the compaction service, from the same file and variables."""
+    """Load the settings of the compaction service, from the same file and variables."""
     return settle(CompactionSettings, read_sources(KINDS, file, flags, REMOVED))

@@ -1,5 +1,5 @@
-"""Where settings come from: flags, then LEDGERMQ_… variables, then a TOML file, then the default.
-Unknown names are refused.
+"""Read settings from their sources: flags, then LEDGERMQ_… variables, then a TOML file, then the
+default. Unknown names are refused.
 
 One file and one environment may serve every process of a cluster: each takes its own settings. A
 name that no process has is an error that gives the nearest name; a name that was removed is an
@@ -31,16 +31,14 @@ S = TypeVar("S", bound=BaseSettings)
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What the three sources say, by name and checked for unknown names, with values as they were
-    written.
-    """
+    """What the three sources hold, by name: names are checked, values are as they were written."""
 
     flags: Mapping[str, Any]
     environment: Mapping[str, Any]
     file: Mapping[str, Any]
 
     def origin(self, name: str) -> Origin:
-        """Which source decides a setting."""
+        """Return the source that decides a setting."""
         if name in self.flags:
             return "flag"
         if name in self.environment:
@@ -53,13 +51,13 @@ class Given:
 
 
 def file_of_environment() -> Path | None:
-    """The TOML file that LEDGERMQ_CONFIG names."""
+    """Return the TOML file that LEDGERMQ_CONFIG names."""
     found = os.environ.get(f"{PREFIX}CONFIG")
     return Path(found) if found else None
 
 
 def names_of(*kinds: type[BaseSettings]) -> tuple[str, ...]:
-    """The settings of all these, each once."""
+    """Return the settings of all these kinds, each once."""
     return tuple(dict.fromkeys(name for kind in kinds for name in kind.model_fields))
 
 
@@ -69,9 +67,11 @@ def read_sources(
     flags: Mapping[str, Any],
     removed: Mapping[str, str] | None = None,
 ) -> Given:
-    """`kinds`: of all processes. `removed`: names that are gone, and what to do without them.
+    """Read the sources. `kinds`: of all processes. `removed`: removed names, and what to do without
+    them.
 
-    Raises InvalidConfig for other names than those of `kinds`, and for a file that cannot be read.
+    Raises InvalidConfig for any other name than those of `kinds`, and for a file that cannot be
+    read.
     """
     every = tuple(kinds)
     names = names_of(*every)
@@ -85,7 +85,7 @@ def read_sources(
 
 
 def settle(kind: type[S], given: Given) -> S:
-    """The settings of `kind` by precedence.
+    """Return the settings of `kind` by precedence.
 
     Raises InvalidConfig, naming each setting that is wrong and where it comes from.
     """
@@ -102,7 +102,9 @@ def is_secret(kind: type[BaseSettings], name: str) -> bool:
 
 
 def shown(value: Any) -> Any:
-    """A value as it may be printed and logged: secrets as stars, and a URL without its password."""
+    """Return a value as it may be printed and logged: secrets as stars, and a URL without its
+    password.
+    """
     if isinstance(value, SecretStr):
         return STARS
     return re.sub(r"(://[^/@:\s]*):[^/@\s]*@", rf"\1:{STARS}@", value) if isinstance(value, str) else value
@@ -121,7 +123,7 @@ def _problem(kind: type[BaseSettings], given: Given, problem: Any) -> str:
 def _read_environment(
     kinds: Iterable[type[BaseSettings]], names: tuple[str, ...], removed: Mapping[str, str]
 ) -> dict[str, Any]:
-    """A variable that is set to nothing counts as not set."""
+    """Read the variables; one that is set to the empty string counts as not set."""
     check_variables(names, removed)
     found: dict[str, Any] = {}
     for kind in kinds:
@@ -134,7 +136,7 @@ def _read_toml(file: Path) -> dict[str, Any]:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidConfig(f"settings file {file}: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or nested for ever
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or nested too deeply
         raise InvalidConfig(f"settings file {file}: {error}") from error
 
 

@@ -1,8 +1,8 @@
-"""Several broker processes of one command: what differs between them, and when one that has ended
-begins again. Decides, starts nothing.
+"""Decide how several broker processes of one command differ, and when one that has ended restarts.
+Pure: it starts nothing.
 
-Each has a port of its own, counted up from the one that was given (0: a free one each), likewise
-its admin port and the addresses by which it is reached, and an id of its own.
+Each process has its own port, counted up from the given one (0: a free one each). The same holds
+for its admin port and its addresses. Each has its own id.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from stateless_broker.settings import BrokerSettings
 PORT_MAX = 65535
 PAUSE_S_FIRST, PAUSE_S_MAX = 0.5, 30.0
 STEADY_S = 60.0
-"""Whoever ran this long ended for a new reason."""
+"""A process that ran at least this long ended for a new reason."""
 
 
 def shares(settings: BrokerSettings, processes: int) -> list[dict[str, Any]]:
-    """For each process the settings that are its own.
+    """Return for each process the settings in which it differs.
 
-    Raises InvalidConfig where two would get the same port, or one none.
+    Raises InvalidConfig if two would get the same port, or one none.
     """
     port, admin_port = settings.port, settings.admin_port
     for name, first in (("port", port), ("admin_port", admin_port)):
         if first and first + processes - 1 > PORT_MAX:
             raise InvalidConfig(
-                f"{processes} processes from {name} {first} on need port {first + processes - 1}; the last there is is {PORT_MAX}"
+                f"{processes} processes from {name} {first} on need port {first + processes - 1}; the largest port is {PORT_MAX}"
             )
     if port and admin_port and abs(port - admin_port) < processes:
         raise InvalidConfig(
@@ -61,7 +61,7 @@ def _counted_up(name: str, address: str, number: int) -> str:
 
 
 def arguments(flags: Mapping[str, Any]) -> list[str]:
-    """Settings by name as options of the command line; None = not given."""
+    """Return settings by name as options of the command line; None = not given."""
     given = {f"{name.replace('_', '-')}": value for name, value in flags.items() if value is not None}
     return [
         ("--" if value else "--no-") + name if isinstance(value, bool) else f"--{name}={value}"
@@ -70,17 +70,21 @@ def arguments(flags: Mapping[str, Any]) -> list[str]:
 
 
 def pause_s(ends_in_a_row: int) -> float:
-    """Before a process that has ended begins again: it doubles with each end that followed a short
-    run, and has a bound.
+    """Return the pause before an ended process restarts: it doubles with each end after a short
+    run, up to a bound.
     """
     return float(min(PAUSE_S_MAX, PAUSE_S_FIRST * 2 ** min(ends_in_a_row - 1, 20)))
 
 
 def ends_in_a_row(before: int, ran_s: float) -> int:
-    """With the one that has just come to its end after `ran_s` seconds."""
+    """Return the number of ends in a row, including the process that has just ended after `ran_s`
+    seconds.
+    """
     return 1 if ran_s >= STEADY_S else before + 1
 
 
 def exit_code(codes: Iterable[int]) -> int:
-    """Of the command, from those of its processes: the largest; a signal counts as shells count it."""
+    """Return the exit code of the command from those of its processes: the largest; a signal counts
+    as in shells.
+    """
     return max((code if code >= 0 else 128 - code for code in codes), default=0)

@@ -1,6 +1,6 @@
-"""Start while the store is down: wait, say why, go on when it answers.
+"""Wait at the start while the store is down: log the reason, continue when it answers.
 
-What waiting cannot mend is raised at once.
+Errors that waiting cannot fix are raised at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = get_logger(__name__)
 
 
 async def when_store_answers(step: Callable[[], Awaitable[T]], url: str, health: Health, sources: Sources) -> T:
-    """The result of `step`, repeated for as long as it takes.
+    """Return the result of `step`, which is repeated for as long as necessary.
 
     Raises what is not retriable: wrong credentials, no such bucket, damage.
     """

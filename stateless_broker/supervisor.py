@@ -1,13 +1,13 @@
-"""`ledgermq broker --processes N`: one broker process for each core, under a parent that serves
+"""Run `ledgermq broker --processes N`: one broker process per core, under a parent that serves
 nothing itself.
 
-SIGTERM, SIGINT   passed on: all drain and end; a second one ends them at once
+SIGTERM, SIGINT   forwarded: all drain and end; a second one ends them at once
 SIGHUP            passed on: each reads the settings again
 
-A process that ends by itself is started again, after a pause that grows (`siblings`). One that
-cannot start, before it was ever ready, ends the command: what it says of settings or root holds for
-all. A parent that dies takes its children along, for they watch their standard input. Lines of a
-process's output carry its number.
+A process that ends by itself is restarted after a growing pause (`siblings`). A process that cannot
+start, before it was ever ready, ends the command: its error about settings or root applies to all.
+When the parent dies, its children end too, because they watch their standard input. Each line of a
+process's output carries its number.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from stateless_broker.settings import BrokerSettings
 from stateless_broker.siblings import ends_in_a_row, exit_code, pause_s
 
 KILL_AFTER_S = 2.0
-"""Beyond the time after which a broker ends itself."""
+"""Grace beyond the time after which a broker ends itself."""
 NO_PROCESS_CODE = 1
 PIECE_BYTES, LINE_BYTES_MAX = 65536, 1024 * 1024
 
@@ -34,15 +34,15 @@ log = get_logger(__name__)
 
 
 def run_brokers(commands: Sequence[Sequence[str]], settings: BrokerSettings) -> int:
-    """Until SIGTERM or SIGINT; the exit code: 0 when all have drained, else that of the process
-    that fared worst.
+    """Run until SIGTERM or SIGINT; return the exit code: 0 when all have drained, otherwise the
+    worst code of the processes.
     """
     configure_logs(settings.log_format, settings.log_level)
     return asyncio.run(Supervisor(commands, settings).run())
 
 
 class Sibling:
-    """One of the processes, through all its lives."""
+    """One of the processes, through all its restarts."""
 
     def __init__(self, number: int, command: Sequence[str]) -> None:
         self.number = number
@@ -53,9 +53,9 @@ class Sibling:
         self._reload_when_ready = False
 
     async def run(self, *, as_json: bool) -> int:
-        """One life; its exit code, negative for a signal.
+        """Run the process once; return its exit code, negative for a signal.
 
-        Its own session: Ctrl-C in a terminal reaches the parent alone.
+        It has its own session, so that Ctrl-C in a terminal reaches only the parent.
         """
         self.is_ready = self._reload_when_ready = False
         self.process = await asyncio.create_subprocess_exec(
@@ -71,9 +71,9 @@ class Sibling:
         return code
 
     def send(self, number: signal.Signals) -> None:
-        """Nothing, if it does not run.
+        """Send a signal, if the process runs.
 
-        One that just starts would die of a SIGHUP: it gets it when it is ready.
+        A process that is still starting would die of a SIGHUP: it gets the signal when it is ready.
         """
         if number == signal.SIGHUP and not self.is_ready:
             self._reload_when_ready = True
@@ -87,17 +87,17 @@ class Sibling:
             *lines, rest = (rest + data).split(b"\n")
             if len(rest) > LINE_BYTES_MAX:
                 lines, rest = [*lines, rest], b""
-            with suppress(OSError):  # nobody reads: that ends no broker
+            with suppress(OSError):  # the reader of the output has gone: that ends no broker
                 out.writelines(labelled(line, self.number, as_json=as_json) for line in lines)
                 out.flush()
-            if ready and lines and not self.is_ready:  # a broker's one line on stdout says that it listens
+            if ready and lines and not self.is_ready:  # a broker's one line on stdout reports that it listens
                 self.is_ready = self.was_ready = True
                 if self._reload_when_ready:
                     self.send(signal.SIGHUP)
 
 
 def labelled(line: bytes, number: int, *, as_json: bool) -> bytes:
-    """A line of output with the number of its process."""
+    """Return a line of output with the number of its process."""
     if as_json and line.startswith(b'{"'):
         return b'{"process_number": %d, %s\n' % (number, line[1:])
     return b"[%d] %s\n" % (number, line)
@@ -126,7 +126,7 @@ class Supervisor:
         self._end_all()
 
     def _end_all(self) -> None:
-        """Called again it sends the second signal, which ends a broker at once."""
+        """End all processes. A second call sends the second signal, which ends a broker at once."""
         if not self._stopping.is_set():
             self._stopping.set()
             asyncio.get_running_loop().call_later(self._end_s, self._kill_all)
@@ -141,7 +141,7 @@ class Supervisor:
         self._send(signal.SIGKILL)
 
     async def _keep(self, sibling: Sibling) -> None:
-        """Through one life after the other, until the command ends."""
+        """Restart the process whenever it ends, until the command ends."""
         ends = 0
         while not self._stopping.is_set():
             begun_s = asyncio.get_running_loop().time()

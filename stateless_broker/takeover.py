@@ -1,5 +1,5 @@
-"""Takeover: when a broker may try to claim a bundle. Pure decisions about values; whether it may
-*own* it, the ledger says.
+"""Decide when a broker may try to claim a bundle. Pure decisions about values; only the ledger
+decides whether it may *own* the bundle.
 
     gone       connection refused and no heartbeat since, or no answer and no heartbeat for an interval and two seconds, or no heartbeat
                for ten intervals
@@ -7,9 +7,9 @@
                the first try at what is free: its owner has ended or stands still, or handed it over
     claim back only after the minimum holding time of the winner, unless the winner is gone
 
-All times are one process's monotonic seconds; no two machines' clocks are compared. Silence is what
-looks have found: it lasts until the newest look, not until now, or a process that stood still would
-take everybody else for silent when it goes on.
+All times are one process's monotonic seconds; no two machines' clocks are compared. Silence is
+measured up to the newest look, not up to now. Otherwise a process that stood still would take all
+other brokers for silent when it resumes.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ CLAIMS_WINDOW_S = 60.0
 WAIT_FIRST_S = 0.5
 WAIT_S_MAX = 30.0
 SILENT_S_AFTER_AN_INTERVAL = 2.0
-"""Of a broker that does not answer: its next heartbeat was due an interval after the last, and may
-be late by so much.
+"""Allowance for a broker that does not answer: its next heartbeat was due an interval after the
+last, and may be this late.
 """
 INTERVALS_BEFORE_SILENT_IS_GONE = 10
 NOTES_MAX = 64
@@ -33,11 +33,11 @@ NOTES_MAX = 64
 
 @dataclass(slots=True)
 class Evidence:
-    """What one broker has seen of another: when its heartbeat last advanced, when its address
-    refused a connection, when its line broke or a ping was not answered (`lost_at`).
+    """What one broker has observed of another: when its heartbeat last advanced, when its address
+    refused a connection, when its connection broke or a ping got no answer (`lost_at`).
 
-    `written_after`: the heartbeat that advanced was not there yet when the look before began. It
-    may be older than `advanced_at` says.
+    `written_after`: the heartbeat that advanced did not exist yet when the look before began. It
+    may be older than `advanced_at`.
     """
 
     advanced_at: float
@@ -47,18 +47,19 @@ class Evidence:
 
 
 def has_ended(evidence: Evidence) -> bool:
-    """Its process is no more: nobody listens at its address.
+    """Return whether its process has ended: its address refuses connections.
 
-    Its last heartbeat may be seen only after that, and proves nothing.
+    Its last heartbeat may be read only after that, and proves nothing.
     """
     return evidence.refused_at is not None and evidence.refused_at >= evidence.written_after
 
 
 def stands_still_at(evidence: Evidence, interval_s: float) -> float | None:
-    """When a look that finds no newer heartbeat shows that its process does nothing any more; None:
-    it answered when it was last asked.
+    """Return when a look that finds no newer heartbeat shows that its process stands still; None:
+    it answered the last ping.
 
-    It neither answers nor beats, which a bad minute of the store alone does not explain.
+    It neither answers nor writes heartbeats, which a bad minute of the store alone does not
+    explain.
     """
     if evidence.lost_at is None or evidence.lost_at < evidence.advanced_at - interval_s:
         return None
@@ -66,7 +67,7 @@ def stands_still_at(evidence: Evidence, interval_s: float) -> float | None:
 
 
 def stands_still(evidence: Evidence, looked_at: float, interval_s: float) -> bool:
-    """`looked_at`: when the newest look began."""
+    """Return whether it stands still. `looked_at`: when the newest look began."""
     at = stands_still_at(evidence, interval_s)
     return at is not None and looked_at > at
 
@@ -86,26 +87,28 @@ class ClaimHistory:
 
     epoch: int = 0
     is_free: bool = False
-    """Its last owner is known to have ended or to stand still, or hands it over: who claims it now
-    fights nobody. One that is merely silent may live."""
+    """Its last owner is known to have ended or to stand still, or hands it over, so a claim is
+    uncontested. An owner that is merely silent may live.
+    """
     lost_at: float | None = None
-    """When this broker last lost a term of the bundle to somebody."""
+    """When this broker last lost a term of the bundle to another broker."""
     _notes: list[tuple[float, int]] = field(default_factory=list)
-    """(when, how many contested claims were new then)"""
+    """(time, number of contested claims that were new then)"""
     _changes: list[tuple[float, int]] = field(default_factory=list)
-    """The same of all claims."""
+    """The same for all claims."""
     _tried_epoch: int = -1
-    """The newest epoch heard of when a claim of this broker's own came to nothing: somebody else
-    may be about to open the next.
+    """The newest epoch known when a claim of this broker failed: another broker may be about to
+    open the next one.
     """
     _fought_until: float = -inf
-    """After two losses within a minute nothing looks free: brokers that refuse each other's
-    connections, and live, would claim in turns.
+    """After two losses within a minute nothing counts as free: live brokers that refuse each
+    other's connections would claim in turns.
     """
 
     def note(self, epoch: int, now: float) -> None:
-        """The first claim of what is free does not count. Nor does what was claimed before this
-        broker first heard of the bundle: nobody saw it happen, and no clock is asked."""
+        """Note a claim. The first claim of a free bundle does not count. Claims from before this
+        broker first saw the bundle do not count either, because no broker dated them.
+        """
         if epoch > self.epoch:
             count = epoch - self.epoch - (1 if self.is_free else 0)
             if self.epoch:
@@ -115,16 +118,16 @@ class ClaimHistory:
             self.epoch, self.is_free = epoch, False
 
     def note_attempt(self, now: float) -> None:
-        """A claim of this broker's own that came to nothing."""
+        """Note that a claim of this broker failed."""
         self._tried_epoch = self.epoch
         self._count(1, now)
 
     def note_lost(self, now: float, *, stood_still: bool = False) -> None:
-        """A term of this broker's was ended by another one's claim: a fight, but no try at what
-        that one may leave behind.
+        """Note that another broker's claim ended a term of this broker: a contested claim, but not
+        a failed attempt of this one.
 
-        `stood_still`: this process had done nothing for a while, so the other took what was left
-        alone, and fought nobody.
+        `stood_still`: this process had done nothing for a while, so the other broker took an
+        unattended bundle, and the claim was uncontested.
         """
         if not stood_still:
             if self.lost_at is not None and now - self.lost_at < CLAIMS_WINDOW_S:
@@ -139,13 +142,13 @@ class ClaimHistory:
         return sum(count for at, count in self._notes if now - at < CLAIMS_WINDOW_S)
 
     def changes(self, now: float) -> int:
-        """Claims within the last minute, whether they were fought over or not."""
+        """Return the claims within the last minute, contested or not."""
         return sum(count for at, count in self._changes if now - at < CLAIMS_WINDOW_S)
 
     def wait_s(self, now: float, random: Random) -> float:
-        """Before the next claim.
+        """Return the wait before the next claim.
 
-        Whatever others fought over before, the first to claim what is free fights nobody.
+        The first claim of a free bundle is uncontested, whatever was contested before.
         """
         if self.is_free and self._tried_epoch != self.epoch and now >= self._fought_until:
             return 0.0

@@ -1,8 +1,9 @@
-"""Terms: the bundles that this broker owns now, and the tasks that open, hand over and drop them.
+"""Manage terms: the bundles that this broker owns now, and the tasks that open, hand over and drop
+them.
 
-At most one task a bundle at a time. What goes wrong with a bundle becomes its trouble: told to
-whoever asks for it, retried after a pause (damaged data slowly), and no concern of the other
-bundles.
+Each bundle has at most one task at a time. A failure of a bundle becomes its trouble: callers of
+the bundle get the error, and the work is retried after a pause (slowly for damaged data). Other
+bundles are not affected.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ class Terms:
     """`on_change` is called after each change of `opened` or `troubles`. `damaged_retry_s`: pause
     after damaged data.
 
-    `announce` tells the others, before a bundle is released, that it will be: whoever is sent to
-    the successor then waits there. `stood_still`: whether this process did a moment ago, so that
-    what it lost was not fought over.
+    `announce` reports a release to the other brokers before it happens, so that callers sent to the
+    successor wait there. `stood_still` returns whether this process stood still a moment ago, so
+    that the loss of a term was uncontested.
     """
 
     def __init__(
@@ -56,8 +57,8 @@ class Terms:
         self.opened_at: dict[int, float] = {}
         self.troubles: dict[int, Trouble] = {}
         self.releasing: set[int] = set()
-        """About to be handed over, or handed over and not claimed here since: whoever claims them
-        fights nobody.
+        """Bundles that are about to be handed over, or were handed over and not claimed here since:
+        a claim is uncontested.
         """
         self.context = context
         self._claims = claims
@@ -79,32 +80,32 @@ class Terms:
     def release(self, bundle: int, successor: str) -> None:
         """Hand the bundle over to the broker at address `successor`.
 
-        Where the store refuses that, it is served on.
+        If the store refuses that, the bundle is still served here.
         """
         self._begin_release(bundle, successor, is_end=False)
 
     def drop(self, bundle: int, why: str) -> None:
-        """Forget a term that somebody else's has ended."""
+        """Forget a term that another broker's term has ended."""
         self._start(bundle, self._drop(bundle, why))
 
     def forgive(self, bundle: int) -> None:
-        """The bundle is for another to serve, so what went wrong with it here says nothing any
-        more.
+        """Forget the trouble of a bundle that another broker is to serve, because it no longer
+        matters.
         """
         self.troubles.pop(bundle, None)
 
     async def release_all(self, successor: Callable[[int], str]) -> None:
-        """Finish or give up what is under way, then hand over everything."""
+        """Finish or cancel what is under way, then hand over everything."""
         await self._cancel(list(self._busy.values()))
         for bundle in list(self.opened):
-            if bundle not in self._busy:  # else its term ended by itself meanwhile, and is being dropped
+            if bundle not in self._busy:  # otherwise its term ended by itself meanwhile, and is being dropped
                 self._begin_release(bundle, successor(bundle), is_end=True)
         if self._busy:
             await asyncio.wait(list(self._busy.values()))
 
     def suspect(self) -> None:
-        """Something has happened behind which a claim may hide: look into the ledger of every
-        bundle, once, soon.
+        """Look into the ledger of every bundle, once, soon, because something has happened that may
+        hide a claim.
         """
         for bundle, owner in self.opened.items():
             if bundle not in self._checks:
@@ -113,7 +114,7 @@ class Terms:
                 )
 
     async def close(self) -> None:
-        """Drop everything at once, without a word to anybody."""
+        """Drop everything at once, without announcing it."""
         await self._cancel([*self._busy.values(), *self._watches.values(), *self._checks.values()])
         for bundle in list(self.opened):
             await self.opened.pop(bundle).close()
@@ -131,8 +132,8 @@ class Terms:
         task.add_done_callback(lambda _: self._over(bundle, task, work))
 
     def _over(self, bundle: int, task: asyncio.Task[None] | None, work: Coroutine[None, None, None]) -> None:
-        """At the end of a task, and also if it was cancelled before it had begun, when no `finally`
-        is reached.
+        """Note the end of a task. This also runs for a task that was cancelled before it began,
+        where no `finally` is reached.
         """
         work.close()
         if self._busy.get(bundle) is task:
@@ -144,7 +145,7 @@ class Terms:
             await work
         except LedgerMQError as error:
             self._note(bundle, error)
-        except Exception as error:  # a bug of ours: this bundle stops and says so, the others go on
+        except Exception as error:  # a bug: this bundle stops and is reported, the others continue
             log.exception("bundle stopped", bundle=bundle)
             self._note(bundle, LedgerMQError(f"bundle {bundle}: {error!r}"))
         finally:
@@ -171,13 +172,15 @@ class Terms:
         log.info("bundle opened", bundle=bundle, epoch=owner.epoch)
 
     async def _watch(self, bundle: int, owner: BundleOwner) -> None:
-        """A term that ends by itself, fenced or by a store error, is dropped."""
+        """Drop a term that ends by itself, fenced or by a store error."""
         await owner.ended.wait()
         if self.opened.get(bundle) is owner and bundle not in self._busy:
             self.drop(bundle, str(owner.lost))
 
     async def _check(self, bundle: int, owner: BundleOwner) -> None:
-        """Until the store has answered; a foreign claim ends the term, and `_watch` does the rest."""
+        """Check the fence until the store has answered; a foreign claim ends the term, and `_watch`
+        does the rest.
+        """
         try:
             while owner.lost is None:
                 try:
@@ -196,7 +199,9 @@ class Terms:
         self._start(bundle, self._release(bundle, successor, is_end=is_end))
 
     async def _release(self, bundle: int, successor: str, *, is_end: bool) -> None:
-        """`is_end`: this process stops, so the term is over even if the store refuses to be told."""
+        """Release the bundle. `is_end`: this process stops, so the term is over even if the store
+        refuses the release.
+        """
         owner = self.opened[bundle]
         is_served_on = False
         try:
@@ -237,7 +242,7 @@ class Terms:
 
     def _note(self, bundle: int, error: LedgerMQError) -> None:
         now = asyncio.get_running_loop().time()
-        if isinstance(error, NotOwner):  # somebody was faster: no trouble, and the claims tell how long to wait
+        if isinstance(error, NotOwner):  # another broker was faster: no trouble; the claims set the wait
             self.troubles.pop(bundle, None)
             return
         before = self.troubles.get(bundle)

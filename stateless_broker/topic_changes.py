@@ -1,5 +1,5 @@
-"""Changes of topics, as pure decisions: a catalog and a wish in, the topic as it will be (or a
-typed error) out.
+"""Decide changes of topics. Pure: a catalog and a request in, the changed topic (or a typed error)
+out.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def created(
     limits: TopicLimits,
     now_ms: int,
 ) -> Topic:
-    """The new topic; its id is told by the offset of its record. `partitions` 0 = the default.
+    """Return the new topic; the offset of its record becomes its id. `partitions` 0 = the default.
 
     Raises InvalidTopicName, InvalidConfig, TopicExists, TopicBeingDeleted, InvalidRequest,
     ResourceExhausted.
@@ -65,7 +65,7 @@ def created(
 
 
 def created_offsets_topic(catalog: Catalog, bundles: int, limits: TopicLimits, now_ms: int) -> Topic:
-    """`__consumer_offsets`. Raises TopicExists."""
+    """Return the new topic `__consumer_offsets`. Raises TopicExists."""
     if keys.OFFSETS_TOPIC in catalog.topics_by_name:
         raise TopicExists(f"topic {keys.OFFSETS_TOPIC!r} exists")
     return Topic(-1, keys.OFFSETS_TOPIC, assign(catalog, limits.offsets_partitions, bundles), created_ms=now_ms)
@@ -81,7 +81,7 @@ def altered(
     limits: TopicLimits,
     now_ms: int,
 ) -> Topic:
-    """`partitions` 0 = as many as there are.
+    """Return the changed topic. `partitions` 0 = unchanged.
 
     Raises UnknownTopic, TopicBeingDeleted, InvalidTopicName, InvalidConfig, InvalidRequest.
     """
@@ -107,19 +107,21 @@ def altered(
 
 
 def deleted(catalog: Catalog, name: str) -> Topic:
-    """Raises UnknownTopic, TopicBeingDeleted, InvalidTopicName, LegalHold."""
+    """Return the topic as deleted. Raises UnknownTopic, TopicBeingDeleted, InvalidTopicName,
+    LegalHold.
+    """
     _check_user_topic(name)
     topic = catalog.living(name)
     if topic.settings.legal_hold:
         raise LegalHold(
-            f"topic {name!r} is under legal hold: it cannot be deleted until the setting legal.hold is taken back"
+            f"topic {name!r} is under legal hold: it cannot be deleted until the setting legal.hold is unset"
         )
     return replace(topic, removed=True)
 
 
 def assign(catalog: Catalog, partitions: int, bundles: int) -> tuple[int, ...]:
-    """A bundle for each new partition: always the one with fewest partitions; bundle 0 holds
-    `__metadata` alone.
+    """Assign a bundle to each new partition: always the one with the fewest partitions. Bundle 0
+    holds only `__metadata`.
     """
     load = Counter(dict.fromkeys(range(1, bundles), 0))
     for topic in catalog.living_topics():
@@ -138,7 +140,7 @@ def _check_user_topic(name: str) -> None:
 
 
 def _check_lengths(settings: Mapping[str, str]) -> None:
-    """What is kept for ever in `__metadata` is bounded."""
+    """Bound what is kept permanently in `__metadata`."""
     for name, value in settings.items():
         if len(value) > SETTING_CHARS_MAX:
             raise InvalidConfig(

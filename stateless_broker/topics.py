@@ -1,6 +1,4 @@
-"""From names on the wire to topics and partitions of the catalog, with the errors that clients get
-for them.
-"""
+"""Resolve names on the wire to topics and partitions of the catalog, with the errors for clients."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ class Topics:
         self._ownership = ownership
 
     def lookup(self) -> Lookup:
-        """For one request."""
+        """Return a lookup for one request."""
         return Lookup(self._metadata)
 
     def info(self, topic: Topic) -> pb.TopicInfo:
@@ -33,7 +31,9 @@ class Topics:
         )
 
     def error(self, error: LedgerMQError, bundle: int | None = None) -> pb.Error:
-        """As it goes to the client: NOT_OWNER names whom to ask instead, where that is known."""
+        """Return the error for the client: NOT_OWNER names the broker to ask instead, if it is
+        known.
+        """
         if error.code == "NOT_OWNER" and not error.owner and bundle is not None:
             error = self._ownership.not_owner(bundle)
         return error_to_proto(error)
@@ -42,7 +42,7 @@ class Topics:
 class Lookup:
     """The names in one request.
 
-    However many of them this broker does not know, it asks the controller once.
+    It requests the controller's catalog at most once, however many names this broker does not know.
     """
 
     def __init__(self, metadata: Metadata) -> None:
@@ -50,7 +50,7 @@ class Lookup:
         self._has_asked = False
 
     async def find(self, name: str, topic_id: int = 0) -> Topic:
-        """A living topic. Raises UnknownTopic, TopicBeingDeleted, Unavailable."""
+        """Return a live topic. Raises UnknownTopic, TopicBeingDeleted, Unavailable."""
         try:
             return self._known(name, topic_id)
         except UnknownTopic:
@@ -59,7 +59,7 @@ class Lookup:
         return self._known(name, topic_id)
 
     async def partition(self, name: str, partition: int, topic_id: int = 0) -> tuple[Topic, int]:
-        """The topic and the partition's bundle. Raises also UnknownPartition."""
+        """Return the topic and the partition's bundle. Also raises UnknownPartition."""
         topic = await self.find(name, topic_id)
         if partition >= topic.partitions and await self._has_news():
             topic = self._known(name, topic_id)
@@ -68,7 +68,7 @@ class Lookup:
         return topic, topic.bundles[partition]
 
     async def _has_news(self) -> bool:
-        """Learn what the controller knows; False: that has been done for this request."""
+        """Read the controller's catalog; return False if that was already done for this request."""
         if self._has_asked:
             return False
         await self._metadata.catch_up()

@@ -25,7 +25,7 @@ async def check_archive(
         with problems.collecting(key):
             if key == keys.ARCHIVE_OWNER:
                 if (owner := decode_mark(await store.get(key))) != cluster_id:
-                    problems.damage(key, "FOREIGN_ARCHIVE", f"it says that the archive is of cluster {owner}")
+                    problems.damage(key, "FOREIGN_ARCHIVE", f"it says that the archive belongs to cluster {owner}")
             elif (name := keys.parse_archived(key)) is not None:
                 footer = await read_footer(store, key)
                 if check_footer(footer, key, name, cluster_id, problems) is None or quick:

@@ -26,7 +26,7 @@ async def check_catalog(store: ObjectStore, cluster: ClusterSettings, problems: 
             problems.damage(
                 keys.ledger(wrong[0]),
                 "UNKNOWN_BUNDLE",
-                f"topic {topic.name} has partitions in it, the cluster does not",
+                f"topic {topic.name} has partitions in this bundle, but the cluster has no such bundle",
             )
         if not topic.bundles:
             problems.damage(keys.ledger(keys.METADATA_BUNDLE), "BAD_TOPIC", f"topic {topic.name} has no partitions")
@@ -44,16 +44,18 @@ def check_partitions(catalog: Catalog, views: Sequence[LedgerView], problems: Pr
             if topic is None:
                 if topic_id >= catalog.offset:
                     problems.damage(
-                        keys.ledger(view.bundle), "UNKNOWN_TOPIC", f"{where}: {keys.METADATA_TOPIC} never named it"
+                        keys.ledger(view.bundle),
+                        "UNKNOWN_TOPIC",
+                        f"{where}: no record of {keys.METADATA_TOPIC} names this topic id",
                     )
             elif partition >= topic.partitions:
                 problems.damage(
                     keys.ledger(view.bundle),
                     "UNKNOWN_PARTITION",
-                    f"{where}: {topic.name} has {topic.partitions} partitions",
+                    f"{where}: topic {topic.name} has only {topic.partitions} partitions",
                 )
             elif topic.bundles[partition] != view.bundle:
-                text = f"{where}: {topic.name} has it in bundle {topic.bundles[partition]}"
+                text = f"{where}: the catalog has this partition of {topic.name} in bundle {topic.bundles[partition]}"
                 problems.damage(keys.ledger(view.bundle), "WRONG_BUNDLE", text)
 
 

@@ -76,7 +76,7 @@ async def check_root(
     contradicted = Problems()
     for text in await contradictions(store, cluster):
         contradicted.damage(
-            keys.CLUSTER, "CONTRADICTED", f"{text}; the rest was not checked: put the right {keys.CLUSTER} back first"
+            keys.CLUSTER, "CONTRADICTED", f"{text}; nothing else was checked: put the right {keys.CLUSTER} back first"
         )
     if contradicted.all:
         return Checked(problems=contradicted.all)
@@ -95,7 +95,7 @@ async def check_root(
             problems.note(
                 keys.CLUSTER,
                 "NOT_QUIET",
-                "checkpoints were put while this was checked; some of it may be of two moments",
+                "brokers put checkpoints during the check, so findings may mix two moments; check again",
             )
         if is_quiet or attempt == ATTEMPTS_MAX or problems.worst in (None, Severity.NOTE):
             checked.problems = problems.all
@@ -123,7 +123,7 @@ async def _check_once(
 ) -> Checked:
     if not cluster.has_checksum:
         problems.note(
-            keys.CLUSTER, "NO_CHECKSUM", "it is from before there were checksums: keep a copy of it elsewhere"
+            keys.CLUSTER, "NO_CHECKSUM", "an early version wrote it without a checksum: keep a copy of it elsewhere"
         )
     checked = Checked(objects=await check_names(store.inner, cluster.bundles, problems))
     parquet = [info async for info in store.list(keys.PARQUET)]

@@ -76,7 +76,7 @@ async def _about_bundles(
             break
     last = keys.ledger(cluster.bundles - 1)
     if not await _has_objects(store, last) and await _has_lived(store, cluster, checkpoints):
-        yield f"{says}, but {last} is empty and other bundles are in use"
+        yield f"{says}, but {last} is empty while other bundles are in use"
 
 
 async def _has_objects(store: ObjectStore, ledger: str) -> bool:

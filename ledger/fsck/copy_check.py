@@ -33,19 +33,17 @@ async def _check_pair(store: ObjectStore, key: str, problems: Problems) -> None:
             await _check_orphan(store, key, copy, copy_fault, problems)
         return
     if fault is not None:
-        with_copy = (
-            "missing" if copy is None else "damaged too" if copy_fault else f"sound and read instead of it; {MEND}"
-        )
+        with_copy = "missing" if copy is None else "damaged too" if copy_fault else f"sound, and readers use it; {MEND}"
         problems.damage(key, fault.code, f"{_text(fault, key)}; its second copy is {with_copy}")
     if copy is None:
         return  # if the original is sound, the owner of bundle 0 makes a copy: an older release has put it, or its writer was cut off
     if copy_fault is not None:
         which = "damaged too" if fault else f"sound; {MEND}"
         problems.damage(
-            copy_key, copy_fault.code, f"{_text(copy_fault, key)}; it is the second copy, the original is {which}"
+            copy_key, copy_fault.code, f"{_text(copy_fault, key)}; this is the second copy; the original is {which}"
         )
     elif fault is None and original != copy:
-        problems.damage(key, "COPY_DIFFERS", f"it is not the one that was put first, which its second copy is; {MEND}")
+        problems.damage(key, "COPY_DIFFERS", f"it differs from its second copy, which holds what was put first; {MEND}")
 
 
 async def _check_orphan(
@@ -58,7 +56,7 @@ async def _check_orphan(
     with problems.collecting(key):
         if is_needed(key, copy, await newest_checkpoint(CopyingStore(store, logs=False), keys.METADATA_BUNDLE)):
             problems.damage(
-                key, "OBJECT_MISSING", f"it is missing; its second copy is sound and read instead of it; {MEND}"
+                key, "OBJECT_MISSING", f"it is missing; its second copy is sound, and readers use it; {MEND}"
             )
         else:
             problems.untidy(copy_key, "UNREFERENCED", "its original was deleted")

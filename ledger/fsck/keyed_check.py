@@ -57,7 +57,7 @@ class KeyedCheck:
             if catalog.is_removed(place.topic_id, catalog.offset):
                 newest_ms = max((info.modified_ms for _, info in (*found.versions, *found.files)), default=0)
                 text, used_ms = (
-                    "the topic of these versions was removed",
+                    "the topic of these versions was deleted",
                     max(checkpoint.created_ms for checkpoint in checkpoints),
                 )
                 self._problems.leftover(
@@ -73,13 +73,15 @@ class KeyedCheck:
         newest = await newest_version(self._store, place)
         end = newest.version.end if newest is not None else 0
         if part is not None and part.log_start < part.parquet_start and end < part.parquet_start:
-            text = f"the log begins at {part.parquet_start}, the newest version ends at {end}: records of before are in neither"
+            text = f"the newest version ends at {end}, but the log begins at {part.parquet_start}: the records between are lost"
             self._problems.damage(keys.keyed_folder(place), "KEYED_GAP", text)
         if newest is None:
             self._unreferenced(listed, set(), 0, 0)
             return
         if end > (part.parquet_end if part is not None else 0):
-            self._problems.damage(newest.version.key, "WRONG_END", f"it ends at {end}, beyond the end of Parquet")
+            self._problems.damage(
+                newest.version.key, "WRONG_END", f"it ends at offset {end}, which is beyond the end of Parquet"
+            )
         named: set[str] = set()
         for name, info in listed.versions:
             with self._problems.collecting(info.key):
@@ -99,7 +101,7 @@ class KeyedCheck:
                 )
             else:
                 self._problems.note(
-                    info.key, "UNPUBLISHED", f"it is of a round that has not published version {name.number}"
+                    info.key, "UNPUBLISHED", f"it belongs to a round that has not published version {name.number} yet"
                 )
 
     async def _check_files(self, version: KeyedVersion, *, quick: bool) -> None:
@@ -111,7 +113,7 @@ class KeyedCheck:
                 note = KeyedNote.decode(footer.metadata)
                 if note is None or note.cluster != self._cluster_id:
                     self._problems.damage(
-                        file.key, "FOREIGN_FILE", "it is no file of a keyed partition of this cluster"
+                        file.key, "FOREIGN_FILE", "it is not a file of this keyed partition in this cluster"
                     )
                 elif info.size != file.size or (note.rows, note.first, note.last) != (
                     footer.num_rows,
@@ -119,7 +121,7 @@ class KeyedCheck:
                     file.last,
                 ):
                     self._problems.damage(
-                        file.key, "WRONG_LIST", f"size, rows or offsets are not as {version.key} says"
+                        file.key, "WRONG_LIST", f"its size, rows or offsets differ from those in {version.key}"
                     )
                 elif not quick:
                     data = await self._store.get(file.key)
@@ -135,10 +137,10 @@ def _find_wrong_rows(data: bytes, file: KeyedFile, version: KeyedVersion, seen: 
         return table
     offsets = table.column("offset").to_pylist()
     if offsets != sorted(set(offsets)) or not file.first <= offsets[0] <= offsets[-1] <= file.last:
-        return "its offsets do not ascend from its first to its last"
+        return "its offsets do not ascend from the first to the last offset in its name"
     if set(table.column("topic").unique().to_pylist()) != {version.topic}:
-        return f"it holds records of another topic than {version.topic}"
+        return f"it holds records of a topic other than {version.topic}"
     found = [key for key in table.column("key").to_pylist() if key is not None]
     twice = len(found) - len(set(found)) or len(seen & set(found))
     seen |= set(found)
-    return f"{twice} keys are in the version twice" if twice else None
+    return f"{twice} keys occur twice in the version" if twice else None

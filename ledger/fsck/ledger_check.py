@@ -112,7 +112,7 @@ def _check_presence(view: LedgerView, problems: Problems) -> None:
             problems.damage(
                 keys.segment(view.bundle, claim.slot),
                 "MISSING_CLAIM",
-                f"the claim of epoch {claim.epoch} is not there: its fence is gone",
+                f"the claim of epoch {claim.epoch} is missing, so nothing fences older terms",
             )
 
 
@@ -127,7 +127,9 @@ def _fold_older(view: LedgerView, problems: Problems) -> None:
             valid.append(index)
             wanted = index.previous
     if checkpoint.trim_slot == 1 and wanted:
-        view.damage(problems, 1, "BROKEN_LINK", f"put {wanted.hex()}, to which the chain of segments leads, is nowhere")
+        view.damage(
+            problems, 1, "BROKEN_LINK", f"the chain of segments refers to put {wanted.hex()}, which no segment has"
+        )
     view.valid = valid[::-1]
 
 
@@ -148,10 +150,14 @@ def _fold_newer(view: LedgerView, problems: Problems) -> None:
             view.valid.append(index)
         else:
             problems.note(
-                keys.segment(view.bundle, slot), "VOID_SEGMENT", f"of epoch {index.epoch}; every reader passes it over"
+                keys.segment(view.bundle, slot),
+                "VOID_SEGMENT",
+                f"it is of epoch {index.epoch}, which a newer claim fenced; readers skip it",
             )
         slot += 1
     for later in sorted(slot_after for slot_after in view.present if slot_after > slot):
         problems.note(
-            keys.segment(view.bundle, later), "AFTER_GAP", f"slot {slot} is empty; when it is filled, this one is void"
+            keys.segment(view.bundle, later),
+            "AFTER_GAP",
+            f"slot {slot} before it is empty; a put into that slot makes this segment void",
         )

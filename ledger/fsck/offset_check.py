@@ -62,7 +62,7 @@ def _check_next(entry: fmt.BatchEntry, object_key: str, expected: int, problems:
             f"{_partition(entry)}: offsets {expected} to {entry.base_offset - 1} are in no segment",
         )
     elif entry.base_offset < expected:
-        text = f"offsets {entry.base_offset} to {expected - 1} are in an earlier segment or batch too"
+        text = f"an earlier segment or batch already holds offsets {entry.base_offset} to {expected - 1}"
         problems.damage(object_key, "OFFSET_DOUBLED", f"{_partition(entry)}: {text}")
 
 
@@ -73,7 +73,9 @@ def _check_end(
     where = f"topic id {key.topic_id} partition {key.partition}"
     if key in running and running[key] != end:
         problems.damage(
-            checkpoint_key, "WRONG_END", f"{where} is said to end at {end}, its segments end at {running[key]}"
+            checkpoint_key,
+            "WRONG_END",
+            f"{where}: the checkpoint says that it ends at {end}, but its segments end at {running[key]}",
         )
     elif key not in running and end > covered:
         problems.damage(
@@ -85,7 +87,7 @@ def _check_end(
         problems.damage(
             checkpoint_key,
             "WRONG_END",
-            f"{where}: Parquet is said to reach offset {covered}, the partition ends at {end}",
+            f"{where}: the checkpoint says that Parquet reaches offset {covered}, but the partition ends at {end}",
         )
 
 
@@ -98,7 +100,7 @@ def _check_unknown(
 ) -> None:
     """Segments up to the checkpoint hold a partition that the checkpoint does not know."""
     for key in running.keys() - ends.keys():
-        text = f"it does not know topic id {key.topic_id} partition {key.partition}, which its segments hold"
+        text = f"it lacks topic id {key.topic_id} partition {key.partition}, which its segments hold"
         problems.damage(keys.checkpoint(view.bundle, view.checkpoint.number), "WRONG_END", text)
 
 
@@ -121,7 +123,7 @@ def check_sequences(view: LedgerView, cluster: ClusterSettings, problems: Proble
             )
             if entry.sequence != sequence and not (entry.sequence == 0 and may_be_forgotten):
                 code = "RECORD_DOUBLED" if entry.sequence < sequence else "SEQUENCE_GAP"
-                text = f"producer {entry.producer_id.hex()} goes on with sequence {entry.sequence}, not {sequence}"
+                text = f"producer {entry.producer_id.hex()} continues with sequence {entry.sequence}, but {sequence} is next"
                 problems.damage(keys.segment(view.bundle, index.slot), code, f"{_partition(entry)}: {text}")
             expected[key] = (entry.sequence + entry.record_count, index.slot)
 

@@ -76,7 +76,7 @@ class ParquetCheck:
             try:
                 info = await self._store.head(key)
             except ObjectMissing:
-                self._problems.damage(key, "OBJECT_MISSING", "a list of Parquet files names it")
+                self._problems.damage(key, "OBJECT_MISSING", "it is missing, but a list of Parquet files names it")
                 continue
             if (name := keys.parse_parquet(key)) is not None:
                 self._files[key] = _File(name, info)
@@ -101,18 +101,24 @@ class ParquetCheck:
                 self._problems.leftover(key, "UNREFERENCED", text, put_ms=file.info.modified_ms, used_ms=used_ms)
             else:
                 self._problems.damage(
-                    key, "UNPLANNED", f"plan {note.plan} of bundle {note.bundle} is not open, or does not name it"
+                    key,
+                    "UNPLANNED",
+                    f"it names plan {note.plan} of bundle {note.bundle}, which is not open or does not list it",
                 )
         elif (listed := self._live[key]) is not None:
             if (listed.first_offset, listed.last_offset) != (file.name.first_offset, file.name.last_offset):
                 self._problems.damage(
-                    key, "WRONG_LIST", f"the list says offsets {listed.first_offset} to {listed.last_offset}"
+                    key,
+                    "WRONG_LIST",
+                    f"the file list says that it holds offsets {listed.first_offset} to {listed.last_offset}",
                 )
             if listed.size != file.info.size:
                 self._problems.damage(key, "WRONG_SIZE", f"it has {file.info.size} bytes, the list says {listed.size}")
             if note.failed:
                 self._problems.damage(
-                    key, "WRONG_LIST", "it stands for a batch that cannot be read, and is listed as if it held records"
+                    key,
+                    "WRONG_LIST",
+                    "it replaces a batch that cannot be read, but the file list says that it holds records",
                 )
 
     async def _check_rows(self, file: _File) -> None:
@@ -131,12 +137,14 @@ class ParquetCheck:
             for before, after in pairwise(files):
                 if after.name.first_offset <= before.name.last_offset:
                     text = (
-                        f"{topic}/{partition}: readers of Parquet see its records twice, {before.info.key} overlaps it"
+                        f"{topic}/{partition}: it overlaps {before.info.key}, so readers of Parquet see records twice"
                     )
                     self._problems.damage(after.info.key, "RANGES_OVERLAP", text)
                 elif after.name.first_offset > before.name.last_offset + 1:
                     first, last = before.name.last_offset + 1, after.name.first_offset - 1
-                    text = f"{topic}/{partition}: readers of Parquet miss offsets {first} to {last}"
+                    text = (
+                        f"{topic}/{partition}: no file holds offsets {first} to {last}, so readers of Parquet miss them"
+                    )
                     self._problems.damage(after.info.key, "RANGES_GAP", text)
 
     async def _check_fences(self) -> None:
@@ -147,7 +155,7 @@ class ParquetCheck:
                 self._problems.untidy(object_key, "FOREIGN_OBJECT", "no LedgerMQ process makes a fence of this name")
             elif fence.plan <= self._finished.get(fence.bundle, 0):
                 text, used_ms = (
-                    f"plan {fence.plan} is finished, its fence is not closed yet",
+                    f"plan {fence.plan} is finished, but its fence is not closed yet",
                     self._newest_ms[fence.bundle],
                 )
                 self._problems.leftover(object_key, "OPEN_FENCE", text, put_ms=0, used_ms=used_ms)

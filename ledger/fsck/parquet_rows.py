@@ -24,7 +24,9 @@ def read_rows(data: bytes, key: str) -> pa.Table | str:
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError) as error:
         return f"it cannot be read: {error}"
-    return table if table.schema.remove_metadata() == SCHEMA else "its columns are not those of our Parquet files"
+    return (
+        table if table.schema.remove_metadata() == SCHEMA else "its columns are not those of a Parquet file of LedgerMQ"
+    )
 
 
 def check_footer(
@@ -33,13 +35,15 @@ def check_footer(
     """Hold the footer of a file of the log against the file's name; None: it is of another cluster."""
     note = FooterNote.decode(footer.metadata)
     if note is None or note.cluster != cluster_id:
-        problems.damage(key, "FOREIGN_FILE", "it is no file of this cluster, and Spark reads it")
+        problems.damage(key, "FOREIGN_FILE", "it is not a file of this cluster, but Spark reads it")
         return None
     said = (note.topic_id, note.partition, note.first_offset, note.last_offset, note.plan)
     named = (name.topic_id, name.partition, name.first_offset, name.last_offset, name.plan)
     if said != named:
         problems.damage(
-            key, "WRONG_NAME", f"its footer says topic id, partition, offsets and plan {said}, its name {named}"
+            key,
+            "WRONG_NAME",
+            f"its footer says topic id, partition, offsets and plan {said}, but its name says {named}",
         )
     expected = 0 if note.failed else name.last_offset + 1 - name.first_offset
     if footer.num_rows != expected:
@@ -55,9 +59,9 @@ def find_wrong_rows(data: bytes, key: str, name: ParquetName) -> str | None:
     count = table.num_rows
     expected: Any = pa.chunked_array([pa.arange(name.first_offset, name.first_offset + count)], pa.int64())
     if not table.column("offset").equals(expected):
-        return "its offsets do not run from its first to its last"
+        return "its offsets do not run without a gap from the first to the last offset in its name"
     if set(table.column("topic").unique().to_pylist()) - {name.topic}:
-        return f"it holds records of another topic than {name.topic}"
+        return f"it holds records of a topic other than {name.topic}"
     if set(table.column("partition").unique().to_pylist()) - {name.partition}:
-        return f"it holds records of another partition than {name.partition}"
+        return f"it holds records of a partition other than {name.partition}"
     return None

@@ -78,8 +78,8 @@ class Problems:
             self.untidy(object_key, code, f"{text}; `ledgermq gc` removes it")
             return
         free_ms = put_ms + self._grace_ms
-        when = "may go at once" if free_ms <= self._now_ms else f"may go from {time_text(free_ms)} on"
-        self.note(object_key, code, f"{text}; it waits to be collected and {when}")
+        when = "may be removed now" if free_ms <= self._now_ms else f"may be removed from {time_text(free_ms)} on"
+        self.note(object_key, code, f"{text}; it waits for garbage collection and {when}")
 
     def damage(self, object_key: str, code: str, text: str) -> None:
         self._found[Problem(Severity.DAMAGE, object_key, code, text)] = None

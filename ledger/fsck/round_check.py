@@ -28,13 +28,15 @@ async def check_rounds(store: ObjectStore, view: LedgerView, problems: Problems)
     await _check_snapshot(store, view, problems)
     for part in view.checkpoint.partitions:
         if part.HasField("parked"):
-            where = (
-                f"topic id {part.topic_id} partition {part.partition} waits for repair since plan {part.parked.plan}"
-            )
+            where = f"topic id {part.topic_id} partition {part.partition} has waited for a repair since plan {part.parked.plan}"
             problems.damage(part.parked.object_key, "PARKED", f"{where}: {part.parked.reason}")
         for lost in part.lost:
             where = f"topic id {part.topic_id} partition {part.partition}, offsets {lost.first_offset} to {lost.last_offset}"
-            problems.note(lost.object_key, "GIVEN_UP", f"{where}: given up by {lost.decided_by}: {lost.reason}")
+            problems.note(
+                lost.object_key,
+                "GIVEN_UP",
+                f"{where}: {lost.decided_by} accepted the loss of these records: {lost.reason}",
+            )
     return live
 
 
@@ -48,7 +50,7 @@ async def _check_plans(store: ObjectStore, view: LedgerView, problems: Problems)
                 problems.damage(
                     info.key,
                     "PLAN_AHEAD",
-                    f"plan {finished} is the last that is finished, so only {finished + 1} may be open",
+                    f"plan {finished} is the last finished plan, so only plan {finished + 1} may be open",
                 )
             elif number == finished + 1:
                 live.update({file.key: None for file in plan.files if file.key})
@@ -61,10 +63,16 @@ def _check_slots(view: LedgerView, plan: fmt.CompactionPlan, key: str, problems:
     for slot in (*plan.slots, *plan.lagging):
         index = view.indexes.get(slot.slot)
         if slot.slot not in view.present:
-            problems.damage(keys.segment(view.bundle, slot.slot), "MISSING_SEGMENT", f"{key} is open and names it")
+            problems.damage(
+                keys.segment(view.bundle, slot.slot),
+                "MISSING_SEGMENT",
+                f"it is missing, but {key} is open and names it",
+            )
         elif index is not None and index.put_id != slot.put_id:
             problems.damage(
-                keys.segment(view.bundle, slot.slot), "OTHER_SEGMENT", f"{key} is open and names another put"
+                keys.segment(view.bundle, slot.slot),
+                "OTHER_SEGMENT",
+                f"it is of another put than the one that {key}, which is open, names",
             )
 
 
@@ -83,7 +91,7 @@ async def _check_lists(store: ObjectStore, view: LedgerView, problems: Problems)
                 live[file.key] = None if is_leaving else file
             is_first = not files or files[0].first_offset == counters.parquet_start
             if not is_first:
-                text = f"{where}: its first file begins at {files[0].first_offset}, Parquet at {counters.parquet_start}"
+                text = f"{where}: its first file begins at {files[0].first_offset}, but Parquet begins at {counters.parquet_start}"
                 problems.damage(keys.file_page(view.bundle, counters.newest_page), "WRONG_LIST", text)
     await _check_pages(store, view, used, problems)
     return live
@@ -97,7 +105,7 @@ async def _check_pages(store: ObjectStore, view: LedgerView, used: set[int], pro
         if number > finished + 1:
             problems.damage(info.key, "PLAN_AHEAD", f"plan {finished} is the last that is finished")
         elif number <= finished and number not in used:
-            text, used_ms = "no partition's list leads to this page", view.checkpoint.created_ms
+            text, used_ms = "no partition's file list leads to this page", view.checkpoint.created_ms
             problems.leftover(info.key, "UNREFERENCED", text, put_ms=info.modified_ms, used_ms=used_ms)
 
 
@@ -118,7 +126,9 @@ async def _check_snapshot(store: ObjectStore, view: LedgerView, problems: Proble
             problems.leftover(info.key, "UNREFERENCED", text, put_ms=info.modified_ms, used_ms=checkpoint.created_ms)
     if in_force and in_force not in found:
         problems.damage(
-            keys.snapshot(view.bundle, in_force), "OBJECT_MISSING", "the newest checkpoint says that it is in force"
+            keys.snapshot(view.bundle, in_force),
+            "OBJECT_MISSING",
+            "it is missing, but the newest checkpoint says that it is in force",
         )
 
 
@@ -127,9 +137,11 @@ def _check_snapshot_ends(checkpoint: fmt.Checkpoint, snapshot: fmt.Snapshot, key
         where = f"topic id {part.topic_id} partition {part.partition}"
         end = partition_of(checkpoint, part.topic_id, part.partition).parquet_end
         if part.end != end:
-            problems.damage(key, "WRONG_END", f"{where}: it is clean up to {part.end}, the checkpoint says {end}")
+            problems.damage(
+                key, "WRONG_END", f"{where}: it is clean up to offset {part.end}, but the checkpoint says {end}"
+            )
         offsets = [record.offset for record in part.records]
         if offsets != sorted(set(offsets)) or (offsets and offsets[-1] >= part.end):
             problems.damage(key, "BAD_SNAPSHOT", f"{where}: its offsets do not ascend, or reach beyond its end")
         if len({record.key for record in part.records}) != len(part.records):
-            problems.damage(key, "BAD_SNAPSHOT", f"{where}: it holds a key twice")
+            problems.damage(key, "BAD_SNAPSHOT", f"{where}: it holds two records of one key")

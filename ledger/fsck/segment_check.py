@@ -42,12 +42,14 @@ def check_layout(index: fmt.SegmentIndex, problems: Problems) -> None:
     if len(index.put_id) != 16 or len(index.writer) != 16:
         problems.damage(key, "BAD_INDEX", "its put id or writer id is not 16 bytes long")
     if index.kind not in (fmt.DATA, fmt.CLAIM, fmt.RELEASE) or (index.batches and index.kind != fmt.DATA):
-        problems.damage(key, "BAD_INDEX", f"kind {index.kind} with {len(index.batches)} batches")
+        problems.damage(key, "BAD_INDEX", f"a segment of kind {index.kind} cannot have {len(index.batches)} batches")
     position = first_batch_position()
     for number, entry in enumerate(index.batches):
         if entry.position != position:
             problems.damage(
-                key, "BAD_INDEX", f"batch {number} is said to begin at byte {entry.position}, not {position}"
+                key,
+                "BAD_INDEX",
+                f"its index says that batch {number} begins at byte {entry.position}, but it begins at {position}",
             )
         position = entry.position + entry.length
         if entry.record_count == 0:
@@ -65,7 +67,7 @@ def check_batches(data: bytes, slot: SlotIndex, problems: Problems) -> None:
     if not data.startswith(schema_prefix()) or data[end : end + len(END_OF_STREAM)] != END_OF_STREAM:
         problems.damage(key, "DATA_DAMAGED", "it is not an Arrow stream of record schema 1")
     if end + len(END_OF_STREAM) + slot.tail_length != len(data):
-        problems.damage(key, "DATA_DAMAGED", "there are bytes in it that are neither batches nor index")
+        problems.damage(key, "DATA_DAMAGED", "it has bytes that belong neither to a batch nor to the index")
     for number, entry in enumerate(index.batches):
         where = f"batch {number} (topic id {entry.topic_id} partition {entry.partition} offset {entry.base_offset})"
         try:
@@ -76,4 +78,4 @@ def check_batches(data: bytes, slot: SlotIndex, problems: Problems) -> None:
             problems.damage(key, "DATA_DAMAGED", f"{where}: {error.message}")
             continue
         if rows != entry.record_count:
-            problems.damage(key, "DATA_DAMAGED", f"{where} has {rows} records, the index says {entry.record_count}")
+            problems.damage(key, "DATA_DAMAGED", f"{where} has {rows} records, but the index says {entry.record_count}")

@@ -105,7 +105,7 @@ class _SinksCheck:
         self._damaged.add(key)
         name = self._names[key]
         if (name.write, name.epoch) in self._done:
-            self._problems.note(key, code, f"{text}; its epoch is done, so its records are in their topics")
+            self._problems.note(key, code, f"{text}; its epoch is finished, so its records are in their topics")
         else:
             self._problems.damage(key, code, text)
 
@@ -133,12 +133,14 @@ class _SinksCheck:
                 return
             for each in decision.objects:
                 if each not in self._records and each not in self._damaged:
-                    text = f"{key} names it, and its epoch is not done: its records are lost"
+                    text = f"it is missing, but {key} names it and its epoch is not finished: its records are lost"
                     self._problems.damage(each, "OBJECT_MISSING", text)
         elif not self._damaged.intersection(decision.objects):
             records = sum(self._records[each] for each in decision.objects)
             if records != decision.records:
-                self._problems.damage(key, "WRONG_ROWS", f"it says {decision.records} records, {records} are staged")
+                self._problems.damage(
+                    key, "WRONG_ROWS", f"it says {decision.records} records, but {records} are staged"
+                )
 
     async def _check_staged_since(self, key: str, name: SinkName) -> None:
         """Staged after the LIST had passed its name, perhaps."""
@@ -161,7 +163,7 @@ def _find_wrong_batch(batches: Iterable[tuple[bytes, int]]) -> str | None:
         try:
             rows = decode_batch(data).num_rows
         except (CorruptFrame, MessageTooLarge) as error:
-            return f"a batch of it cannot be read: {error.message}"
+            return f"one of its batches cannot be read: {error.message}"
         if rows != record_count:
-            return f"a batch of it has {rows} rows, its index says {record_count}"
+            return f"one of its batches has {rows} rows, but its index says {record_count}"
     return None

@@ -29,7 +29,7 @@ def witness_move(plan: int, seen_ms: int, age_ms: int) -> Move:
             return False
         if plan > draft.finished_plan:
             raise AssertionError(
-                f"bundle {draft.bundle}: plan {plan} was seen finished, {draft.finished_plan} is the last that is"
+                f"bundle {draft.bundle}: plan {plan} was seen finished, but the last one is {draft.finished_plan}"
             )
         draft.witnessed_plan = plan
         draft.witnessed_ms = seen_ms

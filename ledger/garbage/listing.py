@@ -75,7 +75,7 @@ class Listing:
             except ObjectMissing as error:
                 if (await newest_checkpoint(store, bundle, found.checkpoint)).number != found.checkpoint.number:
                     continue  # the page was replaced meanwhile
-                text = f"{error.object_key}: it is missing, the newest checkpoint needs it"
+                text = f"{error.object_key}: it is missing, but the newest checkpoint needs it"
                 found.unreadable = DataDamaged(text, object_key=error.object_key)
             except LedgerMQError as error:
                 found.unreadable = error

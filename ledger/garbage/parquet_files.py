@@ -149,7 +149,7 @@ def _expired_move(starts: dict[PartitionId, int]) -> Move:
             start = starts.get(PartitionId(part.topic_id, part.partition), 0)
             if start > part.log_start:
                 raise AssertionError(
-                    f"{part.topic_id}/{part.partition}: Parquet would begin at {start}, the log at {part.log_start}"
+                    f"{part.topic_id}/{part.partition}: Parquet would begin at {start}, but the log begins at {part.log_start}"
                 )
             if start > part.parquet_start:
                 part.parquet_start = start
@@ -232,7 +232,7 @@ def cleaned_move(topic: Topic, partition: int, start: int) -> Move:
             if (part.topic_id, part.partition) == (topic.id, partition) and part.parquet_start < start:
                 if start > part.parquet_end:
                     raise AssertionError(
-                        f"{topic.name}/{partition}: the log would begin at {start}, Parquet ends at {part.parquet_end}"
+                        f"{topic.name}/{partition}: the log would begin at {start}, but Parquet ends at {part.parquet_end}"
                     )
                 part.parquet_start = start
                 return True
@@ -259,7 +259,7 @@ async def find_unreferenced(
         if note is None or (bundle := bundles.get(note.bundle)) is None:
             continue
         if note.plan <= bundle.checkpoint.finished_plan and not is_held(bundle.checkpoint, note.topic_id):
-            why = f"nothing refers to it since plan {note.plan}"
+            why = f"nothing has referred to it since plan {note.plan}"
             found = Removable.of(Kind.PARQUET, info, why, cluster.parquet_min_age_ms)
             removable.setdefault(note.bundle, []).append(found)
     return removable

@@ -20,7 +20,9 @@ def find(listing: Listing, segments_kept: Collection[str] = ()) -> list[Removabl
     `segments_kept`: keys of those that are too young to go.
     """
     return [
-        Removable.of(Kind.PLAN, listing.plans[plan.number], "finished, and nothing of it is left")
+        Removable.of(
+            Kind.PLAN, listing.plans[plan.number], "the plan is finished, and all its temporary files are removed"
+        )
         for plan in listing.read
         if plan.number <= listing.checkpoint.finished_plan
         and all(slot < listing.checkpoint.trim_slot for slot in plan.slots)

@@ -208,7 +208,7 @@ def log_start_move(starts: dict[PartitionId, int], catalog: Catalog | None = Non
                 continue
             if start > ends.get(key, 0):
                 raise AssertionError(
-                    f"bundle {draft.bundle}: the log of {key} would start at {start}, it ends at {ends.get(key, 0)}"
+                    f"bundle {draft.bundle}: the log of {key} would start at {start}, but it ends at {ends.get(key, 0)}"
                 )
             part = parts.setdefault(key, fmt.PartitionCheckpoint(topic_id=key.topic_id, partition=key.partition))
             if start > part.log_start:

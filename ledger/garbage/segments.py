@@ -21,7 +21,7 @@ from ledger.object_store.contract import ObjectStore
 def find(listing: Listing) -> list[Removable]:
     """Ascending by plan, then by slot."""
     return [
-        Removable.of(Kind.SEGMENT, listing.segments[slot], f"plan {plan.number} has taken its records to Parquet")
+        Removable.of(Kind.SEGMENT, listing.segments[slot], f"plan {plan.number} has moved its records to Parquet")
         for plan in listing.read
         if plan.number <= listing.checkpoint.finished_plan
         for slot in sorted(plan.slots)
@@ -36,7 +36,7 @@ async def remove(store: ObjectStore, bundle: int, segments: Sequence[Removable])
     trim_slot = (await newest_checkpoint(store, bundle)).trim_slot
     last = max(keys.number(each.key) for each in segments)
     if last >= trim_slot:
-        raise AssertionError(f"bundle {bundle}: slot {last} is found removable, the trim slot is {trim_slot}")
+        raise AssertionError(f"bundle {bundle}: slot {last} counts as removable, but the trim slot is {trim_slot}")
     await found.delete(store, segments)
 
 

@@ -45,7 +45,7 @@ async def find(store: ObjectStore) -> list[Removable]:
                     epochs.add(name.epoch)
         for epoch, info in write.staged:
             if epoch in write.done or epoch < min(write.decided, default=0):
-                removable.append(Removable.of(Kind.STAGED, info, f"epoch {epoch} of {name_of_write} is done"))
+                removable.append(Removable.of(Kind.STAGED, info, f"epoch {epoch} of {name_of_write} is finished"))
             elif epoch not in write.decided:
                 why = f"staged for epoch {epoch} of {name_of_write}, which was never decided"
                 removable.append(Removable.of(Kind.STAGED, info, why, STAGED_AGE_MS))

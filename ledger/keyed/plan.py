@@ -97,7 +97,7 @@ def make_cleaning_plan(
     kept = [file for file in log if file.last_offset >= counters.log_start]
     if kept and kept[0].first_offset > max(start, counters.log_start):
         raise AssertionError(
-            f"{keys.keyed_folder(place)}: the log begins at {kept[0].first_offset}, it is needed from {start}"
+            f"{keys.keyed_folder(place)}: the log begins at {kept[0].first_offset}, but it is needed from {start}"
         )
     judged_ms = _judged_ms(settings, now_ms, altered_ms)
     ripe = list(_ripe(kept, now_ms - settings.min_compaction_lag_ms, judged_ms if settings.delete_when else NUMBER_MAX))

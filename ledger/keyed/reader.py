@@ -96,7 +96,8 @@ class KeyedReader:
             except ObjectMissing as missing:
                 await self._look_again(version, missing)
         raise Unavailable(
-            f"{keys.keyed_folder(place)}: its versions change faster than they can be read", retry_after_ms=100
+            f"{keys.keyed_folder(place)}: its versions changed during each attempt to read them; retry later",
+            retry_after_ms=100,
         )
 
     async def version(self, place: PartitionId, border: int) -> KeyedVersion:
@@ -106,7 +107,7 @@ class KeyedReader:
             newest = await newest_version(self._store, place)
             if newest is None or newest.version.end < border:
                 raise DataDamaged(
-                    f"{keys.keyed_folder(place)}: the log begins at {border}, no version holds what was before",
+                    f"{keys.keyed_folder(place)}: the log begins at offset {border}, and no version holds the records before it",
                     object_key=keys.keyed_folder(place),
                 )
             known = self._keep(newest.version)
@@ -123,7 +124,7 @@ class KeyedReader:
         newest = await newest_version(self._store, version.place)
         if newest is None or newest.version.number == version.number:
             raise DataDamaged(
-                f"{missing.message}, and {version.key} names it", object_key=missing.object_key
+                f"{missing.message}, but {version.key} names it", object_key=missing.object_key
             ) from missing
         self._keep(newest.version)
 
@@ -181,7 +182,9 @@ class KeyedReader:
 def _last_offset(footer: pq.FileMetaData, number: int, file: KeyedFile) -> int:
     statistics = footer.row_group(number).column(PARQUET_SCHEMA.get_field_index("offset")).statistics
     if statistics is None or not statistics.has_min_max:
-        raise DataDamaged(f"{file.key}: row group {number} has no statistics of its offsets", object_key=file.key)
+        raise DataDamaged(
+            f"{file.key}: row group {number} has no statistics for the offset column", object_key=file.key
+        )
     return int(statistics.max)
 
 

@@ -85,7 +85,9 @@ async def clean_partition(
             return await _run(compaction, bundle, plan, topic, on_done)
         except ObjectMissing as error:
             await _explain(store, place, bundle, plan, error)
-    raise Unavailable(f"{keys.keyed_folder(place)}: others clean it faster than it can be read")
+    raise Unavailable(
+        f"{keys.keyed_folder(place)}: other processes changed it during each attempt to read it; retry later"
+    )
 
 
 async def _unpublished(compaction: Compaction, place: PartitionId) -> frozenset[int]:
@@ -123,7 +125,9 @@ async def _look(
             continue  # a page was replaced: a newer checkpoint says so
         if published is None or start == published.version.end or start <= counters.log_start:
             return published, checkpoint, log
-    raise Unavailable(f"{keys.keyed_folder(place)}: others clean it faster than it can be read")
+    raise Unavailable(
+        f"{keys.keyed_folder(place)}: other processes changed it during each attempt to read it; retry later"
+    )
 
 
 def _bytes_of(plan: CleaningPlan) -> int:
@@ -197,7 +201,7 @@ def check_version(plan: CleaningPlan, version: KeyedVersion) -> None:
             raise AssertionError(f"{version.key}: offsets {start} to {each.first - 1} would be left out")
         start = each.last + 1
     if plan.dirty and start != version.end:
-        raise AssertionError(f"{version.key}: it ends at {version.end}, what was read at {start}")
+        raise AssertionError(f"{version.key}: it ends at {version.end}, but the records read end at {start}")
 
 
 async def _publish(store: ObjectStore, version: KeyedVersion, sources: Sources) -> bool:
@@ -220,5 +224,5 @@ async def _explain(
     if (newest.version.number if newest is not None else 0) > plan.base.number or counters.log_start > plan.floor:
         return
     raise DataDamaged(
-        f"{missing.message}, and {plan.base.key} is still the newest version", object_key=missing.object_key
+        f"{missing.message}, but {plan.base.key} is still the newest version", object_key=missing.object_key
     ) from missing

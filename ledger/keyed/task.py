@@ -218,7 +218,7 @@ class _Run:
                 if (found := await self._stored(key)) is not None:
                     return found
             await pause_before_retry(attempt, self.sources)
-        raise Unavailable(f"{key}: it could not be put in {PUT_ATTEMPTS_MAX} tries")
+        raise Unavailable(f"{key}: the put failed {PUT_ATTEMPTS_MAX} times; retry later")
 
     async def _stored(self, key: str) -> KeyedFile | None:
         try:
@@ -232,7 +232,7 @@ def described(footer: pq.FileMetaData, key: str, size: int) -> KeyedFile:
     """Raises DataDamaged where it is no file of a version, or not as it says."""
     note = KeyedNote.decode(footer.metadata)
     if note is None or footer.num_rows != note.rows:
-        raise DataDamaged(f"{key}: it is no file of a keyed partition, or lacks rows", object_key=key)
+        raise DataDamaged(f"{key}: it is not a file of a keyed partition, or it lacks rows", object_key=key)
     return KeyedFile(
         key, note.first, note.last, note.rows, note.tombstones, size, note.timestamp_min_us, note.timestamp_max_us
     )

@@ -86,16 +86,16 @@ class KeyedVersion:
         numbers = [self.number, self.end, self.tombstones_to, self.expired_ms, *chain.from_iterable(self.earlier)]
         numbers += chain.from_iterable(astuple(file)[1:] for file in self.files)
         if not all(type(number) is int and -NUMBER_MAX <= number <= NUMBER_MAX for number in numbers):
-            raise TypeError("offsets, sizes and times are whole numbers of 64 bits")
+            raise TypeError("offsets, sizes and times have to be 64-bit integers")
         if not all(type(text) is str for text in (self.topic, self.cluster, *(file.key for file in self.files))):
-            raise TypeError("names are text")
+            raise TypeError("names have to be text")
         for before, after in pairwise(self.files):
             if after.first <= before.last:
                 raise ValueError(f"{after.key} overlaps {before.key}")
         if any(file.first > file.last or file.rows < 1 for file in self.files) or (
             self.files and self.files[-1].last >= self.end
         ):
-            raise ValueError("its files do not fit its end")
+            raise ValueError("its files do not end where it ends")
 
 
 def nothing_yet(place: PartitionId, topic: str, cluster: str, end: int) -> KeyedVersion:
@@ -131,7 +131,7 @@ def decode_version(data: bytes, key: str, place: PartitionId) -> KeyedVersion:
         if found["format"] != FORMAT:
             raise FormatNotSupported(f"{key}: format {found['format']!r}, this software reads {FORMAT}", object_key=key)
         if f"{crc32c(_filled(data, _BLANK)):08x}" != found["checksum"]:
-            raise ValueError("its checksum does not fit")
+            raise ValueError("its checksum does not match its fields")
         version = KeyedVersion(
             place=PartitionId(found["topic_id"], found["partition"]),
             topic=found["topic"],
@@ -148,7 +148,9 @@ def decode_version(data: bytes, key: str, place: PartitionId) -> KeyedVersion:
         if version.place != place or version.key != key:
             raise ValueError(f"it says that it is {version.key}")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DataDamaged(f"{key}: it is no version of a keyed partition: {error!r}", object_key=key) from error
+        raise DataDamaged(
+            f"{key}: this is not a valid version of a keyed partition: {error!r}", object_key=key
+        ) from error
     return version
 
 
@@ -183,7 +185,9 @@ async def newest_version(store: ObjectStore, place: PartitionId) -> Published | 
             return Published(await read_version(store, place, number), info.modified_ms)
         except ObjectMissing:
             continue  # a higher one exists
-    raise Unavailable(f"{keys.keyed_folder(place)}: its versions vanish faster than they can be read")
+    raise Unavailable(
+        f"{keys.keyed_folder(place)}: its versions were removed during each attempt to read them; retry later"
+    )
 
 
 def earlier_of(base: Published | None, keep_ms: int, now_ms: int) -> tuple[tuple[int, int], ...]:

@@ -1,11 +1,11 @@
-"""Checkpoints: a numbered chain of summaries of a ledger, so that recovery reads only the tail
-(docs/design.md, Checkpoints).
+"""Read and put checkpoints: a numbered chain of summaries of a ledger, so that recovery reads only
+the tail (docs/design.md, Checkpoints).
 
-Checkpoint n+1 = checkpoint n, the slots after it, and at most one *move*. Whoever creates number
-n+1 wins; a loser computes anew from the newest. The newest is the highest number that a LIST shows;
-older ones are deleted once a newer one exists, so a number that was won may be an old one
-re-created: look again before acting on it. Slot, trim, finished plan, M, log start and end of
-Parquet never go back; `check_successor` asserts that before every put.
+Checkpoint n+1 = checkpoint n, the slots after it, and at most one *move*. The process that creates
+number n+1 wins; a loser computes again from the newest. The newest is the highest number that a
+LIST shows. Older ones are deleted once a newer one exists, so a number that was won may be an old
+one that was created again: look again before acting on it. Slot, trim, finished plan, M, log start
+and end of Parquet never go back; `check_successor` asserts that before every put.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from ledgermq.sources import Sources
 LOOKS_MAX = 100
 
 Move = Callable[[fmt.Checkpoint], bool]
-"""Changes a draft of the next checkpoint; False: its precondition no longer holds, nothing is to be
+"""Changes a draft of the next checkpoint. False: its precondition no longer holds, so nothing is
 put.
 """
 
 
 def genesis(bundle: int) -> fmt.Checkpoint:
-    """What stands for number 0, which no object holds."""
+    """Return the checkpoint of number 0, which no object holds."""
     return fmt.Checkpoint(bundle=bundle, trim_slot=1)
 
 
@@ -40,24 +40,26 @@ def encode_checkpoint(checkpoint: fmt.Checkpoint) -> bytes:
 
 
 def decode_checkpoint(data: bytes, key: str) -> fmt.Checkpoint:
-    """Raises DataDamaged, FormatNotSupported, naming `key`."""
+    """Decode a checkpoint. Raises DataDamaged, FormatNotSupported, naming `key`."""
     checkpoint = unseal(ObjectKind.CHECKPOINT, fmt.Checkpoint(), data, key)
     if key != keys.checkpoint(checkpoint.bundle, checkpoint.number):
         raise DataDamaged(f"{key}: it says bundle {checkpoint.bundle}, number {checkpoint.number}", object_key=key)
-    if not 1 <= checkpoint.trim_slot <= checkpoint.state.slot + 1:  # what nobody could recover from
+    if not 1 <= checkpoint.trim_slot <= checkpoint.state.slot + 1:  # no process could recover from it
         raise DataDamaged(
-            f"{key}: it trims up to {checkpoint.trim_slot}, and its state ends at slot {checkpoint.state.slot}",
+            f"{key}: its trim slot is {checkpoint.trim_slot}, but its state ends at slot {checkpoint.state.slot}",
             object_key=key,
         )
     return checkpoint
 
 
 async def newest_checkpoint(store: ObjectStore, bundle: int, known: fmt.Checkpoint | None = None) -> fmt.Checkpoint:
-    """Looks now. A damaged newest checkpoint is an error that names it: the bundle must not be
-    served from an older one.
+    """Return the newest checkpoint by a LIST made now.
 
-    `known`: one that was the newest at an earlier look; it is returned, unread, where it still is.
-    The highest number was never deleted, hence never made anew, so its content cannot have changed.
+    A damaged newest checkpoint is an error that names it: the bundle must not be served from an
+    older one.
+
+    `known`: the newest at an earlier look. It is returned without a read if it still is the newest:
+    the highest number was never deleted, so its content cannot have changed.
     """
     for _ in range(LOOKS_MAX):
         newest = None
@@ -71,7 +73,7 @@ async def newest_checkpoint(store: ObjectStore, bundle: int, known: fmt.Checkpoi
             return decode_checkpoint(await store.get(newest), newest)
         except ObjectMissing:
             continue  # a newer one exists
-    raise Unavailable(f"bundle {bundle}: checkpoints vanish faster than they can be read")
+    raise Unavailable(f"bundle {bundle}: checkpoints were removed during each attempt to read them; retry later")
 
 
 def state_of(checkpoint: fmt.Checkpoint, producer_states_max: int) -> LedgerState:
@@ -79,9 +81,9 @@ def state_of(checkpoint: fmt.Checkpoint, producer_states_max: int) -> LedgerStat
 
 
 def partition_of(checkpoint: fmt.Checkpoint, topic_id: int, partition: int) -> fmt.PartitionCheckpoint:
-    """The partition's counters; zeros where the checkpoint does not name it yet.
+    """Return the partition's counters; zeros if the checkpoint does not name it yet.
 
-    A copy or the message itself: only read it.
+    The result may be part of the checkpoint: only read it.
     """
     for found in checkpoint.partitions:
         if (found.topic_id, found.partition) == (topic_id, partition):
@@ -94,7 +96,9 @@ def partitions_by_key(checkpoint: fmt.Checkpoint) -> dict[PartitionId, fmt.Parti
 
 
 def replace_partitions(draft: fmt.Checkpoint, parts: Iterable[fmt.PartitionCheckpoint]) -> None:
-    """Let `parts`, which may be some of the draft's own, be all of its partitions, in their order."""
+    """Replace all partitions of the draft by `parts`, which may be some of the draft's own, in
+    their order.
+    """
     ordered = sorted(parts, key=lambda part: PartitionId(part.topic_id, part.partition))
     copies = fmt.Checkpoint(partitions=ordered)
     del draft.partitions[:]
@@ -102,7 +106,7 @@ def replace_partitions(draft: fmt.Checkpoint, parts: Iterable[fmt.PartitionCheck
 
 
 def draft_next(base: fmt.Checkpoint, state: LedgerState, sources: Sources) -> fmt.Checkpoint:
-    """Number n+1 without a move; `state` is a fold that went on from `base`."""
+    """Return checkpoint n+1 without a move; `state` is a fold that continues from `base`."""
     draft = fmt.Checkpoint()
     draft.CopyFrom(base)
     draft.number = base.number + 1
@@ -113,7 +117,9 @@ def draft_next(base: fmt.Checkpoint, state: LedgerState, sources: Sources) -> fm
 
 
 def check_successor(base: fmt.Checkpoint, new: fmt.Checkpoint) -> None:
-    """Safety: what never goes back. A violation is a bug of ours, so it stops the caller."""
+    """Assert that nothing in `new` goes back. A violation is a bug of LedgerMQ, so it stops the
+    caller.
+    """
     steps = (
         ("number", base.number + 1, new.number),
         ("slot", base.state.slot, new.state.slot),
@@ -135,7 +141,7 @@ def check_successor(base: fmt.Checkpoint, new: fmt.Checkpoint) -> None:
         if after is None:
             if key.topic_id not in removed:
                 raise AssertionError(
-                    f"bundle {base.bundle} checkpoint {new.number}: living partition {key} would be forgotten"
+                    f"bundle {base.bundle} checkpoint {new.number}: live partition {key} would be dropped"
                 )
         elif (
             after.log_start < before.log_start

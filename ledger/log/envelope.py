@@ -1,4 +1,4 @@
-"""The bytes around every persisted protobuf that stands alone: checkpoints, plans, file pages,
+"""Wrap every persisted protobuf that is an object by itself: checkpoints, plans, file pages,
 snapshots.
 
     | body (protobuf) | body length u64 | CRC-32C of body u32 | format version u16 | kind u16 | magic "LMQOBJ\\r\\n" |
@@ -43,14 +43,14 @@ def unseal(kind: ObjectKind, message: M, data: bytes, key: str) -> M:
         raise DataDamaged(f"{key}: {len(data)} bytes are too few for an object of LedgerMQ", object_key=key)
     length, crc, version, found_kind, magic = TRAILER.unpack_from(data, len(data) - TRAILER.size)
     if magic != MAGIC:
-        raise DataDamaged(f"{key}: does not end as an object of LedgerMQ does", object_key=key)
+        raise DataDamaged(f"{key}: its end is not that of an object of LedgerMQ", object_key=key)
     if version != FORMAT_VERSION:
         raise FormatNotSupported(
             f"{key}: format version {version}, this software reads version {FORMAT_VERSION}", object_key=key
         )
     body = data[: len(data) - TRAILER.size]
     if found_kind != kind or length != len(body) or crc32c(body) != crc:
-        raise DataDamaged(f"{key}: its checksum, length or kind does not fit", object_key=key)
+        raise DataDamaged(f"{key}: its checksum, length or kind does not match its content", object_key=key)
     try:
         message.ParseFromString(body)
     except DecodeError as error:

@@ -1,4 +1,4 @@
-"""The fold of a ledger: which segments are valid, and what state they add up to (design L1).
+"""Fold a ledger: decide which segments are valid, and what state they add up to (design L1).
 
     CLAIM            valid if its epoch is higher than the current one and it links to the last valid segment; opens a term
     DATA, RELEASE    valid if epoch and writer are the current ones and it links to the last valid segment
@@ -18,7 +18,7 @@ CLAIMS_REMEMBERED = 16
 
 
 class LedgerState:
-    """Everything that a ledger's segments up to `slot` say. Mutable; `copy` before sharing."""
+    """The state that a ledger's segments up to `slot` add up to. Mutable; `copy` before sharing."""
 
     def __init__(self, producer_states_max: int) -> None:
         self.slot = 0
@@ -47,11 +47,12 @@ class LedgerState:
         return index.kind in (fmt.DATA, fmt.RELEASE) and (index.epoch, index.writer) == (self.epoch, self.writer)
 
     def apply(self, index: fmt.SegmentIndex) -> bool:
-        """Take in the segment of slot `self.slot + 1`; False: it is void. Raises DataDamaged on
-        offsets that break density.
+        """Apply the segment of slot `self.slot + 1`. Return False if it is void.
+
+        Raises DataDamaged on offsets that break density.
         """
         if index.slot != self.slot + 1:
-            raise AssertionError(f"slots fold in order: {self.slot + 1} is next, not {index.slot}")
+            raise AssertionError(f"slots have to be folded in order: slot {self.slot + 1} is next, not {index.slot}")
         if not self.is_valid(index):
             self.slot = index.slot
             return False
@@ -61,7 +62,7 @@ class LedgerState:
         return True
 
     def open_segment(self, index: fmt.SegmentIndex) -> None:
-        """Take in a valid segment without its batches; `append` each of them next."""
+        """Apply a valid segment without its batches; `append` each of them next."""
         self.slot = index.slot
         self.last_put_id = index.put_id
         self.released = index.kind == fmt.RELEASE
@@ -76,17 +77,17 @@ class LedgerState:
         if entry.base_offset != end or entry.record_count == 0:
             raise DataDamaged(
                 f"slot {self.slot}: batch of topic {entry.topic_id} partition {entry.partition} has {entry.record_count} records "
-                f"from offset {entry.base_offset}, the partition ends at {end}"
+                f"from offset {entry.base_offset}, but the partition ends at {end}"
             )
         self.ends[key] = end + entry.record_count
         self.producers.add(entry, self.slot)
 
     def end(self, topic_id: int, partition: int) -> int:
-        """The next offset of a partition."""
+        """Return the next offset of a partition."""
         return self.ends.get(PartitionId(topic_id, partition), 0)
 
     def drop_topic(self, topic_id: int) -> None:
-        """Forget a topic that was removed, once nothing of it is left."""
+        """Drop a removed topic once no data of it is left."""
         for key in [key for key in self.ends if key.topic_id == topic_id]:
             del self.ends[key]
         self.producers.drop_topic(topic_id)

@@ -1,9 +1,9 @@
-"""The valid segments of a ledger that still count: all from the trim slot on, not only those after
-the newest checkpoint. Or only those that no finished plan has named: what is not yet in the
-snapshot of the internal topics is in these.
+"""Read the valid segments of a ledger that still count: all from the trim slot on, not only those
+after the newest checkpoint. Optionally, read only those that no finished plan names: they hold what
+is not yet in the snapshot of the internal topics.
 
-Which slots after the checkpoint are valid is told by the fold. Which ones before it are, by walking
-back the links from the last valid segment that the checkpoint names: a valid segment links to the
+The fold decides which slots after the checkpoint are valid. For the slots before it, the links are
+followed back from the last valid segment that the checkpoint names: a valid segment links to the
 valid one before it, and put ids are never drawn twice.
 """
 
@@ -35,7 +35,8 @@ class History:
 
 
 async def read_history(ledger: LedgerRef, *, unplanned: bool = False) -> History:
-    """From the trim slot on; `unplanned`: only behind what the finished plans cover.
+    """Read the history from the trim slot on; `unplanned`: only after the slots of the finished
+    plans.
 
     Raises DataDamaged or FormatNotSupported, naming the object, and the store's errors.
     """
@@ -47,20 +48,20 @@ async def read_history(ledger: LedgerRef, *, unplanned: bool = False) -> History
             last_put_id = recovered.checkpoint.state.last_put_id
             segments = [*valid_before(older, last_put_id, recovered.checkpoint, first), *recovered.tail]
             return History(ledger.bundle, recovered.checkpoint, recovered.state, segments, first)
-    raise Unavailable(f"bundle {ledger.bundle}: it is trimmed faster than it can be read")
+    raise Unavailable(f"bundle {ledger.bundle}: it was trimmed during each attempt to read it; retry later")
 
 
 def valid_before(older: list[SlotIndex], last_put_id: bytes, checkpoint: fmt.Checkpoint, first: int) -> list[SlotIndex]:
-    """Those of `older` (all slots from `first` to the checkpoint's) that the chain of links from
-    `last_put_id` reaches, ascending.
+    """Return those of `older` (all slots from `first` to the checkpoint's) that the chain of links
+    from `last_put_id` reaches, ascending.
 
-    Raises DataDamaged where a slot is missing.
+    Raises DataDamaged if a slot is missing.
     """
     covered = checkpoint.state.slot - first + 1
     if len(older) < covered:
         missing = first + len(older)
         raise DataDamaged(
-            f"bundle {checkpoint.bundle}: slot {missing} is missing, the newest checkpoint trims up to {checkpoint.trim_slot} only"
+            f"bundle {checkpoint.bundle}: slot {missing} is missing, but the newest checkpoint trims only up to {checkpoint.trim_slot}"
         )
     valid = []
     wanted = last_put_id

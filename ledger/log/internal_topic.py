@@ -1,5 +1,5 @@
-"""Internal topics as any process reads them from the store: the snapshot in force, then the records
-behind it.
+"""Read internal topics from the store, in any process: the snapshot in force, then the records
+after it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ledgermq.protocol.records import decode_batch
 
 
 async def read_snapshot(store: ObjectStore, checkpoint: fmt.Checkpoint) -> fmt.Snapshot:
-    """The one in force; an empty one where there is none yet.
+    """Return the snapshot in force; an empty one if there is none yet.
 
-    Raises ObjectMissing when a newer checkpoint has replaced it, DataDamaged when it is missing
+    Raises ObjectMissing if a newer checkpoint has replaced it, DataDamaged if it is missing
     although none has.
     """
     if not checkpoint.snapshot_plan:
@@ -32,13 +32,13 @@ async def read_snapshot(store: ObjectStore, checkpoint: fmt.Checkpoint) -> fmt.S
     except ObjectMissing:
         if (await newest_checkpoint(store, checkpoint.bundle)).snapshot_plan == checkpoint.snapshot_plan:
             raise DataDamaged(
-                f"{key}: it is missing, and the newest checkpoint says that it is in force", object_key=key
+                f"{key}: it is missing, but the newest checkpoint says that it is in force", object_key=key
             ) from None
         raise
 
 
 async def read_internal(store: ObjectStore, history: History, topic_id: int, partition: int) -> list[InternalRecord]:
-    """All records that count, ascending by offset.
+    """Return all records that count, ascending by offset.
 
     Raises DataDamaged, ObjectMissing (read the history again).
     """
@@ -49,7 +49,7 @@ async def read_internal(store: ObjectStore, history: History, topic_id: int, par
 async def read_batches(
     store: ObjectStore, bundle: int, segments: Iterable[SlotIndex], topic_id: int, partition: int, from_offset: int
 ) -> list[InternalRecord]:
-    """The records at or above `from_offset` in these valid segments.
+    """Return the records at or above `from_offset` in these valid segments.
 
     Raises DataDamaged, ObjectMissing (read the history again).
     """
@@ -71,7 +71,7 @@ async def read_batches(
 
 
 def decode_internal(data: Buffer, entry: fmt.BatchEntry, key: str) -> list[InternalRecord]:
-    """Raises DataDamaged, naming `key`."""
+    """Decode the records of one batch. Raises DataDamaged, naming `key`."""
     try:
         check_crc(data, entry.crc)
         batch = decode_batch(data)

@@ -1,8 +1,8 @@
-"""Which ledger is meant, and what it is read with.
+"""Name a ledger and what it is read with.
 
-Made once for each process and bundle (`ledger.parquet.compaction.Compaction.ledger`,
-`stateless_broker.bundle.context.BundleContext.ledger`) and handed down whole, so that no function
-takes a part of it that belongs to another cluster.
+Each process makes one for each bundle (`ledger.parquet.compaction.Compaction.ledger`,
+`stateless_broker.bundle.context.BundleContext.ledger`) and passes it on whole. So no function takes
+a part of it that belongs to another cluster.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ledgermq.sources import Sources
 
 @dataclass(frozen=True, slots=True)
 class LedgerRef:
-    """`known`: segment indexes that were read before, if reads are to keep and use them.
+    """`known`: segment indexes that were read before, if reads should use and extend them.
 
-    `sources`: clock and ids of what is written; only reading takes nothing from them.
+    `sources`: clock and ids for what is written; reads do not use it.
     """
 
     store: ObjectStore

@@ -1,11 +1,11 @@
-"""Plans as objects: a numbered chain `compactions/<plan>`, each put once, with its fence opened
-before it (design Q1).
+"""Read and put plans: a numbered chain `compactions/<plan>`, each put once, after its fence was
+opened (design Q1).
 
     envelope( CompactionPlan )
 
-Whoever wins or reads plan k reads the newest checkpoint afterwards and runs k only if that has
-finished exactly k−1: `require_open`. A plan that was put again after it had been finished and
-deleted is thereby never run.
+A process that wins or reads plan k reads the newest checkpoint afterwards, and runs k only if that
+has finished exactly k−1: `require_open`. So a plan that was put again after it had been finished
+and deleted never runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ledgermq.sources import Sources
 
 
 class PlanOvertaken(RetriableError):
-    """Somebody else has finished the plan meanwhile: nothing of it may be done any more."""
+    """Another process has finished the plan: do nothing more of it."""
 
     code = "PLAN_OVERTAKEN"
 
@@ -31,7 +31,7 @@ def fence_of(plan: fmt.CompactionPlan) -> str:
 
 
 def decode_plan(data: bytes, key: str) -> fmt.CompactionPlan:
-    """Raises DataDamaged, FormatNotSupported, naming `key`."""
+    """Decode a plan. Raises DataDamaged, FormatNotSupported, naming `key`."""
     plan = unseal(ObjectKind.COMPACTION_PLAN, fmt.CompactionPlan(), data, key)
     if key != keys.compaction(plan.bundle, plan.number):
         raise DataDamaged(f"{key}: it says bundle {plan.bundle}, plan {plan.number}", object_key=key)
@@ -53,15 +53,16 @@ async def read_plan(store: ObjectStore, bundle: int, number: int) -> fmt.Compact
 
 
 async def put_plan(store: ObjectStore, plan: fmt.CompactionPlan, sources: Sources) -> bool:
-    """Open the plan's fence, then put it.
+    """Open the plan's fence, then put the plan.
 
-    False: another process's plan has this number. Raises Unavailable: not to be told.
+    Return False if another process's plan has this number. Raises Unavailable if the outcome is
+    unknown.
     """
     await store.open_fence(fence_of(plan))
     sealed = seal(ObjectKind.COMPACTION_PLAN, plan)
     outcome = await settle_put(store, keys.compaction(plan.bundle, plan.number), [sealed], sources=sources)
     if outcome is PutOutcome.LOST:
-        await store.close_fence(fence_of(plan))  # nobody puts under the fence of a plan that was never put
+        await store.close_fence(fence_of(plan))  # the plan was never put, so no task puts under its fence
     if outcome is PutOutcome.UNKNOWN:
         raise Unavailable(
             f"bundle {plan.bundle}: outcome of the conditional put of plan {plan.number} is unknown; retry later"
@@ -70,30 +71,30 @@ async def put_plan(store: ObjectStore, plan: fmt.CompactionPlan, sources: Source
 
 
 async def cut_short(store: ObjectStore, plan: fmt.CompactionPlan) -> None:
-    """Let no more files be put for an open plan: those that are there are all that there will be.
+    """Refuse further files of an open plan: the files that exist are all that it will have.
 
-    Only where fences close at once.
+    Only for stores whose fences close at once.
     """
     assert store.fences_close_at_once
     await store.close_fence(fence_of(plan))
 
 
 async def require_open(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Checkpoint:
-    """The newest checkpoint, looked at now, which has finished exactly the plan before.
+    """Return the newest checkpoint, read now, which has finished exactly the plan before this one.
 
     Raises PlanOvertaken.
     """
     checkpoint = await newest_checkpoint(store, plan.bundle)
     if checkpoint.finished_plan != plan.number - 1:
         raise PlanOvertaken(
-            f"bundle {plan.bundle}: plan {plan.number} is not open, {checkpoint.finished_plan} is finished"
+            f"bundle {plan.bundle}: plan {plan.number} is no longer open, because plan {checkpoint.finished_plan} is finished"
         )
     return checkpoint
 
 
 async def refuse(store: ObjectStore, plan: fmt.CompactionPlan, key: str, what: str) -> DataDamaged:
-    """What to raise for an object that does not fit the plan: DataDamaged, if the plan is still
-    open; raises PlanOvertaken otherwise.
+    """Return DataDamaged for an object that does not match the plan, if the plan is still open;
+    raise PlanOvertaken otherwise.
     """
     await require_open(store, plan)
-    return DataDamaged(f"{key}: {what}, plan {plan.number} of bundle {plan.bundle} needs it", object_key=key)
+    return DataDamaged(f"{key}: {what}, but plan {plan.number} of bundle {plan.bundle} needs it", object_key=key)

@@ -1,12 +1,13 @@
-"""Idempotence: what a ledger remembers of each producer in each partition, and the judgement of a
-batch by it.
+"""Remember the producers of each partition, and judge their batches by it (idempotence).
 
-A fold: it is fed by the batch entries of valid segments, in order, and is the same in every process
-that read them. Memory is bounded by a count of states (`cluster.json`), never by a clock: the state
-whose last batch is in the oldest slot goes first, and `forgotten_to` keeps the highest such slot. A
-batch of an unknown producer is taken only if it is the producer's first in the partition and the
-producer learned the ledger's end after that slot; so nothing that was forgotten can be stored twice
-(design P4).
+This is a fold: it is fed by the batch entries of valid segments, in order, and is the same in every
+process that reads them. A count of states (`cluster.json`) bounds its memory, never a clock. The
+state whose last batch is in the oldest slot is dropped first, and `forgotten_to` keeps the highest
+such slot.
+
+A batch of an unknown producer is accepted only if it is the producer's first in the partition, and
+the producer learned the ledger's end after that slot. So no batch of a dropped state can be stored
+twice (design P4).
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from ledgermq.protocol.limits import WINDOW_BATCHES
 
 @dataclass(frozen=True, slots=True)
 class ProducerSession:
-    """What an idempotent producer says of a batch.
+    """What an idempotent producer states about a batch.
 
-    `sequence`: of its first record in the partition, counted in records from 0.
+    `sequence`: that of its first record in the partition, counted in records from 0.
     """
 
     id: bytes
@@ -46,9 +47,10 @@ ProducerKey = tuple[bytes, int, int]
 
 
 class ProducerMemory:
-    """One producer in one partition.
+    """The state of one producer in one partition.
 
-    Immutable, so folds share it; decoded when first asked for and encoded once, for there are many.
+    Immutable, so that folds can share it. There are many, so each is decoded at the first use and
+    encoded once.
     """
 
     __slots__ = ("_batches", "_encoded", "_proto", "epoch", "last_slot")
@@ -68,7 +70,7 @@ class ProducerMemory:
 
     @property
     def batches(self) -> tuple[RememberedBatch, ...]:
-        """Oldest first."""
+        """Return the remembered batches, oldest first."""
         if not self._batches and self._proto is not None:
             self._batches = tuple(
                 RememberedBatch(b.sequence, b.record_count, b.base_offset, b.slot) for b in self._proto.batches
@@ -81,8 +83,8 @@ class ProducerMemory:
         return last.sequence + last.record_count
 
     def encoded(self, key: ProducerKey) -> bytes:
-        """Bytes of a LedgerState that holds this alone: joined with others they are the bytes of
-        one that holds them all.
+        """Return the bytes of a LedgerState with this producer only; joined with others, they are
+        the bytes of one with all of them.
         """
         if not self._encoded:
             self._encoded = fmt.LedgerState(producers=[self._proto or self._to_proto(key)]).SerializeToString()
@@ -106,7 +108,9 @@ class ProducerMemory:
 
 
 class Producers:
-    """Mutable fold; iteration order is the order of forgetting."""
+    """The states of all producers: a mutable fold that iterates in the order in which states are
+    dropped.
+    """
 
     def __init__(self, states_max: int) -> None:
         self.states_max = states_max
@@ -125,8 +129,8 @@ class Producers:
     def judge(
         self, session: ProducerSession, topic_id: int, partition: int, record_count: int
     ) -> RememberedBatch | None:
-        """None: the batch is the next one, append it. A RememberedBatch: it is stored already,
-        there.
+        """Return None if the batch is the next one and has to be appended, or the RememberedBatch
+        if it is stored already.
 
         Raises UnknownProducer (take a new id unless something is in doubt) and OutOfOrderSequence.
         """
@@ -135,12 +139,14 @@ class Producers:
             self._judge_unknown(session)
             return None
         if session.epoch < memory.epoch:
-            raise UnknownProducer(f"producer epoch {session.epoch} was ended by epoch {memory.epoch}")
+            raise UnknownProducer(
+                f"producer epoch {session.epoch} was fenced by epoch {memory.epoch}; open a new session"
+            )
         if session.epoch > memory.epoch:
             if session.sequence == 0:
                 return None
             raise OutOfOrderSequence(
-                f"the first sequence of producer epoch {session.epoch} is 0, not {session.sequence}"
+                f"producer epoch {session.epoch} has to begin with sequence 0, not {session.sequence}"
             )
         if session.sequence == memory.next_sequence:
             return None
@@ -153,20 +159,22 @@ class Producers:
         )
 
     def next_sequence(self, producer_id: bytes, topic_id: int, partition: int) -> int:
-        """0: not remembered."""
+        """Return the next sequence of the producer; 0 if it is not remembered."""
         memory = self._memory.get((producer_id, topic_id, partition))
         return 0 if memory is None else memory.next_sequence
 
     def _judge_unknown(self, session: ProducerSession) -> None:
         if session.sequence != 0:
-            raise UnknownProducer(f"unknown producer begins with sequence {session.sequence}, not 0")
+            raise UnknownProducer(
+                f"this producer is unknown here, so its first sequence has to be 0, not {session.sequence}"
+            )
         if session.opened_slot <= self.forgotten_to:
             raise UnknownProducer(
                 f"unknown producer opened the partition at slot {session.opened_slot}; those up to slot {self.forgotten_to} are forgotten"
             )
 
     def add(self, entry: fmt.BatchEntry, slot: int) -> None:
-        """Take in a batch of a valid segment."""
+        """Add a batch of a valid segment."""
         if not entry.producer_id:
             return
         key = (entry.producer_id, entry.topic_id, entry.partition)
@@ -180,13 +188,13 @@ class Producers:
             self.forgotten_to = max(self.forgotten_to, forgotten.last_slot)
 
     def drop_topic(self, topic_id: int) -> None:
-        """The topic is gone for good; nobody can produce to its id again."""
+        """Drop a removed topic; no producer can write to its id again."""
         for key in [key for key in self._memory if key[1] == topic_id]:
             del self._memory[key]
 
     def encode(self) -> bytes:
-        """Bytes of a LedgerState that holds the producers alone, to be merged into one; in the
-        order of forgetting.
+        """Return the bytes of a LedgerState with the producers only, in the order in which states
+        are dropped; they can be merged into one.
         """
         return b"".join([memory.encoded(key) for key, memory in self._memory.items()])
 

@@ -1,5 +1,5 @@
-"""When to send a put a second time: the store's recent ninety-ninth percentile, learned from the
-puts themselves.
+"""Decide when to send a put a second time: after the store's recent ninety-ninth percentile,
+measured from the puts themselves.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class PutLatency:
         self._seconds.append(seconds)
 
     def hedge_after_s(self) -> float | None:
-        """None until enough is known.
+        """Return the delay before a second put, or None until there are enough measurements.
 
         Never below HEDGE_MIN_S: on a fast store a second put would only add load.
         """

@@ -1,8 +1,8 @@
-"""Recovery: what a ledger says now, in O(tail) (design L4).
+"""Recover the current state of a ledger, in O(tail) (design L4).
 
-Fold from the newest checkpoint to the first empty slot. The result is believed only if the newest
-checkpoint, read *after* the fold, has not trimmed past the slot where the fold began: otherwise
-slots that were read may be re-created ones, or empty only because they were deleted.
+Fold from the newest checkpoint to the first empty slot. The result counts only if the newest
+checkpoint, read *after* the fold, has not trimmed past the slot where the fold began. Otherwise
+slots that were read may have been created again, or be empty only because they were deleted.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Recovered:
 
 
 async def read_slots(ledger: LedgerRef, first: int) -> AsyncIterator[SlotIndex]:
-    """Indexes of the slots from `first` up to the first empty one, void segments included; several
-    GETs at a time of those that are not known.
+    """Yield the indexes of the slots from `first` to the first empty one, void segments included;
+    unknown ones by several GETs at a time.
     """
     slot = first
     etags = await _list_run(ledger, first)
@@ -60,9 +60,9 @@ async def read_slots(ledger: LedgerRef, first: int) -> AsyncIterator[SlotIndex]:
 
 
 async def read_slots_between(ledger: LedgerRef, first: int, last: int) -> list[SlotIndex]:
-    """Indexes of the slots from `first` to `last`, up to the first that is missing.
+    """Return the indexes of the slots from `first` to `last`, or to the first that is missing.
 
-    All should be there: only known indexes need a LIST.
+    All should exist: only known indexes need a LIST.
     """
     found: list[SlotIndex] = []
     etags = await _list_run(ledger, first, last) if ledger.known is not None and first <= last else {}
@@ -75,7 +75,7 @@ async def read_slots_between(ledger: LedgerRef, first: int, last: int) -> list[S
 
 
 async def _list_run(ledger: LedgerRef, first: int, last: int | None = None) -> dict[int, str]:
-    """Etags of the slots from `first` on, up to `last` or the first that is empty."""
+    """Return the etags of the slots from `first` to `last` or to the first empty one."""
     etags: dict[int, str] = {}
     async for number, info in list_numbered(ledger.store, keys.segments(ledger.bundle), first - 1):
         if number != first + len(etags) or (last is not None and number > last):
@@ -85,7 +85,7 @@ async def _list_run(ledger: LedgerRef, first: int, last: int | None = None) -> d
 
 
 async def _read_indexes(ledger: LedgerRef, slots: range, etags: dict[int, str]) -> list[SlotIndex | None]:
-    """All at a time; None for a slot that is empty."""
+    """Read all indexes at the same time; None for an empty slot."""
     store, bundle, known = ledger.store, ledger.bundle, ledger.known
     found = [known.find(bundle, slot, etags[slot]) if known is not None and slot in etags else None for slot in slots]
     missing = [slot for slot, index in zip(slots, found, strict=True) if index is None]
@@ -108,7 +108,7 @@ async def _index_or_none(store: ObjectStore, bundle: int, slot: int) -> SlotInde
 
 
 async def recover(ledger: LedgerRef) -> Recovered:
-    """Return what the ledger says now.
+    """Return the current state of the ledger.
 
     Raises DataDamaged or FormatNotSupported, naming the object, and the store's errors.
     """
@@ -125,17 +125,18 @@ async def recover(ledger: LedgerRef) -> Recovered:
             known.drop_below(bundle, trim_slot)
         if trim_slot <= first:
             return recovered
-    raise Unavailable(f"bundle {bundle}: it is trimmed faster than it can be recovered")
+    raise Unavailable(f"bundle {bundle}: it was trimmed during each attempt to recover it; retry later")
 
 
 async def advance_checkpoint(
     ledger: LedgerRef, move: Move | None = None, durable: LedgerState | None = None
 ) -> fmt.Checkpoint | None:
-    """Put the next checkpoint, with `move`; None where the move declines. Raises Unavailable when
-    it cannot be decided.
+    """Put the next checkpoint, with `move`; None if the move declines.
 
-    `durable`: the owner's own fold, used instead of recovery where it is ahead of the newest
-    checkpoint. The move is judged anew against each newest checkpoint.
+    `durable`: the owner's own fold, used instead of recovery if it is ahead of the newest
+    checkpoint. The move is judged again against each newest checkpoint.
+
+    Raises Unavailable if the outcome stays unknown.
     """
     for _ in range(ATTEMPTS_MAX):
         base, state = await _base(ledger, durable)
@@ -147,27 +148,27 @@ async def advance_checkpoint(
         outcome = await settle_put(ledger.store, key, [encode_checkpoint(draft)], sources=ledger.sources)
         if outcome is PutOutcome.WON:
             return draft
-    raise Unavailable(f"bundle {ledger.bundle}: no checkpoint could be put in {ATTEMPTS_MAX} tries")
+    raise Unavailable(f"bundle {ledger.bundle}: the put of a checkpoint failed {ATTEMPTS_MAX} times; retry later")
 
 
 async def bring_into_force(ledger: LedgerRef, move: Move, durable: LedgerState | None = None) -> bool:
-    """Put checkpoints until the move declines, as there is nothing left for it to do. False: it
+    """Put checkpoints until the move declines because nothing is left to do. Return False if it
     declined at once.
 
-    One that was won may have got a number that was free again, and then nobody reads it. Raises as
-    `advance_checkpoint` does.
+    A checkpoint that was won may have a number that was free again, and then no process reads it.
+    Raises what `advance_checkpoint` raises.
     """
     for attempt in range(IN_FORCE_ATTEMPTS_MAX):
         if await advance_checkpoint(ledger, move, durable) is None:
             return attempt > 0
     raise Unavailable(
-        f"bundle {ledger.bundle}: its checkpoints are deleted faster than a change can come into force",
+        f"bundle {ledger.bundle}: its checkpoints were deleted during each attempt to change one; retry later",
         retry_after_ms=100,
     )
 
 
 async def _base(ledger: LedgerRef, durable: LedgerState | None) -> tuple[fmt.Checkpoint, LedgerState]:
-    """The newest checkpoint, and a fold that goes on from it."""
+    """Return the newest checkpoint, and a fold that continues from it."""
     if durable is not None:
         base = await newest_checkpoint(ledger.store, ledger.bundle)
         if durable.slot >= base.state.slot:

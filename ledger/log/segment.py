@@ -1,4 +1,5 @@
-"""Segments: the bytes of one immutable object of a ledger, and nothing about their validity.
+"""Encode and decode segments: the bytes of one immutable object of a ledger, without any rule about
+their validity.
 
     | Arrow schema | batch … batch | end of stream | index (protobuf SegmentIndex) | trailer |
 
@@ -30,7 +31,7 @@ SEGMENT_VERSION = 1
 MAGIC = b"LMQSEG\r\n"
 TRAILER = struct.Struct("<QIIHH8s")
 TAIL_GUESS_BYTES = 16 * 1024
-"""First suffix GET of a tail of unknown length: enough for some 150 batches."""
+"""Size of the first suffix GET for a tail of unknown length: enough for some 150 batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +79,15 @@ class SlotIndex:
 
 @dataclass(frozen=True, slots=True)
 class SegmentEnd:
-    """What one read of a segment's end brought: its index, and the bytes before it that came along,
-    `suffix` being all of them.
-    """
+    """Result of one read of a segment's end: its index, and `suffix`, all bytes that were read."""
 
     slot: SlotIndex
     suffix: bytes
 
     def bytes_of(self, entry: fmt.BatchEntry) -> bytes | None:
-        """Of a batch of this index, not checked; None where it begins before what was read."""
+        """Return the bytes of a batch of this index, unchecked; None if it begins before the bytes
+        that were read.
+        """
         start = entry.position - (
             _batches_end(self.slot.index) + len(END_OF_STREAM) + self.slot.tail_length - len(self.suffix)
         )
@@ -98,14 +99,14 @@ def first_batch_position() -> int:
 
 
 def encode_segment(index: fmt.SegmentIndex, data: Sequence[Buffer]) -> list[Buffer]:
-    """The buffers of a segment; `data[i]` belongs to `index.batches[i]`, at the position that it
-    names. The last buffer is the tail.
+    """Return the buffers of a segment; `data[i]` belongs to `index.batches[i]`, at the position
+    that it names. The last buffer is the tail.
     """
     prefix = schema_prefix()
     position = len(prefix)
     for entry, batch in zip(index.batches, data, strict=True):
         if (entry.position, entry.length) != (position, len(batch)):
-            raise AssertionError(f"batch at {position}, the index says {entry.position}")
+            raise AssertionError(f"the batch is at byte {position}, but the index says {entry.position}")
         position += len(batch)
     body = index.SerializeToString(deterministic=True)
     trailer = TRAILER.pack(position + len(END_OF_STREAM), len(body), crc32c(body), SEGMENT_VERSION, 0, MAGIC)
@@ -113,7 +114,7 @@ def encode_segment(index: fmt.SegmentIndex, data: Sequence[Buffer]) -> list[Buff
 
 
 def tail_length(suffix: bytes, key: str) -> int:
-    """Length of index and trailer, told by the last bytes of a segment.
+    """Return the length of index and trailer, read from the last bytes of a segment.
 
     Raises DataDamaged, FormatNotSupported.
     """
@@ -121,7 +122,7 @@ def tail_length(suffix: bytes, key: str) -> int:
         raise DataDamaged(f"{key}: {len(suffix)} bytes are too few for a segment", object_key=key)
     _, length, _, version, _, magic = TRAILER.unpack_from(suffix, len(suffix) - TRAILER.size)
     if magic != MAGIC:
-        raise DataDamaged(f"{key}: does not end as a segment does", object_key=key)
+        raise DataDamaged(f"{key}: its end is not that of a segment", object_key=key)
     if version != SEGMENT_VERSION:
         raise FormatNotSupported(
             f"{key}: segment version {version}, this software reads {SEGMENT_VERSION}", object_key=key
@@ -132,12 +133,11 @@ def tail_length(suffix: bytes, key: str) -> int:
 async def whose_damage(
     store: ObjectStore, bundle: int, position: int, crc: int, damage: DataDamaged
 ) -> DataDamaged | ObjectMissing:
-    """What to raise where the bytes of a batch are not those that an index spoke of: `damage` names
-    the segment.
+    """Return what to raise if the bytes of a batch do not match its index; `damage` names the
+    segment.
 
-    A slot that was trimmed may be filled again, by a put that had been under way for long. Then the
-    batch is not damaged but gone, as it is where the slot is empty. Raises FormatNotSupported, the
-    store's errors.
+    A put that was in flight for long can fill a trimmed slot again. Then the batch is not damaged
+    but missing, as in an empty slot. Raises FormatNotSupported, the store's errors.
     """
     slot = keys.number(damage.object_key or "")
     try:
@@ -146,48 +146,48 @@ async def whose_damage(
         return error if isinstance(error, ObjectMissing) else damage
     if any((entry.position, entry.crc) == (position, crc) for entry in now.batches):
         return damage
-    return ObjectMissing(f"{damage.object_key}: it is another segment now", object_key=damage.object_key)
+    return ObjectMissing(f"{damage.object_key}: another segment now has its name", object_key=damage.object_key)
 
 
 def decode_tail(tail: bytes, bundle: int, slot: int) -> SlotIndex:
-    """The index from a segment's tail; bytes before it are ignored.
+    """Return the index in a segment's tail; bytes before it are ignored.
 
     Raises DataDamaged, FormatNotSupported, naming the object.
     """
     key = keys.segment(bundle, slot)
     length = tail_length(tail, key)
     if length > len(tail):
-        raise DataDamaged(f"{key}: index of {length} bytes in {len(tail)}", object_key=key)
+        raise DataDamaged(f"{key}: its index would have {length} bytes, but only {len(tail)} are there", object_key=key)
     body = tail[len(tail) - length : len(tail) - TRAILER.size]
     index_offset, _, crc, _, zero, _ = TRAILER.unpack_from(tail, len(tail) - TRAILER.size)
     index = fmt.SegmentIndex()
     if crc32c(body) != crc:
-        raise DataDamaged(f"{key}: the checksum of its index does not fit", object_key=key)
+        raise DataDamaged(f"{key}: the checksum of its index does not match", object_key=key)
     try:
         index.ParseFromString(body)
     except DecodeError as error:
         raise DataDamaged(f"{key}: its index is not valid protobuf: {error}", object_key=key) from error
     if zero or index_offset != _batches_end(index) + len(END_OF_STREAM):
-        raise DataDamaged(f"{key}: its trailer does not fit its index", object_key=key)
+        raise DataDamaged(f"{key}: its trailer does not match its index", object_key=key)
     if (index.bundle, index.slot) != (bundle, slot):
         raise DataDamaged(f"{key}: its index says bundle {index.bundle}, slot {index.slot}", object_key=key)
     return SlotIndex(index, length)
 
 
 def check_whole(data: bytes, bundle: int, slot: int) -> None:
-    """Is every byte of a segment as it was written? Raises DataDamaged, FormatNotSupported, naming
-    the object.
+    """Check every byte of a segment against its checksums. Raises DataDamaged, FormatNotSupported,
+    naming the object.
     """
     key = keys.segment(bundle, slot)
     found = decode_tail(data, bundle, slot)
     end = _batches_end(found.index)
     if not data.startswith(schema_prefix()) or data[end : len(data) - found.tail_length] != END_OF_STREAM:
-        raise DataDamaged(f"{key}: it is not the stream that its index speaks of", object_key=key)
+        raise DataDamaged(f"{key}: it is not the Arrow stream that its index describes", object_key=key)
     position = first_batch_position()
     for entry in found.index.batches:
         if entry.position != position or crc32c(data[position : position + entry.length]) != entry.crc:
             raise DataDamaged(
-                f"{key}: batch at byte {entry.position}: its place or checksum does not fit", object_key=key
+                f"{key}: batch at byte {entry.position}: its place or checksum does not match the index", object_key=key
             )
         position += entry.length
 
@@ -197,8 +197,8 @@ def _batches_end(index: fmt.SegmentIndex) -> int:
 
 
 async def read_end(store: ObjectStore, bundle: int, slot: int) -> SegmentEnd:
-    """The last bytes of a slot by one suffix GET (two where its index is long): of a small segment
-    all of them.
+    """Return the last bytes of a slot by one suffix GET (two if its index is long); of a small
+    segment, all bytes.
 
     Raises ObjectMissing, DataDamaged, FormatNotSupported, the store's errors.
     """
@@ -211,5 +211,5 @@ async def read_end(store: ObjectStore, bundle: int, slot: int) -> SegmentEnd:
 
 
 async def read_index(store: ObjectStore, bundle: int, slot: int) -> SlotIndex:
-    """The index of a slot, read as `read_end` reads. Raises as it does."""
+    """Return the index of a slot, read by `read_end`. Raises what `read_end` raises."""
     return (await read_end(store, bundle, slot)).slot

@@ -1,12 +1,12 @@
-"""Indexes of segments that this process has read before, so that a look for compaction reads each
-slot once, however many rounds follow.
+"""Cache the indexes of segments, so that compaction reads each slot once, however many rounds
+follow.
 
-An index is given back only where a LIST, made for this look, shows the same etag in the slot: a
-slot that was deleted and filled again, or a root that was replaced under its URL, is read anew.
-Bounded by `bytes_max` of stored index bytes (in memory some four times as much). When it is full
-nothing more is taken in until slots are trimmed: the oldest slots are the first that go, and a look
-reads all of them. Only bundles that were left make room, the one that was left first before the
-others.
+A cached index is used only if a LIST, made for this look, shows the same etag in the slot. A slot
+that was deleted and filled again, or a root that was replaced under its URL, is read again.
+
+`bytes_max` bounds the stored index bytes (in memory some four times as much). A full cache accepts
+nothing until slots are trimmed: the oldest slots are removed first, and a look reads all of them.
+Otherwise only bundles that were left make room, in the order in which they were left.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BYTES_MAX = 32 * 1024 * 1024
 
 
 class SegmentIndexes:
-    """For one store. Keeps what belongs to `bundle` and `slot` by etag."""
+    """The cached indexes of one store, by bundle, slot and etag."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self.bytes_max = bytes_max
@@ -28,23 +28,23 @@ class SegmentIndexes:
         self._left: dict[int, None] = {}
 
     def find(self, bundle: int, slot: int, etag: str) -> SlotIndex | None:
-        """The index of the slot, if it was read when the slot had this etag.
+        """Return the index of the slot, if it was read when the slot had this etag.
 
-        Only to be read: it is shared.
+        It is shared: only read it.
         """
         known = self._bundles.get(bundle, {}).get(slot)
         return known[1] if known is not None and known[0] == etag else None
 
     def find_put(self, bundle: int, slot: int, put_id: bytes) -> SlotIndex | None:
-        """That of the segment with this put id: what it says is for ever, whether or not the
-        segment is still there.
+        """Return the index of the segment with this put id: its content never changes, whether or
+        not the segment still exists.
         """
         known = self._bundles.get(bundle, {}).get(slot)
         return known[1] if known is not None and known[1].index.put_id == put_id else None
 
     def keep(self, bundle: int, index: SlotIndex, etag: str) -> None:
-        """`etag`: as listed *before* the index was read; if another segment came in between, no
-        later LIST shows it again.
+        """Cache an index. `etag`: as listed *before* the index was read; if another segment
+        replaced it in between, no later LIST shows this etag again.
         """
         self._left.pop(bundle, None)
         slots = self._bundles.setdefault(bundle, {})
@@ -58,14 +58,14 @@ class SegmentIndexes:
             self.bytes_held += index.tail_length
 
     def held(self, bundle: int) -> Iterator[SlotIndex]:
-        """All that is known of the bundle, slots that were trimmed since the last look included.
+        """Yield all cached indexes of the bundle, including slots trimmed since the last look.
 
-        Only to be read.
+        They are shared: only read them.
         """
         return (index for _, index in self._bundles.get(bundle, {}).values())
 
     def leave(self, bundle: int) -> None:
-        """It is not looked at for now; what is known of it stays while there is room, for it may
+        """Mark a bundle as not in use. Its indexes stay while there is room, because the bundle may
         come back.
         """
         self._left.pop(bundle, None)
@@ -77,7 +77,7 @@ class SegmentIndexes:
             self._forget(slots, slot)
 
     def drop_below(self, bundle: int, slot: int) -> None:
-        """Forget what is trimmed."""
+        """Drop the indexes of trimmed slots."""
         slots = self._bundles.get(bundle, {})
         for trimmed in [known for known in slots if known < slot]:
             self._forget(slots, trimmed)

@@ -1,4 +1,4 @@
-"""One run shared by all who asked before it began."""
+"""Share one run of some work among all callers that asked before it began."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ledgermq.errors import Unavailable
 
 
 class SharedRun:
-    """`run` returns after a run of `work` that *began* after the call; those who ask during a run
-    share the next one.
+    """`run` returns after a run of `work` that *began* after the call; callers that come during a
+    run share the next one.
 
-    So what a caller read before the call is covered by the work's first look, however many callers
-    share it.
+    So the first look of the work sees everything that happened before the call, however many
+    callers share it.
     """
 
     def __init__(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -23,22 +23,23 @@ class SharedRun:
         self._closed = False
 
     async def run(self) -> None:
-        """Raises what the work raised; Unavailable after `close`. A caller that is cancelled leaves
-        the run to the others.
+        """Wait for a run. Raises what the work raised; Unavailable after `close`.
+
+        A caller that is cancelled leaves the run to the others.
         """
         if self._closed:
-            raise Unavailable("closed")
+            raise Unavailable("the object was closed before the call")
         if self._next is None:
             self._next = asyncio.create_task(self._after(self._current))
             self._next.add_done_callback(_heard)
         shared = self._next
         await asyncio.wait([shared])
         if shared.cancelled():
-            raise Unavailable("the run that this call shared was given up")
+            raise Unavailable("the run that this call shared was cancelled; retry")
         shared.result()
 
     async def close(self) -> None:
-        """Give up what runs; leaves no task behind."""
+        """Cancel the run; no task is left behind."""
         self._closed = True
         tasks = [task for task in (self._current, self._next) if task is not None]
         for task in tasks:
@@ -53,8 +54,8 @@ class SharedRun:
 
 
 def _heard(task: asyncio.Task[None]) -> None:
-    """Those who asked may all have been cancelled: then nobody is left to hear of an error, and it
-    is no bug's trace.
+    """Retrieve the task's error: all callers may have been cancelled, and then asyncio must not log
+    it as a bug.
     """
     if not task.cancelled():
         task.exception()

@@ -1,9 +1,9 @@
-"""Snapshots: the internal topics of a bundle, cleaned by key (design G2). One object
-`snapshots/<plan>` a round.
+"""Encode and decode snapshots: the internal topics of a bundle, cleaned by key (design G2). Each
+round puts one object `snapshots/<plan>`.
 
     envelope( Snapshot{ bundle, plan, put id of the plan, per partition: end, latest record of each key with its offset } )
 
-Whoever runs the plan writes the same bytes, so it does not matter who wins.
+Every process that runs the plan writes the same bytes, so it does not matter which one wins.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def encode_snapshot(snapshot: fmt.Snapshot) -> bytes:
 
 
 def decode_snapshot(data: bytes, key: str) -> fmt.Snapshot:
-    """Raises DataDamaged, FormatNotSupported, naming `key`."""
+    """Decode a snapshot. Raises DataDamaged, FormatNotSupported, naming `key`."""
     snapshot = unseal(ObjectKind.SNAPSHOT, fmt.Snapshot(), data, key)
     if key != keys.snapshot(snapshot.bundle, snapshot.plan):
         raise DataDamaged(f"{key}: it says bundle {snapshot.bundle}, plan {snapshot.plan}", object_key=key)
@@ -40,7 +40,9 @@ def decode_snapshot(data: bytes, key: str) -> fmt.Snapshot:
 
 
 def clean(records: Iterable[InternalRecord]) -> list[InternalRecord]:
-    """The latest record of each key, by offset; keys whose latest record is a tombstone are gone."""
+    """Return the latest record of each key, by offset, without keys whose latest record is a
+    tombstone.
+    """
     latest: dict[bytes, InternalRecord] = {}
     for record in records:
         latest[record.key] = record
@@ -48,7 +50,7 @@ def clean(records: Iterable[InternalRecord]) -> list[InternalRecord]:
 
 
 def records_of(snapshot: fmt.Snapshot, topic_id: int, partition: int) -> tuple[int, list[InternalRecord]]:
-    """(end, records) of one partition; (0, []) where the snapshot does not know it."""
+    """Return (end, records) of one partition; (0, []) if the snapshot does not have it."""
     for part in snapshot.partitions:
         if (part.topic_id, part.partition) == (topic_id, partition):
             return part.end, [InternalRecord(r.offset, r.key, r.value, r.timestamp_us) for r in part.records]

@@ -1,4 +1,4 @@
-"""A batch as it is read back: what fetch answers, wherever the bytes came from."""
+"""Hold a batch that was read, wherever its bytes came from: what a fetch returns."""
 
 from __future__ import annotations
 

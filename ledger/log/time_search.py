@@ -1,6 +1,6 @@
-"""Search rows for the first of a time or later. Times need not ascend within a partition.
+"""Search rows for the first one of a time or later. Times need not ascend within a partition.
 
-Which rows to search is found by the times that file lists and the fetch index hold
+The times in file lists and in the fetch index decide which rows are searched
 (`ledger.view.reader`).
 """
 
@@ -14,13 +14,16 @@ from ledgermq.errors import InvalidRequest
 from ledgermq.protocol.records import decode_batch
 
 Candidate = int | tuple[int, int]
-"""Where a record of a time or a later one is: its offset; or where one may be: first and end of a
-run of offsets, which may be empty.
+"""Where a record of this time or later is: its offset. Or where one may be: first and end of a run
+of offsets, which may be empty.
 """
 
 
 def first_row_at(data: Buffer, timestamp_us: int, from_row: int) -> int | None:
-    """A batch that its producer garbled counts from its first record on: nobody can read its times."""
+    """Return the first row of a batch at this time or later.
+
+    In a batch that its producer garbled, whose times cannot be read, the first record counts.
+    """
     try:
         times = decode_batch(data).column("timestamp").cast(pa.int64())
     except InvalidRequest:
@@ -29,7 +32,7 @@ def first_row_at(data: Buffer, timestamp_us: int, from_row: int) -> int | None:
 
 
 def first_time_at(times: pa.Array | pa.ChunkedArray, timestamp_us: int, from_row: int) -> int | None:
-    """The first row from `from_row` on of this time or a later one.
+    """Return the first row, from `from_row` on, of this time or later.
 
     `times`: in microseconds, as numbers.
     """

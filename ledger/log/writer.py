@@ -1,18 +1,22 @@
-"""One term of ownership of a ledger: claim it, append to it, be fenced from it, release it
+"""Run one term of ownership of a ledger: claim it, append to it, be fenced from it, release it
 (docs/design.md, The ledger protocol).
 
-Appends are pipelined: several segments may be on their way (the caller bounds how many), each
-linked to the one before. A segment is acknowledged only when it and all below it, down to the
-claim, are won. The first lost slot ends the term: every waiter gets NotOwner, the state is dropped,
-and nothing is ever served from it again. Two folds of the same code are kept: `issued`, by which
-offsets are given out and sequences judged, and `durable`, which alone may be shown to anybody.
+Appends are pipelined: several segments may be in flight (the caller bounds how many), each linked
+to the one before. A segment is acknowledged only when it and all below it, down to the claim, are
+won. The first lost slot ends the term: every waiter gets NotOwner, the state is dropped, and
+nothing is ever served from it again.
 
-A put that the store certainly refused (it is full, read-only, closed to us) ends no term. Its slot
-stays empty, so whatever was put behind it links to a segment that never was: void, whether it
-landed or not, and every waiter from that slot on fails: nothing was stored. Once all puts in flight
-are settled `issued` goes back to `durable`. Then the term goes on: in the slot that was refused
-first, and past those that its own void segments fill. A put of unknown outcome still ends the term,
-also behind a refused one.
+There are two folds of the same code. `issued` assigns offsets and judges sequences. Only `durable`
+may be shown to a reader.
+
+A put that the store certainly refused (because it is full, read-only or denies access) does not end
+the term. Its slot stays empty, so each segment put after it links to a segment that does not exist.
+Such a segment is void, whether it landed or not. Every waiter from that slot on fails: nothing was
+stored.
+
+Once all puts in flight are settled, `issued` is reset to `durable`, and the term continues: in the
+slot that was refused first, and past slots that its own void segments fill. A put of unknown
+outcome still ends the term, also after a refused one.
 """
 
 from __future__ import annotations
@@ -42,16 +46,14 @@ OnDurable = Callable[[fmt.SegmentIndex, Sequence[Buffer]], None]
 """Called with each segment once it is acknowledged, in order: its index and its batches' bytes."""
 
 OnRefused = Callable[[int, LedgerMQError], None]
-"""Called when the store refused a put: nothing is or will be stored in the segments from this slot
-on that are in flight.
+"""Called when the store refused a put: the segments in flight from this slot on are not and will
+not be stored.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """A batch and whoever waits for its base offset; `done` fails with an error of
-    `ledgermq.errors`.
-    """
+    """A batch, and the future of its base offset; `done` fails with an error of `ledgermq.errors`."""
 
     batch: Batch
     done: asyncio.Future[int]
@@ -59,10 +61,10 @@ class Append:
 
 @dataclass(slots=True)
 class _InFlight:
-    """A segment on its way. `answers`: who is told which base offset once it is acknowledged.
+    """A segment in flight. `answers`: the waiters and their base offsets, once it is acknowledged.
 
-    `void`: a put at its slot or below it was refused, so it will never count. `settled`: what
-    became of its own put is known.
+    `void`: a put at its slot or below was refused, so it will never count. `settled`: the outcome
+    of its own put is known.
     """
 
     index: fmt.SegmentIndex
@@ -74,13 +76,13 @@ class _InFlight:
 
 
 async def claim(ledger: LedgerRef, broker: str) -> Recovered:
-    """Take the ledger over, and return what it says at the begin of the term, for `LedgerWriter`.
+    """Take the ledger over, and return its state at the begin of the term, for `LedgerWriter`.
 
-    Raises NotOwner when somebody else was faster (retry after a pause), DataDamaged, the store's
+    Raises NotOwner if another broker was faster (retry after a pause), DataDamaged, the store's
     errors.
     """
-    # The second recovery reads no index again: a slot is filled anew only once it is trimmed, and a
-    # recovery that was overtaken by that begins again.
+    # The second recovery reads no index again: a slot is filled again only after it is trimmed, and a
+    # recovery that a trim overtakes begins again.
     ledger = replace(ledger, known=SegmentIndexes())
     store, bundle, sources = ledger.store, ledger.bundle, ledger.sources
     before = await recover(ledger)
@@ -127,10 +129,10 @@ class LedgerWriter:
         self._on_durable = on_durable
         self._on_refused = on_refused
         self._release_refusals: list[LedgerMQError] | None = None
-        """While a RELEASE is on its way: its refusal is raised by `release`."""
+        """The refusals of a RELEASE in flight; `release` raises them."""
         self._in_flight: deque[_InFlight] = deque()
         self._refusal: LedgerMQError | None = None
-        """While what is in flight behind a refused put is being settled."""
+        """The refusal of a put, while the puts in flight after it are being settled."""
         self._own_voids: set[int] = set()
         """Slots above `durable` that hold void segments of this term."""
         self._refused: dict[asyncio.Future[int], Append] = {}
@@ -138,7 +140,7 @@ class LedgerWriter:
         self._fence_check = SharedRun(self._look_for_claim)
         self._latency = PutLatency()
         self.put_ended = asyncio.Event()
-        """Set whenever a put ends; whoever waits for room clears it."""
+        """Set whenever a put ends; a caller that waits for room clears it."""
 
     @property
     def puts_in_flight(self) -> int:
@@ -146,7 +148,7 @@ class LedgerWriter:
 
     @property
     def refusal(self) -> LedgerMQError | None:
-        """Why nothing can be written just now: what is in flight behind a refused put is being
+        """Return why nothing can be written now: puts in flight after a refused put are being
         settled.
         """
         return self._refusal
@@ -156,8 +158,8 @@ class LedgerWriter:
         return self._issued.slot
 
     def write(self, appends: Sequence[Append]) -> bool:
-        """Put one segment with these batches, now; each `done` is answered later. False: nothing
-        had to be put.
+        """Put one segment with these batches now; each `done` is answered later. Return False if
+        nothing had to be put.
 
         Batches of one partition keep their order. Refused sequences fail after a fence check;
         repeated ones join the segment that holds them.
@@ -180,8 +182,8 @@ class LedgerWriter:
         return bool(flight.index.batches)
 
     def _is_new(self, append: Append, building: _InFlight) -> bool:
-        """Judge the sequence. False: refused, answered, or joined to the segment that holds it
-        already.
+        """Judge the sequence. Return False if the batch was refused, answered, or joined to the
+        segment that holds it already.
         """
         batch = append.batch
         if batch.producer is None:
@@ -203,8 +205,8 @@ class LedgerWriter:
         return False
 
     def _refuse(self, append: Append, error: ProducerError) -> None:
-        """A refusal is final for the producer, and a later owner may know better: so it is told
-        only after the fence check.
+        """Refuse a batch after a fence check. A refusal is final for the producer, and a later
+        owner may have other facts.
         """
         self._refused[append.done] = append
         self._start(self._fail_unless_fenced(append, error), f"refusal, bundle {self.bundle}")
@@ -230,10 +232,10 @@ class LedgerWriter:
         flight.answers.append((append, entry.base_offset))
 
     async def release(self, successor: str = "") -> None:
-        """Wait for what is in flight, end the term by a RELEASE segment.
+        """Wait for the puts in flight, then end the term by a RELEASE segment.
 
-        Raises NotOwner if the term was lost before, and the store's error where it refuses that
-        segment: the term then goes on.
+        Raises NotOwner if the term was lost before, and the store's error if it refuses that
+        segment: then the term continues.
         """
         await self.drain()
         flight = _InFlight(self._next_index(fmt.RELEASE))
@@ -258,7 +260,7 @@ class LedgerWriter:
             raise self.lost
 
     async def check_fence(self) -> None:
-        """Raises NotOwner if a foreign claim is in the ledger.
+        """Raise NotOwner if the ledger holds a foreign claim.
 
         What was read from `durable` before this call may be answered after it.
         """
@@ -267,12 +269,12 @@ class LedgerWriter:
             raise self.lost
 
     async def _look_for_claim(self) -> None:
-        """GETs from the lowest slot not known won upward; an absent slot of our own may have landed
-        and been deleted, so look beyond it.
+        """Look for a foreign claim from the lowest slot not known to be won upward. An empty slot
+        of this writer's put may have landed and been deleted, so the look continues past it.
 
-        Ends at the first slot above `highest` that is empty, or holds a put of our own: that one
-        began after this look, and a claim from before the look would stand in a slot below it. So a
-        busy writer cannot keep the look from ending.
+        It ends at the first slot above `highest` that is empty or holds a put of this writer. That
+        put began after this look, and a claim from before the look would be in a slot below it. So
+        a busy writer cannot keep the look from ending.
         """
         slot = self._in_flight[0].index.slot if self._in_flight else self.issued_slot + 1
         highest = max(self.issued_slot, *self._own_voids, 0)
@@ -290,15 +292,15 @@ class LedgerWriter:
             slot += 1
 
     def end(self, error: LedgerMQError) -> None:
-        """The term is over: fail every waiter, for ever.
+        """End the term and fail every waiter, now and later.
 
-        Those in flight may be stored all the same, so they hear of a retriable error.
+        Batches in flight may still be stored, so their waiters get a retriable error.
         """
         if self.lost is None:
             self.lost = error
             self.ended.set()
         if not error.retriable:
-            error = NotOwner(f"bundle {self.bundle}: the term is over: {error.message}")
+            error = NotOwner(f"bundle {self.bundle}: its term has ended: {error.message}")
         for append in (
             *self._refused.values(),
             *(append for flight in self._in_flight for append, _ in flight.answers),
@@ -312,7 +314,8 @@ class LedgerWriter:
         self.put_ended.set()
 
     async def close(self) -> None:
-        """End the term here (its last puts may still land), and wait until no task of it runs.
+        """End the term in this process (its last puts may still land), and wait until none of its
+        tasks runs.
 
         Idempotent.
         """
@@ -350,7 +353,7 @@ class LedgerWriter:
         except LedgerMQError as error:  # nothing was put
             if self.lost is None:
                 self._take_refusal(flight, error)
-        except Exception as error:  # a bug, here or in the backend: no waiter may be left without an answer
+        except Exception as error:  # a bug, here or in the backend: every waiter has to get an answer
             log.exception("bundle %d: slot %d", self.bundle, flight.index.slot)
             self.end(NotOwner(f"bundle {self.bundle}: slot {flight.index.slot} failed: {error!r}"))
 
@@ -370,7 +373,7 @@ class LedgerWriter:
     def _take_outcome(self, flight: _InFlight, outcome: PutOutcome) -> None:
         if outcome is not PutOutcome.WON:
             slot = flight.index.slot
-            self.end(NotOwner(f"bundle {self.bundle}: slot {slot} was {outcome.name.lower()}, the term is over"))
+            self.end(NotOwner(f"bundle {self.bundle}: slot {slot} was {outcome.name.lower()}, so its term has ended"))
             return
         flight.settled = flight.won = True
         if flight.void:
@@ -381,9 +384,10 @@ class LedgerWriter:
         self._go_on_if_settled()
 
     def _take_refusal(self, flight: _InFlight, error: LedgerMQError) -> None:
-        """Nothing was put in this slot, so neither it nor what links to it will ever count.
+        """Handle a refusal: nothing was put in this slot, so neither it nor a segment that links to
+        it will ever count.
 
-        Those below it are not touched.
+        Segments below it are not affected.
         """
         flight.settled = True
         refused = [later for later in self._in_flight if later.index.slot >= flight.index.slot and not later.void]
@@ -395,7 +399,7 @@ class LedgerWriter:
             for append, _ in later.answers:
                 fail(append, error)
             later.answers.clear()
-        for append in self._refused.values():  # judged by a fold that is not in force any more
+        for append in self._refused.values():  # judged by a fold that is no longer in force
             fail(append, error)
         if refused and self._release_refusals is not None:
             self._release_refusals.append(error)
@@ -404,9 +408,7 @@ class LedgerWriter:
         self._go_on_if_settled()
 
     def _go_on_if_settled(self) -> None:
-        """Go back to what is durable once nothing is left in flight but void segments whose fate is
-        known.
-        """
+        """Reset `issued` to `durable` once only void segments of known outcome are left in flight."""
         if self._refusal is not None and all(flight.void and flight.settled for flight in self._in_flight):
             self._in_flight.clear()
             self._issued = self.durable.copy()
@@ -414,7 +416,7 @@ class LedgerWriter:
         self.put_ended.set()
 
     def _pass_voids(self, state: LedgerState) -> None:
-        """A reader of the ledger skips them by the same rule."""
+        """Advance past own void segments, as every reader does by the same rule."""
         while state.slot + 1 in self._own_voids:
             state.slot += 1
 
@@ -422,7 +424,7 @@ class LedgerWriter:
         self._pass_voids(self.durable)
         self._own_voids = {slot for slot in self._own_voids if slot > self.durable.slot}
         if not self.durable.apply(flight.index):
-            raise AssertionError(f"bundle {self.bundle}: slot {flight.index.slot} was won but is void")
+            raise AssertionError(f"bundle {self.bundle}: slot {flight.index.slot} was put but is void")
         self._on_durable(flight.index, flight.data)
         for append, base_offset in flight.answers:
             succeed(append, base_offset)
@@ -431,7 +433,7 @@ class LedgerWriter:
 def fail(append: Append, error: LedgerMQError) -> None:
     if not append.done.done():
         append.done.set_exception(error)
-        append.done.exception()  # whoever waits gets it; who has gone away needs no reminder in the log
+        append.done.exception()  # the waiter gets it; without one, asyncio must not log it
 
 
 def succeed(append: Append, base_offset: int) -> None:

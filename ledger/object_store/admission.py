@@ -39,7 +39,9 @@ class Admission:
             self._take(size)
             return
         if len(self._waiting) >= self._waiting_max:
-            raise ResourceExhausted("too many requests wait for the object store", retry_after_ms=RETRY_AFTER_MS)
+            raise ResourceExhausted(
+                "too many requests wait for the object store; retry later", retry_after_ms=RETRY_AFTER_MS
+            )
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((size, turn))
         try:

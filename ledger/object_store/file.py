@@ -152,7 +152,7 @@ class FileStore(ObjectStore):
             if await self._run(self._writers, fence, lambda: self._disk.remove_fence(folder)):
                 return
             await asyncio.sleep(0.01 * attempt)  # a put keeps making files in it, or NFS holds one that is open
-        raise StoreUncertain(f"fence {fence} does not stay empty, try again")
+        raise StoreUncertain(f"fence {fence} keeps receiving files while it is closed; retry")
 
     async def list_fences(self) -> Sequence[str]:
         return await self._run(self._readers, FENCES, lambda: _folders(self._fences))
@@ -209,7 +209,7 @@ class FileStore(ObjectStore):
         try:
             self._disk.prepare(self._temporary)
         except NotADirectoryError as e:
-            raise StoreUnusable(f"{self._root} is not a folder") from e
+            raise StoreUnusable(f"{self._root} is not a folder; the root has to be one") from e
         oldest_ms = self._touch() - TEMPORARY_AGE_MS_MAX
         with os.scandir(self._temporary) as entries:
             for entry in islice(entries, TEMPORARY_REMOVALS_MAX):
@@ -249,7 +249,7 @@ def _in_temporary(root: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as e:
-        raise StoreUnusable(f"{root} has vanished: mount it again, or start again for an empty cluster") from e
+        raise StoreUnusable(f"{root} no longer exists: mount it again, or restart for an empty cluster") from e
 
 
 @contextmanager
@@ -259,7 +259,9 @@ def _in_target(key: str) -> Iterator[None]:
     except FileNotFoundError as e:
         raise StoreUncertain(f"a folder or temporary file of {key} was removed", object_key=key) from e
     except (NotADirectoryError, IsADirectoryError) as e:
-        raise StoreUnusable(f"{key}: a file is where a folder has to be, or the other way round", object_key=key) from e
+        raise StoreUnusable(
+            f"{key}: a file is in the place of a folder, or a folder in the place of a file", object_key=key
+        ) from e
 
 
 class _FileFencedPuts(FencedPuts):
@@ -270,7 +272,7 @@ class _FileFencedPuts(FencedPuts):
 
     async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
         if key not in self._paths:
-            raise InvalidRequest(f"fence {self._folder.name} was not asked to admit {key}")
+            raise InvalidRequest(f"fence {self._folder.name} was not opened for {key}")
         await self._store.put_fenced(self._folder, key, self._paths[key], buffers)
 
 

@@ -65,7 +65,7 @@ def store_errors(what: str) -> Iterator[None]:
         if e.errno in _MISSING:
             raise ObjectMissing(f"no object {what}", object_key=what) from e
         if e.errno == errno.ENAMETOOLONG:
-            raise InvalidRequest(f"{what} is too long a name for this file system") from e
+            raise InvalidRequest(f"{what}: the name is too long for this file system") from e
         if e.errno in _FULL:
             raise StoreFull(f"the file store is full: {_FULL[e.errno]} ({what})", object_key=what) from e
         if e.errno in _UNUSABLE:
@@ -205,7 +205,7 @@ class Disk:
 
     def check_usable(self) -> None:
         if self._broken:
-            raise StoreUnusable(f"cannot use the file store: {self._broken}; check the disk, then start again")
+            raise StoreUnusable(f"cannot use the file store: {self._broken}; check the disk, then restart")
 
     def make_folder(self, folder: Path) -> None:
         """Durable with all its parents on return.
@@ -249,7 +249,7 @@ class Disk:
             raise  # removed meanwhile, for the caller to tell whether that was to be
         except (StoreUnusable, OSError) as e:
             what = e.message if isinstance(e, StoreUnusable) else e.strerror or e
-            raise StoreUncertain(f"{path.name} is there, and may not be durable: {what}") from e
+            raise StoreUncertain(f"{what}: {path.name} exists, but it may not be durable; retry") from e
 
     def _link(self, temp: Path, path: Path) -> None:
         """In its folder, which others may remove while it is empty.
@@ -265,7 +265,9 @@ class Disk:
                 self._durable = {self.root}
                 if not temp.exists():
                     raise
-        raise FileNotFoundError(errno.ENOENT, "its folder is removed each time that it is made", str(path.parent))
+        raise FileNotFoundError(
+            errno.ENOENT, "another process removes its folder each time that it is made", str(path.parent)
+        )
 
     def replace(self, temp: Path, path: Path) -> None:
         try:
@@ -353,4 +355,4 @@ class Disk:
             fsync_folder(folder)
         except FsyncFailed as e:
             self._broken = f"fsync of {folder} failed: {e.strerror}"
-            raise StoreUnusable(f"cannot use the file store: {self._broken}") from e
+            raise StoreUnusable(f"cannot use the file store: {self._broken}; check the disk, then restart") from e

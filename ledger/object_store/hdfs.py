@@ -74,7 +74,9 @@ def open_hdfs(url: str, sources: Sources) -> HdfsStore:
         client = Client(f"hdfs://{parts.netloc}")
     except Exception as error:  # whatever it finds wrong with the site files
         if ":" not in parts.netloc:
-            text = f"{parts.netloc!r} is no host:port, and no name service that HADOOP_CONF_DIR (its hdfs-site.xml) knows: {error}"
+            text = (
+                f"{parts.netloc!r} is neither host:port nor a name service of hdfs-site.xml in HADOOP_CONF_DIR: {error}"
+            )
             raise InvalidConfig(f"root URL {url!r}: {text}") from error
         raise InvalidConfig(f"root URL {url!r}: {error}") from error
     return HdfsStore(url, client, unquote(parts.path).rstrip("/"), sources)
@@ -101,7 +103,7 @@ class HdfsStore(ObjectStore):
             await self._write(key, partial(self._create, self._new_temp(), path, buffers))
         except ObjectMissing as error:
             raise StoreUncertain(
-                f"{key}: {error.message}: a folder or its temporary file is not there", object_key=key
+                f"{key}: {error.message}: its folder or its temporary file is missing", object_key=key
             ) from error
 
     async def put(self, key: str, data: Buffer) -> None:
@@ -253,7 +255,7 @@ class HdfsStore(ObjectStore):
             writer = self._client.create(temp, WriteOptions(overwrite=False, create_parent=False))
         except FileNotFoundError:
             if dirname(temp) == self._temporary:
-                raise StoreUnusable(f"{self._root} has vanished: start again for an empty cluster") from None
+                raise StoreUnusable(f"{self._root} no longer exists: restart for an empty cluster") from None
             raise
         filled = [memoryview(buffer).cast("B") for buffer in buffers if memoryview(buffer).nbytes]
         for view in filled:
@@ -318,7 +320,7 @@ class _HdfsFencedPuts(FencedPuts):
 
     async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
         if key not in self._paths:
-            raise InvalidRequest(f"fence {self._folder.rpartition('/')[2]} was not asked to admit {key}")
+            raise InvalidRequest(f"fence {self._folder.rpartition('/')[2]} was not opened for {key}")
         await self._store.put_fenced(self._folder, key, self._paths[key], buffers)
 
 

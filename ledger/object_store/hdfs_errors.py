@@ -58,9 +58,9 @@ def hdfs_error(what: str, error: BaseException) -> LedgerMQError:
     if _names(text, _BUSY):
         return StoreThrottled(f"{what}: {text}", object_key=what, retry_after_ms=1000)
     if "must both be directories" in text:
-        return InvalidRequest(f"{what} cannot be an object: it is a folder of others")
+        return InvalidRequest(f"{what} cannot be an object: it is a folder that holds other objects")
     if "PathComponentTooLongException" in text or "FSLimitException" in text:
-        return InvalidRequest(f"{what} is too long a name for this HDFS: {text}")
+        return InvalidRequest(f"{what}: the name is too long for this HDFS: {text}")
     return StoreUncertain(f"{what}: {text or type(error).__name__}", object_key=what)
 
 

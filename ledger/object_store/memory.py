@@ -145,5 +145,5 @@ class _MemoryFencedPuts(FencedPuts):
 
     async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
         if key not in self._keys:
-            raise InvalidRequest(f"fence {self._fence} was not asked to admit {key}")
+            raise InvalidRequest(f"fence {self._fence} was not opened for {key}")
         self._store._create_fenced(self._fence, key, buffers)

@@ -28,10 +28,10 @@ def check_key(key: str) -> str:
     """A key that may be read, put and deleted. Raises InvalidRequest."""
     if len(key) > KEY_LENGTH_MAX or not _KEY.match(key):
         raise InvalidRequest(
-            f"object key {key!r}: parts of letters, digits, '.', '_', '=' and '-', joined by '/', are needed"
+            f"object key {key!r} has to be parts of letters, digits, '.', '_', '=' and '-', joined by '/'"
         )
     if key.startswith(_OWN):
-        raise InvalidRequest(f"object key {key!r} belongs to the store itself")
+        raise InvalidRequest(f"object key {key!r} is reserved for the store itself")
     return key
 
 
@@ -45,7 +45,7 @@ def check_prefix(prefix: str) -> str:
 def check_fence(fence: str) -> str:
     """One path part, not hidden. Raises InvalidRequest."""
     if "/" in fence or fence.startswith(".") or len(fence) > 200 or not _KEY.match(fence):
-        raise InvalidRequest(f"fence name {fence!r}: one path part, not starting with '.', is needed")
+        raise InvalidRequest(f"fence name {fence!r} has to be one path part that does not begin with '.'")
     return fence
 
 

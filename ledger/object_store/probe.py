@@ -47,5 +47,5 @@ async def _probe(store: ObjectStore, key: str) -> None:
             return
     raise StoreUnusable(
         f"{store.url}: this store lets an existing object be created again (it ignores 'If-None-Match: *'), "
-        "so two brokers could both believe that they own a ledger; use a store with conditional writes"
+        "so two brokers could own one ledger at the same time; use a store with conditional writes"
     )

@@ -53,7 +53,7 @@ async def open_s3(url: str, library: str | None = None) -> S3Store:
     """
     library = library or os.environ.get(CLIENT_VARIABLE) or CLIENTS[0]
     if library not in CLIENTS:
-        raise InvalidConfig(f"{CLIENT_VARIABLE} is one of {', '.join(CLIENTS)}, not {library!r}")
+        raise InvalidConfig(f"{CLIENT_VARIABLE} has to be one of {', '.join(CLIENTS)}, not {library!r}")
     location = parse_s3_url(url)
     client = await asyncio.to_thread(
         S3Client, location, READERS_MAX + WRITERS_MAX
@@ -147,7 +147,7 @@ class S3Store(ObjectStore):
         if answer.status >= 500:
             raise error_of("clock", refused(answer.status, answer.headers, answer.body))
         if "Date" not in answer.headers:
-            raise StoreUnusable("the object store does not tell the time: its answers have no Date")
+            raise StoreUnusable("the object store's answers have no Date header, which LedgerMQ needs")
         return date_ms(answer.headers["Date"])
 
     async def open_fence(self, fence: str) -> None:
@@ -163,7 +163,8 @@ class S3Store(ObjectStore):
             apart_ms = abs(signed_ms(url) - date)
             if apart_ms * CLOCKS_APART_PARTS > url_life_ms:
                 raise StoreUncertain(
-                    f"our clock and the object store's are {apart_ms} ms apart: too far for URLs that live {url_life_ms} ms"
+                    f"this machine's clock and the object store's are {apart_ms} ms apart, too far for URLs that live "
+                    f"{url_life_ms} ms: set this machine's clock, best by NTP"
                 )
         return _S3FencedPuts(self, fence, urls, url_life_ms / 1000)
 
@@ -190,7 +191,7 @@ class S3Store(ObjectStore):
                 await self._signed.put_signed(url, buffers, seconds_max)
             except S3Refused as answer:
                 if is_expired(answer):
-                    raise FenceClosed(f"{key}: the time to put it has expired", object_key=key) from None
+                    raise FenceClosed(f"{key}: the signed URL for its put has expired", object_key=key) from None
                 raise
 
     def _name(self, key: str) -> str:
@@ -216,5 +217,5 @@ class _S3FencedPuts(FencedPuts):
 
     async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
         if key not in self._urls:
-            raise InvalidRequest(f"fence {self._fence} was not asked to admit {key}")
+            raise InvalidRequest(f"fence {self._fence} was not opened for {key}")
         await self._store.put_presigned(key, self._urls[key], buffers, self._seconds_max)

@@ -44,7 +44,7 @@ from ledgermq.errors import InvalidConfig, StoreUnusable, Unauthorized
 
 URL_LIFE_S = 900
 """Of the requests that are not fenced."""
-UNTRUSTED = "the object store's TLS certificate is not trusted (AWS_CA_BUNDLE names a file of others)"
+UNTRUSTED = "the object store's TLS certificate is not trusted; set AWS_CA_BUNDLE to a file with its CA certificate"
 NO_CREDENTIALS = "there are no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 
 
@@ -165,7 +165,7 @@ def date_ms(text: str) -> int:
     try:
         return int(parsedate_to_datetime(text).timestamp() * 1000)
     except ValueError as error:
-        raise StoreUnusable(f"the object store does not tell the time: its date is {text!r}") from error
+        raise StoreUnusable(f"the object store's Date header is not a date: {text!r}") from error
 
 
 def configuration(location: S3Location, connections_max: int) -> dict[str, Any]:
@@ -232,7 +232,7 @@ def botocore_errors(*, of_bucket: bool = False) -> Iterator[None]:
     except (NoCredentialsError, PartialCredentialsError) as error:
         raise Unauthorized(NO_CREDENTIALS) from error
     except CredentialRetrievalError as error:
-        raise S3Silent(f"credentials cannot be had at present: {error}") from error
+        raise S3Silent(f"AWS credentials are not available at present: {error}") from error
     except BotoCoreError as error:
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
             raise StoreUnusable(UNTRUSTED) from error

@@ -107,7 +107,9 @@ def contract_errors(key: str, *, puts: bool = False) -> Iterator[None]:
             f"{key}: no answer from the object store ({silence.reason})", object_key=key
         ) from silence.__cause__
     except S3RangesIgnored:
-        raise StoreUnusable(f"{key}: the object store ignores ranges", object_key=key) from None
+        raise StoreUnusable(
+            f"{key}: the object store ignores Range headers, which LedgerMQ needs", object_key=key
+        ) from None
 
 
 def error_of(key: str, answer: S3Refused) -> LedgerMQError:
@@ -123,7 +125,7 @@ def error_of(key: str, answer: S3Refused) -> LedgerMQError:
         return AlreadyExists(f"object {key} exists", object_key=key)
     if is_skewed(answer):
         return Unauthorized(
-            f"{_clock_is(answer.ahead_ms)}: set this machine's clock, best by NTP, and start again; {said}",
+            f"{_clock_is(answer.ahead_ms)}: set this machine's clock, best by NTP, and restart; {said}",
             object_key=key,
         )
     if status in (401, 403) or code in _CREDENTIALS:

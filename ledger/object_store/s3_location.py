@@ -57,10 +57,10 @@ def parse_s3_url(url: str) -> S3Location:
             "credentials do not belong in a root URL: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
         )
     if not _BUCKET.match(parts.netloc):
-        raise InvalidConfig(f"root URL {_shown(url)!r}: {parts.netloc!r} is not the name of a bucket")
+        raise InvalidConfig(f"root URL {_shown(url)!r}: {parts.netloc!r} is not a valid bucket name")
     if parts.netloc.endswith(_DIRECTORY_BUCKET):
         raise InvalidConfig(
-            f"root URL {_shown(url)!r}: directory buckets list keys in no order, take a general-purpose bucket"
+            f"root URL {_shown(url)!r}: directory buckets list keys in no order; use a general-purpose bucket"
         )
     prefix = unquote(parts.path).strip("/")
     if len(prefix) > PREFIX_LENGTH_MAX or not _PREFIX.match(prefix) or {".", ".."} & set(prefix.split("/")):
@@ -80,10 +80,14 @@ def parse_s3_url(url: str) -> S3Location:
 def _settings(url: str, query: str) -> dict[str, str]:
     settings = dict(parse_qsl(query, keep_blank_values=True))
     if "client" in settings:
-        raise InvalidConfig(f"root URL {_shown(url)!r}: client was removed: leave it out, obstore sends the requests")
+        raise InvalidConfig(
+            f"root URL {_shown(url)!r}: the parameter client no longer exists; leave it out, obstore sends the requests"
+        )
     unknown = sorted(set(settings) - set(_SETTINGS))
     if unknown:
-        raise InvalidConfig(f"root URL {_shown(url)!r}: unknown {', '.join(unknown)}; known are {', '.join(_SETTINGS)}")
+        raise InvalidConfig(
+            f"root URL {_shown(url)!r}: unknown parameter {', '.join(unknown)}; known are {', '.join(_SETTINGS)}"
+        )
     return settings
 
 

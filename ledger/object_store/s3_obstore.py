@@ -194,4 +194,4 @@ def _told(text: str) -> Exception:
     if "invalid peer certificate" in text:
         return StoreUnusable(UNTRUSTED)
     reason = _REASON.search(text)
-    return S3Silent(reason[1] if reason else "obstore does not say why")
+    return S3Silent(reason[1] if reason else "obstore gives no reason")

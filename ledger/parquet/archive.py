@@ -80,7 +80,7 @@ class Archives:
         if await settle_put(archive, copy, [data], sources=self._sources) is PutOutcome.UNKNOWN:
             raise Unavailable(f"{copy}: outcome of the put into the archive is unknown; retry later")
         if not await _holds(archive, copy, data):
-            raise DataDamaged(f"{copy}: the archive holds something else than {key} under its name", object_key=copy)
+            raise DataDamaged(f"{copy}: the archive holds another object under this name than {key}", object_key=copy)
 
 
 async def _holds(store: ObjectStore, key: str, data: bytes) -> bool:

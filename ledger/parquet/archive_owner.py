@@ -32,7 +32,8 @@ async def check_owner(archive: ObjectStore, cluster_id: str) -> bool:
     owner = marked or await _owner_of_files(archive)
     if owner not in (None, cluster_id):
         raise InvalidConfig(
-            f"{archive.url}: the archive there is of cluster {owner}, this is cluster {cluster_id}: each needs its own archive.url"
+            f"{archive.url}: the archive there belongs to cluster {owner}, and this is cluster {cluster_id}; "
+            "set another archive.url for each cluster"
         )
     return marked is not None
 
@@ -58,7 +59,7 @@ def decode_mark(data: bytes) -> str:
     try:
         found: Any = json.loads(data)
         if not isinstance(found, dict) or found.get("format") != FORMAT:
-            raise ValueError("it is not the mark of an archive of LedgerMQ")
+            raise ValueError("this is not the owner mark of a LedgerMQ archive")
         if found["format_version"] != FORMAT_VERSION:
             raise FormatNotSupported(
                 f"{key}: it has format version {found['format_version']}, this software reads version {FORMAT_VERSION}",

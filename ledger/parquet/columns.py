@@ -133,7 +133,7 @@ class ParquetBuilder:
         rows = min(batch.num_rows, self._file.last_offset + 1 - base_offset) - skip
         if rows <= 0 or base_offset + skip != self._next:  # safety invariants 2, 3 and 8
             raise AssertionError(
-                f"{self._file.key}: offset {self._next} is next, the batch has {batch.num_rows} rows from {base_offset}"
+                f"{self._file.key}: offset {self._next} is next, but the batch has {batch.num_rows} rows from {base_offset}"
             )
         batch = batch.slice(skip, rows)
         self._waiting.append(batch)

@@ -31,7 +31,7 @@ def commit_move(
             return False
         if draft.state.slot < plan.last_slot:
             raise AssertionError(
-                f"bundle {plan.bundle}: it ends at slot {draft.state.slot}, plan {plan.number} at {plan.last_slot}"
+                f"bundle {plan.bundle}: it ends at slot {draft.state.slot}, but plan {plan.number} at {plan.last_slot}"
             )
         parts = partitions_by_key(draft)
         trim_slot = plan.trim_slot
@@ -85,7 +85,7 @@ def _finish(counters: fmt.PartitionCheckpoint, plan: fmt.CompactionPlan, file: f
             counters.parquet_start = file.first_offset
     elif counters.log_start <= file.last_offset or not is_first:
         raise AssertionError(
-            f"plan {plan.number} drops offsets up to {file.last_offset}, the log starts at {counters.log_start}"
+            f"plan {plan.number} drops offsets up to {file.last_offset}, but the log starts at {counters.log_start}"
         )
     counters.parquet_end = file.last_offset + 1
     if not file.key:

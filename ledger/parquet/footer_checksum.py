@@ -31,7 +31,7 @@ def footer_bytes(ending: Buffer | pa.Buffer, key: str) -> int:
     """Length of footer and ending, told by the last bytes of a file. Raises DataDamaged."""
     view = memoryview(ending).cast("B")
     if len(view) < ENDING_BYTES or view[-4:] != MAGIC:
-        raise DataDamaged(f"{key}: does not end as a Parquet file does", object_key=key)
+        raise DataDamaged(f"{key}: its end is not that of a Parquet file", object_key=key)
     return int.from_bytes(view[-8:-4], "little") + ENDING_BYTES
 
 
@@ -63,13 +63,15 @@ def check_footer(data: Buffer | pa.Buffer, key: str) -> memoryview:
     needed = footer_bytes(data, key)
     footer = memoryview(data).cast("B")[-needed:]
     if len(footer) < needed:
-        raise DataDamaged(f"{key}: a Parquet footer of {needed} bytes in {len(footer)}", object_key=key)
+        raise DataDamaged(
+            f"{key}: its Parquet footer would have {needed} bytes, but only {len(footer)} are there", object_key=key
+        )
     at = _digits_at(footer, _MARK)
     if at is None:
         raise DataDamaged(f"{key}: its Parquet footer has no checksum of LedgerMQ", object_key=key)
     crc = crc32c(footer[at + len(BLANK) :], crc32c(BLANK.encode(), crc32c(footer[:at])))
     if footer[at : at + len(BLANK)] != f"{crc:08x}".encode():
-        raise DataDamaged(f"{key}: the checksum of its Parquet footer does not fit", object_key=key)
+        raise DataDamaged(f"{key}: the checksum of its Parquet footer does not match", object_key=key)
     return footer
 
 
@@ -81,7 +83,7 @@ def check_whole(data: Buffer | pa.Buffer, key: str) -> None:
         return  # written before there was one
     body = memoryview(data).cast("B")[: -len(footer)]
     if footer[at : at + len(BLANK)] != f"{crc32c(body):08x}".encode():
-        raise DataDamaged(f"{key}: the checksum of what is before its Parquet footer does not fit", object_key=key)
+        raise DataDamaged(f"{key}: the checksum of the bytes before its Parquet footer does not match", object_key=key)
 
 
 def _digits_at(footer: memoryview, mark: bytes) -> int | None:

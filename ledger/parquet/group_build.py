@@ -179,7 +179,7 @@ async def _read_slot(
                 return pieces
         wanted = group.wanted(await read_planned_index(store, plan, slot))
         if not wanted:
-            raise await refuse(store, plan, key, "it holds none of the batches that it should hold")
+            raise await refuse(store, plan, key, "it holds none of the batches that the plan reads from it")
         pieces = await _read_pieces(store, key, wanted)
         for piece in pieces:
             if not piece.crc_fits:  # damage on the way here must not park a partition
@@ -215,5 +215,5 @@ async def read_planned_index(store: ObjectStore, plan: fmt.CompactionPlan, slot:
         await require_open(store, plan)
         raise
     if index.put_id != slot.put_id:
-        raise await refuse(store, plan, key, "it has another put id than the plan says")
+        raise await refuse(store, plan, key, "its put id differs from the one in the plan")
     return index

@@ -32,7 +32,7 @@ def decode_stored(data: Buffer, entry: fmt.BatchEntry, *, crc_fits: bool = False
         check_crc(data, entry.crc)
     batch = decode_batch(data)
     if batch.num_rows != entry.record_count:
-        raise CorruptFrame(f"it has {batch.num_rows} rows, the index says {entry.record_count}")
+        raise CorruptFrame(f"it has {batch.num_rows} rows, but the index says {entry.record_count}")
     return batch
 
 

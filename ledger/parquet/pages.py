@@ -100,11 +100,14 @@ def check_run(files: Sequence[fmt.ParquetFile], counters: fmt.PartitionCheckpoin
     """Safety invariant 8: one gapless run, up to the end of Parquet. Raises DataDamaged."""
     for before, after in pairwise(files):
         if after.first_offset != before.last_offset + 1:
-            raise DataDamaged(f"{after.key} does not follow {before.key}, the file list says so", object_key=after.key)
+            raise DataDamaged(
+                f"the file list says that {after.key} follows {before.key}, but its offsets do not",
+                object_key=after.key,
+            )
     if files and files[-1].last_offset + 1 != counters.parquet_end:
         last = files[-1].key
         raise DataDamaged(
-            f"{last} is the last Parquet file, the checkpoint says that Parquet ends at {counters.parquet_end}",
+            f"{last} is the last Parquet file, but the checkpoint says that Parquet ends at {counters.parquet_end}",
             object_key=last,
         )
 
@@ -177,7 +180,7 @@ async def put_page(store: ObjectStore, page: fmt.FilePage, sources: Sources) -> 
     if outcome is PutOutcome.LOST:
         there = decode_page(await store.get(key), key)
         if there.put_id != page.put_id or newest_files(there) != newest_files(page):
-            raise DataDamaged(f"{key}: another plan's page has its name", object_key=key)
+            raise DataDamaged(f"{key}: a page of another plan has its name", object_key=key)
 
 
 def newest_files(page: fmt.FilePage) -> list[str]:

@@ -321,7 +321,7 @@ def check_plan(history: History, plan: fmt.CompactionPlan, backlogs: dict[Partit
         lost = [slot for slot, _, entry in backlog.batches if slot < plan.trim_slot and end_of(entry) > end]
         if lost and backlog.fate is not Fate.DROP:
             raise AssertionError(
-                f"bundle {plan.bundle} plan {plan.number} would trim slot {lost[0]}, partition {key} still needs it"
+                f"bundle {plan.bundle} plan {plan.number} would trim slot {lost[0]}, but partition {key} still needs it"
             )
     if not history.checkpoint.trim_slot <= plan.trim_slot <= plan.last_slot + 1:
         raise AssertionError(f"bundle {plan.bundle} plan {plan.number}: trim slot {plan.trim_slot} is out of bounds")

@@ -124,7 +124,7 @@ class ParquetCache:
                 return footer, number, first
             first = end
         raise DataDamaged(
-            f"{key}: it ends at offset {first - 1}, the file list says that it holds {offset}", object_key=key
+            f"{key}: it ends at offset {first - 1}, but the file list says that it holds {offset}", object_key=key
         )
 
     async def _footer(self, key: str) -> pq.FileMetaData:
@@ -216,7 +216,8 @@ async def _file_at(
     parsed = keys.parse_parquet(file.key)
     if parsed is None or (parsed.topic_id, parsed.partition) != key or file.first_offset > offset:
         raise DataDamaged(
-            f"{file.key} is listed for topic id {key.topic_id} partition {key.partition}, offset {offset}",
+            f"{file.key}: the file list says that it holds topic id {key.topic_id} partition {key.partition}, "
+            f"offset {offset}, but its name does not",
             object_key=file.key,
         )
     return file

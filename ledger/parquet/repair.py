@@ -141,5 +141,5 @@ async def _why_unreadable(store: ObjectStore, key: str, entry: fmt.BatchEntry, r
         except (CorruptFrame, MessageTooLarge) as error:
             why = f"batch at byte {entry.position}: {error.message}"
         except ObjectMissing as error:
-            raise DataDamaged(f"{key} is missing: only a copy of it can mend that", object_key=key) from error
+            raise DataDamaged(f"{key} is missing: put it back from a copy of the bucket", object_key=key) from error
     return why

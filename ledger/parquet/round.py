@@ -80,7 +80,9 @@ async def run_round(
             # Otherwise it is an error.
             if (await newest_checkpoint(compaction.store, bundle)).finished_plan < plan.number:
                 raise
-    raise Unavailable(f"bundle {bundle}: its plans are finished by others faster than they can be followed")
+    raise Unavailable(
+        f"bundle {bundle}: other processes finished its plans during each attempt to read them; retry later"
+    )
 
 
 async def cut_open_plan_short(store: ObjectStore, bundle: int, topic_id: int) -> None:
@@ -127,7 +129,7 @@ async def _open_plan(
         )
         if plan is None or await put_plan(store, plan, sources):
             return plan
-    raise Unavailable(f"bundle {bundle}: no plan could be put in {ATTEMPTS_MAX} tries")
+    raise Unavailable(f"bundle {bundle}: the put of a plan failed {ATTEMPTS_MAX} times; retry later")
 
 
 async def _files(compaction: Compaction, plan: fmt.CompactionPlan) -> tuple[list[StoredFile], bool]:
@@ -189,7 +191,9 @@ async def _page(store: ObjectStore, plan: fmt.CompactionPlan, stored: Sequence[S
             return await build_page(PageReader(store, plan.bundle), await require_open(store, plan), plan, stored)
         except ObjectMissing:
             continue  # the files of an older page were deleted, and so it was: a newer checkpoint says so
-    raise Unavailable(f"bundle {plan.bundle}: its file pages vanish faster than they can be read")
+    raise Unavailable(
+        f"bundle {plan.bundle}: its file pages were removed during each attempt to read them; retry later"
+    )
 
 
 def _report(plan: fmt.CompactionPlan, stored: Sequence[StoredFile], seconds: float) -> RoundReport:

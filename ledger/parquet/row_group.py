@@ -159,7 +159,7 @@ def _decoded(
             count += batch.num_rows
             yield batch.select(schema.names).cast(schema)
         if count != group.num_rows:
-            raise ValueError(f"it has {count} rows, the footer says {group.num_rows}")
+            raise ValueError(f"it has {count} rows, but the footer says {group.num_rows}")
 
 
 def _opened(footer: pq.FileMetaData, parts: Sequence[tuple[int, Buffer]]) -> pq.ParquetFile:

@@ -91,7 +91,7 @@ def _part(key: PartitionId, end: int, records: list[InternalRecord]) -> fmt.Snap
         if after.offset <= before.offset:
             raise AssertionError(f"internal partition {key}: offset {after.offset} comes after {before.offset}")
     if records and records[-1].offset >= end:
-        raise AssertionError(f"internal partition {key}: offset {records[-1].offset} lies behind the end {end}")
+        raise AssertionError(f"internal partition {key}: offset {records[-1].offset} is beyond the end {end}")
     kept = [
         fmt.SnapshotRecord(offset=r.offset, key=r.key, value=r.value, timestamp_us=r.timestamp_us)
         for r in clean(records)

@@ -64,7 +64,7 @@ def describe(footer: pq.FileMetaData, key: str, size: int, expected: FooterNote)
     """Raises DataDamaged."""
     note = FooterNote.decode(footer.metadata)
     if note is None or not note.is_same_file(expected):
-        raise DataDamaged(f"{key}: another file than the plan's has its name", object_key=key)
+        raise DataDamaged(f"{key}: it is not the file of this plan, but has its name", object_key=key)
     rows = 0 if note.failed else note.last_offset + 1 - note.first_offset
     if footer.num_rows != rows:
         raise DataDamaged(f"{key}: it has {footer.num_rows} rows, not {rows}", object_key=key)

@@ -1,5 +1,5 @@
-"""Second copies of the objects that the metadata of a cluster needs: one damaged object of bundle 0
-must not stop all bundles.
+"""Keep second copies of the objects that the metadata of a cluster needs, so that one damaged
+object of bundle 0 does not stop all bundles.
 
     ledgers/0000/<segments, checkpoints, compactions, snapshots>/<number>         the original, put as everywhere
     ledgers/0000/<segments, checkpoints, compactions, snapshots>/<number>.copy    the same bytes
@@ -54,8 +54,8 @@ OUTCOMES = (READ_FROM_COPY, MENDED, LOST)
 
 
 def fault_of(key: str, data: bytes) -> DataDamaged | FormatNotSupported | None:
-    """What is wrong with the bytes of an original, or of its copy; None: they are sound. `key`: of
-    the original.
+    """Return what is wrong with the bytes of an original or of its copy; None if they are sound.
+    `key`: that of the original.
     """
     bundle, number = keys.METADATA_BUNDLE, keys.number(key)
     try:
@@ -76,8 +76,8 @@ class CopyingStore(StoreWrapper):
     """`mends`: restore a damaged original from its sound copy when it is read; for processes that
     may write. `meter` is notified of damage.
 
-    `damaged`: objects that this process found damaged and could not mend, by key, and what is
-    wrong. Each is logged as an error, unless `logs` is False.
+    `damaged`: objects that this process found damaged and could not restore, by key, with the
+    fault. Each is logged as an error, unless `logs` is False.
     """
 
     def __init__(
@@ -86,8 +86,8 @@ class CopyingStore(StoreWrapper):
         super().__init__(inner)
         self.damaged: dict[str, str] = {}
         self.surprised = asyncio.Event()
-        """Set when a copy without its original was read: `ledger.root.mend` puts back what has to
-        be there.
+        """Set when a copy without its original was read; `ledger.root.mend` puts the original back
+        if it has to exist.
         """
         self._logs = logs
         self._mends = mends
@@ -101,15 +101,17 @@ class CopyingStore(StoreWrapper):
             stands = await self.confirm(key, buffers)
         except StoreUncertain:
             raise
-        except LedgerMQError as error:  # final for the copy; the original stands there all the same
-            raise StoreUncertain(f"{key} was put, its second copy was not: {error.message}", object_key=key) from error
+        except LedgerMQError as error:  # final for the copy; the original exists all the same
+            raise StoreUncertain(
+                f"{key} was put, but its second copy was not: {error.message}", object_key=key
+            ) from error
         if not stands:
-            raise AlreadyExists(f"the second copy of {key} is another put's", object_key=key)
+            raise AlreadyExists(f"the second copy of {key} is from another put", object_key=key)
 
     async def put_data(self, key: str, buffers: Sequence[Buffer]) -> None:
         put = (
             self.inner.put_data if keys.copy_of(key) is None else self.put_if_absent
-        )  # what is stored twice may use the reserve
+        )  # objects that are stored twice may use the reserve
         await put(key, buffers)
 
     async def confirm(self, key: str, buffers: Sequence[Buffer]) -> bool:
@@ -126,12 +128,12 @@ class CopyingStore(StoreWrapper):
                 return True
             if (
                 fault_of(key, found) is None
-            ):  # the first winner's: an outsider deleted the original, and this put took its place
+            ):  # the copy is the first winner's: its original was deleted from outside, and this put took its place
                 await replace_damaged(self.inner, key, found)
                 return False
             await replace_damaged(
                 self.inner, copy, b"".join(buffers)
-            )  # damaged, and the original is this put's: as `mend` does
+            )  # the copy is damaged, and the original is this put's: write the copy, as `mend` does
         return True
 
     async def get(self, key: str) -> bytes:
@@ -163,10 +165,10 @@ class CopyingStore(StoreWrapper):
         await self.inner.delete([each for key in keys for each in _pair(key)])
 
     async def _read(self, key: str) -> bytes:
-        """All of the original, or of its copy. Raises ObjectMissing where neither is there.
+        """Return all bytes of the original, or of its copy. Raises ObjectMissing if neither exists.
 
-        Between the two reads a pair may be put, restored or deleted. So what looks lost is read
-        again before it is called so.
+        Between the two reads another process may put, restore or delete a pair. So the original is
+        read again before it counts as lost.
         """
         for _ in range(READS_MAX):
             data = await read_or_none(self.inner, key)
@@ -181,17 +183,17 @@ class CopyingStore(StoreWrapper):
             if copy is not None and copy_fault is None:
                 if fault is not None:
                     await self._use_copy(key, copy, fault)
-                else:  # deleted by a rule or from outside: the reader's rules tell, as where an old read was slow
+                else:  # deleted by a rule or from outside: the reader's rules decide, as after a slow read
                     self.surprised.set()
                 return copy
-        if data is None:  # "missing" would be the end of the ledger, and an owner could write there
+        if data is None:  # "missing" would mean the end of the ledger, and an owner could write there
             assert copy_fault is not None
             raise DataDamaged(
                 f"{key}: it is missing, and its second copy is damaged: {copy_fault.message}", object_key=key
             ) from copy_fault
         if isinstance(fault, DataDamaged):
             self.report(
-                key, LOST, f"{fault.message}; and its second copy is {'missing' if copy is None else 'damaged too'}"
+                key, LOST, f"{fault.message}; its second copy is {'missing' if copy is None else 'damaged too'}"
             )
         return data
 
@@ -207,7 +209,7 @@ class CopyingStore(StoreWrapper):
         self.report(key, READ_FROM_COPY, fault.message)
 
     def report(self, key: str, outcome: str, why: str) -> None:
-        """Raise the alarm, once for each object and outcome. `outcome`: one of OUTCOMES."""
+        """Log and count damage, once for each object and outcome. `outcome`: one of OUTCOMES."""
         text = {
             MENDED: f"a damaged object was restored from its second copy: {why}",
             READ_FROM_COPY: f"an object is damaged and could not be restored; its second copy is read instead: {why}",
@@ -226,17 +228,16 @@ class CopyingStore(StoreWrapper):
 
 
 def _pair(key: str) -> tuple[str, ...]:
-    """All that has to go with an original, the copy first."""
+    """Return all keys that are deleted with an original, the copy first."""
     copy = keys.copy_of(key)
     return (key,) if copy is None else (copy, key)
 
 
 async def replace_damaged(store: ObjectStore, key: str, sound: bytes) -> None:
-    """Write the bytes of the sound one of a pair over the damaged one. `store` without copies of
-    its own.
+    """Write the bytes of the sound one of a pair over the damaged one. `store`: without copies.
 
-    The key is never empty meanwhile, so no fence opens. The new bytes have stood at the key before:
-    what reads them reads an old truth.
+    The key is never empty meanwhile, so no fence opens. The new bytes were at the key before, so a
+    reader gets an old but true content.
     """
     await store.put(key, sound)
 
@@ -249,7 +250,7 @@ async def read_or_none(store: ObjectStore, key: str) -> bytes | None:
 
 
 def copies_of(store: ObjectStore) -> CopyingStore | None:
-    """The layer with the copies, if `store` has one."""
+    """Return the layer with the copies, if `store` has one."""
     while isinstance(store, StoreWrapper):
         if isinstance(store, CopyingStore):
             return store

@@ -1,4 +1,6 @@
-"""Damage as a value, for whoever looks at a whole root and has to go on after the first bad object."""
+"""Collect damage as values, for code that checks a whole root and continues after the first bad
+object.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,9 @@ from ledgermq.errors import StoreError
 
 
 class CollectingDamage:
-    """A block: damage and missing objects inside of it are told to `found(key, code, text)`;
-    `object_key` where the error names none.
+    """A block that reports damage and missing objects inside it to `found(key, code, text)`.
+
+    `object_key`: the key for errors that name none.
     """
 
     def __init__(self, object_key: str, found: Callable[[str, str, str], None]) -> None:

@@ -1,4 +1,4 @@
-"""Checks all objects that are stored twice, and restores the damaged or missing one of each pair
+"""Check all objects that are stored twice, and restore the damaged or missing one of each pair
 (`ledger.root.copies`).
 
     original sound     copy missing     put the copy: its writer was cut off, or knows no copies
@@ -33,7 +33,8 @@ PAIRS_AT_ONCE = 8
 class Mended:
     """One object that is, or was, wrong.
 
-    `outcome`: for people. `damage`: False for a left-over. `is_lost`: it could not be restored.
+    `outcome`: text for operators. `damage`: False for a left-over. `is_lost`: it could not be
+    restored.
     """
 
     object_key: str
@@ -47,8 +48,8 @@ async def mend_copies(store: CopyingStore, *, dry_run: bool = False) -> list[Men
     """Return what was wrong, and what was done about it. Copies that were only missing are made and
     not returned.
 
-    `dry_run`: only look. Raises the store's errors, and DataDamaged where an original is missing
-    and the checkpoint that tells why is lost.
+    `dry_run`: only report. Raises the store's errors, and DataDamaged if an original is missing and
+    the checkpoint that would explain it is lost.
     """
     listed = await list_pairs(store.inner)
     done = await all_of((_mend(store, key, dry_run=dry_run) for key in listed), PAIRS_AT_ONCE)
@@ -56,7 +57,7 @@ async def mend_copies(store: CopyingStore, *, dry_run: bool = False) -> list[Men
 
 
 async def list_pairs(store: ObjectStore) -> Sequence[str]:
-    """Keys of originals that are there, or whose copy is. `store`: without copies of its own."""
+    """Return the keys of originals that exist, or whose copy exists. `store`: without copies."""
     found: dict[str, None] = {}
     async for info in store.list(keys.ledger(keys.METADATA_BUNDLE)):
         if keys.copy_of(info.key):
@@ -74,17 +75,17 @@ async def _mend(store: CopyingStore, key: str, *, dry_run: bool) -> Mended | Non
     if isinstance(fault, FormatNotSupported) and (copy is None or isinstance(copy_fault, FormatNotSupported)):
         return None  # of a later release
     if original is not None and fault is None and copy is not None and copy_fault is None and original != copy:
-        fault = DataDamaged(f"{key}: it is not the one that was put first", object_key=key)
+        fault = DataDamaged(f"{key}: it differs from what was put first", object_key=key)
     if original is not None and fault is None:
         return await _mend_copy(store, key, original, copy is None, copy_fault, dry_run=dry_run)
     if copy is not None and copy_fault is None:
         return await _mend_original(store, key, copy, fault, dry_run=dry_run)
     if original is None and copy is None:
         return None  # deleted meanwhile
-    text = f"{fault.message if fault else 'it is missing'}; and its second copy is {'missing' if copy is None else 'damaged too'}"
+    text = f"{fault.message if fault else 'it is missing'}; its second copy is {'missing' if copy is None else 'damaged too'}"
     if not dry_run:
         store.report(key, LOST, text)
-    return Mended(key, text, "only a copy of the bucket can mend that", is_lost=True)
+    return Mended(key, text, "put it back from a copy of the bucket", is_lost=True)
 
 
 async def _mend_copy(
@@ -108,7 +109,7 @@ async def _mend_copy(
     return (
         None
         if is_missing
-        else Mended(copy_key, fault.message if fault else "", _done("written anew from the original", dry_run))
+        else Mended(copy_key, fault.message if fault else "", _done("written again from the original", dry_run))
     )
 
 
@@ -119,8 +120,10 @@ async def _mend_original(
         if not dry_run:
             await replace_damaged(store.inner, key, copy)
             store.report(key, MENDED, fault.message)
-        return Mended(key, fault.message, _done("written anew from the second copy", dry_run))
-    checkpoint = await newest_checkpoint(store, keys.METADATA_BUNDLE)  # now: a rule may have taken it just before
+        return Mended(key, fault.message, _done("written again from the second copy", dry_run))
+    checkpoint = await newest_checkpoint(
+        store, keys.METADATA_BUNDLE
+    )  # read now: a rule may have deleted it just before
     if is_needed(key, copy, checkpoint):
         if not dry_run:
             await _put(store.inner, key, copy)
@@ -128,7 +131,7 @@ async def _mend_original(
         return Mended(key, "it is missing", _done("put again from the second copy", dry_run))
     if key.startswith(
         keys.segments(keys.METADATA_BUNDLE)
-    ):  # of all else compaction removes the copy with what it has replaced
+    ):  # compaction removes other copies with the objects that it has replaced
         if not dry_run:
             await store.inner.delete([f"{key}{keys.COPY}"])
         return Mended(f"{key}{keys.COPY}", "its original was trimmed", _done("removed", dry_run), damage=False)
@@ -136,8 +139,8 @@ async def _mend_original(
 
 
 def is_needed(key: str, copy: bytes, checkpoint: fmt.Checkpoint) -> bool:
-    """The original at `key`, of which only this sound copy is left, was not deleted by a rule: it
-    has to be there.
+    """Return True if the original at `key`, of which only this sound copy is left, was not deleted
+    by a rule and has to exist.
 
     `checkpoint`: the newest, read after the original was found missing.
     """
@@ -155,7 +158,7 @@ async def _put(store: ObjectStore, key: str, data: bytes) -> None:
     try:
         await store.put_if_absent(key, [data])
     except AlreadyExists:
-        pass  # its own writer, or another who mends
+        pass  # its own writer, or another process that restores it
 
 
 def _done(what: str, dry_run: bool) -> str:

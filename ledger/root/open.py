@@ -1,4 +1,4 @@
-"""From a root URL to its store: the only place that knows which backends there are.
+"""Open the store of a root URL: the only module that imports all backends.
 
 file:///folder        a local folder, or one on a file system that several machines share
 memory://name         in this process only; the same name is the same store
@@ -29,10 +29,10 @@ async def open_store(
     meter: StoreMeter | None = None,
     mends: bool = False,
 ) -> ObjectStore:
-    """The store at root `url`; nothing is read or written yet, `probe_store` does that. `meter` is
-    told of each request, repeated ones too.
+    """Return the store at root `url`; nothing is read or written yet, `probe_store` does that.
+    `meter` is notified of each request, repeated ones too.
 
-    `mends`: put damaged objects right where they have a sound second copy.
+    `mends`: restore damaged objects that have a sound second copy.
 
     Raises InvalidConfig, Unauthorized (no credentials at all).
     """
@@ -56,7 +56,7 @@ async def _open_backend(url: str, sources: Sources) -> ObjectStore:
     if parts.scheme in ("s3a", "s3n"):
         raise InvalidConfig(f"root URL {url!r}: write it with s3://; {parts.scheme}:// is for Spark's own readers")
     raise InvalidConfig(
-        f"root URL {url!r}: needed is file:///folder, s3://bucket/prefix, hdfs://host:port/folder or memory://name"
+        f"root URL {url!r}: use file:///folder, s3://bucket/prefix, hdfs://host:port/folder or memory://name"
     )
 
 
@@ -94,5 +94,5 @@ def _folder(url: str, parts: SplitResult) -> Path:
         raise InvalidConfig(f"root URL {url!r}: a file URL has neither '?' nor '#'; write %3F and %23 in names")
     path = unquote(parts.path)
     if "\0" in path:
-        raise InvalidConfig(f"root URL {url!r}: no file system has a name with a NUL in it")
+        raise InvalidConfig(f"root URL {url!r}: a file name cannot contain a NUL character")
     return Path(path)

@@ -1,5 +1,5 @@
-"""Decides when something kept for a time is old enough to go: the one rule for everything that a
-wall clock lets go (decision 30).
+"""Decide when something that is kept for a time is old enough to be removed: the one rule for
+everything that a wall clock expires (decision 30).
 
     begin   the later of two clocks     `stamp_ms`: ours and the store's
     end     the earlier of two clocks   `due`, `earlier_ms`: ours and the store's
@@ -23,9 +23,9 @@ T = TypeVar("T")
 
 
 class TwoClocks:
-    """Our clock and the store's.
+    """This machine's clock and the store's.
 
-    `learn` costs no request, so a stamp does not either; an end is judged by a fresh reading.
+    `learn` costs no request, so a stamp does not either. An end is judged by a new reading.
     """
 
     def __init__(self, store: ObjectStore, sources: Sources) -> None:
@@ -38,9 +38,9 @@ class TwoClocks:
         self._learned = store_ms, at_s
 
     def stamp_ms(self) -> int:
-        """Now, by the later clock: when something begins to be kept.
+        """Return the time now by the later clock: the begin of a retention.
 
-        By ours alone until something was learned.
+        This machine's clock alone counts until `learn` was called.
         """
         ours_ms = self._sources.now_ms()
         if self._learned is None:
@@ -49,18 +49,18 @@ class TwoClocks:
         return max(ours_ms, store_ms + round((asyncio.get_running_loop().time() - at_s) * 1000))
 
     def our_ms(self) -> int:
-        """Now, by our clock alone: good for asking whether the store's clock is worth a request,
-        and for nothing else.
+        """Return the time now by this machine's clock alone; use it only to decide whether the
+        store's clock is worth a request.
         """
         return self._sources.now_ms()
 
     async def earlier_ms(self) -> int:
-        """Now, by the earlier clock. One request. Raises the store's errors."""
+        """Return the time now by the earlier clock. One request. Raises the store's errors."""
         return min(self._sources.now_ms(), await self._store.store_time_ms())
 
     async def due(self, judge: Callable[[int], Awaitable[T]]) -> T:
-        """What `judge(now_ms)` finds due by both clocks; the store is asked for its time only if
-        ours finds anything.
+        """Return what `judge(now_ms)` finds due by both clocks; the store's time is read only if
+        this machine's clock finds anything.
         """
         found = await judge(self.our_ms())
         return await judge(await self.earlier_ms()) if found else found

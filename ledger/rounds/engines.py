@@ -26,7 +26,7 @@ def find_engine(name: str) -> OpenEngine:
     """Raises InvalidRequest for an engine that is unknown or whose extra is not installed."""
     found = {entry.name: entry for entry in entry_points(group=GROUP)}
     if name not in found:
-        raise InvalidRequest(f"there is no engine {name!r}; there are {', '.join(sorted(found))}")
+        raise InvalidRequest(f"there is no engine {name!r}; choose one of {', '.join(sorted(found))}")
     try:
         open_engine: OpenEngine = found[name].load()
     except ImportError as error:

@@ -44,7 +44,9 @@ async def compact_root(
     try:
         cluster = await read_cluster(store)
     except ObjectMissing as error:
-        raise InvalidConfig(f"{store.url}: there is no cluster here, {keys.CLUSTER} is missing") from error
+        raise InvalidConfig(
+            f"{store.url}: there is no cluster here ({keys.CLUSTER} is missing); check the root URL"
+        ) from error
     report, compaction = CompactionReport(), Compaction(store, cluster, sources, engine, on_progress=on_progress)
     try:
         catalog = await compaction.catalog()

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from ledger.object_store.s3_location import parse_s3_url
 from ledgermq.errors import InvalidConfig
 
-_NEEDED = "needed is the URL of a store, as s3://bucket/prefix, hdfs://host:port/folder or file:///folder"
+_NEEDED = "use the URL of a store, such as s3://bucket/prefix, hdfs://host:port/folder or file:///folder"
 _LOCAL = ("file", "memory")
 
 
@@ -45,10 +45,11 @@ def check_archive_beside(root_url: str, archive_url: str) -> None:
     root, archive = urlsplit(root_url), urlsplit(archive_url)
     if archive.scheme in _LOCAL and archive.scheme != root.scheme:
         raise InvalidConfig(
-            f"topic setting archive.url: {archive_url!r} is another place on each machine, and the cluster's root is in {root.scheme}"
+            f"topic setting archive.url: {archive_url!r} names another place on each machine, but the cluster's root is in "
+            f"{root.scheme}; use a store that all machines share"
         )
     inner, outer = f"{archive.path.rstrip('/')}/", f"{root.path.rstrip('/')}/"
     if (root.scheme, root.netloc) == (archive.scheme, archive.netloc) and inner.startswith(outer):
         raise InvalidConfig(
-            f"topic setting archive.url: {archive_url!r} lies in the cluster's root; leave it empty for an archive there"
+            f"topic setting archive.url: {archive_url!r} is inside the cluster's root; leave the setting empty for an archive there"
         )

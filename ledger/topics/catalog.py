@@ -85,7 +85,7 @@ class Catalog:
         topic = decode_topic_record(offset, value) if value is not None else None
         if topic is not None and topic.name != name:
             raise DataDamaged(
-                f"record {offset} of {keys.METADATA_TOPIC} has the key of topic {name!r} and is of {topic.name!r}"
+                f"record {offset} of {keys.METADATA_TOPIC} has the key of topic {name!r}, but its value is of topic {topic.name!r}"
             )
         self.offset = offset + 1
         before = self.topics_by_name.pop(name, None)
@@ -161,7 +161,9 @@ def decode_topic_record(offset: int, value: bytes) -> Topic:
     except DecodeError as error:
         raise DataDamaged(f"record {offset} of {keys.METADATA_TOPIC}: {error}") from error
     except InvalidConfig as error:  # it was valid for whoever wrote it
-        raise FormatNotSupported(f"record {offset} of {keys.METADATA_TOPIC} is of a later version: {error}") from error
+        raise FormatNotSupported(
+            f"record {offset} of {keys.METADATA_TOPIC} has a later format version: {error}"
+        ) from error
 
 
 async def read_catalog(ledger: LedgerRef) -> Catalog:
@@ -182,7 +184,7 @@ async def read_catalog(ledger: LedgerRef) -> Catalog:
             catalog.apply(record.offset, record.key, record.value)
         catalog.offset = history.state.end(keys.METADATA_TOPIC_ID, 0)
         return catalog
-    raise Unavailable(f"{keys.METADATA_TOPIC} is trimmed faster than it can be read")
+    raise Unavailable(f"{keys.METADATA_TOPIC} was trimmed during each attempt to read it; retry later")
 
 
 def removed(topic: Topic) -> Topic:

@@ -31,8 +31,8 @@ def check_cron(text: str) -> str:
         try:
             next(CronSim(_cron(text), _PROBE))
         except (CronSimError, StopIteration) as error:
-            why = str(error) or "it names no time within fifty years"
-            raise ValueError(f'{why}; needed is a cron expression, as "0 6,18 * * *" or "0 0 6,18 * * ?"') from error
+            why = str(error) or "it matches no time within fifty years"
+            raise ValueError(f'{why}; use a cron expression, such as "0 6,18 * * *" or "0 0 6,18 * * ?"') from error
     return text
 
 
@@ -41,7 +41,7 @@ def check_zone(name: str) -> str:
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ValueError("needed is the name of a time zone, as UTC or Europe/Berlin") from error
+        raise ValueError("use the name of a time zone, such as UTC or Europe/Berlin") from error
     return name
 
 
@@ -57,6 +57,6 @@ def _cron(text: str) -> str:
     fields = text.upper().split()
     if len(fields) == 6:
         if re.search(r"(?<!#)\d", fields[5]):
-            raise CronSimError("with seconds, days of the week are written by name, as MON-FRI")
+            raise CronSimError("in an expression with seconds, write days of the week by name, such as MON-FRI")
         fields = ["*" if field == "?" and place in (3, 5) else field for place, field in enumerate(fields)]
     return " ".join(fields)

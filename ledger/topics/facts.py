@@ -51,7 +51,7 @@ def refuse_held(checkpoint: fmt.Checkpoint, topic: Topic) -> None:
     """Raises LegalHold."""
     if topic.settings.legal_hold or is_held(checkpoint, topic.id):
         raise LegalHold(
-            f"topic {topic.name!r} is under legal hold: nothing of it is deleted until the setting legal.hold is taken back"
+            f"topic {topic.name!r} is under legal hold: none of its records can be deleted until legal.hold is set to false"
         )
 
 

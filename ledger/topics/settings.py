@@ -20,8 +20,8 @@ PARQUET_TARGET_BYTES_MAX = 2**30
 PARQUET_TARGET_BYTES_MAX_BEFORE = 2**34
 """What older versions accepted."""
 
-MILLISECONDS = "of milliseconds is needed, or a duration, as 7d or 604800000 for seven days"
-BYTES = "of bytes is needed, as 134217728 for 128 MiB"
+MILLISECONDS = "of milliseconds is needed, or a duration: 604800000 or 7d for seven days"
+BYTES = "of bytes is needed, such as 134217728 for 128 MiB"
 
 Parser = Callable[[str], Any]
 """Text as a user wrote it → value. Raises ValueError, saying what is allowed."""
@@ -39,7 +39,7 @@ def _whole(least: int, most: int, needed: str) -> Callable[[str], int]:
         except ValueError:
             raise ValueError(f"a whole number {needed}") from None
         if not least <= value <= most:
-            raise ValueError(f"from {least} to {most}")
+            raise ValueError(f"it has to be from {least} to {most}")
         return value
 
     return parse
@@ -48,7 +48,7 @@ def _whole(least: int, most: int, needed: str) -> Callable[[str], int]:
 def _one_of(*allowed: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text not in allowed:
-            raise ValueError("one of " + ", ".join(allowed))
+            raise ValueError("it has to be one of " + ", ".join(allowed))
         return text
 
     return parse
@@ -60,7 +60,7 @@ def _share(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value <= 1:
-        raise ValueError("a number from 0 to 1 is needed")
+        raise ValueError("it has to be a number from 0 to 1")
     return value
 
 

@@ -43,7 +43,7 @@ class Follower:
         """The segment in `next_slot`; False: it is void, so look before anything behind it is read.
         Raises DataDamaged.
         """
-        assert not self._must_look, "after a void segment there is a look first"
+        assert not self._must_look, "after a void segment the store has to be read first"
         self._look_at_s = None
         self._wait_s = LOOK_AFTER_S
         is_valid = self.state.apply(index)

@@ -99,7 +99,10 @@ async def plan_ranges(reader: LedgerReader, spans: Mapping[PartitionId, Span]) -
                             reader.bundle, key, border, end, found.size_bytes, found, found.among(reader.at_hand)
                         )
                     )
-    raise Unavailable(f"bundle {reader.bundle}: its records move faster than they can be planned", retry_after_ms=100)
+    raise Unavailable(
+        f"bundle {reader.bundle}: its records moved during each attempt to plan the read; retry later",
+        retry_after_ms=100,
+    )
 
 
 def _border(reader: LedgerReader, key: PartitionId, span: Span) -> int:
@@ -223,7 +226,8 @@ class RangeReader:
                     raise self._lost(error, wanted, offset, checkpoint) from error
                 checkpoint = newer
         raise Unavailable(
-            f"bundle {wanted.bundle}: its file lists change faster than they can be read", retry_after_ms=100
+            f"bundle {wanted.bundle}: its file lists changed during each attempt to read them; retry later",
+            retry_after_ms=100,
         )
 
     async def _from_version(self, key: PartitionId, offset: int, border: int) -> list[tuple[int, pa.RecordBatch]]:
@@ -251,8 +255,8 @@ class RangeReader:
         )
         for part in checkpoint.partitions:
             if (part.topic_id, part.partition) == wanted.key and offset >= part.log_start:
-                return DataDamaged(f"{where}: {error.message}, and no checkpoint says why", object_key=error.object_key)
-        return OffsetOutOfRange(f"{where}: it was deleted before it was read")
+                return DataDamaged(f"{where}: {error.message}, but no checkpoint trims it", object_key=error.object_key)
+        return OffsetOutOfRange(f"{where}: the records were deleted before the read")
 
     async def _newest(self, bundle: int) -> fmt.Checkpoint:
         self._checkpoints[bundle] = await newest_checkpoint(self._store, bundle, self._checkpoints.get(bundle))

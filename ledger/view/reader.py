@@ -147,7 +147,7 @@ class LedgerReader:
         end, start = view.readable_end(key), view.log_start(key, topic)
         if not start <= offset <= end:
             raise OffsetOutOfRange(
-                f"{_name(key, topic)}: offset {offset} is not within log start {start} and end {end}"
+                f"{_name(key, topic)}: offset {offset} is not between log start {start} and end {end}"
             )
         if offset == end or bytes_max == 0:
             return PartitionRead(end, start, [])
@@ -163,7 +163,8 @@ class LedgerReader:
         readable = [batch for batch in batches if batch.end <= end]
         if not readable:
             raise Unavailable(
-                f"bundle {self.bundle}: a segment that others have read is not acknowledged here yet", retry_after_ms=50
+                f"bundle {self.bundle}: this process has not acknowledged a segment yet that others have read; retry",
+                retry_after_ms=50,
             )
         return PartitionRead(end, start, readable)
 
@@ -184,7 +185,7 @@ class LedgerReader:
                 return self._counted("segment", await self._cold.read(choose_batches(index, place, bytes_max)))
         if topic is not None and topic.internal:  # it went into the snapshot while this looked for it
             raise OffsetOutOfRange(
-                f"{_name(key, topic)}: offset {offset} is in the snapshot by now, the log starts behind it"
+                f"{_name(key, topic)}: offset {offset} has moved to the snapshot, so the log starts after it"
             )
         async with self._pool:
             read = await read_parquet(
@@ -232,7 +233,7 @@ class LedgerReader:
         if not view.is_kept(first, key, offset) or first.position in view.held.get(first.slot, ()):
             return []
         chosen = choose_batches(index, place, bytes_max)
-        assert chosen[-1].end <= view.durable_end(key), "the index holds what was acknowledged, and nothing else"
+        assert chosen[-1].end <= view.durable_end(key), "the index holds acknowledged records only"
         end = view.readable_end(key)
         return await _located(self._store, self.bundle, [batch for batch in chosen if batch.end <= end])
 

@@ -187,7 +187,10 @@ class LedgerView:
                 return await attempt()
             except ObjectMissing as missing:
                 await self.look_for(missing, known)
-        raise Unavailable(f"bundle {self.bundle}: its records move faster than they can be {what}", retry_after_ms=100)
+        raise Unavailable(
+            f"bundle {self.bundle}: its records could not be {what}, because they moved during each attempt; retry later",
+            retry_after_ms=100,
+        )
 
     async def look_for(self, missing: ObjectMissing, known: int) -> None:
         """Find the checkpoint that explains why an object is gone that checkpoint `known` needs.
@@ -196,7 +199,7 @@ class LedgerView:
         """
         if self.checkpoint.number == known and not await self.look():
             raise DataDamaged(
-                f"{missing.message}, and no checkpoint says so", object_key=missing.object_key
+                f"{missing.message}, but no checkpoint trims it", object_key=missing.object_key
             ) from missing
 
     # Where batches are.
@@ -233,7 +236,7 @@ class LedgerView:
         found = self.find(key, offset)
         if found is None and offset >= self.parquet_end(key):
             raise DataDamaged(
-                f"bundle {self.bundle}: offset {offset} of topic id {key.topic_id} partition {key.partition} is in no segment"
+                f"bundle {self.bundle}: no segment holds offset {offset} of topic id {key.topic_id} partition {key.partition}"
             )
         return found
 

@@ -1,5 +1,5 @@
-"""Completion of names in the shell: asks the cluster for topics and groups, and stays silent when
-it does not answer at once.
+"""Complete names in the shell: ask the cluster for topics and groups, and complete nothing if it
+does not answer at once.
 """
 
 from __future__ import annotations
@@ -19,28 +19,30 @@ _setting_names: list[Callable[[], Iterable[str]]] = []
 
 
 def add_setting_names(names: Callable[[], Iterable[str]]) -> None:
-    """Topic settings, from the package that knows them; called when one is completed."""
+    """Return the topic settings; the package that defines them is imported only when one is
+    completed.
+    """
     if names not in _setting_names:
         _setting_names.append(names)
 
 
 def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
-    """Topics that begin with what was typed."""
+    """Return the topics whose names begin with what was typed."""
     return _found(context, incomplete, _topics)
 
 
 def complete_group(context: typer.Context, incomplete: str) -> list[str]:
-    """Consumer groups that begin with what was typed."""
+    """Return the consumer groups whose names begin with what was typed."""
     return _found(context, incomplete, _groups)
 
 
 def complete_setting(incomplete: str) -> list[str]:
-    """Topic settings that begin with what was typed."""
+    """Return the topic settings whose names begin with what was typed."""
     return sorted(name for names in _setting_names for name in names() if name.startswith(incomplete))
 
 
 def complete_assignment(incomplete: str) -> list[str]:
-    """The same for NAME=VALUE."""
+    """Return completions of NAME=VALUE."""
     return [f"{name}=" for name in complete_setting(incomplete)]
 
 
@@ -57,7 +59,7 @@ def _found(
 ) -> list[str]:
     target = context.params.get("target") or os.environ.get("LEDGERMQ_TARGET") or DEFAULT_TARGET
     if "://" in str(target):
-        return []  # an embedded broker is too much for a key press
+        return []  # starting an embedded broker takes too long for a key press
     try:
         names = asyncio.run(_names(str(target), ask))
     except Exception:

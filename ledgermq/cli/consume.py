@@ -1,5 +1,5 @@
-"""`ledgermq consume`: print the messages of a topic, from any place in it, to its present end or
-for ever.
+"""`ledgermq consume`: print the messages of a topic from a given start, to its present end or
+until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ From = Annotated[
     ),
 ]
 UntilEnd = Annotated[
-    bool, typer.Option("--until-end", "-e", help="Stop at the offsets that were the ends when the command began.")
+    bool, typer.Option("--until-end", "-e", help="Stop at the end that each partition had when the command began.")
 ]
-Max = Annotated[int | None, typer.Option("--max", "-n", min=1, help="Stop after so many messages.")]
+Max = Annotated[int | None, typer.Option("--max", "-n", min=1, help="Stop after this number of messages.")]
 Form = Annotated[MessageFormat, typer.Option("--format", "-f", help="How to print a message.")]
 Group = Annotated[
     str | None,
@@ -46,7 +46,7 @@ Group = Annotated[
         "--group",
         "-g",
         metavar="GROUP",
-        help="Read as a member of this group, which keeps the place; --from counts where it has none.",
+        help="Read as a member of this group, which commits offsets; --from applies to partitions without one.",
         autocompletion=complete_group,
     ),
 ]
@@ -89,11 +89,11 @@ async def consume(
         if group is not None:
             if partition or isinstance(start, int | dict):
                 raise InvalidRequest(
-                    "a group shares out the partitions and keeps the offsets; `ledgermq group reset` moves them"
+                    "the group assigns partitions and stores offsets; to move them, use `ledgermq group reset`"
                 )
             await client.describe_topic(
                 topic
-            )  # a member would wait for a topic that does not exist, and for brokers, for ever
+            )  # a member would wait forever for a topic that does not exist, or for brokers
             session.progress = session.while_in_trouble
             settings: dict[str, Any] = {
                 "direct_reads": direct,
@@ -116,9 +116,9 @@ async def consume(
 async def print_as_member(
     member: ledgermq.GroupConsumer, printer: Printer, max_messages: int | None, ends: Mapping[int, int] | None
 ) -> None:
-    """Commit what was printed, also when Ctrl-C ends it.
+    """Commit what was printed, also when Ctrl-C ends the command.
 
-    `ends`: stop when the group has come to these offsets.
+    `ends`: stop when the group has reached these offsets.
     """
     left = max_messages if max_messages is not None else sys.maxsize
     while left > 0:
@@ -136,9 +136,10 @@ async def print_as_member(
 async def chosen_partitions(
     client: ledgermq.Client, topic: str, wanted: list[int] | None, started: Iterable[int]
 ) -> list[int]:
-    """All of them unless some are wanted.
+    """Return the wanted partitions, or all of them if none is named.
 
-    `started`: those that --from names. Raises UnknownTopic, UnknownPartition, InvalidRequest.
+    `started`: the partitions that --from names. Raises UnknownTopic, UnknownPartition,
+    InvalidRequest.
     """
     count = len((await client.describe_topic(topic)).partitions)
     for number in [*(wanted or ()), *started]:
@@ -150,8 +151,8 @@ async def chosen_partitions(
 
 
 class Printer:
-    """Writes messages to stdout as they come; flushed after each piece, so that a pipe sees them at
-    once.
+    """Writes messages to stdout as they arrive, and flushes after each write, so that a pipe
+    receives them at once.
     """
 
     def __init__(self, form: MessageFormat) -> None:
@@ -167,9 +168,9 @@ class Printer:
 async def print_messages(
     consumer: ledgermq.Consumer, printer: Printer, max_messages: int | None, *, until_end: bool
 ) -> None:
-    """Until the ends of now, the number, or for ever.
+    """Print up to the ends found at the start, up to the maximum number, or without end.
 
-    What comes above an end in the meantime is not printed.
+    Messages beyond these ends are not printed, even if they arrive in the meantime.
     """
     ends = {end.partition: offset for end, offset in (await consumer.end_offsets()).items()} if until_end else None
     if ends is not None:
@@ -183,11 +184,11 @@ async def print_messages(
 
 
 def check_within(consumer: ledgermq.Consumer, ends: Mapping[int, int]) -> None:
-    """Raises OffsetOutOfRange for a start beyond the end, as reading on from there would."""
+    """Raise OffsetOutOfRange for a start beyond the end, as reading from there would."""
     for at, position in consumer.positions().items():
         if position > ends.get(at.partition, position):
             raise OffsetOutOfRange(
-                f"{at.topic}/{at.partition}: offset {position} is asked for, the log ends at {ends[at.partition]}"
+                f"{at.topic}/{at.partition}: offset {position} does not exist; the log ends at {ends[at.partition]}"
             )
 
 

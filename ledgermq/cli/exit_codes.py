@@ -1,16 +1,15 @@
-"""What a process of the command line returns to its shell, and the one place that maps errors to
-it.
+"""Exit codes of the command line, and the one place that maps errors to them.
 
   0  done
-  1  an error that fits nowhere below; a bug, if it says INTERNAL
+  1  an error without a code below; a bug, if it says INTERNAL
   2  wrong usage: an option, an argument, a setting, a topic name, an input record
-  3  unavailable: no broker or no store answered in time, or a bound was reached; try again; `status`: the cluster is not well
+  3  unavailable: no broker or store answered in time, or a limit was reached; try again; `status`: the cluster is not healthy
   4  not found: topic, partition, offset, group, cluster, object
-  5  it exists already
-  6  damaged, or written by another version, or the store is not usable; `ledgermq inspect` and `fsck` return 6 for what they find
-  7  refused: credentials, or the topic or the group does not accept this
+  5  already exists
+  6  damaged, or written by another version, or the store is unusable; `ledgermq inspect` and `fsck` return 6 for findings
+  7  refused: credentials, or the topic or the group does not accept the request
   8  unknown outcome: some records may or may not be stored
-  9  untidy: `ledgermq fsck` found nothing damaged, but left-overs
+  9  untidy: `ledgermq fsck` found no damage, but left-over objects
 130  interrupted (Ctrl-C)
 """
 
@@ -36,7 +35,7 @@ class ExitCode(IntEnum):
 
 
 EPILOG = (
-    "Exit codes: 0 done, 1 error, 2 usage, 3 unavailable (try again), 4 not found, 5 exists already, "
+    "Exit codes: 0 done, 1 error, 2 usage, 3 unavailable (try again), 4 not found, 5 already exists, "
     "6 damaged or unusable store, 7 refused, 8 unknown outcome, 9 left-overs found, 130 interrupted."
 )
 
@@ -63,26 +62,26 @@ _BY_BRANCH: tuple[tuple[type[errors.LedgerMQError], ExitCode], ...] = (
 )
 
 _HINTS: dict[str, str] = {
-    "UNKNOWN_TOPIC": "`ledgermq topic list` shows what there is, `ledgermq topic create NAME` makes one",
-    "UNKNOWN_GROUP": "`ledgermq group list` shows what there is",
+    "UNKNOWN_TOPIC": "`ledgermq topic list` lists the topics, `ledgermq topic create NAME` creates one",
+    "UNKNOWN_GROUP": "`ledgermq group list` lists the groups",
     "GROUP_NOT_EMPTY": "stop its members first; `ledgermq group describe NAME` shows them",
-    "COMMIT_GOES_BACK": "`ledgermq group reset` is the way back",
+    "COMMIT_GOES_BACK": "to move committed offsets back, use `ledgermq group reset`",
     "UNKNOWN_PARTITION": "`ledgermq topic describe NAME` shows the partitions",
-    "TOPIC_EXISTS": "`ledgermq topic describe NAME` shows it, `ledgermq topic alter` changes it",
+    "TOPIC_EXISTS": "`ledgermq topic describe NAME` shows the settings, `ledgermq topic alter` changes them",
     "LEGAL_HOLD": "`ledgermq topic alter NAME --unset legal.hold` ends the hold",
-    "OFFSET_OUT_OF_RANGE": "`--from earliest` begins at the first record that is kept",
+    "OFFSET_OUT_OF_RANGE": "`--from earliest` begins at the first record that still exists",
     "MESSAGE_TOO_LARGE": "raise the topic's max.message.bytes, or send less in one record",
-    "UNAVAILABLE": "is a broker running? `ledgermq dev` starts one; --target or LEDGERMQ_TARGET says where it is",
-    "DEADLINE_EXCEEDED": "try again, or give it longer with --timeout",
+    "UNAVAILABLE": "is a broker running? `ledgermq dev` starts one; give its address with --target or LEDGERMQ_TARGET",
+    "DEADLINE_EXCEEDED": "try again, or raise --timeout",
     "RESOURCE_EXHAUSTED": "try again in a moment, or send more slowly",
-    "STORE_FULL": "make room: `ledgermq topic delete` and `ledgermq gc` work on a full store; see operations.md, A full disk",
+    "STORE_FULL": "make room: `ledgermq topic delete` and `ledgermq gc` work on a full store; see 'A full disk' in operations.md",
     "TOPIC_BEING_DELETED": "try again in a moment",
     "UNAUTHORIZED": "check the credentials of the store or the cluster, and this machine's clock",
     "DATA_DAMAGED": "`ledgermq inspect cluster ROOT` checks every object",
     "FORMAT_NOT_SUPPORTED": "install the version of ledgermq that wrote this root",
-    "STORE_UNUSABLE": "check that the root exists, is writable and refuses to create an object twice",
-    "OUTCOME_UNKNOWN": "look at the end of the topic before you send these records again",
-    "OBJECT_MISSING": "check the root: is it the one that the brokers were given?",
+    "STORE_UNUSABLE": "check that the root exists, is writable, and supports create-if-absent",
+    "OUTCOME_UNKNOWN": "check the end of the topic before you send these records again",
+    "OBJECT_MISSING": "check that this root is the one in the brokers' settings",
 }
 
 
@@ -97,7 +96,7 @@ def exit_code(error: BaseException) -> ExitCode:
 
 
 def hint(error: BaseException) -> str | None:
-    """What to do about it, where that can be said in a line."""
+    """Return a one-line remedy for an error, or None if there is none."""
     if isinstance(error, errors.LedgerMQError):
         return _HINTS.get(error.code)
     return None

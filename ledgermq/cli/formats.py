@@ -1,9 +1,9 @@
-"""How `ledgermq consume` prints messages: one line each, written as they come.
+"""Formats in which `ledgermq consume` prints messages: one line each, written as they arrive.
 
-value   the value's bytes and a newline (a tombstone is an empty line)
-jsonl   topic, partition, offset, timestamp, key, value, headers, tag; bytes as text where they are UTF-8, else in …_base64
-csv     the same columns with a header row; headers as JSON
-table   aligned columns for a terminal, values cut to its width
+value the value's bytes and a newline (a tombstone is an empty line) jsonl topic, partition, offset,
+timestamp, key, value, headers, tag; bytes as text where they are UTF-8, else in …_base64 csv the
+same columns with a header row; headers as JSON table aligned columns for a terminal, values cut to
+its width
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Formatter = Callable[["ledgermq.Message"], bytes]
 
 
 def formatter(form: MessageFormat, width: int) -> tuple[bytes, Formatter]:
-    """What stands above all messages, and what makes a message's line.
+    """The header line of an output, and the function that formats a message as a line.
 
-    `width`: of the terminal, in characters; 0: cut nothing.
+    `width`: width of the terminal in characters; 0: cut nothing.
     """
     if form is MessageFormat.VALUE:
         return b"", lambda message: (message.value or b"") + b"\n"
@@ -111,7 +111,7 @@ def _headers(message: ledgermq.Message) -> list[dict[str, Any]]:
 
 
 def _bytes_field(name: str, data: bytes | None) -> dict[str, str | None]:
-    """As text; what is not UTF-8 under `<name>_base64`."""
+    """Return the bytes as text under `name`, or under `<name>_base64` if they are not UTF-8."""
     if data is None:
         return {name: None}
     try:

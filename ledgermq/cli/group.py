@@ -1,5 +1,5 @@
-"""`ledgermq group …`: list, describe, reset and delete consumer groups, export and import what they
-have committed.
+"""`ledgermq group …`: list, describe, reset and delete consumer groups; export and import their
+committed offsets.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Topics = Annotated[
     list[str] | None,
     typer.Option(
         "--topic",
-        help="All partitions of this topic; repeatable. Default: all committed.",
+        help="All partitions of this topic; repeatable. Default: all partitions with a committed offset.",
         autocompletion=complete_topic,
     ),
 ]
@@ -48,10 +48,17 @@ To = Annotated[
         help="earliest, latest (skips the backlog), a time (2026-11-21T07:30:00.125), an age (15m) or an offset.",
     ),
 ]
-ShiftBy = Annotated[int | None, typer.Option("--shift", metavar="N", help="N records on, or back: --shift=-100.")]
+ShiftBy = Annotated[
+    int | None, typer.Option("--shift", metavar="N", help="Move by N records, forward or back: --shift=-100.")
+]
 FromGroup = Annotated[
     str | None,
-    typer.Option("--like", metavar="GROUP", help="To what another group has committed.", autocompletion=complete_group),
+    typer.Option(
+        "--like",
+        metavar="GROUP",
+        help="Move to the offsets that this group has committed.",
+        autocompletion=complete_group,
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Only show what would change.")]
 File = Annotated[Path, typer.Argument(metavar="FILE", help="JSON file.")]
@@ -99,8 +106,8 @@ async def describe(
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
-    """Show a group: its members, and of each partition what is committed and the lag, in messages
-    and in seconds.
+    """Show a group: its members, and each partition's committed offset and lag, in messages and in
+    seconds.
     """
     async with connected(target, timeout_s) as client:
         found = await client.groups.describe(name)
@@ -132,9 +139,9 @@ async def reset(
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
-    """Move what a group has committed.
+    """Move the committed offsets of a group.
 
-    Its members may go on running: they continue from there by themselves.
+    Running members continue from the new offsets without a restart.
     """
     where = chosen_where(to, shift, like)
     async with connected_session(target, timeout_s) as session:
@@ -144,7 +151,7 @@ async def reset(
         )
         show(Report("", tables=[Rows("resets", RESET_COLUMNS, reset_rows(planned))]), output)
         if all(each.before is None for each in planned):
-            notes().print(f"Group {name} has committed nothing there so far.")
+            notes().print(f"Group {name} has not committed an offset for these partitions.")
         if dry_run:
             notes().print("Nothing was changed (--dry-run).")
             return
@@ -162,7 +169,7 @@ async def delete(
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
-    """Delete a group that has no members, with all that it has committed."""
+    """Delete a group that has no members, with all its committed offsets."""
     if not yes:
         typer.confirm(f"Delete group {name} with its committed offsets?", abort=True, err=True)
     async with connected(target, timeout_s) as client:
@@ -177,7 +184,7 @@ async def export_offsets(
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
-    """Write what a group has committed to a JSON file."""
+    """Write the committed offsets of a group to a JSON file."""
     async with connected(target, timeout_s) as client:
         found = await client.groups.describe(name)
     offsets = [
@@ -185,7 +192,7 @@ async def export_offsets(
         for at, known in sorted(found.committed.items())
     ]
     file.write_text(json.dumps({"group": name, "offsets": offsets}, indent=2) + "\n")
-    notes().print(f"{len(offsets)} offsets of group {name} are in {file}.")
+    notes().print(f"{len(offsets)} offsets of group {name} written to {file}.")
 
 
 async def import_offsets(
@@ -197,9 +204,9 @@ async def import_offsets(
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
-    """Commit for a group what `group export` has written, of any group.
+    """Commit for a group the offsets that `group export` wrote, for this or another group.
 
-    Topics made again since then are refused.
+    Offsets of topics that were deleted and created again since then are refused.
     """
     wanted = read_offsets(file)
     async with connected(target, timeout_s) as client:
@@ -209,7 +216,8 @@ async def import_offsets(
             topic_id, offset = wanted[change.partition]
             if topic_id != change.topic_id:
                 raise InvalidRequest(
-                    f"topic {change.partition.topic!r} has the id {change.topic_id}, not {topic_id}: it was made again since"
+                    f"topic {change.partition.topic!r} has the id {change.topic_id}, not {topic_id}: "
+                    "it was deleted and created again since the export"
                 )
             if offset > change.after:
                 place = f"{change.partition.topic}/{change.partition.partition}"
@@ -229,11 +237,11 @@ async def carry_out(client: ledgermq.Client, name: str, planned: Sequence[Planne
 
 
 def chosen_where(to: str | None, shift: int | None, like: str | None) -> Where:
-    """Raises InvalidRequest."""
+    """Return the target of a reset. Raises InvalidRequest unless exactly one is given."""
     given = [option for option, value in (("--to", to), ("--shift", shift), ("--like", like)) if value is not None]
     if len(given) != 1:
         raise InvalidRequest(
-            f"say where to, by one of --to, --shift and --like{', not ' + ' and '.join(given) if given else ''}"
+            f"give exactly one of --to, --shift and --like{', not ' + ' and '.join(given) if given else ''}"
         )
     if shift is not None:
         return ledgermq.Shift(shift)
@@ -241,20 +249,22 @@ def chosen_where(to: str | None, shift: int | None, like: str | None) -> Where:
         return ledgermq.Like(like)
     where = parse_start(to or "", datetime.now(UTC), option="--to")
     if isinstance(where, dict):
-        raise InvalidRequest("--to takes one offset for all partitions; choose partitions with --partition TOPIC:N")
+        raise InvalidRequest("--to takes a single offset; choose its partitions with --partition TOPIC:N")
     return where
 
 
 def parse_partition(text: str) -> ledgermq.TopicPartition:
-    """TOPIC:N. Raises InvalidRequest."""
+    """Parse TOPIC:N. Raises InvalidRequest."""
     topic, colon, number = text.rpartition(":")
     if not colon or not topic or not number.isdecimal() or len(number) > 9:
-        raise InvalidRequest(f"--partition {text!r}: TOPIC:N is needed, as orders:3")
+        raise InvalidRequest(f"--partition {text!r}: expected TOPIC:N, for example orders:3")
     return ledgermq.TopicPartition(topic, int(number))
 
 
 def read_offsets(file: Path) -> dict[ledgermq.TopicPartition, tuple[int, int]]:
-    """Partition → (topic id, offset). Raises InvalidRequest, naming what is wrong."""
+    """Return by partition (topic id, offset), read from an exported file. Raises InvalidRequest,
+    naming what is wrong.
+    """
     try:
         entries = json.loads(file.read_text())["offsets"]
         found = {
@@ -265,7 +275,7 @@ def read_offsets(file: Path) -> dict[ledgermq.TopicPartition, tuple[int, int]]:
             for e in entries
         }
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InvalidRequest(f"{file} is not what `ledgermq group export` writes: {error!r}") from error
+        raise InvalidRequest(f"{file} is not a file written by `ledgermq group export`: {error!r}") from error
     if not found:
         raise InvalidRequest(f"{file} holds no offsets")
     return found
@@ -273,7 +283,7 @@ def read_offsets(file: Path) -> dict[ledgermq.TopicPartition, tuple[int, int]]:
 
 def _whole(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
-        raise ValueError(f"{value!r} is no offset, partition or topic id")
+        raise ValueError(f"{value!r} is not an offset, a partition or a topic id")
     return value
 
 
@@ -293,7 +303,7 @@ def member_rows(found: GroupDescription) -> list[dict[str, Any]]:
 
 
 def offset_rows(found: GroupDescription, lags: dict[ledgermq.TopicPartition, ledgermq.Lag]) -> list[dict[str, Any]]:
-    """Partitions with a committed offset, or that a member holds."""
+    """Return the partitions that have a committed offset, or that a member holds."""
     holders = {at: member.client_id or member.member_id for member in found.members for at in member.assigned}
     rows = []
     for at in sorted({*found.committed, *holders}):

@@ -1,10 +1,10 @@
-"""What `ledgermq produce` reads: lines, JSON lines or CSV, turned into records with key and value.
+"""Turn the input of `ledgermq produce` (lines, JSON lines or CSV) into records with key and value.
 
     lines   value = the line; with a key separator: key, separator, value
     jsonl   value = the whole line, or one field of it; key = one field
     csv     the first row names the columns; value = the row as a JSON object, or one column of it; key = one column
 
-A record that cannot be made raises InvalidRecord naming the input and its line.
+A line that is not a valid record raises InvalidRecord, which names the input and the line.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class InputRecord:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Where key and value stand.
+    """Position of key and value in a line.
 
     `key`, `value`: a JSON field or CSV column. `key_separator`: for lines.
     """
@@ -45,23 +45,25 @@ class Shape:
     key_separator: str | None = None
 
     def check(self, form: InputFormat) -> None:
-        """Raises InvalidRequest for what the format does not know."""
+        """Raises InvalidRequest for an option that the format does not support."""
         if form is InputFormat.LINES and (self.key or self.value):
             raise InvalidRequest(
-                "--key and --value name fields of jsonl or columns of csv; for lines there is --key-separator"
+                "--key and --value name fields of jsonl or columns of csv; for lines use --key-separator"
             )
         if form is not InputFormat.LINES and self.key_separator:
-            raise InvalidRequest(f"--key-separator is for lines; for {form.value} there is --key")
+            raise InvalidRequest(f"--key-separator is for lines; for {form.value} use --key")
         if self.key_separator == "":
             raise InvalidRequest("--key-separator must not be empty")
 
 
 def read_records(source: LineSource, form: InputFormat, shape: Shape, skip: int = 0) -> Iterator[InputRecord]:
-    """`skip`: lines to leave out; the first row of CSV, which is one of them, still names the
+    """Yield the records of an input.
+
+    `skip`: number of lines to skip. The first row of CSV counts as one of them, and still names the
     columns.
 
-    Raises InvalidRecord, OSError, InvalidRequest for fewer lines than `skip`, and at once for a
-    shape that the format does not know.
+    Raises InvalidRecord, OSError; InvalidRequest if the input has fewer lines than `skip`, and
+    before the first record for a shape that the format does not support.
     """
     shape.check(form)
     readers = {InputFormat.LINES: _from_lines, InputFormat.JSONL: _from_jsonl, InputFormat.CSV: _from_csv}
@@ -100,9 +102,7 @@ def _from_jsonl(source: LineSource, shape: Shape, skip: int) -> Iterator[InputRe
             continue
         row = _parse(text, source)
         if not isinstance(row, dict):
-            raise InvalidRecord(
-                f"{source.where()}: a JSON object is needed, this is {text[:40].decode(errors='replace')!r}"
-            )
+            raise InvalidRecord(f"{source.where()}: expected a JSON object, got {text[:40].decode(errors='replace')!r}")
         key = _field(row, shape.key, source) if shape.key else None
         value = _field(row, shape.value, source) if shape.value else text
         yield InputRecord(value, key)
@@ -126,7 +126,7 @@ def _field(row: dict[str, Any], name: str, source: LineSource) -> bytes | None:
             value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         ).encode()
     except (UnicodeEncodeError, RecursionError) as error:
-        raise InvalidRecord(f"{source.where()}: field {name!r} is no text: {error}") from error
+        raise InvalidRecord(f"{source.where()}: field {name!r} is not text: {error}") from error
 
 
 def _from_csv(source: LineSource, shape: Shape, skip: int) -> Iterator[InputRecord]:
@@ -142,7 +142,7 @@ def _from_csv(source: LineSource, shape: Shape, skip: int) -> Iterator[InputReco
         if not row:
             continue
         if len(row) != len(columns):
-            raise InvalidRecord(f"{source.where()}: {len(row)} fields, the first row names {len(columns)} columns")
+            raise InvalidRecord(f"{source.where()}: {len(row)} fields, but the first row names {len(columns)} columns")
         named = dict(zip(columns, row, strict=True))
         value = named[shape.value] if shape.value else json.dumps(named, ensure_ascii=False, separators=(",", ":"))
         yield InputRecord(value.encode(), named[shape.key].encode() if shape.key else None)

@@ -1,8 +1,8 @@
-"""Lines of a file or of stdin, read beside the event loop: a slow pipe holds nothing up, and a fast
-file comes in large pieces.
+"""Read lines of a file or of stdin beside the event loop. A slow pipe does not block the loop, and
+a fast file is read in large pieces.
 
-A thread of its own does each read, on the unbuffered stream: it may stay blocked in the system for
-ever (a terminal that nobody types into) without keeping the process from ending.
+A separate thread makes each read, on the unbuffered stream. That thread may block forever (a
+terminal without input) and still does not keep the process from ending.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ T = TypeVar("T")
 
 
 class LineSource:
-    """Iterates over lines with their ends kept.
+    """Iterates over lines, including their line ends.
 
-    `size`: bytes of the whole input, None where that is not known.
+    `size`: bytes of the whole input, None if unknown.
     """
 
     def __init__(self, stream: io.RawIOBase | IO[bytes], name: str, size: int | None) -> None:
@@ -35,14 +35,14 @@ class LineSource:
         self.bytes_read = 0
         self.line_number = 0
         self._stream = stream
-        self._lines: list[bytes] = []  # complete ones, newest first
-        self._begun: list[bytes] = []  # the parts of the line that has no end yet
+        self._lines: list[bytes] = []  # complete lines, newest first
+        self._begun: list[bytes] = []  # pieces of the last line, whose end was not read yet
         self._begun_bytes = 0
         self._ended = False
 
     @property
     def waiting(self) -> bool:
-        """The next line needs a read, which may block."""
+        """Whether the next line needs a read, which may block."""
         return not self._lines
 
     def __iter__(self) -> Iterator[bytes]:
@@ -59,7 +59,7 @@ class LineSource:
     def _read(self) -> None:
         data = self._stream.read(READ_BYTES)
         if data is None:
-            return  # a stream that does not block had nothing at present
+            return  # a non-blocking stream had no data at present
         self.bytes_read += len(data)
         self._ended = not data
         self._begun.append(data)
@@ -74,7 +74,7 @@ class LineSource:
         self._lines = lines[::-1]
 
     def close(self) -> None:
-        """Only what `open_lines` opened itself; stdin belongs to the process."""
+        """Close the stream if `open_lines` opened it; stdin belongs to the process."""
         if self.size is not None:
             self._stream.close()
 
@@ -83,7 +83,7 @@ class LineSource:
 
 
 def open_lines(path: Path | None) -> LineSource:
-    """None: stdin. Raises OSError."""
+    """Open a file; `None` means stdin. Raises OSError."""
     if path is None or str(path) == "-":
         stdin = sys.stdin.buffer
         return LineSource(getattr(stdin, "raw", stdin), "stdin", None)
@@ -91,10 +91,10 @@ def open_lines(path: Path | None) -> LineSource:
 
 
 async def in_pieces(source: LineSource, items: Iterator[T], items_max: int) -> AsyncIterator[list[T]]:
-    """`items`, which are made from the lines of `source`: as many at a time as are there, at most
-    `items_max`, at least one.
+    """Yield `items`, which are made from the lines of `source`, in batches of those that are
+    available: at least one and at most `items_max`.
 
-    An item that cannot be made raises only after those before it have been given.
+    If an item cannot be made, the items before it are yielded first; then its error is raised.
     """
     failure: Exception | None = None
 
@@ -119,7 +119,9 @@ async def in_pieces(source: LineSource, items: Iterator[T], items_max: int) -> A
 
 
 async def in_daemon_thread(function: Callable[[], T]) -> T:
-    """As asyncio.to_thread, but nobody waits for the thread when the caller is cancelled."""
+    """Run a function in a thread, like asyncio.to_thread; but if the caller is cancelled, it does
+    not wait for the thread.
+    """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 

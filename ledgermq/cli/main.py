@@ -1,8 +1,8 @@
-"""The `ledgermq` command: puts the application together and starts it.
+"""The `ledgermq` command: assembles the application and starts it.
 
-The client's commands are here. Commands of the server packages (dev, broker, compact, inspect) come
-through the entry-point group "ledgermq.commands": each entry point is a function `register(app:
-typer.Typer) -> None`, its name the extra that it needs.
+The client's commands are in this package. Commands of the server packages (dev, broker, compact,
+inspect) come from the entry-point group "ledgermq.commands". Each entry point is a function
+`register(app: typer.Typer) -> None`; its name is the extra that it needs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 def build() -> typer.Typer:
-    """A new application with every command that is installed."""
+    """Return a new application with every command that is installed."""
     app = typer.Typer(
         name="ledgermq",
         no_args_is_help=True,
@@ -48,7 +48,7 @@ def _show_version(wanted: bool) -> None:
 
 def _root(
     shown: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version and end.")
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """LedgerMQ: a message broker with nothing durable but an object-store bucket, whose topics
@@ -57,7 +57,7 @@ def _root(
 
 
 def _register_installed(app: typer.Typer) -> dict[str, ImportError]:
-    """The entry points whose extra is not installed."""
+    """Return the entry points whose extra is not installed."""
     missing = {}
     for entry in entry_points(group=COMMANDS_GROUP):
         try:
@@ -68,11 +68,11 @@ def _register_installed(app: typer.Typer) -> dict[str, ImportError]:
 
 
 def _register_missing(app: typer.Typer, name: str, extra: str, error: ImportError) -> None:
-    """In place of a command that cannot be loaded, one that says what to install."""
+    """Register a substitute for a command that cannot be loaded; it prints what to install."""
 
     @app.command(name, add_help_option=False, context_settings=ANYTHING)
     def missing() -> None:
-        """Not installed here: run it to see which extra of the package it needs."""
+        """Not installed. Run it to see which extra of the package it needs."""
         notes().print(
             rf"[bold red]error[/] \[NOT_INSTALLED] {error} [dim](hint: pip install 'ledgermq\[{extra}]')[/]",
             soft_wrap=True,

@@ -1,4 +1,4 @@
-"""The options that many commands share, spelled once."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ Timeout = Annotated[
         "--timeout",
         min=0.1,
         metavar="SECONDS",
-        help="How long the command may take. consume, produce: how long to wait for an answer.",
+        help="Time limit of the command. consume, produce: longest wait for an answer.",
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Debug = Annotated[bool, typer.Option("--debug", envvar="LEDGERMQ_DEBUG", help="Show where an error came from.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+Debug = Annotated[bool, typer.Option("--debug", envvar="LEDGERMQ_DEBUG", help="Show the traceback of an error.")]

@@ -1,4 +1,4 @@
-"""`ledgermq produce`: send the records of a file or of stdin, and say where they are stored."""
+"""`ledgermq produce`: send the records of a file or of stdin, and report where they are stored."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ from ledgermq.errors import InvalidRecord, InvalidRequest, LedgerMQError, Messag
 
 PIECE_RECORDS = 1000
 DELIVERY_TIMEOUTS = 4
-"""A record has more time than a call: before it a whole buffer may have to go over a slow line.
+"""Time limit of a record. It is longer than that of a call, because a full buffer may have to be
+sent over a slow line first.
 
-Some record is stored meanwhile.
+Other records are stored during that time.
 """
 REQUEST_TIMEOUT_S_MAX = 30.0
 INTERRUPTED_FLUSH_S_MAX = 5.0
@@ -45,7 +46,7 @@ Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to send to.", 
 File = Annotated[
     Path | None,
     typer.Argument(
-        metavar="FILE", help="What to send; stdin if left out, or '-'.", exists=True, dir_okay=False, allow_dash=True
+        metavar="FILE", help="File to send; '-' or left out: stdin.", exists=True, dir_okay=False, allow_dash=True
     ),
 ]
 Form = Annotated[InputFormat, typer.Option("--format", "-f", help="How to read the input.")]
@@ -54,30 +55,36 @@ Key = Annotated[
 ]
 Value = Annotated[
     str | None,
-    typer.Option("--value", metavar="FIELD", help="jsonl: field, csv: column that is the value; else the whole row."),
+    typer.Option(
+        "--value", metavar="FIELD", help="jsonl: field, csv: column that is the value. Default: the whole row."
+    ),
 ]
 Separator = Annotated[
-    str | None, typer.Option("--key-separator", metavar="TEXT", help="lines: what stands between key and value.")
+    str | None, typer.Option("--key-separator", metavar="TEXT", help="lines: separator between key and value.")
 ]
 Header = Annotated[
-    list[str] | None, typer.Option("--header", "-H", metavar="KEY=VALUE", help="For every record; repeatable.")
+    list[str] | None, typer.Option("--header", "-H", metavar="KEY=VALUE", help="Header of every record; repeatable.")
 ]
-Tag = Annotated[str | None, typer.Option("--tag", help="For every record.")]
+Tag = Annotated[str | None, typer.Option("--tag", help="Tag of every record.")]
 Partition = Annotated[
-    int | None, typer.Option("--partition", "-p", min=0, help="Send all to this partition; else the key decides.")
+    int | None,
+    typer.Option("--partition", "-p", min=0, help="Send every record to this partition. Default: the key decides."),
 ]
-AcksOption = Annotated[Acks, typer.Option("--acks", help="When a record counts as sent: stored, or only received.")]
+AcksOption = Annotated[
+    Acks, typer.Option("--acks", help="When a record counts as sent: once stored, or once a broker has received it.")
+]
 Skip = Annotated[
     int,
     typer.Option(
         "--skip",
         min=0,
         metavar="LINES",
-        help="Leave out the first lines: go on where a run that was interrupted has ended.",
+        help="Skip this number of lines, to resume after an interrupted run.",
     ),
 ]
 CompressionOption = Annotated[
-    ChosenCompression, typer.Option("--compression", "-z", help="Of the batches; auto: lz4 where it pays.")
+    ChosenCompression,
+    typer.Option("--compression", "-z", help="Codec of the batches; auto: lz4 where it makes them smaller."),
 ]
 
 
@@ -103,7 +110,7 @@ async def produce(
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
-    """Send records: one a line, JSON lines, or the rows of a CSV file."""
+    """Send records: one per line, JSON lines, or the rows of a CSV file."""
     shape = Shape(key, value, key_separator)
     shape.check(form)
     common = Common(tuple(parse_headers(header)), tag, partition)
@@ -135,7 +142,7 @@ async def produce(
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """What all records of a run have alike."""
+    """The values that all records of a run share."""
 
     headers: tuple[tuple[str, bytes], ...]
     tag: str | None
@@ -146,15 +153,15 @@ class Common:
 
 
 Lines = Iterator[tuple[int, ledgermq.Record]]
-"""Records, each with the number of its last line."""
+"""Yield records, each with the number of its last line."""
 
 
 async def send_all(
     session: Session, producer: ledgermq.Producer, topic: str, source: LineSource, records: Lines, sent: Sent
 ) -> None:
-    """Raises the first error of a record, or of the input.
+    """Send the records of the input. Raises the first error of a record, or of the input.
 
-    What was read before it is sent all the same.
+    Records that were read before the error are sent nevertheless.
     """
     is_begun = False
     with progress_of_bytes() if source.size else progress_of_items() as bar:
@@ -202,23 +209,25 @@ async def send_piece(
 
 
 async def flush(producer: ledgermq.Producer, sent: Sent) -> None:
-    """Raises the first error of a record."""
-    with suppress(LedgerMQError):  # of some record; the first one's is raised
+    """Wait for the records on their way. Raises the first error of a record."""
+    with suppress(LedgerMQError):  # other errors may be raised here; the first record's error is raised below
         await producer.flush()
     sent.raise_failure()
 
 
 def parse_headers(pairs: Iterable[str] | None) -> Iterator[tuple[str, bytes]]:
-    """`KEY=VALUE` pairs; a value may be any bytes that a shell can pass on, a key is text.
+    """Parse `KEY=VALUE` pairs. A value may be any bytes that a shell can pass; a key is text.
 
     Raises InvalidRequest.
     """
     for pair in pairs or ():
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise InvalidRequest(f"--header {pair!r}: KEY=VALUE is needed")
-        if any("\ud800" <= char <= "\udfff" for char in key):  # how Python shows arguments that are not UTF-8
-            raise InvalidRequest(f"--header {pair!r}: the key is text, in UTF-8")
+            raise InvalidRequest(f"--header {pair!r}: expected KEY=VALUE")
+        if any(
+            "\ud800" <= char <= "\udfff" for char in key
+        ):  # Python represents arguments that are not UTF-8 with surrogates
+            raise InvalidRequest(f"--header {pair!r}: the key must be UTF-8 text")
         yield key, value.encode(errors="surrogateescape")
 
 

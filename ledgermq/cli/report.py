@@ -1,5 +1,5 @@
-"""What a command found, as plain values: printed as tables for people or as one JSON document for
-programs, always the same content.
+"""Findings of a command as plain values: printed as tables for people or as one JSON document for
+programs, with the same content.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """`columns` orders and names the keys of `rows` that people see; JSON has all keys. `if_any`:
-    people see no empty table.
+    """A table of a report. `columns` selects and orders the keys of `rows` in the printed table;
+    JSON has all keys. `if_any`: an empty table is not printed.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something wrong in the store. `object_key`: which object, relative to the root."""
+    """A problem in the store. `object_key`: the object, relative to the root."""
 
     object_key: str
     code: str
@@ -42,13 +42,13 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """`facts` stand above the tables; values are JSON's own types."""
+    """A report. `facts` are printed above the tables; their values have JSON's own types."""
 
     title: str
     facts: dict[str, Any] = field(default_factory=dict)
     tables: list[Rows] = field(default_factory=list)
     findings: list[Finding] | None = None
-    """None: this report checks nothing."""
+    """Problems found; None: this report checks nothing."""
 
     def document(self) -> dict[str, Any]:
         document = {**self.facts, **{table.name: list(table.rows) for table in self.tables}}
@@ -107,7 +107,7 @@ def _print_findings(findings: Sequence[Finding], console: Console) -> None:
 
 
 def text(value: Any) -> str:
-    """A value as people read it."""
+    """Return a value as text for people."""
     if value is None or value == "":
         return "–"
     if isinstance(value, bool):
@@ -120,8 +120,10 @@ def text(value: Any) -> str:
 
 
 def _printable(shown: str) -> str:
-    """Names in a bucket may be anything: what is no text, or would move a terminal's cursor, is
-    shown as its escape.
+    """Return the text with unprintable characters escaped.
+
+    Object names in a bucket may contain any bytes, also control sequences that would move a
+    terminal's cursor.
     """
     return (
         shown

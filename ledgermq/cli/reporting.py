@@ -1,11 +1,11 @@
-"""How a command is run, and how its errors reach the user: one line on stderr, a hint, an exit
-code, and no traceback without --debug.
+"""Run commands and report their errors: one line on stderr, a hint and an exit code; a traceback
+only with --debug.
 
-A LEDGERMQ_… variable that does not exist is refused first: it was probably meant to change what the
+An unknown LEDGERMQ_… variable is refused first, because it was probably meant to change what the
 command does.
 
-`command(app, name)` registers a plain or async function. Every command that takes `debug: Debug`
-gets tracebacks by it.
+`command(app, name)` registers a plain or async function. Every command with a parameter `debug:
+Debug` gets tracebacks by it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Function = Callable[..., Any]
 
 
 def command(app: typer.Typer, name: str, **settings: Any) -> Callable[[Function], Function]:
-    """Register the decorated function, plain or async, as a command whose errors are reported as
-    this module says.
+    """Register the decorated function, plain or async, as a command that reports its errors as
+    this module describes.
     """
 
     def register(function: Function) -> Function:
@@ -52,13 +52,13 @@ def command(app: typer.Typer, name: str, **settings: Any) -> Callable[[Function]
 
 @contextmanager
 def reporting(*, debug: bool) -> Iterator[None]:
-    """Turn whatever comes out of the block into one line on stderr and typer.Exit."""
+    """Turn any error of the block into one line on stderr and typer.Exit."""
     try:
         yield
     except (typer.Exit, typer.Abort, typer.TyperException):
         raise
     except BrokenPipeError:
-        forget_output()  # the reader has gone, as `head` does: no error of ours
+        forget_output()  # the reader of the pipe has gone, as `head` does: not an error of this command
         raise typer.Exit(ExitCode.OK) from None
     except KeyboardInterrupt:
         raise typer.Exit(ExitCode.INTERRUPTED) from None
@@ -71,19 +71,19 @@ def reporting(*, debug: bool) -> Iterator[None]:
 
 
 def root_cause(error: BaseException) -> BaseException:
-    """The first error that says something, inside the groups that tasks raise."""
+    """Return the first real error inside the exception groups that tasks raise."""
     while isinstance(error, BaseExceptionGroup):
         error = next((inner for inner in error.exceptions if isinstance(inner, LedgerMQError)), error.exceptions[0])
     return error
 
 
 def print_error(error: BaseException) -> None:
-    """`error [CODE] text (hint)`, in one line."""
+    """Format an error as one line: `error [CODE] text (hint)`."""
     code = error.code if isinstance(error, LedgerMQError) else _code_of_other(error)
     text = " ".join(str(error).split()) or type(error).__name__
     advice = hint(error)
     if code == "INTERNAL":
-        text, advice = f"{type(error).__name__}: {text}", "this is a bug; --debug shows where"
+        text, advice = f"{type(error).__name__}: {text}", "this is a bug; --debug shows the traceback"
     line = rf"[bold red]error[/] \[{code}] {escape(text)}" + (f" [dim](hint: {escape(advice)})[/]" if advice else "")
     notes().print(line, soft_wrap=True)
 

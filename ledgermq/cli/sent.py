@@ -1,8 +1,7 @@
-"""What `ledgermq produce` knows of the records that it has sent: how many are stored, and up to
-which line of the input.
+"""Progress of `ledgermq produce`: how many records are stored, and up to which line of the input.
 
-Invariant: every record up to line `line` is stored. Records of later lines may be, too, when one
-before them failed.
+Invariant: every record up to line `line` is stored. If one record failed, records of later lines
+may be stored, too.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from ledgermq.errors import InvalidRecord, LedgerMQError, MessageTooLarge, Outco
 
 @dataclass(slots=True)
 class StoredRun:
-    """Of one partition."""
+    """Ranges of stored offsets in one partition."""
 
     records: int = 0
     first_offset: int | None = None
@@ -24,11 +23,11 @@ class StoredRun:
 
 
 class Sent:
-    """Deliveries in the order of their lines. Only those that are not settled are kept; the
-    producer's buffer bounds them.
+    """Deliveries in the order of their lines. Only unsettled ones are kept; the producer's buffer
+    bounds their number.
 
-    `skipped`: lines that the run left out. `verb`: what the cluster did with a record that counts
-    as sent.
+    `skipped`: number of lines that the run skipped. `verb`: what the cluster did with a record that
+    counts as sent.
     """
 
     def __init__(self, name: str = "stdin", skipped: int = 0, verb: str = "stored") -> None:
@@ -44,7 +43,7 @@ class Sent:
         self._waiting.append((delivery, line))
 
     def take_in(self) -> None:
-        """Count what is stored, up to the first record that is not settled, or failed."""
+        """Count stored records, up to the first one that is unsettled or failed."""
         while self._waiting and (first := self._waiting[0][0]).done() and first.exception() is None:
             delivery, self.line = self._waiting.popleft()
             self._count(delivery.result())
@@ -58,29 +57,29 @@ class Sent:
             run.last_offset = max(run.last_offset or 0, result.offset)
 
     def raise_failure(self) -> None:
-        """Raises the error of the first record that failed, if everything before it is settled."""
+        """Raise the error of the first record that failed, once everything before it is settled."""
         self.take_in()
         if self._waiting and self._waiting[0][0].done():
             delivery, line = self._waiting[0]
             error = delivery.exception()
-            assert error is not None, "a record that is stored was taken in"
+            assert error is not None, "every stored record has been counted"
             raise at_line(error, self._name, line)
 
     def awaited(self) -> object:
-        """Changes with each record that is stored; None while no answer is awaited."""
+        """Return a value that changes with each stored record; None while no answer is awaited."""
         self.take_in()
         is_waiting = bool(self._waiting) and not self._waiting[0][0].done()
         return self.records if is_waiting else None
 
     def unknown(self) -> int:
-        """Records that may or may not be stored."""
+        """Return the number of records that may or may not be stored."""
         return sum(
             delivery.done() and isinstance(delivery.exception(), OutcomeUnknown) for delivery, _ in self._waiting
         )
 
     def summary(self, ended_by: str) -> str:
-        """One sentence or two for a run that did not come to its end: what is stored, and how to go
-        on.
+        """Return a sentence or two for a run that was interrupted: what is stored, and how to
+        resume.
         """
         self.take_in()
         later = sum(delivery.done() and delivery.exception() is None for delivery, _ in self._waiting)
@@ -88,14 +87,14 @@ class Sent:
         if self.records:
             text += f": lines {self._skipped + 1:,} to {self.line:,} of {self._name}"
         text += f", and {later:,} of later lines, which would be sent again" if later else ""
-        text += f". --skip {self.line} goes on from there." if self.records or self._skipped else "."
+        text += f". --skip {self.line} resumes after them." if self.records or self._skipped else "."
         if unknown := self.unknown():
-            text += f" Of {unknown:,} more, of later lines, it is not known whether they are {self._verb}."
+            text += f" {unknown:,} more records of later lines may or may not be {self._verb}."
         return text
 
 
 def at_line(error: LedgerMQError, name: str, line: int) -> LedgerMQError:
-    """The same error; one that speaks of a record names its place."""
+    """Return the error; an error about a record gets the record's line."""
     if isinstance(error, MessageTooLarge | InvalidRecord):
         return type(error)(f"{name}, line {line}: {error.message}")
     return error

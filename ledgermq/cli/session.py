@@ -1,9 +1,9 @@
-"""How commands reach the cluster: the public SDK, within the time limit that the user gave.
+"""Connect commands to the cluster through the public SDK, within the user's time limit.
 
-A command that waits says on stderr for what, as soon as an attempt has failed and a second has
-passed. When the limit is over it ends with Unavailable, whatever it was doing. The limit counts
-from the beginning of the command; of a command that goes on for as long as the user likes
-(`consume`, `produce`) it counts from the last answer, while one is awaited.
+A command that waits logs the reason on stderr after a failed attempt and at least one second. At
+the limit it ends with Unavailable, whatever it is doing. The limit counts from the beginning of the
+command. For `consume` and `produce`, which run as long as the user likes, it counts from the last
+answer, and only while one is awaited.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from ledgermq.runtime.tasks import end
 
 TOLD_AFTER_S = 0.7
 SILENCE_TOLD_AFTER_S = 2.0
-"""When nothing has failed: an embedded broker takes this long to start, and so does the first
-connection on a busy machine.
+"""Time before a waiting command reports the wait, if no attempt has failed. Starting an embedded
+broker takes this long, and so does the first connection on a busy machine.
 """
 LOOK_S = 0.1
 ATTEMPT_S_MAX = 10.0
 
 Progress = Callable[[], object]
-"""A value that changes with each answer that the command awaits; None while it awaits none."""
+"""Return a value that changes with each answer that the command awaits; None while it awaits none."""
 
 
 class Session:
-    """A connection and the time it may take.
+    """A connection and its time limit.
 
-    `client` is there once `connected_session` has yielded.
+    `client` is set once `connected_session` has yielded.
     """
 
     client: ledgermq.Client
@@ -45,7 +45,7 @@ class Session:
         self.console: Console = notes()
         self.progress: Progress = lambda: 0
         self.trouble: LedgerMQError | None = None
-        """Why the last attempt failed; None: it was answered, or there was none."""
+        """Why the last attempt failed; None: it succeeded, or there was none."""
         self._place = place
         self._timeout_s = timeout_s
         self._limit = limit
@@ -61,19 +61,21 @@ class Session:
         self.trouble = trouble
 
     def while_in_trouble(self) -> object:
-        """The progress of a command that waits for messages: their absence is no trouble."""
+        """Progress of a command that waits for messages. A wait without messages is normal, so it
+        is not reported.
+        """
         return None if self.trouble is None else 0
 
     @contextmanager
     def user_is_asked(self) -> Iterator[None]:
-        """The time that people take does not count."""
+        """Stop the clock while the user answers a question."""
         begun_s = self._loop.time()
         yield
         self._since_s += self._loop.time() - begun_s
         self._limit.reschedule(self._since_s + self._timeout_s)
 
     async def watch(self) -> None:
-        """Until cancelled: report what is waited for, and renew the limit with each progress."""
+        """Report waits, and renew the limit with each progress, until cancelled."""
         before = self.progress()
         while True:
             await asyncio.sleep(LOOK_S)
@@ -94,7 +96,7 @@ class Session:
             self._told.add(reason)
             left_s = max(0.0, self._since_s + self._timeout_s - now)
             self.console.print(
-                f"waiting for {self._place}: {reason}; gives up in {left_s:.0f} s", markup=False, soft_wrap=True
+                f"waiting for {self._place}: {reason}; timeout in {left_s:.0f} s", markup=False, soft_wrap=True
             )
 
     def _reason(self) -> str:
@@ -112,10 +114,10 @@ BROKER_AT = "a broker at "
 
 @asynccontextmanager
 async def connected_session(target: str, timeout_s: float, *, may_make: bool = False) -> AsyncIterator[Session]:
-    """`may_make`: a cluster, where a root URL or folder holds none; a command that only looks, or
-    changes what is there, refuses it.
+    """Connect to a cluster. `may_make`: create a cluster if the root URL or folder holds none.
+    Commands that only read or change an existing cluster refuse such a root.
 
-    Raises InvalidConfig for a target that is none, Unavailable.
+    Raises InvalidConfig for an invalid target, Unavailable.
     """
     chosen = parse_target(target)
     place = f"the cluster at {chosen}" if "://" in chosen else f"{BROKER_AT}{chosen}"
@@ -145,24 +147,26 @@ async def connected_session(target: str, timeout_s: float, *, may_make: bool = F
 
 @asynccontextmanager
 async def connected(target: str, timeout_s: float, *, may_make: bool = False) -> AsyncIterator[ledgermq.Client]:
-    """The client of a `connected_session`, for a command that ends by itself."""
+    """Yield the client of a `connected_session`, for a command that ends by itself."""
     async with connected_session(target, timeout_s, may_make=may_make) as session:
         yield session.client
 
 
 def parse_target(target: str) -> str:
-    """Addresses and root URLs as they are; a folder as its root URL. Raises InvalidConfig.
+    """Return addresses and root URLs as they are, and a folder as its root URL. Raises
+    InvalidConfig.
 
-    A folder to be made begins with /, ./ or ../, so that a mistyped address makes none.
+    A folder that does not exist yet must begin with /, ./ or ../, so that a mistyped address does
+    not create a folder.
     """
     if not target.strip():
-        raise InvalidConfig("the target is empty: give host:port, a root URL as file:///data/cluster, or a folder")
+        raise InvalidConfig("the target is empty: give host:port, a root URL like file:///data/cluster, or a folder")
     if "://" in target:
         return target
     if target.startswith(("/", "./", "../")) or Path(target).is_dir():
         return Path(target).absolute().as_uri()
     if os.sep in target or ":" not in target:
         raise InvalidConfig(
-            f"{target!r} is no broker address (host:port) and no folder; ./{target} is one that may be made"
+            f"{target!r} is neither a broker address (host:port) nor a folder; write ./{target} to create that folder"
         )
     return target

@@ -1,10 +1,10 @@
-"""Where `ledgermq consume --from` begins, and `ledgermq group reset --to` goes.
+"""Parse the starting point of `ledgermq consume --from` and `ledgermq group reset --to`.
 
-earliest | latest              the first record that is kept | only what comes from now on
-2026-11-21, 2026-11-21T07:30   the first record at or after this time (UTC unless it names a zone)
-15m, 2h, 1d                    the first record of the last 15 minutes, 2 hours, 1 day
-4711                           this offset, in every partition that is read
-0:15,3:20                      partition 0 from offset 15, partition 3 from offset 20, others from earliest, as start={0: 15, 3: 20}
+earliest | latest the first record that is kept | only what comes from now on 2026-11-21,
+2026-11-21T07:30 the first record at or after this time (UTC unless it names a zone) 15m, 2h, 1d the
+first record of the last 15 minutes, 2 hours, 1 day 4711 this offset, in every partition that is
+read 0:15,3:20 partition 0 from offset 15, partition 3 from offset 20, others from earliest, as
+start={0: 15, 3: 20}
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OFFSETS = re.compile(r"\d{1,19}:\d{1,19}(,\d{1,19}:\d{1,19})*\Z")
 
 
 def parse_start(text: str, now: datetime, option: str = "--from") -> Start:
-    """Raises InvalidRequest, naming `option`."""
+    """Parse the text. Raises InvalidRequest, naming `option`."""
     if text == "earliest":
         return "earliest"
     if text == "latest":
@@ -38,6 +38,6 @@ def parse_start(text: str, now: datetime, option: str = "--from") -> Start:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidRequest(
-            f"{option} {text!r}: give earliest, latest, a time, an age as 15m, an offset, or partition:offset,…"
+            f"{option} {text!r}: give earliest, latest, a time, an age like 15m, an offset, or partition:offset,…"
         ) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,6 +1,4 @@
-"""`ledgermq status`: is the cluster well? Brokers, bundles and who owns them, and what is in
-trouble.
-"""
+"""`ledgermq status`: report the cluster's health, its brokers, and its bundles with their owners."""
 
 from __future__ import annotations
 
@@ -29,14 +27,12 @@ async def status(
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
-    """Brokers, bundles and their owners; is the cluster well? Exit code 3 when it is not:
-    `problems` says why, and what to do.
+    """Show brokers, bundles and their owners, and the cluster's health. The exit code is 3 when it
+    is not healthy: `problems` says why, and what to do.
     """
     async with connected(target, timeout_s) as client:
         cluster = await client.describe_cluster()
-        if is_root_url(
-            target
-        ):  # the broker of this command has just started: it is given a moment to take what it should own
+        if is_root_url(target):  # an embedded broker has just started: wait a moment until it has taken its bundles
             until = asyncio.get_running_loop().time() + OWN_BROKER_S
             while cluster.problems and asyncio.get_running_loop().time() < until:
                 await asyncio.sleep(0.1)

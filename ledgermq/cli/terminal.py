@@ -24,9 +24,9 @@ from rich.progress import (
 
 
 def end_quietly_at_broken_pipes() -> None:
-    """End with 0 when the reader of our output has gone, as `head` does.
+    """Exit with 0 when the reader of our output has gone, as `head` does.
 
-    Rich, which also prints Typer's help, would end with 1.
+    Rich, which also prints Typer's help, would exit with 1.
     """
 
     def end(self: Console) -> None:
@@ -37,9 +37,9 @@ def end_quietly_at_broken_pipes() -> None:
 
 
 def forget_output() -> None:
-    """After a broken pipe: what is still buffered goes nowhere.
+    """Discard buffered output after a broken pipe.
 
-    Python would fail once more when it ends.
+    Otherwise Python would fail once more at exit.
     """
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
@@ -50,9 +50,9 @@ def forget_output() -> None:
 
 
 def results() -> Console:
-    """A console on the present stdout.
+    """Return a console on the present stdout.
 
-    Text wraps nowhere when the output is not a terminal: one row is one line.
+    Text is not wrapped when the output is not a terminal: one row is one line.
     """
     console = Console(highlight=False, emoji=False)
     if not console.is_terminal:
@@ -62,12 +62,12 @@ def results() -> Console:
 
 
 def notes() -> Console:
-    """A console on the present stderr."""
+    """Return a console on the present stderr."""
     return Console(stderr=True, highlight=False, emoji=False)
 
 
 def progress_of_bytes(console: Console | None = None) -> Progress:
-    """For work of a known number of bytes. Gone when it is done; shown only on a terminal."""
+    """Show a progress bar for a known number of bytes, removed when done; only on a terminal."""
     shown = console or notes()
     columns = (
         TextColumn("{task.description}"),
@@ -80,9 +80,9 @@ def progress_of_bytes(console: Console | None = None) -> Progress:
 
 
 def progress_of_items(console: Console | None = None) -> Progress:
-    """For a number of records or tasks; with an unknown total a spinner.
+    """Show a progress bar for a number of records or tasks, or a spinner if the total is unknown.
 
-    Gone when it is done; shown only on a terminal.
+    It is removed when done, and shown only on a terminal.
     """
     shown = console or notes()
     columns = (

@@ -1,4 +1,6 @@
-"""`ledgermq topic …`: create, list, describe, alter and delete topics, and delete records of one."""
+"""`ledgermq topic …`: create, list, describe, alter and delete topics, and delete records of a
+topic.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.",
 NewName = Annotated[
     str, typer.Argument(metavar="TOPIC", help=f"1 to {NAME_CHARS_MAX} of letters, digits, '.', '_' and '-'.")
 ]
-Partitions = Annotated[int, typer.Option("--partitions", "-p", min=0, help="How many; 0 = the cluster's default.")]
+Partitions = Annotated[
+    int, typer.Option("--partitions", "-p", min=0, help="Number of partitions; 0 = the cluster's default.")
+]
 Grow = Annotated[
     int, typer.Option("--partitions", "-p", min=0, help="New number of partitions; it can only grow. 0 = unchanged.")
 ]
@@ -34,22 +38,26 @@ Settings = Annotated[
         "--set",
         "-s",
         metavar="NAME=VALUE",
-        help="A topic setting, as retention.ms=86400000; repeatable.",
+        help="A topic setting, like retention.ms=86400000; repeatable.",
         autocompletion=complete_assignment,
     ),
 ]
 Unset = Annotated[
     list[str] | None,
-    typer.Option("--unset", metavar="NAME", help="Back to the default; repeatable.", autocompletion=complete_setting),
+    typer.Option(
+        "--unset", metavar="NAME", help="Setting to reset to its default; repeatable.", autocompletion=complete_setting
+    ),
 ]
 IfNotExists = Annotated[
-    bool, typer.Option("--if-not-exists", help="A topic that exists already is no error; it stays as it is.")
+    bool, typer.Option("--if-not-exists", help="Succeed if the topic already exists, and leave it unchanged.")
 ]
 
 BeforeOffset = Annotated[
     str | None,
     typer.Option(
-        "--before-offset", metavar="OFFSET", help="Records below it: an offset, partition:offset,… or latest (all)."
+        "--before-offset",
+        metavar="OFFSET",
+        help="Delete records below this offset: an offset, partition:offset,… or latest (all).",
     ),
 ]
 BeforeTime = Annotated[
@@ -57,13 +65,13 @@ BeforeTime = Annotated[
     typer.Option(
         "--before-time",
         metavar="TIME",
-        help="Records before the first one of this time or later: 2026-11-21T07:30, or an age as 7d.",
+        help="Delete records before the first one at or after this time: 2026-11-21T07:30, or an age like 7d.",
     ),
 ]
 OfPartitions = Annotated[
     list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition; repeatable. Default: all.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, delete nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")]
 
 LIST_COLUMNS = ("topic", "partitions", "settings", "created")
 DELETED_COLUMNS = ("partition", "log_start_before", "log_start", "records")
@@ -113,7 +121,7 @@ async def list_topics(
     async with connected(target, timeout_s) as client:
         topics = sorted(await client.list_topics(), key=lambda topic: topic.name)
     if not topics and output is OutputFormat.TABLE:
-        notes().print("There is no topic yet. `ledgermq topic create NAME` makes one.")
+        notes().print("There is no topic yet. `ledgermq topic create NAME` creates one.")
         return
     rows = [topic_facts(topic) for topic in topics]
     show(Report("", tables=[Rows("topics", LIST_COLUMNS, rows)]), output)
@@ -191,13 +199,13 @@ async def delete_records(
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
-    """Delete the oldest records of a topic, for ever.
+    """Delete the oldest records of a topic, permanently.
 
-    Nobody reads them any more once this returns; their files go later.
+    Consumers no longer read them once the command returns; their files are removed later.
     """
     before = parse_before(before_offset, before_time, datetime.now(UTC))
     if not dry_run and not yes:
-        typer.confirm(f"Delete records of topic {name} for ever?", abort=True, err=True)
+        typer.confirm(f"Permanently delete records of topic {name}?", abort=True, err=True)
     async with connected(target, timeout_s) as client:
         found = await client.delete_records(name, before, partitions, dry_run=dry_run)
     rows = [
@@ -216,13 +224,13 @@ async def delete_records(
 def parse_before(
     offset: str | None, time: str | None, now: datetime
 ) -> int | Literal["end"] | datetime | dict[int, int]:
-    """Raises InvalidRequest."""
+    """Return where deletion ends. Raises InvalidRequest."""
     if (offset is None) == (time is None):
-        raise InvalidRequest("say up to where, by either --before-offset or --before-time")
+        raise InvalidRequest("give either --before-offset or --before-time")
     if time is not None:
         moment = parse_start(time, now, option="--before-time")
         if not isinstance(moment, datetime):
-            raise InvalidRequest(f"--before-time {time!r}: give a time, as 2026-11-21T07:30:00, or an age, as 7d")
+            raise InvalidRequest(f"--before-time {time!r}: give a time like 2026-11-21T07:30:00, or an age like 7d")
         return moment
     found = parse_start(offset or "", now, option="--before-offset")
     if found == "latest":
@@ -233,12 +241,12 @@ def parse_before(
 
 
 def parse_settings(pairs: Iterable[str] | None) -> dict[str, str]:
-    """`NAME=VALUE` pairs. Raises InvalidConfig."""
+    """Parse `NAME=VALUE` pairs. Raises InvalidConfig."""
     settings: dict[str, str] = {}
     for pair in pairs or ():
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
-            raise InvalidConfig(f"--set {pair!r}: NAME=VALUE is needed, as retention.ms=86400000")
+            raise InvalidConfig(f"--set {pair!r}: expected NAME=VALUE, for example retention.ms=86400000")
         settings[name.strip()] = value.strip()
     return settings
 

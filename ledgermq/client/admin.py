@@ -1,6 +1,6 @@
-"""Administration of topics.
+"""Administer topics: create, list, describe, alter, delete.
 
-Retries are safe: an attempt whose answer was lost is recognized by what it left behind.
+Retries are safe: if the answer to an attempt was lost, the next attempt recognizes its effect.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Admin:
         except TopicExists:
             if attempts == 1 and not if_not_exists:
                 raise
-            # An earlier attempt of ours may have made it: then it looks as we wanted it.
+            # An earlier attempt of this call may have created it: then it looks as requested.
             info = await self._info(name)
             if if_not_exists:
                 pass
@@ -75,7 +75,7 @@ class Admin:
             if info.HasField("error"):
                 raise error_from_proto(info.error)
             return info
-        raise UnknownTopic(f"there is no topic {name!r}")
+        raise UnknownTopic(f"topic {name!r} does not exist")
 
     async def alter_topic(
         self, name: str, partitions: int, settings: Mapping[str, object], unset: Iterable[str]
@@ -115,13 +115,13 @@ class Admin:
 
 def _whole(name: str, number: int) -> int:
     if type(number) is not int or not 0 <= number < 2**32:
-        raise InvalidConfig(f"{name} is a whole number of 0 or more, not {number!r}")
+        raise InvalidConfig(f"{name} must be a whole number of 0 or more, not {number!r}")
     return number
 
 
 def _texts(settings: Mapping[str, object]) -> dict[str, str]:
-    """Topic settings as the wire has them: text; true and false in small letters; durations as
-    their milliseconds.
+    """Return topic settings as they are sent: text; true and false in small letters; durations in
+    milliseconds.
     """
     return {_text(name): _text(_setting(str(name), value)) for name, value in settings.items()}
 
@@ -141,4 +141,4 @@ def _text(given: object) -> str:
     try:
         return str(given).encode().decode()
     except UnicodeEncodeError as error:
-        raise InvalidConfig(f"a topic setting is valid Unicode text: {error}") from error
+        raise InvalidConfig(f"a topic setting must be valid Unicode text: {error}") from error

@@ -1,7 +1,8 @@
-"""Ask the owners of partitions, each owner for all of its partitions, until every partition has its
-answer.
+"""Send a request to the owners of partitions, one per owner for all of its partitions, until every
+partition has an answer.
 
-Redirects and dead brokers are followed until the deadline; an owner that is silent delays no other.
+Redirects and dead brokers are followed until the deadline. An owner that does not answer delays no
+other.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from ledgermq.runtime.tasks import all_of
 A = TypeVar("A")
 
 Ask = Callable[[BrokerApi, Sequence[TopicPartition]], Awaitable[Sequence[A | LedgerMQError]]]
-"""One request to one broker: an answer or an error for each partition, in their order."""
+"""Send one request to one broker, and return an answer or an error for each partition, in their
+order.
+"""
 
 
 class AtOwners(Generic[A]):
@@ -45,15 +48,16 @@ class AtOwners(Generic[A]):
                 continue
             if not await backoff.pause(last.retry_after_ms, deadline):
                 names = ", ".join(str(partition) for partition in missing if partition not in found)
-                raise Unavailable(f"no answer in time about {names}: {last}") from last
+                raise Unavailable(f"no answer in time for {names}: {last}") from last
             for topic in {partition.topic for partition in missing if partition not in found}:
                 if any(self._routing.owner(*partition) is None for partition in missing if partition.topic == topic):
                     await self._routing.refresh(topic, deadline)
 
     async def _check_partitions(self, wanted: Sequence[TopicPartition], deadline: float) -> None:
-        """A partition that the topic does not have would have no owner for ever.
+        """Raise UnknownPartition for a partition that the topic does not have: the call would look
+        for its owner until the deadline.
 
-        The topic may have grown since it was asked for.
+        The topic may have grown since the partition was looked up.
         """
         for topic, partition in wanted:
             if partition >= (await self._routing.route(topic, deadline)).partitions:
@@ -64,9 +68,9 @@ class AtOwners(Generic[A]):
     async def _round(
         self, missing: Sequence[TopicPartition], found: dict[TopicPartition, A], deadline: float
     ) -> LedgerMQError | None:
-        """Ask each owner once, all at the same time.
+        """Send one request to each owner, all at the same time.
 
-        Returns the last error that a retry may cure.
+        Return the last error that a retry may cure.
         """
         by_owner: dict[str, list[TopicPartition]] = {}
         last: LedgerMQError | None = None
@@ -85,7 +89,7 @@ class AtOwners(Generic[A]):
         try:
             results = await self._connections.ask_at(owner, lambda at: self._ask_one(at, partitions), deadline)
             if len(results) != len(partitions):
-                raise Unavailable(f"{owner} answered {len(results)} of {len(partitions)} questions")
+                raise Unavailable(f"{owner} answered for {len(results)} of {len(partitions)} partitions")
         except InvalidRequest:
             raise
         except LedgerMQError as error:
@@ -103,6 +107,6 @@ class AtOwners(Generic[A]):
                 raise last
             named = (
                 last.owner if isinstance(last, NotOwner) else None
-            )  # a broker that cannot serve it may be an earlier owner
+            )  # a broker that cannot serve it may be a former owner
             self._routing.redirected(asked.topic, asked.partition, named, refused_by=owner)
         return last

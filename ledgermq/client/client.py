@@ -1,7 +1,7 @@
-"""The client: one cluster, its connections, what is known of its topics; makes producers and
+"""The client: holds one cluster's connections and topic metadata, and makes producers and
 consumers.
 
-`connect` is the composition root of the SDK: it turns a target into a connector (gRPC, or an
+`connect` is the composition root of the SDK. It turns a target into a connector (gRPC, or an
 embedded broker found through the entry point group "ledgermq.embedded") and closes everything at
 the end.
 """
@@ -56,13 +56,15 @@ from ledgermq.sources import Sources
 READ_BYTES_MAX = 2**30
 
 DECODING_THREADS = 2
-"""Of one client, all its consumers together; made when the first batch is decoded ahead."""
+"""Threads of one client, shared by all its consumers; started when the first batch is decoded
+ahead.
+"""
 
 
 class Client:
-    """Use within one event loop.
+    """A connection to one cluster. Use it within one event loop.
 
-    `async with`, or `close()` at the end. Every call ends within `timeout_s`.
+    Use `async with`, or call `close()` at the end. Every call ends within `timeout_s`.
     """
 
     def __init__(
@@ -94,36 +96,38 @@ class Client:
         *,
         if_not_exists: bool = False,
     ) -> TopicDescription:
-        """`partitions=0`: the cluster's default. `settings`: topic settings by their names, as
-        {"retention.ms": 3600000}; those in milliseconds also as a duration ("5d", or a timedelta).
-        `if_not_exists`: a topic that exists is left as it is, and described.
+        """Create a topic.
+
+        `partitions=0`: the cluster's default. `settings`: topic settings by name, like
+        {"retention.ms": 3600000}; those in milliseconds also accept a duration ("5d", or a
+        timedelta). `if_not_exists`: leave an existing topic unchanged, and return its description.
 
         Raises InvalidTopicName, InvalidConfig, TopicExists, TopicBeingDeleted, Unavailable.
         """
         return await self._admin.create_topic(name, partitions, settings or {}, if_not_exists=if_not_exists)
 
     async def list_topics(self) -> list[TopicDescription]:
-        """All user topics."""
+        """Return all user topics."""
         return await self._admin.list_topics()
 
     async def describe_topic(self, name: str) -> TopicDescription:
-        """Raises UnknownTopic, Unavailable."""
+        """Return a topic's partitions and settings. Raises UnknownTopic, Unavailable."""
         return await self._admin.describe_topic(name)
 
     async def alter_topic(
         self, name: str, partitions: int = 0, settings: Mapping[str, object] | None = None, unset: Iterable[str] = ()
     ) -> TopicDescription:
-        """Add partitions (`partitions` is the new number; 0 = unchanged), change settings, or take
-        them back to their defaults.
+        """Add partitions (`partitions` is the new number; 0 = unchanged), change settings, or
+        reset settings to their defaults.
 
         Raises UnknownTopic, InvalidConfig, Unavailable.
         """
         return await self._admin.alter_topic(name, partitions, settings or {}, unset)
 
     async def delete_topic(self, name: str) -> None:
-        """With all its records.
+        """Delete a topic with all its records.
 
-        The name may be used again once every broker has let go of it. Raises UnknownTopic,
+        The name can be used again once every broker has released it. Raises UnknownTopic,
         Unavailable.
         """
         await self._admin.delete_topic(name)
@@ -136,14 +140,14 @@ class Client:
         *,
         dry_run: bool = False,
     ) -> dict[int, DeletedRecords]:
-        """Delete records for ever, from the log's beginning up to `before`: by partition, where its
-        log begins from now on.
+        """Permanently delete records, from the beginning of the log up to `before`. Return by
+        partition where its log begins from now on.
 
-        `before`: an offset, a datetime with time zone (records before the first one of that time or
-        later), or "end"; or one of these for each partition. `partitions`: all, if None; one offset
-        for several is refused. Consumers find what was below out of range, at once. `dry_run`: only
-        say what would be deleted. Raises OffsetOutOfRange (above the end), LegalHold, UnknownTopic,
-        UnknownPartition, InvalidRequest, Unavailable.
+        `before`: an offset, a datetime with time zone (records before the first one at or after
+        that time), "end", or a dict with one of these for each partition. `partitions`: all, if
+        None; one offset for several partitions is refused. From then on, consumers find the deleted
+        offsets out of range. `dry_run`: only return what would be deleted. Raises OffsetOutOfRange
+        (above the end), LegalHold, UnknownTopic, UnknownPartition, InvalidRequest, Unavailable.
         """
         deadline = self._connections.deadline()
         route = await self._routing.refresh(topic, deadline)
@@ -154,8 +158,8 @@ class Client:
         return await self._admin.describe_cluster()
 
     async def list_offsets(self, topic: str, at: Literal["earliest", "latest"] | datetime = "latest") -> dict[int, int]:
-        """By partition: the first offset kept, the next one to be written, or the first at or after
-        a time (the latest when none is).
+        """Return by partition the first offset kept, the next one to be written, or the first at
+        or after a time (the latest if there is none).
 
         Raises UnknownTopic, Unavailable.
         """
@@ -166,7 +170,7 @@ class Client:
         return {partition.partition: found[partition] for partition in wanted}
 
     def producer(self, **settings: Any) -> Producer:
-        """Settings: the fields of `ProducerSettings`. Raises InvalidConfig."""
+        """Return a producer. Settings: the fields of `ProducerSettings`. Raises InvalidConfig."""
         self._forget_closed()
         producer = Producer(self._context, settings_from(ProducerSettings, settings))
         self._made.append(producer)
@@ -175,15 +179,16 @@ class Client:
     async def open_sessions(
         self, producer_id: bytes, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, Session]:
-        """How a producer of this identity (16 bytes) stands: to be kept before its first batch, and
-        asked again by a process that goes on.
+        """Return the sessions of a producer with this identity (16 bytes). Store them before its
+        first batch is sent; a process that resumes the producer calls this again.
 
         Raises UnknownTopic, UnknownPartition, Unavailable.
         """
         return await open_sessions(self._context, producer_id, partitions, self._connections.deadline())
 
     def resumed_producer(self, sessions: Mapping[TopicPartition, Session], **settings: Any) -> Producer:
-        """Goes on with these sessions, by `send_encoded` alone; see `producing.sessions`.
+        """Return a producer that resumes these sessions, through `send_encoded` only; see
+        `producing.sessions`.
 
         Raises InvalidConfig.
         """
@@ -222,33 +227,36 @@ class Client:
         until_end: bool = False,
         **settings: Any,
     ) -> Consumer | GroupConsumer:
-        """Reads topics: by itself, or with `group` as a member of a consumer group.
+        """Return a consumer of topics: a standalone one, or with `group` a member of a consumer
+        group.
 
-        Without a group: the partitions given (all, if None) of one or more topics; the program
-        keeps its positions. Settings: the fields of `ConsumerSettings`. `start`: "earliest",
-        "latest", a datetime with time zone (first record at or after it), an age ("15m", "7d", a
-        timedelta), or {partition: offset}; with several topics {(topic, partition): offset}.
-        Partitions that it does not name begin at the earliest; a partition that is not read is
-        refused (UnknownPartition, by the first call). `end`, of the same kinds: only records before
-        it are handed out, and the iteration ends there. It is found when reading begins; partitions
-        that it does not name end where they end then. `until_end=True` stands for end="latest".
+        Without a group it reads the given partitions (all, if None) of one or more topics, and the
+        program keeps its positions. Settings: the fields of `ConsumerSettings`. `start`:
+        "earliest", "latest", a datetime with time zone (first record at or after it), an age
+        ("15m", "7d", a timedelta), or {partition: offset}; with several topics {(topic, partition):
+        offset}. Partitions that `start` does not name begin at the earliest offset. If it names a
+        partition that is not read, the first call raises UnknownPartition. `end` accepts the same
+        values: only records before it are returned, and the iteration ends there. It is resolved
+        when reading begins; partitions that it does not name end where they end at that time.
+        `until_end=True` stands for end="latest".
 
-        With a group: the partitions that the group gives to this member. Settings: the fields of
-        `GroupSettings`. `topics` may be a pattern (`re.compile(…)`, or text that begins with ^).
-        `start` says where a partition begins for which the group has committed nothing, or an
-        offset that is no longer there: "earliest", "latest", a datetime, an age, or "error".
-        `auto_offset_reset`, if given, decides the latter. Raises InvalidConfig, InvalidGroupName.
+        With a group it reads the partitions that the group assigns to this member. Settings: the
+        fields of `GroupSettings`. `topics` may be a pattern (`re.compile(…)`, or text that begins
+        with ^). `start` says where to begin in a partition for which the group has committed
+        nothing, or whose committed offset no longer exists: "earliest", "latest", a datetime, an
+        age, or "error". `auto_offset_reset`, if given, decides the second case. Raises
+        InvalidConfig, InvalidGroupName.
         """
         self._forget_closed()
         made: Consumer | GroupConsumer
         if group is None:
             if until_end and end is not None:
-                raise InvalidConfig("until_end=True stands for end='latest': give one of the two")
+                raise InvalidConfig("until_end=True stands for end='latest': give only one of them")
             made = self._plain_consumer(topics, partitions, start, "latest" if until_end else end, settings)
         else:
             if until_end or end is not None:
                 raise InvalidConfig(
-                    "a member of a group reads without end; leave out either group, or end and until_end"
+                    "a member of a group never stops at an end; leave out either group, or end and until_end"
                 )
             if partitions is not None:
                 raise InvalidConfig("a group assigns the partitions itself; leave out either partitions or group")
@@ -266,12 +274,12 @@ class Client:
         bytes_max: int = READ_BYTES_MAX,
         **settings: Any,
     ) -> pa.Table:
-        """The records from `start` up to `end` (both as of `consumer`), as one table in memory:
-        columns as of `Consumer.fetch_arrow`.
+        """Return the records from `start` up to `end` (both as in `consumer`) as one table in
+        memory, with the columns of `Consumer.fetch_arrow`.
 
-        Raises ResourceExhausted once the table has more than `bytes_max` bytes; while it is read,
-        `prefetch_bytes_max` and a decoded batch come on top. Raises Unavailable when no broker has
-        served a partition for `request_timeout_s`. Settings: as of `consumer`.
+        Raises ResourceExhausted once the table has more than `bytes_max` bytes. While the table is
+        read, `prefetch_bytes_max` and one decoded batch are needed in addition. Raises Unavailable
+        when no broker has served a partition for `request_timeout_s`. Settings: as in `consumer`.
         """
         tables = []
         size = 0
@@ -283,7 +291,7 @@ class Client:
                 if size > bytes_max:
                     raise ResourceExhausted(
                         f"topic {topic!r} has more than {bytes_max} bytes from {start!r} to {end!r}: read a part of it, "
-                        "raise bytes_max, or take it piece by piece from consumer(…, end=…).fetch_arrow()"
+                        "raise bytes_max, or read it piece by piece from consumer(…, end=…).fetch_arrow()"
                     )
         return pa.concat_tables([TABLE_SCHEMA.empty_table(), *tables])
 
@@ -297,7 +305,7 @@ class Client:
     ) -> Consumer:
         names, pattern = topics_of(topics)
         if pattern:
-            raise InvalidConfig("only a group reads topics by a pattern: client.consumer(…, group=…)")
+            raise InvalidConfig("only a group can read topics by a pattern: use client.consumer(…, group=…)")
         chosen = None if partitions is None else list(partitions)
         parsed = settings_from(ConsumerSettings, settings)
         return Consumer(self._context, names, chosen, start, end, parsed)
@@ -313,7 +321,7 @@ class Client:
         rule = check_rule(start, self._connections.now())
         parsed = settings_from(GroupSettings, settings)
         if parsed.broadcast and topics_of(topics)[1]:
-            raise InvalidConfig("a broadcast reads topics by their names, not by a pattern")
+            raise InvalidConfig("a broadcast cannot read topics by a pattern; name the topics")
         reset = parsed.auto_offset_reset if "auto_offset_reset" in settings else rule
         out_of_range: At | None = None if reset == "error" else reset
         return GroupConsumer(self._context, subscription_of(group, topics, rule), out_of_range, parsed, letting_go)
@@ -324,10 +332,10 @@ class Client:
             @client.handler("orders", group="billing", concurrency=8, ordered_by="key")
             async def bill(message): ...
 
-        A message whose call succeeds is acknowledged; one that fails is handled again, after a
-        wait, and what is ordered behind it waits. Functions that are not asynchronous run in
-        `executor`. Settings: the fields of `HandlerSettings`, and of `GroupSettings` with `start`.
-        Raises InvalidConfig, InvalidGroupName.
+        A message whose call succeeds is acknowledged. A message whose call fails is handled again
+        after a wait, and messages ordered behind it wait. Functions that are not asynchronous run
+        in `executor`. Settings: the fields of `HandlerSettings`, and of `GroupSettings` with
+        `start`. Raises InvalidConfig, InvalidGroupName.
         """
         parsed = handler_settings(topics, group, settings)
 
@@ -341,16 +349,15 @@ class Client:
     async def run_handlers(
         self, *handlers: Handler, stop: asyncio.Event | None = None, drain_timeout_s: float = 30.0
     ) -> None:
-        """Run the handlers given, or all that were declared, until cancelled, or until `stop` is
-        set.
+        """Run the given handlers, or all declared ones, until cancelled, or until `stop` is set.
 
-        With `stop` nothing more is begun, what is being handled is finished (at most for
-        `drain_timeout_s`; then DeadlineExceeded) and committed. Raises what time alone does not
-        cure: InvalidGroupName, StaticIdInUse, DataDamaged, …
+        When `stop` is set, no further call begins. Running calls are finished (within
+        `drain_timeout_s`; then DeadlineExceeded) and committed. Raises errors that do not pass with
+        time: InvalidGroupName, StaticIdInUse, DataDamaged, …
         """
         chosen = handlers or tuple(self._handlers)
         if not chosen:
-            raise InvalidConfig("no handler was declared; @client.handler(topic, group=…) declares one")
+            raise InvalidConfig("no handler is declared; declare one with @client.handler(topic, group=…)")
         ending = stop or asyncio.Event()
         runners = [HandlerRunner(handler, partial(self._consumer_of, handler), self._sources) for handler in chosen]
         try:
@@ -369,9 +376,10 @@ class Client:
         return made
 
     def table(self, topic: str, **settings: Any) -> Table:
-        """A live key → value view of a keyed topic (cleanup.policy=compact), held in memory.
+        """Return a live key → value view of a keyed topic (cleanup.policy=compact), held in
+        memory.
 
-            async with client.table("prices") as table:    # everything that was there is in it
+            async with client.table("prices") as table:    # it has read everything up to now
                 table.get("EUR")
 
         Settings: the fields of `TableSettings`. Raises InvalidConfig.
@@ -390,9 +398,9 @@ class Client:
         self._made = [made for made in self._made if not made.closed]
 
     async def close(self) -> None:
-        """Producers are flushed within their delivery timeout; then everything ends.
+        """Flush the producers within their delivery timeout, then close everything.
 
-        Raises what a producer's `close` raises, the first.
+        Raises the first error that a producer's `close` raises.
         """
         self._connections.home.check()
         async with AsyncExitStack() as stack:
@@ -405,9 +413,9 @@ class Client:
                 raise outcome
 
     async def abort(self) -> None:
-        """End at once; what producers hold fails.
+        """Close at once; records that producers still hold fail.
 
-        Members of groups commit what is finished, if they can, and leave.
+        Members of groups commit finished messages, if they can, and leave.
         """
         self._connections.home.check()
         for made in list(self._made):
@@ -429,12 +437,12 @@ class Client:
 
 @asynccontextmanager
 async def connect(target: str, *, sources: Sources | None = None, **settings: Any) -> AsyncIterator[Client]:
-    """`async with ledgermq.connect("localhost:9650") as client`.
+    """Connect to a cluster: `async with ledgermq.connect("localhost:9650") as client`.
 
     `target`: "host:port[,host:port]" of any brokers of a cluster, or a root URL (file:///…, s3://…,
-    hdfs://…, memory://) for a broker within this process, which needs the extra "broker". Settings:
-    the fields of `ClientSettings`. Nothing is asked of the cluster before the first call. Raises
-    InvalidConfig; embedded: what starting a broker raises.
+    hdfs://…, memory://) for a broker inside this process, which needs the extra "broker". Settings:
+    the fields of `ClientSettings`. No request is sent before the first call. Raises InvalidConfig;
+    with a root URL also the errors of starting a broker.
     """
     refuse_after_fork()
     parsed = settings_from(ClientSettings, settings)

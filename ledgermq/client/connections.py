@@ -1,7 +1,7 @@
-"""One connection per broker, and calls that any broker may answer.
+"""Connections to brokers, one per broker, and calls that any broker can answer.
 
-Invariants: a call ends within its deadline with an answer or a typed error; the brokers known are
-bounded in number; a broker that does not answer is asked last next time.
+Invariants: a call ends within its deadline with an answer or a typed error; the number of known
+brokers is bounded; a broker that does not answer is tried last next time.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ OPEN_MAX = 256
 
 
 class Connections:
-    """`threads`: where work goes that need not hold up the loop; None, as in a simulation: it is
-    done in its place.
+    """`threads`: executor of work that need not block the loop; None, as in a simulation: such
+    work runs in place.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Connections:
         threads: Executor | None = None,
     ) -> None:
         if not bootstrap:
-            raise InvalidConfig("no broker address is given")
+            raise InvalidConfig("no broker address given")
         self._connector = connector
         self._bootstrap = list(dict.fromkeys(bootstrap))
         self._learned: dict[str, None] = {}
@@ -65,11 +65,13 @@ class Connections:
         if self._closed:
             raise Unavailable("the client is closed")
         connection = self._open.pop(address, None) or self._connector.connect(address)
-        self._open[address] = connection  # the last of the dict is the one used last
+        self._open[address] = connection  # the last of the dict is the one used most recently
         return connection
 
     def learn(self, address: str) -> None:
-        """A broker that was named by another; asked when those given by the user do not answer."""
+        """Add a broker that another broker named; it is tried when those given by the user do not
+        answer.
+        """
         if address and address not in self._bootstrap and address not in self._learned:
             self._learned[address] = None
             if len(self._learned) > LEARNED_BROKERS_MAX:
@@ -80,22 +82,25 @@ class Connections:
         return self._settings.attempt_timeout_s
 
     def now(self) -> datetime:
-        """The time of day, which ages are counted back from."""
+        """Return the time of day, from which ages are counted back."""
         return datetime_of(self._sources.now_us())
 
     def backoff(self) -> Backoff:
         return Backoff(self._sources, self._settings.backoff_ms_first / 1000, self._settings.backoff_ms_max / 1000)
 
     def deadline(self, timeout_s: float | None = None) -> float:
-        """A moment of the loop's clock.
+        """Return the deadline of a call, a time of the loop's clock.
 
-        Raises UsedElsewhere: every call asks for its deadline first.
+        Raises UsedElsewhere; this is where every call checks its home, because each call computes
+        its deadline first.
         """
         self.home.check()
         return asyncio.get_running_loop().time() + (self._settings.timeout_s if timeout_s is None else timeout_s)
 
     async def ask_at(self, address: str, call: Callable[[Connection], Awaitable[T]], deadline: float) -> T:
-        """One attempt. Raises DeadlineExceeded after the time of one attempt, or at the deadline."""
+        """Make one attempt. Raises DeadlineExceeded after the time of one attempt, or at the
+        deadline.
+        """
         await self._close_unused()
         until = min(deadline, asyncio.get_running_loop().time() + self._settings.attempt_timeout_s)
         try:
@@ -112,22 +117,23 @@ class Connections:
         return answer
 
     def _report(self, trouble: LedgerMQError | None) -> None:
-        """Pass on each failed attempt, and the first success after one."""
+        """Report each failed attempt, and the first success after one."""
         if self._settings.on_trouble is not None and (trouble is not None or self._in_trouble):
             self._settings.on_trouble(trouble)
         self._in_trouble = trouble is not None
 
     async def _close_unused(self) -> None:
-        """Brokers come and go under ever new addresses; whoever still streams over a line that is
-        closed here opens another.
+        """Close the connections that were unused for longest, because brokers come and go under
+        new addresses. A caller that still streams over a closed connection opens another.
         """
         while len(self._open) > OPEN_MAX:
             await self._open.pop(next(iter(self._open))).close()
 
     async def ask(self, call: Callable[[Connection], Awaitable[T]], deadline: float, *, avoid: str | None = None) -> T:
-        """An answer of any broker, or of the one that they redirect to; `avoid` is asked last.
+        """Return the answer of any broker, or of the one that it redirects to; `avoid` is tried
+        last.
 
-        Errors that a retry may cure are retried until the deadline; then Unavailable.
+        Errors that a retry may cure are retried until the deadline; then raises Unavailable.
         """
         backoff = self.backoff()
         while True:
@@ -162,7 +168,9 @@ class Connections:
         return answer
 
     def candidates(self, avoid: str | None = None) -> list[str]:
-        """All brokers known: first the one that answered last, in the end the one to avoid."""
+        """Return all known brokers: first the one that answered last, and at the end the one to
+        avoid.
+        """
         return sorted(
             [*self._bootstrap, *self._learned], key=lambda address: (address == avoid, address != self._last_good)
         )

@@ -1,7 +1,7 @@
-"""What the parts of one client share: how to reach the cluster, and the injected sources.
+"""Parts that one client's objects share: how to reach the cluster, and the injected sources.
 
-Made once, by `Client`, and handed to everything that a client makes: producers, consumers, members
-of groups, administration.
+`Client` makes it once, and passes it to all that it makes: producers, consumers, members of groups,
+administration.
 """
 
 from __future__ import annotations

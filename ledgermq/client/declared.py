@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from ledgermq.errors import InvalidConfig
 
 Check = Callable[[str, Any], None]
-"""(name, value). Raises InvalidConfig, naming both."""
+"""A rule, called with (name, value). Raises InvalidConfig, naming both."""
 
 
 def _is_number(value: Any) -> bool:
@@ -26,13 +26,13 @@ def _is_number(value: Any) -> bool:
 
 def _above_zero(name: str, value: Any) -> None:
     if not _is_number(value) or not value > 0:
-        raise InvalidConfig(f"{name} is a number above 0, not {value!r}")
+        raise InvalidConfig(f"{name} must be a number above 0, not {value!r}")
 
 
 def check_between(name: str, value: Any, least: float, most: float) -> None:
-    """Raises InvalidConfig."""
+    """Check the bounds of a number. Raises InvalidConfig."""
     if not _is_number(value) or not least <= value <= most:
-        raise InvalidConfig(f"{name} is a number from {least} to {most}, not {value!r}")
+        raise InvalidConfig(f"{name} must be a number from {least} to {most}, not {value!r}")
 
 
 def above_zero(default: float | None) -> Any:
@@ -50,17 +50,17 @@ def whole(default: int, most: int) -> Any:
 
     def check(name: str, value: Any) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            raise InvalidConfig(f"{name} is a whole number from 1 to {most}, not {value!r}")
+            raise InvalidConfig(f"{name} must be a whole number from 1 to {most}, not {value!r}")
 
     return _declared(default, check)
 
 
 def text(chars_max: int) -> Any:
-    """Declare a text that may be empty, and is unless it is set."""
+    """Declare a text that may be empty, which is its default."""
 
     def check(name: str, value: Any) -> None:
         if not isinstance(value, str) or len(value) > chars_max:
-            raise InvalidConfig(f"{name} is text of at most {chars_max} characters, not {value!r}")
+            raise InvalidConfig(f"{name} must be text of at most {chars_max} characters, not {value!r}")
 
     return _declared("", check)
 
@@ -71,9 +71,9 @@ def place() -> Any:
 
 
 def check_place(name: str, value: Any) -> None:
-    """Raises InvalidConfig."""
+    """Check a URL. Raises InvalidConfig."""
     if value != "" and not _is_place(value):
-        raise InvalidConfig(f"{name} is empty or a URL as file:///folder or https://host/folder, not {value!r}")
+        raise InvalidConfig(f"{name} must be empty or a URL like file:///folder or https://host/folder, not {value!r}")
 
 
 def _is_place(value: Any) -> bool:
@@ -92,28 +92,28 @@ def switch(default: bool) -> Any:
 
     def check(name: str, value: Any) -> None:
         if not isinstance(value, bool):
-            raise InvalidConfig(f"{name} is True or False, not {value!r}")
+            raise InvalidConfig(f"{name} must be True or False, not {value!r}")
 
     return _declared(default, check)
 
 
 def function(of: str) -> Any:
-    """Declare a function of `of`, as error messages name its parameters; not set: None."""
+    """Declare a function. `of` lists its parameters, for error messages. Default: None."""
 
     def check(name: str, value: Any) -> None:
         if not callable(value):
-            raise InvalidConfig(f"{name} is a function of {of}, not {value!r}")
+            raise InvalidConfig(f"{name} must be a function of {of}, not {value!r}")
 
     return _declared(None, check)
 
 
 def having(*methods: str) -> Any:
-    """Declare an object with these methods; not set: None."""
+    """Declare an object with these methods. Default: None."""
 
     def check(name: str, value: Any) -> None:
         missing = [method for method in methods if not callable(getattr(value, method, None))]
         if missing:
-            raise InvalidConfig(f"{name} is an object with the methods {', '.join(methods)}, not {value!r}")
+            raise InvalidConfig(f"{name} must be an object with the methods {', '.join(methods)}, not {value!r}")
 
     return _declared(None, check)
 
@@ -131,7 +131,7 @@ def check_fields(settings: Any) -> None:
         if check is not None and not (value is None and each.default is None):
             check(each.name, value)
         if each.name in choices and value not in choices[each.name]:
-            raise InvalidConfig(f"{each.name} is one of {', '.join(choices[each.name])}, not {value!r}")
+            raise InvalidConfig(f"{each.name} must be one of {', '.join(choices[each.name])}, not {value!r}")
 
 
 @cache

@@ -1,6 +1,6 @@
-"""Delete records on demand: ask the owner of each partition to move the start of its log.
+"""Delete records on demand: request of each partition's owner that its log begins later.
 
-A repeated call does no harm.
+A repeated call has no further effect.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ Before = int | Literal["end"] | datetime
 
 @dataclass(frozen=True, slots=True)
 class DeletedRecords:
-    """`log_start`: the first offset that is kept. `records`: how many are deleted by this call."""
+    """`log_start`: the first offset that is kept. `records`: number of records that this call
+    deletes.
+    """
 
     log_start_before: int
     log_start: int
@@ -41,8 +43,8 @@ class Deletion:
     async def delete(
         self, topic: str, befores: Mapping[int, Before], *, dry_run: bool, deadline: float
     ) -> dict[int, DeletedRecords]:
-        """By partition. Raises OffsetOutOfRange, LegalHold, UnknownTopic, UnknownPartition,
-        InvalidRequest, Unavailable.
+        """Return the result by partition. Raises OffsetOutOfRange, LegalHold, UnknownTopic,
+        UnknownPartition, InvalidRequest, Unavailable.
         """
         wanted = {partition: _wanted(partition, before) for partition, before in befores.items()}
 
@@ -59,19 +61,21 @@ class Deletion:
 def chosen_befores(
     before: Before | Mapping[int, Before], partitions: Iterable[int] | None, count: int
 ) -> dict[int, Before]:
-    """For each partition that is meant. Raises InvalidRequest, UnknownPartition."""
+    """Return where deletion ends in each chosen partition. Raises InvalidRequest,
+    UnknownPartition.
+    """
     if isinstance(before, Mapping):
         if partitions is not None:
-            raise InvalidRequest("either partitions, or a place for each of them")
+            raise InvalidRequest("give either partitions, or `before` as a place for each partition")
         befores = dict(before)
     else:
         befores = dict.fromkeys(range(count) if partitions is None else partitions, before)
         if isinstance(before, int) and len(befores) > 1:
             raise InvalidRequest(
-                f"offset {before} means another record in each of {len(befores)} partitions: choose one"
+                f"offset {before} means a different record in each of {len(befores)} partitions: choose one partition"
             )
     if not befores:
-        raise InvalidRequest("no partition was chosen")
+        raise InvalidRequest("no partition is chosen")
     for partition in befores:
         if type(partition) is not int or not 0 <= partition < count:
             raise UnknownPartition(f"the topic has partitions 0 to {count - 1}, not {partition!r}")

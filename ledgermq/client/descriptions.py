@@ -1,4 +1,4 @@
-"""What a cluster says of itself and its topics, as plain frozen values."""
+"""Descriptions of a cluster and its topics, as plain frozen values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 
 
 class TopicPartition(NamedTuple):
-    """One partition of a topic, by the topic's name; printed as "orders/0"."""
+    """One partition of a topic, by the topic's name; printed like "orders/0"."""
 
     topic: str
     partition: int
@@ -23,7 +23,7 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """`owner`: address of the broker that serves it, empty when nobody does at present."""
+    """`owner`: address of the broker that serves it, empty when no broker does at present."""
 
     partition: int
     bundle: int
@@ -54,7 +54,7 @@ class BrokerDescription:
 
 @dataclass(frozen=True, slots=True)
 class BundleDescription:
-    """`trouble`: why the bundle refuses to serve; empty if it does not."""
+    """`trouble`: why the bundle refuses to serve; empty if it serves."""
 
     bundle: int
     owner: str
@@ -65,7 +65,8 @@ class BundleDescription:
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
     """`version`: of the broker that answered. `controller`: address of the owner of bundle 0, if
-    known. `problems`: why the cluster is not well; empty: it is."""
+    known. `problems`: why the cluster is not healthy; empty if it is.
+    """
 
     cluster_id: str
     root: str
@@ -79,11 +80,11 @@ class ClusterDescription:
 def check_topic_text(name: object) -> str:
     """Check only that the name can be sent; brokers check the rest. Raises InvalidTopicName."""
     if not isinstance(name, str):
-        raise InvalidTopicName(f"a topic's name is text, not {type(name).__name__}")
+        raise InvalidTopicName(f"a topic's name must be text, not {type(name).__name__}")
     try:
         name.encode()
     except UnicodeEncodeError as error:
-        raise InvalidTopicName(f"a topic's name is valid Unicode text: {error}") from error
+        raise InvalidTopicName(f"a topic's name must be valid Unicode text: {error}") from error
     return name
 
 
@@ -96,7 +97,7 @@ def topic_description(info: pb.TopicInfo) -> TopicDescription:
 
 def cluster_description(answer: pb.DescribeClusterResponse) -> ClusterDescription:
     problems = list(answer.problems)
-    if not problems:  # a broker of an earlier release tells troubles only
+    if not problems:  # brokers of earlier releases report only troubles
         problems = [
             f"bundle {bundle.bundle} is in trouble: {bundle.trouble}" for bundle in answer.bundles if bundle.trouble
         ]

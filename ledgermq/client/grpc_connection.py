@@ -1,8 +1,8 @@
 """Connections over gRPC: `BrokerApi` at an address, built from the method table.
 
-Every unary call has a deadline; streams have none of their own, their readers bound the silence
-that they accept. Errors are those of `ledgermq.errors`. A connection connects itself, lazily and
-again after a loss; it is given up by `close` only.
+Every unary call has a deadline. Streams have none; their readers bound the time without an answer.
+Errors are those of `ledgermq.errors`. A connection connects itself, lazily and again after a loss;
+only `close` ends it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ledgermq.protocol.unary import UnaryCalls
 REQUEST_TIMEOUT_S = 30.0
 _PROBE_TIMEOUT_S = 2.0
 _REFUSAL_PAUSES_S = (0.0, 0.03, 0.2)
-"""A process that dies loses its connections a moment before it stops listening, so a line that was
+"""A dying process loses its connections a moment before it stops listening, so a line that was
 just lost is probed more than once.
 """
 _CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
@@ -41,13 +41,13 @@ _CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
 
 
 _first_use: list[Home] = []
-"""Empty before the first connection of this process."""
+"""Home of the first connection of this process; empty before it."""
 _guarded: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
 
 
 class GrpcConnector:
-    """`request_timeout_s`: deadline of each unary call; a long poll gets its own waiting time on
-    top.
+    """`request_timeout_s`: deadline of each unary call; a long poll gets its waiting time in
+    addition.
     """
 
     def __init__(self, *, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
@@ -58,9 +58,9 @@ class GrpcConnector:
 
 
 class GrpcConnection(UnaryCalls):
-    """Use within one event loop.
+    """A connection to one broker. Use it within one event loop.
 
-    A connection that was never used has nothing open. Raises UsedElsewhere in a forked process.
+    It opens no socket before its first use. Raises UsedElsewhere in a forked process.
     """
 
     def __init__(self, address: str, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
@@ -75,7 +75,9 @@ class GrpcConnection(UnaryCalls):
         self._calls: dict[str, Any] = {method.name: self._multi_callable(method) for method in METHODS}
 
     def _multi_callable(self, method: Method) -> Any:
-        """`bytes` of bytes is the same object: nothing is serialized inside of gRPC."""
+        """Return the gRPC callable. `bytes` of bytes is the same object, so gRPC serializes
+        nothing.
+        """
         if method.kind is Kind.UNARY:
             return self._channel.unary_unary(method.path, bytes, bytes)
         if method.kind is Kind.SERVER_STREAM:
@@ -114,8 +116,7 @@ class GrpcConnection(UnaryCalls):
     async def wait_lost(self) -> bool:
         """See `Connection.wait_lost`.
 
-        A line that is lost while the peer still listens is told from a refusal by a plain TCP
-        connect.
+        A plain TCP connect distinguishes a lost line, whose peer still listens, from a refusal.
         """
         state = self._channel.get_state(try_to_connect=True)
         while state in (grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.CONNECTING):
@@ -131,16 +132,16 @@ class GrpcConnection(UnaryCalls):
         return False
 
     async def _changed_from(self, state: grpc.ChannelConnectivity) -> None:
-        """One watch for all that wait: gRPC cannot take a watch back, it ends with the state or the
-        channel.
+        """Return one watch of the channel, shared by all that wait: gRPC cannot cancel a watch; it
+        ends when the state changes or the channel closes.
         """
         if self._watch is None or self._watch.done():
             self._watch = asyncio.create_task(self._channel.wait_for_state_change(state))
         await asyncio.shield(self._watch)
 
     async def close(self) -> None:
-        """Wait for the watch, too: an event of a loop that was closed makes gRPC raise in another
-        loop of this process.
+        """Close the channel, and wait for the watch: an event of a closed loop makes gRPC raise in
+        another loop of this process.
         """
         await self._channel.close(None)
         if self._watch is not None:
@@ -150,22 +151,22 @@ class GrpcConnection(UnaryCalls):
 def refuse_after_fork() -> None:
     """Raise UsedElsewhere in a process that was forked from one that had used gRPC.
 
-    gRPC's threads do not survive a fork, not even those of connections that were closed: what uses
-    them hangs, or crashes.
+    gRPC's threads do not survive a fork, not even those of closed connections: code that uses them
+    hangs or crashes.
     """
     if _first_use and _first_use[0].left:
         raise UsedElsewhere(
-            "this process was forked from one that had connected to brokers already, and gRPC does not work after that: "
+            "this process was forked after its parent had connected to brokers, and gRPC does not work then: "
             "connect only after the fork, or start processes by multiprocessing's 'spawn'"
         )
 
 
 def _drop_late_events(loop: asyncio.AbstractEventLoop) -> None:
-    """Let gRPC drop an event whose loop was closed meanwhile.
+    """Let gRPC drop an event whose loop was closed in the meantime.
 
-    gRPC has one queue of events for all loops of a process. What a cancelled call leaves may come
-    after its loop was closed; another loop takes it out of the queue then, cannot hand it on, and
-    shows a traceback. There is no end of a call or channel to wait for.
+    gRPC has one queue of events for all loops of a process. The event of a cancelled call may
+    arrive after its loop was closed. Another loop then takes it from the queue, cannot deliver it,
+    and prints a traceback. gRPC offers no end of a call or channel to wait for.
     """
     if loop in _guarded:
         return
@@ -199,8 +200,8 @@ async def _refuses(address: str) -> bool:
 
 
 def _end_requests(call: Any) -> None:
-    """A call that failed before it was connected leaves gRPC's task that draws requests waiting,
-    where `cancel` does not reach it.
+    """End gRPC's task that reads requests. If a call fails before it is connected, that task keeps
+    waiting where `cancel` does not reach it.
     """
     poller = getattr(call, "_async_request_poller", None)
     if poller is not None:

@@ -1,7 +1,7 @@
-"""Where a client lives: one process, one event loop. Used from another place it would wait for
-ever, so its calls check this first.
+"""Where a client lives: one process and one event loop. Elsewhere its calls would wait forever, so
+they check this first.
 
-A fork copies a client without its threads and connections. Another event loop never learns what
+A fork copies a client without its threads and connections. Another event loop never receives what
 this one has received.
 """
 
@@ -18,7 +18,7 @@ _homes: weakref.WeakSet[Home] = weakref.WeakSet()
 
 
 class Home:
-    """`left`: this is a forked process, and the client stayed in its parent.
+    """`left`: this is a forked process, and the client belongs to its parent.
 
     `thread`: the event loop's, 0 before the first check.
     """
@@ -32,14 +32,14 @@ class Home:
         _homes.add(self)
 
     def check_process(self) -> None:
-        """Raises UsedElsewhere in a process that was forked from the client's."""
+        """Raise UsedElsewhere in a process that was forked from the client's."""
         if self.left:
             raise UsedElsewhere(
                 "this client was made before os.fork(), and works only in the parent process; make a client in each process"
             )
 
     def check(self) -> None:
-        """Raises UsedElsewhere in a forked process, and outside of the event loop of the first
+        """Raise UsedElsewhere in a forked process, and outside of the event loop of the first
         check.
         """
         self.check_process()

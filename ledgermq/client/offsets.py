@@ -1,4 +1,4 @@
-"""Asks partitions' owners for offsets: the earliest, the latest, the first at or after a time."""
+"""Request offsets from partitions' owners: the earliest, the latest, the first at or after a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Offsets:
         self._routing = routing
 
     async def find(self, wanted: Mapping[TopicPartition, At], deadline: float) -> dict[TopicPartition, int]:
-        """Every partition's answer. Raises UnknownTopic, UnknownPartition, …, Unavailable."""
+        """Return every partition's offset. Raises UnknownTopic, UnknownPartition, …, Unavailable."""
 
         async def ask(at: BrokerApi, partitions: Sequence[TopicPartition]) -> list[int | LedgerMQError]:
             answer = await at.list_offsets(

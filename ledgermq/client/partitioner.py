@@ -1,7 +1,7 @@
-"""Which partition a record goes to.
+"""Choose the partition of a record.
 
 With a key: Kafka's hash, 32-bit murmur2 (Austin Appleby's MurmurHash2 with Kafka's seed), so that
-producers of both systems agree. Without: one partition until its batch is full or sent, then
+producers of both systems agree. Without a key: one partition until its batch is full or sent, then
 another, drawn at random: large batches and an even spread (KIP-480).
 """
 
@@ -18,7 +18,7 @@ _MASK = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """Unsigned 32-bit hash."""
+    """Return the unsigned 32-bit hash."""
     length = len(data)
     h = _SEED ^ length
     whole = length & ~3
@@ -37,13 +37,15 @@ _CACHED_KEY_BYTES_MAX = 64
 
 
 def partition_of_key(key: bytes, partitions: int) -> int:
-    """As Kafka's default: the hash without its sign bit, modulo the number of partitions."""
+    """Return the partition of a key, as Kafka's default does: the hash without its sign bit,
+    modulo the number of partitions.
+    """
     hashed = _murmur2_cached(key) if len(key) <= _CACHED_KEY_BYTES_MAX else murmur2(key)
     return (hashed & 0x7FFFFFFF) % partitions
 
 
 class StickyPartition:
-    """The partition for records of one topic that have no key."""
+    """The current partition for records of one topic without a key."""
 
     def __init__(self, sources: Sources) -> None:
         self._random = sources.random
@@ -55,15 +57,17 @@ class StickyPartition:
         return self._present
 
     def leave(self, partition: int, partitions: int) -> None:
-        """A batch of `partition` is complete; if it was the sticky one, another follows."""
+        """Choose another partition if the complete batch was of the current one."""
         if partition == self._present and partitions > 1:
             self._present = (partition + self._random.randrange(1, partitions)) % partitions
 
 
 def checked(partition: object, partitions: int, topic: str) -> int:
-    """What a user or a user's partitioner chose. Raises UnknownPartition, InvalidConfig."""
+    """Check a partition that a user, or a user's partitioner, chose. Raises UnknownPartition,
+    InvalidConfig.
+    """
     if isinstance(partition, bool) or not isinstance(partition, int):
-        raise InvalidConfig(f"a partition is a whole number, not {partition!r}")
+        raise InvalidConfig(f"a partition must be a whole number, not {partition!r}")
     if not 0 <= partition < partitions:
-        raise UnknownPartition(f"topic {topic} has the partitions 0 to {partitions - 1}, not {partition}")
+        raise UnknownPartition(f"topic {topic} has partitions 0 to {partitions - 1}, not {partition}")
     return partition

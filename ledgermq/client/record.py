@@ -1,5 +1,5 @@
-"""A record as a program gives it: checked alone, before it is put beside others, so that a bad one
-fails nobody else's.
+"""Records as a program gives them. Each is checked alone, before it joins others, so that an
+invalid record fails no other.
 
 Row: (key, value, headers, timestamp in µs since the epoch, tag), the columns of the record schema
 that a producer fills.
@@ -22,7 +22,7 @@ Headers = Mapping[str, Bytes | None] | Iterable[tuple[str, Bytes | None]]
 Row = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int, str | None]
 
 ROW_OVERHEAD_BYTES = 200
-"""What a row takes in memory above its data: Python's objects, estimated."""
+"""Estimated memory of a row besides its data, for Python's objects."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -31,7 +31,7 @@ _TIMESTAMP_MAX_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
 
 class Record(NamedTuple):
-    """What `send_many` takes; as the arguments of `send`."""
+    """A record that `send_many` accepts, with the arguments of `send`."""
 
     value: Bytes | None
     key: Bytes | None = None
@@ -47,8 +47,8 @@ def datetime_of(timestamp_us: int) -> datetime:
 
 
 def microseconds_of(timestamp: datetime) -> int:
-    """Raises InvalidRecord for a datetime without a time zone: it would mean another moment on
-    another machine.
+    """Return the timestamp in microseconds. Raises InvalidRecord for a datetime without a time
+    zone, because it would mean a different time on another machine.
     """
     if timestamp.tzinfo is None:
         raise InvalidRecord(
@@ -58,41 +58,41 @@ def microseconds_of(timestamp: datetime) -> int:
 
 
 def as_bytes(what: str, given: Any) -> bytes | None:
-    """bytes as they are, text as UTF-8. Raises InvalidRecord."""
+    """Return bytes unchanged, and text as UTF-8. Raises InvalidRecord."""
     if given is None or type(given) is bytes:
         return given
     if isinstance(given, str):
         return _utf8(what, given)
     if isinstance(given, bytes | bytearray | memoryview):
         return bytes(given)
-    raise InvalidRecord(f"the {what} is {type(given).__name__}; bytes or text are needed")
+    raise InvalidRecord(f"the {what} must be bytes or text, not {type(given).__name__}")
 
 
 def _utf8(what: str, text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidRecord(f"the {what} is no valid Unicode text: {error}") from error
+        raise InvalidRecord(f"the {what} is not valid Unicode text: {error}") from error
 
 
 def row_of(
     value: Any, key: Any, headers: Headers | None, tag: str | None, timestamp: datetime | int | None, now_us: int
 ) -> Row:
-    """Raises InvalidRecord, naming what is wrong."""
+    """Check a record and return its row. Raises InvalidRecord, naming the invalid field."""
     if type(value) is not bytes:
         value = as_bytes("value", value)
     if type(key) is not bytes:
         key = as_bytes("key", key)
     if tag is not None:
         if not isinstance(tag, str):
-            raise InvalidRecord(f"the tag is {type(tag).__name__}; text is needed")
+            raise InvalidRecord(f"the tag must be text, not {type(tag).__name__}")
         _utf8("tag", tag)
     moment = now_us if timestamp is None else _checked_timestamp(timestamp)
     return key, value, _checked_headers(headers) if headers is not None else None, moment, tag
 
 
 def row_bytes(row: Row) -> int:
-    """Key, value and headers, in bytes: what a topic's limit speaks of."""
+    """Return the bytes of key, value and headers, which a topic's record limit counts."""
     key, value, headers, _, _ = row
     size = (len(key) if key else 0) + (len(value) if value else 0)
     if headers:
@@ -105,7 +105,7 @@ def _checked_timestamp(timestamp: Any) -> int:
         return microseconds_of(timestamp)
     if isinstance(timestamp, bool) or not isinstance(timestamp, int):
         raise InvalidRecord(
-            f"the timestamp is {type(timestamp).__name__}; a datetime or microseconds since the epoch are needed"
+            f"the timestamp must be a datetime or microseconds since the epoch, not {type(timestamp).__name__}"
         )
     if not _TIMESTAMP_MIN_US <= timestamp <= _TIMESTAMP_MAX_US:
         raise InvalidRecord(f"timestamp {timestamp} µs is outside of the years 1 to 9999")
@@ -117,16 +117,18 @@ def _checked_headers(headers: Headers) -> list[tuple[str, bytes | None]] | None:
     try:
         for name, data in headers.items() if isinstance(headers, Mapping) else headers:
             if not isinstance(name, str):
-                raise InvalidRecord(f"a header's key is {type(name).__name__}; text is needed")
+                raise InvalidRecord(f"a header's key must be text, not {type(name).__name__}")
             _utf8("header's key", name)
             pairs.append((name, as_bytes(f"header {name!r}", data)))
     except (TypeError, ValueError) as error:
-        raise InvalidRecord(f"headers are a mapping or pairs of key and value: {error}") from error
+        raise InvalidRecord(f"headers must be a mapping or pairs of key and value: {error}") from error
     return pairs or None
 
 
 def rows_to_arrow(rows: list[Row]) -> pa.RecordBatch:
-    """At least one row; rows of `row_of`, so nothing here can fail for one of them."""
+    """Return the rows as a record batch. At least one row; all come from `row_of`, so none of them
+    can fail here.
+    """
     keys, values, headers, timestamps, tags = zip(*rows, strict=True)
     pairs = None
     if any(headers):
@@ -143,7 +145,7 @@ def rows_to_arrow(rows: list[Row]) -> pa.RecordBatch:
 
 
 def values_to_arrow(values: list[bytes], timestamps_us: list[int]) -> pa.RecordBatch:
-    """The same for records that have nothing else."""
+    """Return a record batch of records that have only values and timestamps."""
     count = len(values)
     keys, headers, types, tags = _same_columns(count) if count <= FEW_ROWS_MAX else _bare_columns(count)
     columns = [keys, pa.array(values, pa.binary()), headers, _timestamps(timestamps_us), types, tags]
@@ -159,11 +161,13 @@ def _types(count: int) -> pa.Array:
 
 
 def _bare_columns(count: int) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
-    """Of records that are nothing but values: keys, headers, types of timestamps, tags."""
+    """Return the columns of records that have only values: keys, headers, types of timestamps,
+    tags.
+    """
     return pa.nulls(count, pa.binary()), pa.nulls(count, HEADERS), _types(count), pa.nulls(count, pa.string())
 
 
 _same_columns = lru_cache(FEW_ROWS_MAX)(_bare_columns)
-"""Made once: a record alone in its batch, which is what a low rate gives, takes two thirds of the
-time.
+"""Made once: it saves a third of the time of a record that is alone in its batch, which is the
+case at a low rate.
 """

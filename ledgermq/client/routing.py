@@ -1,9 +1,9 @@
-"""What the client knows of topics, and which broker it believes to own a partition. Only a cache:
-brokers decide, and redirect.
+"""The client's cache of topics and of the brokers that own their partitions. Only a cache: brokers
+decide, and redirect.
 
-Invariants: a topic is asked for once at a time, however many need it; an answer replaces what was
-known as a whole, except that an owner learned from a redirect is kept until the next answer;
-bounded by the topics that the program names.
+Invariants: a topic is looked up once at a time, however many callers need it. An answer replaces
+the whole entry of its topic, except that an owner learned from a redirect is kept until the next
+answer. The size is bounded by the topics that the program names.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from ledgermq.protocol.status import error_from_proto
 from ledgermq.runtime.tasks import end
 
 UNKNOWN_TOPIC_GRACE_S = 5.0
-"""A broker may not have learned yet of a topic that the client has learned of from another one: its
-refusal of records or reads counts only after this time.
+"""A broker may not know a topic yet that another broker has described to the client: its refusal
+of records or reads counts only after this time.
 """
 
 UNKNOWN_TOPIC_ASK_S = 1.0
-"""A topic that no broker has described yet may have been created a moment ago: ask again for this
-time before raising UnknownTopic. Shorter, because a program with a wrong name waits for it.
+"""A topic that no broker has described yet may have been created a moment ago: look it up again
+for this time before raising UnknownTopic. It is shorter, because a program with a wrong name waits
+for it.
 """
 
 RECORD_BYTES_MAX_DEFAULT = 1024 * 1024
@@ -51,7 +52,9 @@ class TopicRoute:
 
     @property
     def compression(self) -> Compression | None:
-        """What producers should use; None: as they like (or as a newer broker knows it)."""
+        """Compression for producers; None: the producer chooses (also if a newer broker names an
+        unknown one).
+        """
         wanted = self.settings.get("compression.type")
         return cast(Compression, wanted) if wanted in get_args(Compression) else None
 
@@ -71,12 +74,12 @@ class Routing:
         return asyncio.get_running_loop().time() - route.learned_at_s > self.age_s_max
 
     def owner(self, topic: str, partition: int) -> str | None:
-        """Address of the broker to ask; None: not known at present."""
+        """Return the address of the broker to send to; None: not known at present."""
         return self._owners.get((topic, partition))
 
     def redirected(self, topic: str, partition: int, owner: str | None, *, refused_by: str) -> None:
-        """The broker at `refused_by` does not own the partition; `owner` is its hint, if it had
-        one.
+        """Note that the broker at `refused_by` does not own the partition; `owner` is its hint, if
+        it gave one.
         """
         if owner and owner != refused_by:
             self._connections.learn(owner)
@@ -85,7 +88,7 @@ class Routing:
             del self._owners[(topic, partition)]
 
     def unreachable(self, address: str) -> None:
-        """Nothing is asked of that broker before an answer or a redirect names it again."""
+        """Send nothing to that broker before an answer or a redirect names it again."""
         for partition in [partition for partition, owner in self._owners.items() if owner == address]:
             del self._owners[partition]
 
@@ -95,7 +98,7 @@ class Routing:
             del self._owners[partition]
 
     async def route(self, topic: str, deadline: float, *, auto_create: bool = False) -> TopicRoute:
-        """What is known, or what brokers say.
+        """Return the cached route, or look it up at brokers.
 
         Raises UnknownTopic, InvalidTopicName, Unavailable.
         """
@@ -105,7 +108,9 @@ class Routing:
     async def refresh(
         self, topic: str, deadline: float, *, auto_create: bool = False, avoid: str | None = None
     ) -> TopicRoute:
-        """Ask the brokers now, `avoid` last; callers at the same time share one question."""
+        """Look up the topic now, at broker `avoid` last; callers at the same time share one
+        look-up.
+        """
         check_topic_text(topic)
         task = self._asking.get(topic)
         if task is None:
@@ -131,7 +136,7 @@ class Routing:
                     raise error_from_proto(info.error)
                 if info.name == topic and info.partitions:
                     return info
-            raise UnknownTopic(f"there is no topic {topic!r}")
+            raise UnknownTopic(f"topic {topic!r} does not exist")
 
         while True:
             try:
@@ -142,9 +147,10 @@ class Routing:
                     raise
 
     def learn(self, info: pb.TopicInfo) -> TopicRoute:
-        """Take in what a broker said of a topic.
+        """Apply a broker's description of a topic.
 
-        One that knows an older topic of the name lags: what is known stays while it is new.
+        A description of an older topic of the name comes from a broker that lags: while the cached
+        route is new, it is kept.
         """
         known = self._topics.get(info.name)
         if known is not None and known.topic_id > info.topic_id and not self.is_old(known):

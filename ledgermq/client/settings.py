@@ -1,8 +1,8 @@
 """Settings of the SDK: plain frozen data.
 
 Each is declared once: name (its last word is the unit), type, default, rule (`declared`), and below
-it the help text of docs/settings.md. A name that does not exist is refused with the nearest one, a
-wrong value with its rule: InvalidConfig.
+it the help text of docs/settings.md. An unknown name raises InvalidConfig with the nearest known
+name, a wrong value raises it with the setting's rule.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HEARTBEATS_PER_SESSION = 3
 ChosenCompression = Literal["auto", Compression]
 
 Partitioner = Callable[[str, bytes | None, int], int]
-"""(topic, key, number of partitions) -> partition."""
+"""A partitioner: (topic, key, number of partitions) -> partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class ClientSettings:
     must_exist: bool = switch(False)
     """Root URLs only: set True to refuse a root that holds no cluster, instead of creating one."""
     on_trouble: Callable[[LedgerMQError | None], None] | None = function("an error or None")
-    """Called with the error of each attempt that failed and is retried, and with None when a broker
+    """Called with the error of each failed attempt that is retried, and with None when a broker
     answers again.
     """
 
@@ -64,12 +64,13 @@ class ProducerSettings:
     """Settings of one producer. Times count from the call of `send`."""
 
     acks: Literal["durable", "received"] = "durable"
-    """durable: a record is answered when it is stored. received: when the broker has it in memory;
-    a crash of the broker loses such records, and `idempotent` has no effect.
+    """durable: a record is answered when it is stored. received: a record is answered when the
+    broker has it in memory; a crash of the broker loses such records, and `idempotent` has no
+    effect.
     """
     idempotent: bool = switch(True)
-    """Store no record twice, whatever is retried. False: a retry after a lost response may store a
-    record again.
+    """Store each record at most once, whatever is retried. False: a retry after a lost response
+    may store a record again.
     """
     delivery_timeout_s: float = above_zero(120.0)
     """Longest time until a record is stored, retries included; then its awaitable fails."""
@@ -89,7 +90,9 @@ class ProducerSettings:
     makes the batches of a partition smaller.
     """
     buffer_bytes_max: int = above_zero(64 * MIB)
-    """Memory for records that are not yet answered. Above it producing waits or fails: `when_full`."""
+    """Memory for records that are not yet answered. When it is full, `when_full` decides whether
+    calls wait or fail.
+    """
     when_full: Literal["wait", "fail"] = "wait"
     """What happens when the buffer is full. wait: `send_many`, `send_batch`, and awaiting the result
     of `send` wait for room; plain `send` calls may fill the buffer once more before they raise
@@ -143,14 +146,14 @@ class TableSettings(ConsumerSettings):
     """Settings of one table."""
 
     table_bytes_max: int = above_zero(1024 * MIB)
-    """Approximate memory of its rows: key, value, headers and some 500 bytes each. Above it the table
-    ends with ResourceExhausted.
+    """Approximate memory of its rows: key, value, headers and some 500 bytes each. Above it the
+    table ends with ResourceExhausted.
     """
 
     def __post_init__(self) -> None:
         ConsumerSettings.__post_init__(self)
         if self.auto_offset_reset != "error":  # a table that skipped records would lack keys
-            raise InvalidConfig(f"auto_offset_reset is one of error, not {self.auto_offset_reset!r}")
+            raise InvalidConfig(f"auto_offset_reset must be error, not {self.auto_offset_reset!r}")
 
 
 PartitionsCallback = Callable[[list[TopicPartition]], Awaitable[None] | None]
@@ -161,22 +164,22 @@ class GroupSettings(ConsumerSettings):
     """Settings of one consumer that is a member of a group."""
 
     commit: Literal["auto", "acked", "manual", "before"] = "auto"
-    """What is committed. auto: messages handed out before the latest call for messages, or
+    """What is committed. auto: messages returned before the latest call for messages, or
     acknowledged. acked: acknowledged messages. Both commit every `commit_interval_ms`, before
-    partitions are given up, and at the end. manual: only what `commit` is called with. before: each
-    message before it is handed out, so that it is processed at most once.
+    partitions are let go, and at the end. manual: only the messages or offsets passed to `commit`.
+    before: each message before it is returned, so that it is processed at most once.
     """
     commit_interval_ms: float = above_zero(5_000)
     """Time between two commits, with auto and acked. Lower it for fewer repeated messages after a
     crash.
     """
     session_timeout_s: float = between(45.0, 0, MEMBER_TIMEOUT_S_MAX)
-    """How long a member may send no heartbeat before the coordinator gives its partitions to others.
-    Lower it for a faster hand-over after a crash.
+    """How long a member may send no heartbeat before the coordinator gives its partitions to
+    others. Lower it for a faster hand-over after a crash.
     """
     max_poll_interval_s: float = between(300.0, 0, MEMBER_TIMEOUT_S_MAX)
-    """How long a program may neither ask for messages nor acknowledge any before its partitions go to
-    others; the next call joins again. Raise it for messages that take long.
+    """How long a program may neither call for messages nor acknowledge any before its partitions
+    go to other members; the next call joins again. Raise it for messages that take long.
     """
     heartbeat_wait_s: float | None = above_zero(None)
     """How long the coordinator holds a heartbeat while nothing changes. Not set: 3, or a third of
@@ -214,7 +217,7 @@ class GroupSettings(ConsumerSettings):
     on_assigned: PartitionsCallback | None = function("a list of partitions")
     """Called, and awaited, when partitions were assigned, before their first message; may seek."""
     on_revoked: PartitionsCallback | None = function("a list of partitions")
-    """Called, and awaited, before partitions are given up; commits are still accepted."""
+    """Called, and awaited, before partitions are let go; commits are still accepted."""
     on_lost: PartitionsCallback | None = function("a list of partitions")
     """Called when partitions are lost: other members may have them already."""
 
@@ -227,7 +230,7 @@ class GroupSettings(ConsumerSettings):
 
     @property
     def longest_heartbeat_s(self) -> float:
-        """`heartbeat_wait_s`, or what it is where it is not set."""
+        """Return `heartbeat_wait_s`, or its default if it is not set."""
         return (
             min(HEARTBEAT_WAIT_S, self.session_timeout_s / HEARTBEATS_PER_SESSION)
             if self.heartbeat_wait_s is None
@@ -236,14 +239,14 @@ class GroupSettings(ConsumerSettings):
 
     @property
     def longest_revoke_s(self) -> float:
-        """`revoke_wait_s`, likewise."""
+        """Return `revoke_wait_s`, or its default if it is not set."""
         return min(REVOKE_WAIT_S, self.max_poll_interval_s) if self.revoke_wait_s is None else self.revoke_wait_s
 
 
 REMOVED = {
     "waiting_bytes_max": "plain `send` calls may take `buffer_bytes_max` once more; set that, or when_full='fail'",
 }
-"""Settings of producers in version 0.1 that are gone, and what to do without them."""
+"""Removed settings of producers, each with what to do instead; docs/upgrades.md has the rule."""
 
 S = TypeVar("S", ClientSettings, ProducerSettings, ConsumerSettings, GroupSettings, TableSettings)
 
@@ -261,7 +264,7 @@ def settings_from(kind: type[S], given: Mapping[str, Any]) -> S:
 
 def _within(settings: Any, name: str, other: str, parts: int) -> None:
     """Check that a setting is at most the other one divided by `parts`; the error names both, and
-    what would be accepted.
+    the accepted values.
     """
     value, whole = getattr(settings, name), getattr(settings, other)
     if value * parts > whole:

@@ -1,9 +1,9 @@
-"""When a broker that does not answer is suspected of standing still.
+"""Decide when a broker that does not answer is suspected of standing still.
 
-A caller that waits then asks another broker which one owns the partitions now.
+A caller that waits then queries another broker about the present owner of the partitions.
 
-A process that was stopped keeps its connections, so nothing else tells. The questions become rarer
-the longer the wait.
+A stopped process keeps its connections open, so only its silence reveals it. The queries become
+rarer the longer the wait.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ AGAIN_PART = 0.25
 
 
 def ask_at_s(waits_since_s: float, asked_s: float) -> float:
-    """`asked_s`: when others were asked the last time.
+    """`asked_s`: when other brokers were last queried.
 
-    Two seconds without an answer, then half a second or a quarter of the wait later.
+    The first query comes after two seconds without an answer, the next after half a second or a
+    quarter of the wait.
     """
     if asked_s < waits_since_s:
         return waits_since_s + SUSPICION_S

@@ -1,5 +1,5 @@
-"""What a program names as its cluster: addresses of brokers, or the root URL of a cluster that it
-joins with a broker of its own.
+"""Parse the target that a program gives: addresses of brokers, or the root URL of a cluster that
+it joins with an embedded broker.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ EMBEDDED_GROUP = "ledgermq.embedded"
 
 
 class Embedded(Protocol):
-    """A broker of this process."""
+    """A broker inside this process."""
 
     @property
     def connector(self) -> Connector: ...
@@ -31,7 +31,7 @@ def is_root_url(target: str) -> bool:
 
 
 def parse_addresses(target: str) -> list[str]:
-    """Raises InvalidConfig."""
+    """Parse a target. Raises InvalidConfig."""
     addresses = [part.strip() for part in target.split(",") if part.strip()]
     for address in addresses:
         host, colon, port = address.rpartition(":")
@@ -43,25 +43,23 @@ def parse_addresses(target: str) -> list[str]:
             or any(c.isspace() or c in "/@" for c in host)
         ):
             raise InvalidConfig(
-                f"{address!r} is no broker address; host:port is needed, or a root URL as file:///data/cluster"
+                f"{address!r} is not a broker address; use host:port, or a root URL like file:///data/cluster"
             )
     if not addresses:
-        raise InvalidConfig("no target is given; use host:port[,host:port] or a root URL as file:///data/cluster")
+        raise InvalidConfig("no target given; use host:port[,host:port] or a root URL like file:///data/cluster")
     return addresses
 
 
 async def open_embedded(url: str, *, must_exist: bool) -> Embedded:
-    """`must_exist`: make no cluster where there is none.
+    """Start an embedded broker. `must_exist`: do not create a cluster if the root holds none.
 
-    Raises InvalidConfig when the server packages are not installed, and what starting the broker
-    raises.
+    Raises InvalidConfig when the server packages are not installed, and the errors of starting the
+    broker.
     """
     for entry in entry_points(group=EMBEDDED_GROUP):
         try:
             opened = cast(Callable[..., Awaitable[Embedded]], entry.load())
         except ImportError as error:
-            raise InvalidConfig(
-                f'{url} needs a broker in this process: pip install "ledgermq[broker]" ({error})'
-            ) from error
+            raise InvalidConfig(f'{url} needs an embedded broker: pip install "ledgermq[broker]" ({error})') from error
         return await opened(url, must_exist=must_exist)
-    raise InvalidConfig(f'{url} needs a broker in this process: pip install "ledgermq[broker]"')
+    raise InvalidConfig(f'{url} needs an embedded broker: pip install "ledgermq[broker]"')

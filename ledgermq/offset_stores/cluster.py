@@ -55,8 +55,8 @@ class TopicOffsetStore:
         return found
 
     async def commit(self, group: str, entries: Sequence[OffsetEntry]) -> Mapping[TopicPartition, LedgerMQError]:
-        """Commit, and retry the partitions whose error may pass (their end is not known at present,
-        say) until the time is up.
+        """Commit, and retry the partitions whose error may pass (their end is unknown at present,
+        for example) until the time limit.
         """
         deadline = self._connections.deadline(self._request_timeout_s)
         backoff = self._connections.backoff()

@@ -1,8 +1,8 @@
-"""The contract of an offset store: what keeps a group's committed offsets.
+"""The contract of an offset store, which keeps a group's committed offsets.
 
 The default is the cluster itself (`offset_stores.cluster`). Membership always comes from the
 group's coordinator; a store keeps offsets only. Three rules make every store safe, whatever it is
-made of:
+built on:
 
   1. `load` under an epoch fences: from then on the store refuses any load or commit of that
      partition with a lower epoch (StaleAssignment).
@@ -60,16 +60,16 @@ class OffsetEntry:
 
 
 class OffsetStore(Protocol):
-    """Where a group's committed offsets are kept.
+    """Stores a group's committed offsets.
 
     Used from one event loop. Each consumer has at most one `commit` in flight; a `load` may run
     beside it.
     """
 
     async def load(self, group: str, partitions: Sequence[GivenPartition]) -> dict[TopicPartition, StoredOffset]:
-        """Return the stored offsets; partitions for which nothing is committed are left out.
+        """Return the stored offsets; partitions without a committed offset are left out.
 
-        Raises a RetriableError where a retry may help (the caller tries again), or any other
+        Raises a RetriableError if a retry may help (the caller tries again), or any other
         LedgerMQError.
         """
         ...
@@ -77,8 +77,8 @@ class OffsetStore(Protocol):
     async def commit(self, group: str, entries: Sequence[OffsetEntry]) -> Mapping[TopicPartition, LedgerMQError]:
         """Store the entries durably, and return an error for each partition that was refused.
 
-        Errors are StaleAssignment, UnknownMember, CommitGoesBack, OffsetOutOfRange, … Raises where
-        all entries failed with the same error, or where the outcome is unknown; committing again
-        with the same counters is safe.
+        Errors are StaleAssignment, UnknownMember, CommitGoesBack, OffsetOutOfRange, … Raises if all
+        entries failed with the same error, or if the outcome is unknown; committing again with the
+        same counters is safe.
         """
         ...

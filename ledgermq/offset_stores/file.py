@@ -37,11 +37,13 @@ class FileOffsetStore:
         self._sources = sources or Sources()
 
     async def load(self, group: str, partitions: Sequence[GivenPartition]) -> dict[TopicPartition, StoredOffset]:
-        """Raises StaleAssignment, DataDamaged, FormatNotSupported, StoreUnusable."""
+        """See `OffsetStore.load`. Raises StaleAssignment, DataDamaged, FormatNotSupported,
+        StoreUnusable.
+        """
         return await asyncio.to_thread(self._change, lambda rows: load_rows(rows, group, partitions))
 
     async def commit(self, group: str, entries: Sequence[OffsetEntry]) -> Mapping[TopicPartition, LedgerMQError]:
-        """Raises DataDamaged, FormatNotSupported, StoreUnusable."""
+        """See `OffsetStore.commit`. Raises DataDamaged, FormatNotSupported, StoreUnusable."""
         now_ms = self._sources.now_ms()
         return await asyncio.to_thread(self._change, lambda rows: commit_rows(rows, group, entries, now_ms))
 

@@ -1,4 +1,4 @@
-"""Offsets in the memory of this process; they end with it."""
+"""Offsets in the memory of this process; they are lost when it ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ledgermq.sources import Sources
 
 
 class MemoryOffsetStore:
-    """Several consumers of one event loop may share it."""
+    """Keeps offsets in memory. Several consumers of one event loop may share it."""
 
     def __init__(self, sources: Sources | None = None) -> None:
         self._rows: dict[RowKey, Row] = {}

@@ -24,7 +24,9 @@ class RowKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a store keeps of one partition. `offset` None: fenced by a load, nothing committed yet."""
+    """The stored state of one partition. `offset` None: fenced by a load, but no offset committed
+    yet.
+    """
 
     epoch: int
     counter: int = 0
@@ -59,14 +61,14 @@ def committed(row: Row | None, entry: OffsetEntry, now_ms: int) -> Row:
     """
     size = len(entry.metadata.encode())
     if size > METADATA_BYTES_MAX:
-        raise InvalidRequest(f"metadata of a commit has at most {METADATA_BYTES_MAX} bytes, not {size}")
+        raise InvalidRequest(f"metadata of a commit may have at most {METADATA_BYTES_MAX} bytes, not {size}")
     if row is not None:
         _check_epoch(row, entry.given)
         if row.epoch == entry.given.epoch and entry.counter <= row.counter:
             return row
         if row.offset is not None and entry.offset < row.offset:
             raise CommitGoesBack(
-                f"{entry.given.partition}: offset {row.offset} is committed already; {entry.offset} would go back"
+                f"{entry.given.partition}: offset {row.offset} is committed already; committing {entry.offset} would go back"
             )
     return Row(entry.given.epoch, entry.counter, entry.offset, entry.metadata, now_ms)
 
@@ -74,7 +76,7 @@ def committed(row: Row | None, entry: OffsetEntry, now_ms: int) -> Row:
 def load_rows(
     rows: MutableMapping[RowKey, Row], group: str, partitions: Iterable[GivenPartition]
 ) -> dict[TopicPartition, StoredOffset]:
-    """Fence the partitions, and return their offsets. Raises StaleAssignment, and changes nothing."""
+    """Fence the partitions, and return their offsets. On StaleAssignment, nothing is changed."""
     changed = {key_of(group, given): (given, fenced(rows.get(key_of(group, given)), given)) for given in partitions}
     rows.update({key: row for key, (_, row) in changed.items()})
     return {given.partition: row.stored for given, row in changed.values() if row.stored is not None}
@@ -83,7 +85,9 @@ def load_rows(
 def commit_rows(
     rows: MutableMapping[RowKey, Row], group: str, entries: Iterable[OffsetEntry], now_ms: int
 ) -> Mapping[TopicPartition, LedgerMQError]:
-    """Commit what may be committed. Return an error for each partition that was refused."""
+    """Commit the entries that the rules allow. Return an error for each partition that was
+    refused.
+    """
     refused: dict[TopicPartition, LedgerMQError] = {}
     for entry in entries:
         key = key_of(group, entry.given)

@@ -2,11 +2,11 @@
 own results.
 
 In one transaction every message takes effect exactly once: results and offset are stored together
-or not at all. A repetition finds that the offset is past it. A member that has lost the partition
-is refused by its epoch, and its whole transaction is rolled back.
+or not at all. A repetition finds that the stored offset is past it. A member that has lost the
+partition is refused by its epoch, and its whole transaction is rolled back.
 
 One table has one row for each group and partition; a row is locked while it is checked (SQLite
-locks the database). Any database of SQLAlchemy will do that locks rows or serializes transactions;
+locks the database). Any database of SQLAlchemy works that locks rows or serializes transactions;
 tested on SQLite and PostgreSQL.
 """
 
@@ -43,7 +43,7 @@ from ledgermq.sources import Sources
 class SqlOffsetStore:
     """`engine`: an ordinary (blocking) engine; calls run in threads.
 
-    `table`: name of the table, made by `create_table`.
+    `table`: name of the table that `create_table` creates.
     """
 
     def __init__(self, engine: Engine, table: str = "ledgermq_offsets", sources: Sources | None = None) -> None:
@@ -72,7 +72,7 @@ class SqlOffsetStore:
             self._table.metadata.create_all(self._engine)
 
     async def load(self, group: str, partitions: Sequence[GivenPartition]) -> dict[TopicPartition, StoredOffset]:
-        """Raises StaleAssignment, Unavailable, StoreUnusable."""
+        """See `OffsetStore.load`. Raises StaleAssignment, Unavailable, StoreUnusable."""
         return await asyncio.to_thread(self._load, group, partitions)
 
     async def commit(self, group: str, entries: Sequence[OffsetEntry]) -> Mapping[TopicPartition, LedgerMQError]:
@@ -96,7 +96,7 @@ class SqlOffsetStore:
                 )
 
     def _commit_one(self, transaction: Connection, group: str, entry: OffsetEntry, now_ms: int) -> Row | None:
-        """The row before."""
+        """Return the row before the change."""
         key = key_of(group, entry.given)
         before = self._read(transaction, key)
         self._write(transaction, key, before, committed(before, entry, now_ms))
@@ -121,7 +121,7 @@ class SqlOffsetStore:
                 try:
                     self._commit_one(transaction, group, entry, self._sources.now_ms())
                 except Unavailable:
-                    raise  # another member's change: nothing of this is stored, all of it may be tried again
+                    raise  # another member's change: nothing of this is stored, and all of it may be retried
                 except LedgerMQError as error:
                     refused[entry.given.partition] = error
         return refused
@@ -133,9 +133,9 @@ class SqlOffsetStore:
         return Row(found.epoch, found.counter, found.next_offset, found.metadata, found.commit_ms)
 
     def _write(self, transaction: Connection, key: RowKey, before: Row | None, row: Row) -> None:
-        """Write a row, if it is still the one that was read.
+        """Write a row, if it is unchanged since it was read.
 
-        On databases that do not lock rows for a read, this notices another member's change in
+        On databases that do not lock rows for a read, this detects another member's change in
         between.
         """
         if row == before:

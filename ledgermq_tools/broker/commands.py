@@ -1,8 +1,8 @@
-"""The commands `ledgermq dev` and `ledgermq broker`, found through the entry-point group
+"""Add the commands `ledgermq dev` and `ledgermq broker`, found through the entry-point group
 "ledgermq.commands".
 
-Every setting of `BrokerSettings` is a flag, made from its name and description, so that there is
-one place that documents it.
+Every setting of `BrokerSettings` becomes a flag with its name and description, so that each is
+documented in one place.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ from stateless_broker.settings import (
 ConfigFile = Annotated[
     Path | None,
     typer.Option(
-        "--config", "-c", envvar="LEDGERMQ_CONFIG", help="TOML file of settings; flags and LEDGERMQ_… go before it."
+        "--config",
+        "-c",
+        envvar="LEDGERMQ_CONFIG",
+        help="TOML file of settings; flags and LEDGERMQ_… variables override it.",
     ),
 ]
 Root = Annotated[
@@ -53,7 +56,9 @@ Root = Annotated[
         help="Root of the cluster: file:///folder, s3://bucket/prefix, or a folder.",
     ),
 ]
-Folder = Annotated[str, typer.Argument(metavar="FOLDER", help="Where everything is kept; made if it does not exist.")]
+Folder = Annotated[
+    str, typer.Argument(metavar="FOLDER", help="Folder that keeps all data; created if it does not exist.")
+]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
 AdminPort = Annotated[
     int | None,
@@ -70,7 +75,7 @@ Processes = Annotated[
     typer.Option(
         min=1,
         max=256,
-        help="Broker processes, one for each core; ports, admin ports and addresses count up from those given, 0 takes free ones.",
+        help="Number of broker processes, one per core. Ports, admin ports and addresses count up from those given; 0 takes free ones.",
     ),
 ]
 Supervised = Annotated[bool, typer.Option("--supervised", hidden=True, help="Stop when the standard input ends.")]
@@ -95,7 +100,7 @@ def dev(
 ) -> None:
     """Run an all-in-one broker on a local folder; topics are created when they are first used.
 
-    Ctrl-C ends it.
+    Ctrl-C stops it.
     """
     url = root_url(folder)
     if not url.startswith("file:"):
@@ -119,7 +124,7 @@ def broker(
     supervised: Supervised = False,
     **flags: Any,
 ) -> None:
-    """Run a broker of the cluster at ROOT, until SIGTERM or Ctrl-C; then it hands its bundles over."""
+    """Run a broker of the cluster at ROOT until SIGTERM or Ctrl-C; it then hands its bundles over."""
     url = root_url(root)
     if processes > 1:
         raise typer.Exit(_run_processes(root, config, processes, flags, debug=debug))
@@ -133,8 +138,8 @@ def broker(
 
 
 def compactor(root: Root, config: ConfigFile = None, debug: Debug = False, **flags: Any) -> None:
-    """Run the compaction service of the cluster at ROOT: segments become Parquet as the topics'
-    settings say, until SIGTERM or Ctrl-C.
+    """Run the compaction service of the cluster at ROOT until SIGTERM or Ctrl-C: it writes segments
+    to Parquet as the topics' settings say.
     """
     from ledgermq_tools.broker.compactor import run_compactor
 
@@ -165,7 +170,7 @@ def _run(
 
 
 def _run_processes(root: str, config: Path | None, processes: int, flags: Mapping[str, Any], *, debug: bool) -> int:
-    """The exit code."""
+    """Run the processes; return the exit code."""
     from stateless_broker.siblings import arguments, shares
     from stateless_broker.supervisor import run_brokers
 
@@ -176,9 +181,7 @@ def _run_processes(root: str, config: Path | None, processes: int, flags: Mappin
 
 
 def with_settings(kind: type[ProcessSettings]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The decorated function takes **flags: give it one typed, documented option for each setting
-    of `kind`.
-    """
+    """Give a function that takes **flags one typed, documented option for each setting of `kind`."""
     options = [_option(name, field) for name, field in kind.model_fields.items()]
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
@@ -198,8 +201,8 @@ def with_settings(kind: type[ProcessSettings]) -> Callable[[Callable[..., None]]
 
 
 def _option(name: str, field: FieldInfo) -> inspect.Parameter:
-    """None stands for "not given": then the environment, the file and the default count, in this
-    order.
+    """Return the option of a setting. None stands for "not given": then the environment, the file
+    and the default apply, in this order.
     """
     kind = next((k for k in (get_args(field.annotation) or [field.annotation]) if k in (bool, int, float)), str)
     flag = "--" + name.replace("_", "-")
@@ -222,7 +225,7 @@ def _welcome(address: str, admin: int | None, folder: str, url: str) -> str:
     target = "" if address == f"127.0.0.1:{PORT}" else f" --target {address}"
     watching = "" if admin is None else f"  ledgermq top{'' if admin == ADMIN_PORT else f' localhost:{admin}'}\n"
     return f"""\
-LedgerMQ is ready at {address}; everything it knows is in {folder}/. Ctrl-C ends it.
+LedgerMQ is ready at {address}; all its data is in {folder}/. Ctrl-C stops it.
 
 In another terminal:
   ledgermq topic create hello --partitions 4{target}

@@ -1,5 +1,5 @@
-"""`ledger.rounds.service` as a process beside the brokers: signals, admin port, settings and logs
-are those of a broker process.
+"""Run `ledger.rounds.service` as a process beside the brokers, with the signals, admin port,
+settings and logs of a broker process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = get_logger(__name__)
 
 
 def run_compactor(url: str, read_settings: Callable[[], CompactionSettings], on_ready: Callable[[], None]) -> None:
-    """Until SIGTERM or SIGINT.
+    """Run until SIGTERM or SIGINT.
 
     Raises InvalidConfig, InvalidRequest (an engine that is not installed), Unauthorized,
     StoreUnusable, …
@@ -90,13 +90,13 @@ async def _cluster(store: ObjectStore, settings: CompactionSettings) -> ClusterS
     try:
         cluster = check_cluster_id(await read_cluster(store), settings.cluster_id, store.url)
     except ObjectMissing as error:
-        raise Unavailable("there is no cluster here yet; the first broker makes it") from error
+        raise Unavailable("there is no cluster at this root yet; the first broker creates it") from error
     await check_fit(store, cluster)
     return cluster
 
 
 class LoggedEvents(ServiceEvents):
-    """Logs what the service did, and counts finished rounds and failures in `metrics`."""
+    """Log what the service did, and count finished rounds and failures in `metrics`."""
 
     def __init__(self, metrics: BundleMetrics) -> None:
         self._metrics = metrics

@@ -1,5 +1,5 @@
-"""`ledgermq config show` and `ledgermq config validate`: what a process would run with here, and
-whether a file is right.
+"""Run `ledgermq config show` and `ledgermq config validate`: the settings that a process would use
+here, and whether a file is valid.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def show_settings(
     output: Output = OutputFormat.TABLE,
     debug: Debug = False,
 ) -> None:
-    """Every setting with its value here, from environment and file, and where it comes from;
-    secrets as stars.
+    """Show every setting with its value here, from environment and file, and its source; secrets as
+    stars.
     """
     show(settings_report(process, config), output)
 
@@ -62,7 +62,7 @@ def show_settings(
 def validate(file: Checked = None, debug: Debug = False) -> None:
     """Check a file, together with this environment's LEDGERMQ_… variables.
 
-    Exit code 2 when something is wrong.
+    Exit code 2 if something is wrong.
     """
     given = read_sources(KINDS, file, {}, REMOVED)
     for kind in KINDS:
@@ -74,7 +74,7 @@ def validate(file: Checked = None, debug: Debug = False) -> None:
 
 
 def settings_report(process: Process, file: Path | None) -> Report:
-    """Raises InvalidConfig."""
+    """Return the report. Raises InvalidConfig."""
     kind = SETTINGS_OF[process]
     given = read_sources(KINDS, file, {}, REMOVED)
     settings = settle(kind, given)

@@ -1,5 +1,5 @@
-"""docs/settings.md: one page of every setting, made from the classes that hold them, so that it
-cannot fall behind.
+"""Make docs/settings.md: one page of every setting, from the classes that hold them, so that the
+page cannot be outdated.
 
 python -m ledgermq_tools.broker.settings_page > docs/settings.md
 """
@@ -27,14 +27,14 @@ This page is made by `make pages`; a test holds it to the code. Units are the la
 
 A process takes a setting from its **flag** (`--flush-bytes 1048576`), else from its **variable** (`LEDGERMQ_FLUSH_BYTES=1048576`), else
 from the **TOML file** that `--config` or `LEDGERMQ_CONFIG` names (`flush_bytes = 1048576`), else from the default. One file serves
-every process of a cluster: each takes what is its own. A name that no process knows is refused, with the nearest one that exists: in
+every process of a cluster: each takes its own settings. An unknown name is refused with an error that gives the nearest name: in
 the file, among the variables that begin with `LEDGERMQ_`, and among the flags.
 
-`ledgermq config show` prints what counts here and where it comes from, `ledgermq config validate FILE` checks a file.
+`ledgermq config show` prints the values in force and their sources, `ledgermq config validate FILE` checks a file.
 
 **Live** settings change in a running process: edit the file, then send SIGHUP. A change of any other setting is refused until a
-restart, and the log names it. Credentials are no settings: stores take theirs from their own places (`AWS_…`), and a root URL that
-holds any is refused.
+restart, and the log names it. Credentials are not settings: stores read them from the usual places (`AWS_…`), and a root URL that
+contains credentials is refused.
 """
 OF_BROKERS = """\
 Of `ledgermq broker`, `ledgermq dev`, and an embedded broker (a client that was given a root URL). That one has no flags, takes a free
@@ -43,9 +43,9 @@ place. Settings that begin with *New cluster* count only where the process is th
 OF_COMPACTION = "Of `ledgermq compactor`, the compaction service."
 OF_TOPICS = """\
 By topic, kept in the cluster: `ledgermq topic create NAME --set retention.ms=86400000`, `ledgermq topic alter NAME --set … --unset …`.
-A change counts in every broker within seconds, without a restart."""
+A change takes effect in every broker within seconds, without a restart."""
 OF_CLIENTS = """\
-Arguments of `ledgermq.connect(…)`, `client.producer(…)` and `client.consumer(…)`. Clients read no variables and no file."""
+Arguments of `ledgermq.connect(…)`, `client.producer(…)` and `client.consumer(…)`. Clients read neither variables nor a file."""
 
 _UNITS = {
     "ms": "ms",
@@ -59,7 +59,9 @@ _UNITS = {
 
 
 def unit_of(name: str) -> str:
-    """By the last word that is no bound: `fetch_wait_ms_max` → ms. "" where it has none."""
+    """Return the unit: the last word of the name that is no bound, as `fetch_wait_ms_max` → ms. ""
+    if it has none.
+    """
     words = [word for word in name.replace(".", "_").split("_") if word not in ("max", "min", "first")]
     return _UNITS.get(words[-1], "") if words else ""
 
@@ -99,7 +101,7 @@ CLIENTS: tuple[tuple[str, str, type, frozenset[str]], ...] = (
         frozenset({"topics", "group", "consumer"}),
     ),
 )
-"""Title, text above the table, class, and which of its fields stand elsewhere."""
+"""Title, text above the table, class, and which of its fields are listed elsewhere."""
 COLUMNS = ("setting", "variable", "unit", "default", "range", "live", "meaning")
 
 
@@ -130,7 +132,7 @@ def _process_rows(kind: type[ProcessSettings], without: Iterable[str]) -> Iterab
 
 
 def range_of(field: FieldInfo) -> str:
-    """What the setting takes, as Markdown: choices, bounds, a pattern, or "text"."""
+    """Return what the setting accepts, as Markdown: choices, bounds, a pattern, or "text"."""
     annotation = str(field.annotation)
     if "Literal" in annotation:
         return ", ".join(f"`{choice}`" for choice in get_args(field.annotation))
@@ -162,7 +164,7 @@ def _client_rows(kind: type, elsewhere: frozenset[str]) -> Iterable[tuple[str, .
 
 
 def _meanings(kind: type) -> dict[str, str]:
-    """The text below each field of a class. A text below two fields is about both."""
+    """Return the text below each field of a class. A text below two fields describes both."""
     [body] = ast.parse(inspect.getsource(kind)).body
     assert isinstance(body, ast.ClassDef)
     found: dict[str, str] = {}

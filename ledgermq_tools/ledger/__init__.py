@@ -1,8 +1,8 @@
-"""The commands that work on a root itself, without a broker: `ledgermq compact`, `inspect`, `fsck`,
-`gc` and `repair`.
+"""Add the commands that work on a root itself, without a broker: `ledgermq compact`, `inspect`,
+`fsck`, `gc` and `repair`.
 
-Found by the command line through the entry-point group "ledgermq.commands". They read and write the
-store by the same code as brokers do; `inspect` and `fsck` never write.
+The command line finds them through the entry-point group "ledgermq.commands". They read and write
+the store by the same code as brokers do; `inspect` and `fsck` never write.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""`ledgermq inspect checkpoint`: one checkpoint of a bundle, the newest unless another is asked
-for.
-"""
+"""Run `ledgermq inspect checkpoint`: show one checkpoint of a bundle, the newest by default."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ PARTITION_COLUMNS = (
 
 
 async def checkpoint_report(store: ObjectStore, bundle: int, number: int | None) -> Report:
-    """Raises ObjectMissing and the store's errors; damage is a finding."""
+    """Return the report. Raises ObjectMissing and the store's errors; damage is a finding."""
     findings = Findings()
     title = f"bundle {bundle}, newest checkpoint" if number is None else keys.checkpoint(bundle, number)
     report = Report(title, findings=[])
@@ -121,7 +119,9 @@ def _lost(counter: fmt.PartitionCheckpoint, lost: fmt.LostRecords) -> dict[str, 
 
 
 def note_parked(checkpoint: fmt.Checkpoint, findings: Findings) -> None:
-    """A parked partition waits for `ledgermq repair`, and holds the trim of its bundle."""
+    """Note parked partitions: each waits for `ledgermq repair`, and prevents the trim of its
+    bundle.
+    """
     for counter in checkpoint.partitions:
         if counter.HasField("parked"):
             where = f"topic {counter.topic_id} partition {counter.partition} is parked since plan {counter.parked.plan}"

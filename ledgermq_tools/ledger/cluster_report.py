@@ -1,4 +1,4 @@
-"""`ledgermq inspect cluster`: everything that a root holds, checked: brokers, topics, ledgers,
+"""Run `ledgermq inspect cluster`: check everything that a root holds: brokers, topics, ledgers,
 plans, pages, snapshots, Parquet files.
 """
 
@@ -52,7 +52,7 @@ OnBundle = Callable[[int, int], None]
 
 
 async def cluster_report(store: ObjectStore, sources: Sources, *, full: bool, on_bundle: OnBundle) -> Report:
-    """Raises NoCluster and the store's errors; damage is a finding."""
+    """Return the report. Raises NoCluster and the store's errors; damage is a finding."""
     cluster = await cluster_of(store)
     findings = Findings()
     views = []
@@ -88,9 +88,9 @@ def _facts(cluster: ClusterSettings, store: ObjectStore) -> dict[str, Any]:
 
 
 async def _check_sealed(store: ObjectStore, bundle: int, findings: Findings) -> None:
-    """Checksums of every other persisted object of the bundle.
+    """Check the checksums of every other persisted object of the bundle.
 
-    One that vanishes meanwhile was replaced, which is no damage.
+    An object that vanishes meanwhile was replaced, which is no damage.
     """
     kinds = (
         (keys.checkpoints(bundle), ObjectKind.CHECKPOINT, fmt.Checkpoint),
@@ -101,7 +101,7 @@ async def _check_sealed(store: ObjectStore, bundle: int, findings: Findings) -> 
     for prefix, kind, message in kinds:
         async for info in store.list(prefix):
             if not keys.is_numbered(info.key, prefix):
-                findings.add(info.key, "FOREIGN_OBJECT", "its name is not a number; it is passed over")
+                findings.add(info.key, "FOREIGN_OBJECT", "its name is not a number; it is ignored")
                 continue
             with findings.collecting(info.key):
                 try:
@@ -116,7 +116,7 @@ async def _brokers(store: ObjectStore, findings: Findings) -> list[dict[str, Any
     async for info in store.list(keys.BROKERS):
         broker = keys.parse_broker(info.key)
         if broker is None:
-            findings.add(info.key, "FOREIGN_OBJECT", "its name is not a broker's; it is passed over")
+            findings.add(info.key, "FOREIGN_OBJECT", "its name is not that of a broker; it is ignored")
             continue
         try:
             body: Any = json.loads(await store.get(info.key))
@@ -162,7 +162,7 @@ async def _topics(
 
 
 async def _parquet(store: ObjectStore, findings: Findings) -> dict[int, tuple[int, int]]:
-    """Files and bytes by topic id."""
+    """Return files and bytes by topic id."""
     found: dict[int, tuple[int, int]] = {}
     async for info in store.list(keys.PARQUET):
         name = keys.parse_parquet(info.key)

@@ -1,5 +1,5 @@
-"""`ledgermq compact ROOT`: Parquet compaction of all that the root holds now, or as a service with
-`--every`.
+"""Run `ledgermq compact ROOT`: Parquet compaction of everything that the root holds now, or as a
+service with `--every`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from ledgermq_tools.ledger.compaction_report import ProgressOfRounds, compaction
 from ledgermq_tools.ledger.root import Root
 
 EngineName = Annotated[str, typer.Option("--engine", "-e", help="Where the tasks run: spark, or local (this process).")]
-Bundles = Annotated[list[int] | None, typer.Option("--bundle", "-b", min=0, help="Only this bundle; repeatable.")]
+Bundles = Annotated[
+    list[int] | None, typer.Option("--bundle", "-b", min=0, help="Compact only this bundle; repeatable.")
+]
 Every = Annotated[
     str | None,
     typer.Option(
         "--every",
         metavar="INTERVAL",
-        help="Go on as a service, by the topics' size and lag settings, with a look every 30s, 5m, …; SIGTERM or Ctrl-C ends it.",
+        help="Run as a service, by the topics' size and lag settings, with a run every 30s, 5m, …, until SIGTERM or Ctrl-C.",
     ),
 ]
 
@@ -44,9 +46,9 @@ async def compact(
     output: Output = OutputFormat.TABLE,
     debug: Debug = False,
 ) -> None:
-    """Turn segments into Parquet files: all that is there now, whatever the lag settings.
+    """Write all records that are in segments now to Parquet files, whatever the lag settings.
 
-    Brokers and rivals may go on meanwhile.
+    Brokers and other compactors may run meanwhile.
     """
     from ledger.rounds.runner import compact_root
     from ledgermq_tools.ledger.compaction_service import (

@@ -1,4 +1,4 @@
-"""What compaction prints on a terminal and as JSON: one round, a whole run, and its progress.
+"""Report compaction on a terminal and as JSON: one round, a whole run, and its progress.
 
 The Spark job prints the same.
 """
@@ -19,7 +19,7 @@ ROUND_COLUMNS = ("bundle", "plan", "files", "records", "segment_bytes", "parquet
 
 
 class ProgressOfRounds:
-    """One bar a round, because what a round holds is known only when it begins."""
+    """Show one bar per round, because the size of a round is known only when it begins."""
 
     def __init__(self, bar: ProgressBar) -> None:
         self._bar = bar
@@ -37,7 +37,7 @@ class ProgressOfRounds:
         )
 
     def forget(self, bundle: int, plan: int) -> None:
-        """The round is over: a service has no room for all of them."""
+        """Remove the bar of a finished round: a service has no room for all of them."""
         task = self._tasks.pop((bundle, plan), None)
         if task is not None:
             self._bar.remove_task(task)
@@ -84,7 +84,7 @@ def cleaning_line(r: CleaningReport) -> str:
 
 
 def lag_facts(lag: Lag, now_ms: int) -> dict[str, Any]:
-    """The lag that is left, flat."""
+    """Return the remaining lag as flat facts."""
     return {
         "records_left": lag.records,
         "segment_bytes_left": lag.bytes,
@@ -99,7 +99,7 @@ def lag_line(bundle: int, lag: Lag, now_ms: int) -> str:
 
 
 def compaction_report(done: CompactionReport, engine: str, seconds: float, now_ms: int) -> Report:
-    """`seconds`: of the compaction alone, without the engine's start."""
+    """Return the report. `seconds`: duration of the compaction alone, without the engine's start."""
     facts = {
         "engine": engine,
         "seconds": round(seconds, 3),

@@ -1,10 +1,10 @@
-"""The compaction service on a terminal: `ledgermq compact ROOT --every 30s`, and the Spark job with
-`--every`.
+"""Run the compaction service on a terminal: `ledgermq compact ROOT --every 30s`, and the Spark job
+with `--every`.
 
-The first SIGTERM or SIGINT lets it end the rounds that are under way; a second one ends the
-process, and others finish them. `ledgermq compactor` is the same service as a process with
-settings, logs, metrics and an admin port; it is no alias of this: its options are settings, it
-prints no lines, and a signal stops it within `shutdown_ms`.
+After the first SIGTERM or SIGINT it finishes the rounds that are under way. A second signal ends
+the process, and other processes finish them. `ledgermq compactor` is the same service as a process
+with settings, logs, metrics and an admin port. It is no alias of this command: its options are
+settings, it prints no lines, and a signal stops it within `shutdown_ms`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ INTERVAL_MS_MIN = 100
 
 
 def parse_interval_s(text: str) -> float:
-    """Raises InvalidRequest."""
+    """Return the interval in seconds. Raises InvalidRequest."""
     return parse_duration_ms(text, "--every", INTERVAL_MS_MIN) / 1000
 
 
@@ -52,7 +52,7 @@ async def serve(
     output: OutputFormat,
     bundles: Sequence[int] | None = None,
 ) -> None:
-    """Until SIGTERM or SIGINT."""
+    """Run until SIGTERM or SIGINT."""
     with progress_of_bytes() as bar:
         shown = ProgressOfRounds(bar)
         events = _Printed(output, sources, shown)
@@ -63,7 +63,9 @@ async def serve(
             if asked:
                 sys.exit(128 + number)
             asked.append(number)
-            notes().print(f"{signal.Signals(number).name}: ending what is under way; once more to leave it to others")
+            notes().print(
+                f"{signal.Signals(number).name}: finishing the rounds under way; send it again to leave them to other processes"
+            )
             service.stop()
 
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -73,7 +75,7 @@ async def serve(
 
 
 class _Printed(ServiceEvents):
-    """Rounds and lags on stdout, a line each; troubles on stderr."""
+    """Print rounds and lags on stdout, a line each; problems on stderr."""
 
     def __init__(self, output: OutputFormat, sources: Sources, shown: ProgressOfRounds) -> None:
         self._output = output
@@ -96,7 +98,7 @@ class _Printed(ServiceEvents):
 
     def bundle_failed(self, bundle: int, error: LedgerMQError) -> None:
         self._print({"event": "failed", "bundle": bundle, "code": error.code, "error": error.message}, "")
-        notes().print(f"bundle {bundle} not compacted, it is tried again: {error.code}: {error.message}", markup=False)
+        notes().print(f"bundle {bundle} not compacted, will be retried: {error.code}: {error.message}", markup=False)
 
     def garbage_collected(self, objects: int) -> None:
         self._print({"event": "garbage", "objects": objects}, f"{objects} objects of garbage collected")

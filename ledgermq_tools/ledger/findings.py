@@ -1,5 +1,5 @@
-"""Damage as a value: whatever the store's checks raise becomes a Finding that names the object, and
-the inspection goes on.
+"""Turn damage into values: an error of the store's checks becomes a Finding that names the object,
+and the inspection continues.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from ledgermq.cli.report import Finding
 
 
 class Findings:
-    """A list that keeps one finding an object and problem."""
+    """A list that keeps one finding per object and problem."""
 
     def __init__(self) -> None:
         self.all: list[Finding] = []
@@ -20,7 +20,7 @@ class Findings:
             self.all.append(finding)
 
     def collecting(self, object_key: str) -> CollectingDamage:
-        """A block inside of which damage and missing objects become findings; `object_key` where
+        """Turn damage and missing objects inside the block into findings; `object_key` is used if
         the error names none.
         """
         return CollectingDamage(object_key, self.add)

@@ -1,6 +1,6 @@
-"""`ledgermq fsck ROOT`: prove a root clean, or list exactly what is wrong with it.
+"""`ledgermq fsck ROOT`: prove that a root is clean, or list exactly what is wrong with it.
 
-Exit code: 0 clean, 9 only left-overs, 6 damage.
+Exit code: 0 clean, 9 only garbage, 6 damage.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ledgermq.sources import Sources
 from ledgermq_tools.ledger.root import Root
 
 Quick = Annotated[bool, typer.Option("--quick", help="Read indexes and footers only, not every batch and row.")]
-All = Annotated[bool, typer.Option("--notes", help="Show notes too: what is normal and worth knowing.")]
+All = Annotated[bool, typer.Option("--notes", help="Show notes too: normal facts that are worth knowing.")]
 
 VERDICTS = {None: "clean", Severity.NOTE: "clean", Severity.UNTIDY: "untidy", Severity.DAMAGE: "damaged"}
 EXIT_CODES = {
@@ -44,7 +44,7 @@ async def fsck(
 ) -> None:
     """Check everything that a root holds, without a broker and without changing anything.
 
-    Exit code 6: damage, 9: left-overs only.
+    Exit code 6: damage, 9: only garbage.
     """
     sources = Sources()
     async with opened(root, sources) as store:
@@ -73,7 +73,7 @@ async def fsck(
 
 
 def fsck_report(url: str, checked: Checked, *, notes: bool) -> Report:
-    """The worst problems first; `notes`: those that are normal too."""
+    """Return the report, the worst problems first; `notes`: include normal facts."""
     facts: dict[str, Any] = {"verdict": VERDICTS[checked.worst]}
     facts |= {name: getattr(checked, name) for name in ("objects", "segments", "records", "parquet_files")}
     shown = [problem for problem in checked.problems if notes or problem.severity > Severity.NOTE]

@@ -1,5 +1,5 @@
-"""`ledgermq gc ROOT`: remove what nothing refers to any more, beside brokers and compactors or
-without any.
+"""Run `ledgermq gc ROOT`: remove objects that nothing refers to any longer, with or without brokers
+and compactors running.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 from ledgermq_tools.ledger.root import Root
 
-DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Show what would be removed, remove nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Show what would be removed, but remove nothing.")]
 Grace = Annotated[
     str | None,
     typer.Option(
         "--grace",
         metavar="AGE",
-        help="Leave what is younger by the store's clock, as 15m. Default: the cluster's parquet_min_age_ms.",
+        help="Keep objects younger than this by the store's clock, such as 15m. Default: the cluster's parquet_min_age_ms.",
     ),
 ]
 
@@ -39,11 +39,11 @@ def register(app: typer.Typer) -> None:
 async def gc(
     root: Root, dry_run: DryRun = False, grace: Grace = None, output: Output = OutputFormat.TABLE, debug: Debug = False
 ) -> None:
-    """Remove what nothing needs any more: segments that are in Parquet, replaced checkpoints, files
-    below log starts, and so on.
+    """Remove objects that are no longer needed: segments that are in Parquet, replaced checkpoints,
+    files below log starts, and so on.
 
-    What is younger than the grace waits: the table says from when on it may go. What no LedgerMQ
-    process puts is only shown. Brokers and compactors may go on meanwhile.
+    Younger objects than the grace period wait: the table shows when they may be removed. Objects
+    that no LedgerMQ process puts are only listed. Brokers and compactors may run meanwhile.
     """
     from ledger.garbage.sweep import Swept, find_removable, sweep
     from ledger.keys import METADATA_BUNDLE
@@ -69,7 +69,7 @@ async def gc(
 
 
 def sweep_report(url: str, swept: Any, *, dry_run: bool, keys: bool) -> Report:
-    """`keys`: every object, not only how many there are of each kind."""
+    """Return the report. `keys`: list every object, not only the number of each kind."""
     found = swept.found
     gone = {each.key for each in (found.removable if dry_run else swept.removed)}
     facts = {
@@ -93,16 +93,14 @@ def sweep_report(url: str, swept: Any, *, dry_run: bool, keys: bool) -> Report:
             for each in found.removable
         ]
         tables.append(Rows("found", ("kind", "key", "size", "modified_ms", "why", "removed"), rows))
-    findings = [
-        Finding(key, "FOREIGN_OBJECT", "no LedgerMQ process puts it here; it is left alone") for key in found.foreign
-    ]
+    findings = [Finding(key, "FOREIGN_OBJECT", "no LedgerMQ process puts it here; it is kept") for key in found.foreign]
     findings += [_failure(where, error) for where, error in sorted(swept.failures.items())]
     return Report(f"garbage of {url}", facts, tables, findings)
 
 
 def _waiting(found: Any) -> Iterator[dict[str, Any]]:
-    """By kind: what nothing needs, and from when on this command may remove the first and the last
-    of it.
+    """Return by kind the objects that nothing needs and that are too young, and when this command
+    may remove the first and the last of them.
     """
     for kind, waiting in found.waiting_by_kind():
         times = [each.free_ms for each in waiting]

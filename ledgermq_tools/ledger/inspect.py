@@ -1,6 +1,6 @@
-"""`ledgermq inspect …`: look at what a root holds, without a broker and without changing anything.
+"""`ledgermq inspect …`: show what a root holds, without a broker and without changing anything.
 
-Exit code 6 when something is damaged.
+Exit code 6 if something is damaged.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Slot = Annotated[
 ]
 Number = Annotated[
     int | None,
-    typer.Argument(min=1, max=NUMBER_MAX, metavar="NUMBER", help="Number of the checkpoint; the newest if left out."),
+    typer.Argument(min=1, max=NUMBER_MAX, metavar="NUMBER", help="Number of the checkpoint; default: the newest."),
 ]
 Newest = Annotated[
     int, typer.Option("--newest", min=0, help="How many segments to list, counted from the end; 0 = all.")
@@ -47,14 +47,16 @@ def register(app: typer.Typer) -> None:
     app.add_typer(
         inspect,
         name="inspect",
-        help="Look into a root: segments, ledgers, checkpoints, the whole cluster; checks what it reads.",
+        help="Show and check what a root holds: segments, ledgers, checkpoints, the whole cluster.",
     )
 
     @command(inspect, "segment")
     async def segment(
         root: Root, bundle: Bundle, slot: Slot, output: Output = OutputFormat.TABLE, debug: Debug = False
     ) -> None:
-        """One segment: its index and all its batches, checksums checked, batches decoded."""
+        """Show one segment: its index and all its batches, with checksums checked and batches
+        decoded.
+        """
         async with opened(root, Sources()) as store:
             finish(await segment_report(store, bundle, slot), output)
 
@@ -67,7 +69,9 @@ def register(app: typer.Typer) -> None:
         output: Output = OutputFormat.TABLE,
         debug: Debug = False,
     ) -> None:
-        """The segments of one bundle: which are valid, who wrote them, what is damaged."""
+        """Show the segments of one bundle: which are valid, which process wrote them, what is
+        damaged.
+        """
         findings, sources = Findings(), Sources()
         async with opened(root, sources) as store:
             cluster = await cluster_of(store)
@@ -80,7 +84,7 @@ def register(app: typer.Typer) -> None:
     async def checkpoint(
         root: Root, bundle: Bundle, number: Number = None, output: Output = OutputFormat.TABLE, debug: Debug = False
     ) -> None:
-        """One checkpoint of a bundle: what recovery begins with."""
+        """Show one checkpoint of a bundle, from which recovery begins."""
         async with opened(root, Sources()) as store:
             await cluster_of(store)
             finish(await checkpoint_report(store, bundle, number), output)
@@ -89,8 +93,8 @@ def register(app: typer.Typer) -> None:
     async def cluster(
         root: Root, full: Full = False, output: Output = OutputFormat.TABLE, debug: Debug = False
     ) -> None:
-        """Everything that a root holds: brokers, bundles, topics, Parquet files, and whatever is
-        damaged.
+        """Show everything that a root holds: brokers, bundles, topics, Parquet files, and all
+        damage.
         """
         sources = Sources()
         async with opened(root, sources) as store:
@@ -103,7 +107,7 @@ def register(app: typer.Typer) -> None:
 
 
 def finish(report: Report, output: OutputFormat) -> None:
-    """Show the report; with findings the exit code says so."""
+    """Show the report; with findings, end with their exit code."""
     show(report, output)
     if report.findings:
         raise typer.Exit(ExitCode.DAMAGED)

@@ -1,5 +1,5 @@
-"""`ledgermq inspect ledger`: the segments of one bundle as they stand in the store, which of them
-are valid, and what is damaged.
+"""Run `ledgermq inspect ledger`: show the segments of one bundle as they are in the store, which of
+them are valid, and what is damaged.
 
 Every index is read and its checksum checked; with `full` every segment is read whole and every
 batch checked too.
@@ -31,7 +31,7 @@ COLUMNS = ("slot", "state", "kind", "epoch", "batches", "records", "bytes", "cre
 class LedgerView:
     """`indexes`: of the segments that could be read.
 
-    `history`: None where damage keeps the ledger from being folded.
+    `history`: None if damage prevents the ledger from being folded.
     """
 
     bundle: int
@@ -46,7 +46,7 @@ class LedgerView:
 
 
 async def view_ledger(ledger: LedgerRef, findings: Findings, *, full: bool) -> LedgerView:
-    """What the store holds of a ledger. Raises the store's errors; damage is a finding."""
+    """Read what the store holds of a ledger. Raises the store's errors; damage is a finding."""
     store, bundle = ledger.store, ledger.bundle
     view = LedgerView(bundle, [info async for info in store.list(keys.segments(bundle))])
 
@@ -84,7 +84,7 @@ async def _read_slot(
 
 
 def ledger_report(view: LedgerView, findings: Findings, *, newest: int) -> Report:
-    """The newest so many segments one by one (0: all), the rest as a sum."""
+    """Return the report: this many of the newest segments one by one (0: all), the rest as a sum."""
     valid = {slot.index.slot for slot in view.history.segments} if view.history else set()
     rows = [_row(info, view, valid) for info in view.segments]
     shown = rows[-newest:] if newest else rows
@@ -140,8 +140,8 @@ def _row(info: ObjectInfo, view: LedgerView, valid: set[int]) -> dict[str, Any]:
 
 
 def _state(index: fmt.SegmentIndex, view: LedgerView, valid: set[int]) -> str:
-    """valid, void, trimmed (kept below the trim slot: claims, void segments, or not deleted yet),
-    or unknown behind damage.
+    """Return the state of a segment: valid, void, trimmed (kept below the trim slot: claims, void
+    segments, or not deleted yet), or unknown because of damage.
     """
     if view.history is None:
         return "unknown"

@@ -1,6 +1,6 @@
-"""`ledgermq repair ROOT`: mend what is stored twice, and take up parked partitions again.
+"""Run `ledgermq repair ROOT`: mend what is stored twice, and resume parked partitions.
 
-With `--skip` they are taken up without the batches that nobody can read.
+With `--skip` they resume without the batches that cannot be read.
 """
 
 from __future__ import annotations
@@ -29,14 +29,20 @@ from ledgermq_tools.ledger.root import Root
 if TYPE_CHECKING:
     from ledger.root.mend import Mended
 
-Topic = Annotated[str | None, typer.Option("--topic", "-t", help="Only partitions of this topic.")]
-Partition = Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Only this partition of the topic.")]
-Skip = Annotated[
-    bool, typer.Option("--skip", help="Give up the batches that cannot be read. Needs --topic and --partition.")
+Topic = Annotated[str | None, typer.Option("--topic", "-t", help="Repair only partitions of this topic.")]
+Partition = Annotated[
+    int | None, typer.Option("--partition", "-p", min=0, help="Repair only this partition of the topic.")
 ]
-By = Annotated[str | None, typer.Option("--by", help="Who decides, for the record; user and machine if left out.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Only show what is parked and what is damaged.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before records are given up.")]
+Skip = Annotated[
+    bool, typer.Option("--skip", help="Abandon the batches that cannot be read. Needs --topic and --partition.")
+]
+By = Annotated[
+    str | None, typer.Option("--by", help="Name of the person who decides, for the record. Default: user and machine.")
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", "-n", help="Only show what is parked and what is damaged; change nothing.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation before records are abandoned.")]
 
 COLUMNS = ("topic", "partition", "bundle", "offsets", "records", "object_key", "reason", "outcome")
 
@@ -56,12 +62,12 @@ async def repair(
     output: Output = OutputFormat.TABLE,
     debug: Debug = False,
 ) -> None:
-    """Mend damaged objects of bundle 0 from their second copies, and let compaction take up parked
-    partitions again.
+    """Mend damaged objects of bundle 0 from their second copies, and let compaction resume parked
+    partitions.
 
-    A partition is taken up once its damaged objects were put back. With --skip, rows that say so
-    stand in Parquet in place of the records that cannot be read. Brokers may go on meanwhile. Exit
-    code 6: something is damaged still.
+    A partition resumes once its damaged objects were restored. With --skip, Parquet gets marker
+    rows in place of the records that cannot be read. Brokers may run meanwhile. Exit code 6:
+    something is still damaged.
     """
     from ledger.parquet.repair import (
         find_parked,
@@ -89,11 +95,11 @@ async def repair(
             if not dry_run and (skip or not found.damaged):
                 if found.damaged and not yes:
                     typer.confirm(
-                        f"Give up {found.records} records of {name}/{found.part.partition} for ever?",
+                        f"Permanently abandon {found.records} records of {name}/{found.part.partition}?",
                         abort=True,
                         err=True,
                     )
-                if not await repair_partition(store, cluster, found, sources, decided_by=by or _whoever()):
+                if not await repair_partition(store, cluster, found, sources, decided_by=by or _user_and_machine()):
                     raise Unavailable(f"{name}/{found.part.partition} has changed meanwhile; look again")
                 outcome = "given up, and taken up again" if found.damaged else "taken up again"
             still_damaged |= outcome == "damaged"
@@ -139,7 +145,7 @@ def _mended(each: Mended) -> dict[str, Any]:
 
 
 def _rows(name: str, found: Any, outcome: str) -> list[dict[str, Any]]:
-    """One for each damaged batch; one where there is none any more."""
+    """Return a row for each damaged batch, or one row if none is damaged any longer."""
     common = {"topic": name, "partition": found.part.partition, "bundle": found.bundle, "outcome": outcome}
     parked = found.part.parked
     if not found.damaged:
@@ -158,8 +164,8 @@ def _rows(name: str, found: Any, outcome: str) -> list[dict[str, Any]]:
     ]
 
 
-def _whoever() -> str:
+def _user_and_machine() -> str:
     try:
         return f"{getpass.getuser()}@{socket.gethostname()}"
-    except (OSError, KeyError):  # a container without a name for its user
+    except (OSError, KeyError):  # a container whose user has no name
         return socket.gethostname()

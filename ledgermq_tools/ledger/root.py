@@ -1,4 +1,4 @@
-"""The arguments ROOT and BUNDLE of commands."""
+"""Declare the arguments ROOT and BUNDLE of commands."""
 
 from __future__ import annotations
 

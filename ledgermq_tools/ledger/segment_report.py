@@ -1,5 +1,5 @@
-"""`ledgermq inspect segment`: one segment with all its batches, every checksum checked and every
-batch decoded.
+"""Run `ledgermq inspect segment`: show one segment with all its batches, every checksum checked and
+every batch decoded.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ COLUMNS = (
 
 
 async def segment_report(store: ObjectStore, bundle: int, slot: int) -> Report:
-    """Raises ObjectMissing and the store's errors; damage is a finding."""
+    """Return the report. Raises ObjectMissing and the store's errors; damage is a finding."""
     key = keys.segment(bundle, slot)
     try:
         data = await store.get(key)
@@ -68,13 +68,15 @@ def segment_facts(slot: SlotIndex) -> dict[str, Any]:
 
 
 def kind_name(index: fmt.SegmentIndex) -> str:
-    """A number for a kind that this software does not know: such a segment is void."""
+    """Return the name of a kind, or its number if this software does not know it: such a segment is
+    void.
+    """
     known = index.kind in fmt.SegmentKind.values()
     return fmt.SegmentKind.Name(index.kind) if known else str(int(index.kind))
 
 
 def check_batches(data: bytes, slot: SlotIndex, findings: Findings) -> list[dict[str, Any]]:
-    """A row a batch; damage goes to `findings`."""
+    """Return a row per batch; damage is added to `findings`."""
     key = keys.segment(slot.index.bundle, slot.index.slot)
     if not data.startswith(schema_prefix()):
         findings.add(key, "DATA_DAMAGED", "it does not begin with the Arrow schema of record schema 1")

@@ -1,4 +1,4 @@
-"""Times as reports show them: ISO 8601, UTC."""
+"""Format times for reports: ISO 8601, UTC."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def from_us(microseconds: int) -> str | None:
-    """None for 0 and for what no calendar holds."""
+    """Return the time, or None for 0 and for times outside the calendar."""
     try:
         moment = _EPOCH + timedelta(microseconds=microseconds)
     except OverflowError:

@@ -1,6 +1,6 @@
-"""`ledgermq top`: what several brokers do right now, from the text that their admin ports give
-Prometheus.
+"""Run `ledgermq top`: show what several brokers do right now, from the Prometheus text of their
+admin ports.
 
-That text and not the status API, because it has the rates, the latencies and the bill already, and
-needs no connection to a cluster that may be in trouble.
+It reads that text and not the status API, because the text already has the rates, the latencies and
+the bill. It also needs no connection to a cluster that may be in trouble.
 """

@@ -1,4 +1,4 @@
-"""`ledgermq top`: reads the admin ports again and again, and shows what happened in between."""
+"""Run `ledgermq top`: read the admin ports repeatedly, and show what happened in between."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ Admins = Annotated[
     list[str] | None,
     typer.Argument(metavar="HOST:PORT…", help="Admin ports of the brokers (their setting admin_port)."),
 ]
-Interval = Annotated[float, typer.Option("--interval", "-i", min=0.2, metavar="SECONDS", help="Between two looks.")]
-AnswerTimeout = Annotated[
-    float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to wait for an admin port.")
+Interval = Annotated[
+    float, typer.Option("--interval", "-i", min=0.2, metavar="SECONDS", help="Seconds between two readings.")
 ]
-Once = Annotated[bool, typer.Option("--once", help="Show one interval and end.")]
+AnswerTimeout = Annotated[
+    float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="Seconds to wait for an answer of an admin port.")
+]
+Once = Annotated[bool, typer.Option("--once", help="Show one interval and exit.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -38,10 +40,10 @@ async def top(
     timeout_s: AnswerTimeout = 3.0,
     debug: Debug = False,
 ) -> None:
-    """What brokers do right now, live: rates, latencies, cost. In a pipe one table follows another.
+    """Show live what brokers do: rates, latencies, cost. In a pipe, one table follows another.
 
-    --once or --output json: one interval. Except on a terminal it ends with exit code 3 when no
-    admin port answers at first.
+    --once or --output json: show one interval. Except on a terminal, the exit code is 3 if no admin
+    port answers at first.
     """
     from rich.live import Live
 

@@ -1,4 +1,4 @@
-"""From two readings of /metrics to what happened in between. Pure: text in, numbers out."""
+"""Compute from two readings of /metrics what happened in between. Pure: text in, numbers out."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """`values` by (name, labels); `at_s`: when it was read, by any clock that goes forward."""
+    """`values` by (name, labels); `at_s`: time of the reading, by any monotonic clock."""
 
     at_s: float
     values: dict[tuple[str, Labels], float]
 
     def sum(self, name: str, **labels: str) -> float:
-        """Over all series of that name that have these labels, too."""
+        """Return the sum over all series of that name that have these labels."""
         wanted = set(labels.items())
         return sum(value for (found, has), value in self.values.items() if found == name and wanted <= set(has))
 
     def by(self, name: str, label: str) -> dict[str, float]:
-        """Sums by the values of one label."""
+        """Return sums by the values of one label."""
         found: defaultdict[str, float] = defaultdict(float)
         for (series, has), value in self.values.items():
             if series == name:
@@ -38,9 +38,10 @@ class Reading:
 
 
 def parse(text: str, at_s: float) -> Reading:
-    """Raises ValueError for text that is none of Prometheus', or whose buckets have no bounds.
+    """Parse the text of /metrics. Raises ValueError for text that is not Prometheus', or whose
+    buckets have no bounds.
 
-    Values that are no numbers are left out.
+    Values that are not numbers are omitted.
     """
     values = {}
     for family in text_string_to_metric_families(text):
@@ -53,7 +54,7 @@ def parse(text: str, at_s: float) -> Reading:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRow:
-    """Rates are per second. `trouble`: why nothing could be read, or what is amiss."""
+    """Rates are per second. `trouble`: why nothing could be read, or the broker's problem."""
 
     admin: str
     broker: str = ""
@@ -124,7 +125,9 @@ def broker_row(admin: str, before: Reading, now: Reading) -> BrokerRow:
 
 
 def topic_rows(pairs: Iterable[tuple[Reading, Reading]]) -> list[TopicRow]:
-    """Summed over brokers, the busiest first. `pairs`: each broker's reading before and now."""
+    """Return rows summed over brokers, the busiest first. `pairs`: each broker's previous and
+    current reading.
+    """
     sums: defaultdict[str, list[float]] = defaultdict(lambda: [0.0] * 4)
     counters = (names.PRODUCED_RECORDS, names.PRODUCED_BYTES, names.FETCHED_RECORDS, names.FETCHED_BYTES)
     for before, now in pairs:
@@ -137,7 +140,9 @@ def topic_rows(pairs: Iterable[tuple[Reading, Reading]]) -> list[TopicRow]:
 
 
 def quantile(q: float, before: Reading, now: Reading, name: str) -> float | None:
-    """Upper bound of the bucket in which it lies; None where nothing was observed in between."""
+    """Return the upper bound of the bucket of the quantile, or None if nothing was observed in
+    between.
+    """
     earlier = before.by(name, "le")
     counts = {float(le): value - earlier.get(le, 0.0) for le, value in now.by(name, "le").items()}
     observed = counts.get(float("inf"), 0.0)
@@ -147,5 +152,5 @@ def quantile(q: float, before: Reading, now: Reading, name: str) -> float | None
 
 
 def _rate(before: float, now: float, seconds: float) -> float:
-    """A counter that went back belongs to a process that was started again."""
+    """Return the rate; a counter that decreased belongs to a restarted process."""
     return (now if now < before else now - before) / seconds if seconds > 0 else 0.0

@@ -1,4 +1,4 @@
-"""What `ledgermq top` shows: a view as rich tables."""
+"""Render the view of `ledgermq top` as rich tables."""
 
 from __future__ import annotations
 

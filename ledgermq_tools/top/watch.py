@@ -1,4 +1,4 @@
-"""Reads several admin ports again and again: a view of each interval, with the reason why a port
+"""Read several admin ports repeatedly: yield a view of each interval, with the reason why a port
 does not answer.
 """
 
@@ -18,18 +18,18 @@ TEXT_BYTES_MAX = 16 << 20
 
 
 class NotAdminPort(InvalidRequest):
-    """The port answers, but not as an admin port does."""
+    """The port answers, but it is not an admin port."""
 
 
 Found = Reading | str
-"""Of one admin port; text: why there is no reading."""
+"""Reading of one admin port; text: why there is none."""
 
 
 async def watch(addresses: Sequence[str], interval_s: float, timeout_s: float) -> AsyncIterator[View]:
-    """A view of every interval, with a row for each address; one at once where no port answers.
+    """Yield a view of every interval, with a row for each address; one at once if no port answers.
     `timeout_s`: of one answer.
 
-    Raises NotAdminPort for a port that is none, when it is read first.
+    Raises NotAdminPort if a port is not an admin port, when it is first read.
     """
     before = await _read_all(addresses, timeout_s, is_first=True)
     if not any(isinstance(found, Reading) for found in before.values()):
@@ -70,7 +70,7 @@ def _parsed(address: str, text: str | Exception, at_s: float, *, is_first: bool)
     except (urllib.error.HTTPError, HTTPException, ValueError) as error:
         if isinstance(error, ConnectionError):
             return "no answer: the connection was closed"
-        text = f"{address} is no admin port of a broker ({_why_none(error)}); the setting admin_port names it, often {ADMIN_PORT}"
+        text = f"{address} is not the admin port of a broker ({_why_none(error)}); the setting admin_port names it, often {ADMIN_PORT}"
         if is_first:
             raise NotAdminPort(text) from error
         return text

@@ -1,1 +1,1 @@
-"""Who is to hold which partition: pure functions from a `Problem` to a target."""
+"""Assign partitions to members: pure functions from a `Problem` to a target."""

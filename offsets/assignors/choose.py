@@ -1,4 +1,4 @@
-"""The assignors by name, and which of them a group uses."""
+"""List the assignors by name, and choose the one that a group uses."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ DEFAULT = "uniform"
 
 
 def chosen(named: Iterable[str]) -> str:
-    """What most members name; of several that equally many name, the first one in `ASSIGNORS`."""
+    """Return the assignor that most members name. In a tie, the first one in `ASSIGNORS` wins."""
     votes = Counter(named)
     return max(ASSIGNORS, key=lambda name: votes[name])

@@ -1,8 +1,8 @@
 """consistent_hash: members and partitions are points on a ring; a partition belongs to the next
 member's point (Karger et al., 1997).
 
-A member that comes or goes moves only the partitions that it takes or leaves, whatever was assigned
-before; the price is that members get unequal shares.
+A member that joins or leaves moves only the partitions that it takes or leaves, whatever was
+assigned before. The price is that members get unequal shares.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from ledger.keys import PartitionId
 from offsets.assignors.problem import Problem, Target
 
 POINTS = 128
-"""Of one member: shares then differ from the mean by about a tenth."""
+"""Points of one member on the ring; with this number, shares differ from the mean by about a tenth.
+"""
 
 _POINT_BYTES = 8
 _POINTS_PER_HASH = 64 // _POINT_BYTES
 
 
 def assign(problem: Problem) -> Target:
-    """O(members × POINTS × log + partitions × log); where not all subscribe to a topic, a few steps
-    more along the ring.
+    """Assign all partitions, in O(members × POINTS × log + partitions × log).
+
+    If not all members subscribe to a topic, its search goes a few steps further along the ring.
     """
     members = sorted(problem.members, key=lambda c: (c.identity, c.member_id))
     ring = sorted((point, number) for number, member in enumerate(members) for point in _member_points(member.identity))

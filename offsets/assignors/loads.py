@@ -1,5 +1,5 @@
-"""How many partitions each member has, and who has the fewest or the most: heaps whose stale
-entries are thrown away when they come up.
+"""Find the members with the fewest or the most partitions: heaps whose stale entries are dropped
+when they reach the top.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Loads = dict[str, int]
 class LeastLoaded:
     """The members of one class by load, then by their order.
 
-    `loads` is shared; whoever changes a load calls `changed`.
+    `loads` is shared; code that changes a load must call `changed`.
     """
 
     def __init__(self, loads: Loads, members: Iterable[str]) -> None:
@@ -29,7 +29,7 @@ class LeastLoaded:
         heapq.heappush(self._heap, (self._loads[member], self._order[member], member))
 
     def first(self) -> str:
-        """Stays where it is."""
+        """Return the least loaded member, which stays in the heap."""
         while True:
             load, _, member = self._heap[0]
             if load == self._loads[member]:
@@ -37,14 +37,14 @@ class LeastLoaded:
             heapq.heappop(self._heap)
 
     def pop(self) -> str:
-        """Out, until `changed` puts it back."""
+        """Remove and return the least loaded member; `changed` puts it back."""
         member = self.first()
         heapq.heappop(self._heap)
         return member
 
 
 class MostLoaded:
-    """The same from the other end, of members that have something to give."""
+    """The members of one class by load, highest first; only members that have a partition to give."""
 
     def __init__(self, loads: Loads, members: Iterable[str]) -> None:
         self._loads = loads

@@ -1,9 +1,9 @@
-"""What an assignor is asked. Each partition of a topic that somebody subscribes to goes to exactly
-one of the topic's subscribers.
+"""Describe the input of an assignor. Each partition of a topic with subscribers goes to exactly one
+of them.
 
-`current` says where each partition is now, or is meant to go; partitions stay there where an
-assignor's rule allows it. Same problem, same answer: a coordinator that takes over computes what
-the one before it computed.
+`current` says where each partition is now, or where it is going. Partitions stay there where an
+assignor's rule allows it. The same problem always has the same answer, so a coordinator that takes
+over computes what the previous one computed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SubscriberClass:
 
 @dataclass(frozen=True)
 class Problem:
-    """`rack(topic, partition)`: where it is served best, "" if nothing is known; only a hint for
+    """`rack(topic, partition)`: the rack that serves it best, "" if unknown; only a hint for
     partitions that have to be placed.
     """
 
@@ -50,7 +50,8 @@ class Problem:
     rack: Rack | None = None
 
     def classes(self) -> list[SubscriberClass]:
-        """Nearly always one: members of a group mostly subscribe to the same topics.
+        """Return the classes of members that subscribe to the same topics; nearly always there is
+        one.
 
         O(distinct subscriptions × topics).
         """

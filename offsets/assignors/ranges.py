@@ -1,8 +1,8 @@
-"""range: each topic is cut into as many neighbouring runs as it has subscribers.
+"""range: cut each topic into as many neighbouring runs as it has subscribers.
 
 Topics with as many partitions and the same subscribers are cut alike, so a member gets the same
-partition numbers of each: what joins of topics by key need (Kafka's range assignor). It looks at
-nothing but the members' order, so members that come or go move others' partitions.
+partition numbers of each. Joins of topics by key need this (Kafka's range assignor). The assignment
+depends only on the members' order, so a member that joins or leaves moves the partitions of others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from offsets.assignors.problem import Problem, Target
 
 
 def assign(problem: Problem) -> Target:
-    """O(partitions + classes × members)."""
+    """Assign all partitions, in O(partitions + classes × members)."""
     target: Target = {}
     for alike in problem.classes():
         for topic in alike.topics:

@@ -1,10 +1,12 @@
 """sticky: members get equally many partitions in all, and as few partitions as possible move.
 
-What is where it may be stays; what has no place goes to the least loaded; then the most loaded give
-to the least loaded while they differ by two or more. With one class of subscribers that is the
-least number of moves that can be; with several it is done class by class until nothing moves any
-more. Topics are not told apart: one member may hold all of one topic. Prefers a member of the
-partition's rack among equally loaded ones.
+A partition stays with its holder if the holder still subscribes to its topic. A partition without a
+holder goes to the least loaded member. Then the most loaded members give to the least loaded ones
+while their loads differ by two or more.
+
+With one class of subscribers this makes the fewest moves possible. With several, it works class by
+class until nothing moves any longer. Topics are not balanced separately: one member may hold all of
+one topic. Among equally loaded members, one in the partition's rack is preferred.
 """
 
 from __future__ import annotations
@@ -14,11 +16,11 @@ from offsets.assignors.loads import LeastLoaded, Loads, MostLoaded
 from offsets.assignors.problem import Problem, SubscriberClass, Target
 
 PASSES_MAX = 16
-"""Over all classes; a bound only for subscriptions that overlap in strange ways."""
+"""Passes over all classes; only overlapping subscriptions of an unusual kind reach this bound."""
 
 
 def assign(problem: Problem) -> Target:
-    """O(partitions × log members) for each pass."""
+    """Assign all partitions, in O(partitions × log members) for each pass."""
     classes = problem.classes()
     loads: Loads = {member.member_id: 0 for member in problem.members}
     held = [_keep(problem, alike, loads) for alike in classes]
@@ -66,9 +68,9 @@ def _place(problem: Problem, alike: SubscriberClass, mine: dict[str, list[Partit
 
 
 def _balance(alike: SubscriberClass, mine: dict[str, list[PartitionId]], loads: Loads) -> int:
-    """Returns how many have moved.
+    """Balance one class and return the number of partitions that moved.
 
-    The last ones of a member move first, so that an answer is the same again.
+    The last partitions of a member move first, so that the same problem has the same answer.
     """
     least, most = (
         LeastLoaded(loads, mine),

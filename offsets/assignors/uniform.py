@@ -1,11 +1,14 @@
-"""uniform: each topic is spread evenly over its subscribers, and members get equally many in all
-where subscriptions are alike.
+"""uniform: spread each topic evenly over its subscribers; members get equally many partitions in
+all where subscriptions are alike.
 
-A topic of n partitions and m subscribers gives each n // m, and one more to the n % m of them that
-have the fewest so far; among these, who has it already keeps it, then comes the members' order.
-Within its share a member keeps what it has, so an assignment that is in force is its own answer.
-Prefers members of a partition's rack: a free partition goes to one if it has room, and a member
-that has too many keeps those of its rack.
+A topic of n partitions and m subscribers gives each member n
+
+m partitions. The n % m members with the fewest so far get one more; among equals, members that
+already hold one more come first, then the members' order decides. Within its share a member keeps
+what it has, so an assignment in force is its own answer.
+
+Members of a partition's rack are preferred: a free partition goes to one that has room, and a
+member with too many keeps those of its rack.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from offsets.topics import TopicSize
 
 
 def assign(problem: Problem) -> Target:
-    """O(partitions × log members)."""
+    """Assign all partitions, in O(partitions × log members)."""
     loads: Loads = {member.member_id: 0 for member in problem.members}
     target: Target = {}
     for alike in problem.classes():
@@ -42,7 +45,9 @@ def _current(problem: Problem, topic: TopicSize, members: LeastLoaded) -> dict[s
 def _quotas(
     topic: TopicSize, alike: SubscriberClass, mine: dict[str, list[int]], loads: Loads, least: LeastLoaded
 ) -> tuple[dict[str, int], LeastLoaded]:
-    """How many of the topic each gets; members that get none are left out."""
+    """Return how many of the topic's partitions each member gets; members that get none are left
+    out.
+    """
     share, more = divmod(topic.partitions, len(alike.members))
     quotas: dict[str, int] = {}
     if share:
@@ -58,8 +63,8 @@ def _quotas(
 
 
 def _with_one_more(more: int, share: int, mine: dict[str, list[int]], loads: Loads, least: LeastLoaded) -> list[str]:
-    """The `more` least loaded; where only some of equally loaded ones are needed, those that hold
-    more than `share` now.
+    """Return the `more` least loaded members. Among equally loaded ones, those that hold more than
+    `share` now come first.
     """
     if not more:
         return []
@@ -108,7 +113,7 @@ def _fill_near(
     by_id: dict[str, Candidate],
     target: Target,
 ) -> None:
-    """What can go to a member of its rack goes there."""
+    """Place free partitions with members of their rack that have room."""
     near: dict[str, list[str]] = {}
     for member_id, left in room.items():
         if left and by_id[member_id].rack:

@@ -79,7 +79,7 @@ async def publish(place: Place, write: str, epoch: int, decision: Decision) -> N
             attempts_left -= 1
             if not attempts_left:
                 raise
-            log.warning("epoch %d of %s is begun again: %s", epoch, write, error)
+            log.warning("epoch %d of %s is published again: %s", epoch, write, error)
     await _mark_done(place.store, place.sources, write, epoch)
 
 
@@ -93,7 +93,7 @@ async def _living(client: Client, decision: Decision) -> dict[int, str]:
         if await _id_of(client, name) == topic_id:
             names[topic_id] = name
         else:
-            log.warning("topic %s was deleted since: the rows that were for it went with it", name)
+            log.warning("topic %s was deleted meanwhile: its rows are dropped", name)
     return names
 
 
@@ -106,7 +106,7 @@ async def _id_of(client: Client, name: str) -> int | None:
         return (await client.describe_topic(name)).topic_id
     except (UnknownTopic, TopicBeingDeleted) as error:
         if any(topic.name == name for topic in await client.list_topics()):
-            raise Unavailable(f"topic {name} is there, though a broker does not know it yet: begin again") from error
+            raise Unavailable(f"topic {name} exists, but a broker has not read it yet: retry") from error
         return None
 
 
@@ -154,7 +154,7 @@ class _Publisher:
 
 def _gone(missing: ObjectMissing) -> LedgerMQError:
     key = missing.object_key
-    return DataDamaged(f"{key}: rows that were staged, and are not published, are gone", object_key=key)
+    return DataDamaged(f"{key}: staged rows that were not published yet are missing", object_key=key)
 
 
 def _forgotten(write: str, epoch: int, error: LedgerMQError) -> LedgerMQError:

@@ -95,7 +95,7 @@ class StagedWriter:
 
     async def _settle(self, key: str, buffers: list[bytes | bytearray | memoryview]) -> None:
         if await settle_put(self._store, key, buffers, sources=self._sources, is_data=True) is not PutOutcome.WON:
-            raise Unavailable(f"{key}: the store did not say that it was put")
+            raise Unavailable(f"{key}: outcome of the put is unknown; run the task again")
 
     async def _wait(self) -> None:
         if self._putting is not None:

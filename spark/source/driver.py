@@ -116,5 +116,5 @@ async def patiently(call: Callable[[], Awaitable[T]]) -> T:
         except RetriableError as error:
             if asyncio.get_running_loop().time() >= until_s:
                 raise
-            log.warning("the store does not answer, the query waits: %s", error)
+            log.warning("the object store does not answer; the query waits for it:  %s", error)
             await asyncio.sleep(PAUSE_S)

@@ -225,7 +225,7 @@ async def _offsets(reader: Log, topic: str, key: PartitionId, options: SourceOpt
     first = await resolve(reader, options.starting_offsets, topic, key, start)
     last = await resolve(reader, options.ending_offsets, topic, key, end)
     if options.fail_on_data_loss and (lost := _lost(first, last, start, end)):
-        text = f"{topic}/{key.partition}: {lost}; with failOnDataLoss=false what is left is read"
+        text = f"{topic}/{key.partition}: {lost}; failOnDataLoss=false reads the remaining records"
         raise OffsetOutOfRange(text)
     first = min(max(first, start), end)
     return first, min(max(last, first), end)

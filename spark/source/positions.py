@@ -96,7 +96,7 @@ def decode(found: Any) -> Position:
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidConfig(
-            f"the checkpoint holds {found!r:.300}, which is no position of this source: {error!r}"
+            f"the checkpoint holds {found!r:.300}, which is not a position of this source:  {error!r}"
         ) from error
 
 
@@ -111,7 +111,7 @@ def _decode_topics(found: Any) -> Topics:
 
 def _whole(value: Any) -> int:
     if type(value) is not int or not 0 <= value <= OFFSET_MAX:
-        raise ValueError(f"{value!r} is no number of an offset, a topic or a version")
+        raise ValueError(f"{value!r} is not the number of an offset, a topic or a version")
     return value
 
 

@@ -88,7 +88,7 @@ class Progress:
 
     def _warn(self, text: str) -> None:
         if text != self._warned:
-            log.warning("group %s does not show the progress of the query: %s", self._group, text)
+            log.warning("group %s does not get the progress of the query: %s", self._group, text)
             self._warned = text
 
 

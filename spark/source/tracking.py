@@ -129,7 +129,7 @@ class Tracker:
         """That these are the topics of now."""
         if position.cluster != self._cluster:
             raise InvalidConfig(
-                f"the checkpoint is of cluster {position.cluster}, at this root there is {self._cluster}"
+                f"the checkpoint belongs to cluster {position.cluster}, but this root holds cluster {self._cluster}"
             )
         for name in self._options.chosen(sorted(topics)):
             known, topic = topics.get(name), self._followed.topics.get(name)
@@ -138,7 +138,7 @@ class Tracker:
             what = f"topic {name!r} (id {known.id}) was deleted" + (
                 "" if topic is None else f" and created again (id {topic.id})"
             )
-            left = "goes on without it" if topic is None else "reads the new one from its begin"
+            left = "continues without it" if topic is None else "reads the new one from its begin"
             self._lose(UnknownTopic(f"{what} under a query that reads it; failOnDataLoss=false {left}"))
 
     def _begin(self, begins: Topics, topic: Topic, partition: int) -> int:
@@ -151,7 +151,7 @@ class Tracker:
     def _within(self, topic: Topic, partition: int, offset: int, start: int, end: int) -> int:
         if not start <= offset <= end:
             text = f"{topic.name}/{partition}: offset {offset} is asked for, the log reaches from {start} to {end}"
-            self._lose(OffsetOutOfRange(f"{text}; failOnDataLoss=false reads what is left"))
+            self._lose(OffsetOutOfRange(f"{text}; failOnDataLoss=false reads the remaining records"))
         return min(max(offset, start), end)
 
     def _lose(self, error: LedgerMQError) -> None:

@@ -1,4 +1,4 @@
-"""One owned bundle: what a broker does with a ledger while the term is its own.
+"""Own one bundle: what a broker does with a ledger during its term.
 
-Knows nothing of gRPC, other brokers and routing.
+Must not know gRPC, other brokers and routing.
 """

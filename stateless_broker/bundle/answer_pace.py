@@ -1,5 +1,5 @@
-"""How fast one reader takes its answers: what its standing is, and how large its next answer should
-be. Pure: the caller has the clock.
+"""Measure how fast one reader takes its answers: its standing, and how large its next answer should
+be. Pure: the caller passes times in.
 """
 
 from __future__ import annotations
@@ -10,25 +10,27 @@ from ledgermq.buffers import KIB, MIB
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 
 LEAST_BYTES = 64 * KIB
-"""Answers do not become smaller than this, though a single batch may be larger."""
+"""The limit of an answer is never smaller than this. A single batch may exceed the limit."""
 FIRST_BYTES = MIB
-"""The answer that a new reader gets; it doubles with every `GROW_AFTER` answers of its size that
-were taken quickly.
+"""Size of a new reader's first answer. It doubles after every `GROW_AFTER` answers of that size
+that the reader took quickly.
 """
 GROW_AFTER = 2
 QUICK_S = 0.1
 SLOW_S = 1.0
-"""A reader that takes longer than this for one answer is slow until it takes one sooner."""
+"""A reader that takes longer than this for one answer is slow until it takes an answer in less
+time.
+"""
 AIM_S = 0.5
-"""A reader that is not quick gets as much as it takes in this time."""
+"""A reader that is not fast gets as much as it takes in this time."""
 FAST_AFTER_BYTES = 16 * MIB
-"""Above what the buffers between a broker and a program that reads nothing hold: only who really
-reads takes so much.
+"""More than the buffers between a broker and a client that reads nothing can hold: only a client
+that does read takes this much.
 """
 
 
 class Standing(IntEnum):
-    """What is known of a reader's speed."""
+    """Known speed of a reader."""
 
     SLOW = 0
     NEW = 1
@@ -36,23 +38,22 @@ class Standing(IntEnum):
 
 
 class AnswerPace:
-    """`once`: the reader gets one answer, for which it waits, so nothing is learned of it."""
+    """`once`: the reader waits for a single answer, so its speed is not measured."""
 
     def __init__(self, *, once: bool = False) -> None:
         self.standing = Standing.NEW
         self.credit = 0
-        """Bytes that were taken quickly, one answer after the other."""
+        """Bytes of consecutive answers that were taken quickly."""
         self._window = FRAME_PAYLOAD_BYTES_MAX if once else FIRST_BYTES
         self._grows_at = GROW_AFTER * FIRST_BYTES
 
     def room(self, asked: int, share: int) -> int:
-        """Bytes for the next answer."""
+        """Return how many bytes the next answer may have."""
         return min(asked, max(LEAST_BYTES, min(share, self._window)))
 
     def took(self, size_bytes: int, seconds: float) -> Standing:
-        """An answer was in line for so long.
-
-        The reader's standing from now on, which the caller sets.
+        """Record how long an answer was in line; return the reader's standing from now on, which
+        the caller sets.
         """
         self.credit = 0 if seconds >= SLOW_S else self.credit + size_bytes
         if seconds >= QUICK_S:

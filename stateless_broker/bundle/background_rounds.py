@@ -1,5 +1,5 @@
-"""Whether a broker compacts by itself, and how much of that is under way: who copies a root must
-know when nothing moves any more.
+"""Control whether a broker compacts in the background, and count the rounds under way, so that an
+operator who copies a root knows when nothing changes any longer.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ log = get_logger(__name__)
 
 
 class BackgroundRounds:
-    """`allowed` opens while rounds may begin. A round that is under way when they may not any more
-    is finished.
+    """`allowed` is set while rounds may begin. A round that is under way when it is cleared is
+    finished.
 
-    `under_way`: rounds, of all bundles of this broker, with what is cleaned and deleted after them.
-    Once none may begin and none is under way, that is logged: also where it is so from the start.
+    `under_way`: rounds of all bundles of this broker, including the cleaning and deletion after
+    them. When no round may begin and none is under way, that is logged, also if it is so from the
+    start.
     """
 
     def __init__(self, allowed: bool) -> None:
@@ -37,7 +38,7 @@ class BackgroundRounds:
             self._log_rest()
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Raises what `work` raises. Does nothing unless rounds may begin now."""
+        """Run `work` if rounds may begin now, otherwise do nothing. Raises what `work` raises."""
         if not self.allowed.is_set():
             return
         self.under_way += 1

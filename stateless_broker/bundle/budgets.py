@@ -1,12 +1,12 @@
-"""Memory that one broker divides among its calls: batches that were admitted, and answers that are
-on their way to readers.
+"""Divide the memory of one broker among its calls: admitted batches, and answers on their way to
+readers.
 
-`ByteBudget` counts. `AnswerBudget` shares one such budget out to readers: a reader that takes its
-answers slowly, or never, holds memory for as long as it likes, so readers have a standing. Slow
-readers together hold at most half of the budget; slow and new ones together three quarters; the
-rest is always there for readers that have shown to be fast. Readers for which there is no room wait
-in the order in which they came. While some wait, connections whose readers take nothing are broken:
-gRPC frees an answer only when its reader takes it, or when its connection ends.
+`ByteBudget` counts. `AnswerBudget` divides one such budget among readers. A reader that takes its
+answers slowly, or never, holds memory for an unlimited time, so each reader has a standing. Slow
+readers together hold at most half of the budget; slow and new ones together hold three quarters.
+The rest is reserved for readers that have proved to be fast. Readers without room wait in order of
+arrival. While some wait, the broker breaks connections whose readers take nothing, because gRPC
+frees an answer only when its reader takes it or its connection ends.
 """
 
 from __future__ import annotations
@@ -27,29 +27,32 @@ from stateless_broker.bundle.answer_pace import SLOW_S, AnswerPace, Standing
 KIB = 1024
 
 COPIES = 2
-"""What an answer takes while it is in line: its encoded bytes, and the copy of them that gRPC
-makes. Before that its batches and their encoding take the same."""
+"""Memory that an answer takes while it is in line, as a multiple of its size: the encoded bytes,
+and gRPC's copy of them. Before that, its batches and their encoding take the same.
+"""
 PATIENCE_S = 3.0
 PATIENCE_BYTES_PER_S = 512 * KIB
-"""An answer may be in line for `PATIENCE_S` and the time that it takes at this rate; then its
-connection may be broken.
+"""An answer may be in line for `PATIENCE_S` plus the time that it takes at this rate. After that
+its connection may be broken.
 """
 CUT_EVERY_S = 1.0
 CONNECTION_SHARE = 1 / 8
-"""Of the budget: what one connection may hold, unless it holds one answer only."""
+"""Share of the budget that one connection may hold, unless it holds a single answer."""
 
 
 class ByteBudget:
-    """Bytes that may be held at once. Taken before anything is queued; never waited for."""
+    """Bytes that may be held at once. They are taken before anything is queued; no call waits for
+    them.
+    """
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.taken = 0
 
     def take(self, size_bytes: int) -> bool:
-        """False: there is no room now.
+        """Take `size_bytes`; return False if there is no room now.
 
-        What is larger than the whole budget is let through when nothing else is held.
+        A request larger than the whole budget is admitted when nothing else is held.
         """
         if self.taken and self.taken + size_bytes > self.bytes_max:
             return False
@@ -67,9 +70,9 @@ LIMITS = {Standing.SLOW: 1 / 2, Standing.NEW: 3 / 4, Standing.FAST: 1.0}
 
 @dataclass(eq=False)
 class Caller:
-    """The connection over which the call that runs came.
+    """The connection of the current call.
 
-    `cut` breaks it, and so ends all its calls.
+    `cut` breaks the connection, which ends all its calls.
     """
 
     connection: str
@@ -77,18 +80,18 @@ class Caller:
     readers: list[AnswerReader] = field(default_factory=list)
 
     def ended(self) -> None:
-        """The call is over, and what was sent has left the process."""
+        """Return when the call is over, and what was sent has left the process."""
         for reader in self.readers:
             reader.leave()
 
 
 CALLER: ContextVar[Caller] = ContextVar("ledgermq_caller")
-"""Set by a server whose answers wait for their readers outside of this program's own code."""
+"""Set by a server whose answers wait for their readers outside this program's own code."""
 
 
 @dataclass(eq=False)
 class _Turn:
-    """A reader's place among those that wait."""
+    """A waiting reader's place in the queue."""
 
     number: int
     reader: AnswerReader
@@ -100,50 +103,56 @@ class _Turn:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Among readers of its standing: a new one that has taken something goes before those that
-        may never do.
+        """Order among readers of the same standing: a new reader that has taken something goes
+        before those that may never take anything.
         """
         return -self.reader.pace.credit, self.number
 
 
 class AnswerBudget(ByteBudget):
-    """Use within one event loop. All sizes inside are of memory: `COPIES` times the answer's."""
+    """Use it within one event loop. All sizes inside are memory: `COPIES` times the size of the
+    answer.
+    """
 
     def __init__(self, bytes_max: int) -> None:
         super().__init__(bytes_max)
         self.held = dict.fromkeys(Standing, 0)
-        """Bytes by the standing of their readers."""
+        """Bytes held, by the standing of their readers."""
         self.cuts = 0
-        """Connections that were broken."""
+        """Number of connections that were broken."""
         self._numbers = itertools.count()
         self._turns: dict[Standing, list[_Turn]] = {standing: [] for standing in Standing}
         self._at_work: dict[Standing, Counter[str]] = {standing: Counter() for standing in Standing}
         self._of_connection: Counter[str] = Counter()
         self._in_line: dict[AnswerReader, float] = {}
-        """Since when, oldest first; those that are slow by now are in `_late`."""
+        """When each reader's answer got in line, oldest first; readers that have become slow since
+        are in `_late`.
+        """
         self._late: dict[AnswerReader, float] = {}
         self._cutting: asyncio.TimerHandle | None = None
         self._newest_next = False
 
     @property
     def in_line_bytes(self) -> int:
-        """Of answers that were handed to their connections."""
+        """Return the bytes of answers that were handed to their connections."""
         return sum(reader.held for reader in (*self._in_line, *self._late))
 
     @property
     def waiting(self) -> int:
-        """Readers for which there is no room now."""
+        """Return the number of readers that wait for room."""
         return sum(map(len, self._turns.values()))
 
     def take_bound(self, bytes_max: int) -> None:
-        """From now on; what is held above a smaller bound goes as its readers take it."""
+        """Set the bound from now on. Memory held above a smaller bound is freed as its readers take
+        their answers.
+        """
         self.bytes_max = bytes_max
         self._serve()
 
     def reader(self, *, once: bool = False, urgent: bool = False) -> AnswerReader:
-        """`once`: the call has one answer, for which its caller waits.
+        """Return a reader of this budget; `once`: the call waits for a single answer.
 
-        `urgent`: it never waits; its bytes count all the same.
+        `urgent`: it never waits, but its bytes count.
         """
         return AnswerReader(self, CALLER.get(None), next(self._numbers), once=once, urgent=urgent)
 
@@ -151,7 +160,7 @@ class AnswerBudget(ByteBudget):
     # ---------------------------------------------------------------------------------------------
 
     def share(self, reader: AnswerReader) -> int:
-        """Memory that an answer of this reader may take, if all that are at work beside it get the
+        """Return the memory that an answer of this reader may take if every active reader gets the
         same.
         """
         at_work = self._at_work[reader.standing]
@@ -160,8 +169,8 @@ class AnswerBudget(ByteBudget):
         return int(min(room / connections, self.bytes_max * CONNECTION_SHARE)) // max(1, at_work[reader.connection])
 
     def queue(self, reader: AnswerReader, size_bytes: int) -> _Turn:
-        """A turn whose `come` is done once the reader holds `size_bytes`; at once, where there is
-        room.
+        """Queue a turn; its `come` is done once the reader holds `size_bytes`, which is at once if
+        there is room.
         """
         number = next(self._numbers) if reader.number is None else reader.number
         turn = _Turn(number, reader, size_bytes, asyncio.get_running_loop().create_future())
@@ -183,7 +192,7 @@ class AnswerBudget(ByteBudget):
     def resize(self, reader: AnswerReader, size_bytes: int) -> bool:
         """Hold `size_bytes` instead, without waiting.
 
-        False: there is no room, or others wait for it.
+        Return False if there is no room, or if others wait for it.
         """
         if size_bytes > reader.held and not reader.urgent and (self.waiting or self._obstacle(reader, size_bytes)):
             return False
@@ -194,7 +203,7 @@ class AnswerBudget(ByteBudget):
         return True
 
     def stand(self, reader: AnswerReader, standing: Standing) -> None:
-        """The reader's speed has changed."""
+        """Set the reader's standing after its speed has changed."""
         size_bytes = reader.held
         self._hold(reader, 0)
         reader.pace.standing = standing
@@ -204,7 +213,7 @@ class AnswerBudget(ByteBudget):
         self._in_line[reader] = asyncio.get_running_loop().time()
 
     def leave_line(self, reader: AnswerReader) -> float:
-        """How long the answer was in line."""
+        """Take the reader out of line; return how long its answer was there."""
         now_s = asyncio.get_running_loop().time()
         return now_s - (self._in_line.pop(reader) if reader in self._in_line else self._late.pop(reader, now_s))
 
@@ -212,7 +221,7 @@ class AnswerBudget(ByteBudget):
     # ---------------------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
-        """Give room to those that wait, oldest first.
+        """Give room to waiting readers, oldest first.
 
         No reader overtakes one that waits for the budget itself.
         """
@@ -234,11 +243,11 @@ class AnswerBudget(ByteBudget):
             turn.come.set_result(None)
 
     def _head(self, standing: Standing) -> _Turn | None:
-        """The first whose own connection has room: the oldest, and of new readers every other time
-        the newest.
+        """Return the first turn whose own connection has room: the oldest, and among new readers
+        every other time the newest.
 
-        Else a reader that takes what it gets would wait behind all those that came before it and
-        take nothing.
+        Otherwise a reader that takes its answers would wait behind all earlier readers that take
+        nothing.
         """
         turns = self._turns[standing]
         if standing is Standing.NEW and self._newest_next and turns and not turns[0].reader.pace.credit:
@@ -255,7 +264,7 @@ class AnswerBudget(ByteBudget):
         return None
 
     def _is_full(self, reader: AnswerReader, size_bytes: int) -> bool:
-        """The reader's connection holds its share already."""
+        """Return whether the reader's connection already holds its share."""
         others = self._of_connection[reader.connection] - reader.held
         return bool(others) and others + size_bytes > self.bytes_max * CONNECTION_SHARE
 
@@ -274,7 +283,7 @@ class AnswerBudget(ByteBudget):
     # ---------------------------------------------------------------------------------------------
 
     def _age(self) -> None:
-        """A reader becomes slow while its answer is in line, not when it has taken it at last."""
+        """Make readers slow while their answers are in line, not only when they take them at last."""
         now_s = asyncio.get_running_loop().time()
         for reader, since_s in list(itertools.takewhile(lambda each: each[1] <= now_s - SLOW_S, self._in_line.items())):
             del self._in_line[reader]
@@ -282,11 +291,11 @@ class AnswerBudget(ByteBudget):
             self.stand(reader, Standing.SLOW)
 
     def _cut_late(self) -> None:
-        """Break the connections of answers that are far too late, the latest first, while others
-        wait.
+        """Break the connections of answers that are far too late, the latest first, while other
+        readers wait.
 
-        As many as these need, and as slow readers hold above their own limit: they began as new
-        ones, whose room this is.
+        Break as many as the waiting readers need, and as many as hold slow readers above their
+        limit: those began as new readers, and hold the room of new ones.
         """
         self._cutting = None
         self._serve()
@@ -306,11 +315,11 @@ class AnswerBudget(ByteBudget):
 
 
 class AnswerReader:
-    """What one call holds of the budget: nothing while it waits for new records, else room for one
-    answer.
+    """What one call holds of the budget: nothing while it waits for new records, otherwise room for
+    one answer.
 
-    `take`, then `fit` what was found, then `sent` while it is in line. Give all back by `rest` or
-    `leave`.
+    Call `take`, then `fit` with the size found, then `sent` while the answer is in line. `rest` or
+    `leave` returns everything.
     """
 
     def __init__(self, budget: AnswerBudget, caller: Caller | None, number: int, *, once: bool, urgent: bool) -> None:
@@ -319,8 +328,8 @@ class AnswerReader:
         self.urgent = urgent
         self.held = 0
         self.number: int | None = None
-        """Of the turn that it waits for; kept while it waits, however often it stops to tell its
-        caller that it does.
+        """Number of the turn that it waits for. It is kept during the whole wait, also when the
+        reader pauses to send its caller a sign of life.
         """
         self._turn: _Turn | None = None
         self._budget = budget
@@ -334,12 +343,12 @@ class AnswerReader:
         return self.pace.standing
 
     def room(self, asked: int) -> int:
-        """Bytes for the next answer."""
+        """Return how many bytes the next answer may have."""
         return self.pace.room(asked, self._budget.share(self) // COPIES)
 
     async def take(self, payload_bytes: int, until_s: float) -> bool:
-        """Hold room for so much; False: there was none until this time of the loop's clock. The
-        next call goes on with the wait.
+        """Hold room for `size_bytes`; return False if there was none until this time of the loop's
+        clock. The next call continues the wait.
         """
         turn = self._turn = self._budget.queue(self, payload_bytes * COPIES)
         self.number = turn.number
@@ -357,19 +366,19 @@ class AnswerReader:
         return self.held > 0
 
     def fit(self, payload_bytes: int) -> bool:
-        """Hold room for just so much.
+        """Hold room for exactly this size.
 
-        False: it is more than was taken, and there is no room for it at present.
+        Return False if it is more than was taken and there is no room for it now.
         """
         return self._budget.resize(self, payload_bytes * COPIES)
 
     def hand_over(self) -> None:
-        """The answer is in line from now on, until the call ends."""
+        """Put the answer in line until the call ends."""
         self._budget.line_up(self)
 
     @contextmanager
     def sent(self) -> Iterator[None]:
-        """The answer is in line; with the end of the block its reader has taken it."""
+        """Put the answer in line for the block; when the block ends, the reader has taken it."""
         self._budget.line_up(self)
         try:
             yield
@@ -380,18 +389,18 @@ class AnswerReader:
         self.rest()
 
     def rest(self) -> None:
-        """Give everything back."""
+        """Return everything to the budget."""
         self._budget.resize(self, 0)
 
     def leave(self) -> None:
-        """The call has ended. May be called again."""
+        """End the use of the budget because the call has ended. Idempotent."""
         if self._turn is not None and not self._turn.come.done():
             self._budget.withdraw(self._turn)
         self._budget.leave_line(self)
         self.rest()
 
     def cut(self) -> bool:
-        """Break the connection; False: that was done before."""
+        """Break the connection; return False if that was already done."""
         is_first, self._is_cut = not self._is_cut, True
         if is_first and self.caller is not None:
             self.caller.cut()

@@ -1,8 +1,8 @@
-"""When is a round of Parquet compaction worth asking the store for? Pure; by the rules of
-`ledger.parquet.plan`, from what the owner knows.
+"""Decide whether a round of Parquet compaction is worth a request to the store. Pure: it applies
+the rules of `ledger.parquet.plan` to what the owner knows.
 
-May say "due" too early (the plan then says no), never too late by more than the owner's ignorance
-of newer checkpoints.
+It may report "due" too early; the plan then finds nothing to do. It is late only if the owner has
+not read a newer checkpoint yet.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from ledger.view.view import LedgerView
 
 
 def next_compaction_ms(view: LedgerView, catalog: Catalog) -> int | None:
-    """The wall-clock time at which a round is due; 0: at once; None: nothing waits for one."""
+    """Return the wall-clock time at which a round is due; 0: at once; None: nothing waits for a
+    round.
+    """
     times = [0] if view.is_partial else []
     parked = {PartitionId(part.topic_id, part.partition) for part in view.parked}
     needed = [part.parked.first_slot for part in view.parked]
@@ -59,14 +61,14 @@ def next_compaction_ms(view: LedgerView, catalog: Catalog) -> int | None:
     oldest = view.index.first_slot(view.checkpoint.trim_slot)
     if oldest is not None and oldest < min(
         needed, default=oldest + 1
-    ):  # nobody needs it, and rounds of internal topics trim nothing
+    ):  # no reader needs it, and rounds of internal topics trim nothing
         times.append(view.index.created_ms(oldest) + INTERNAL_LAG_MS)
     return min(times, default=None)
 
 
 def wants_snapshot(view: LedgerView, catalog: Catalog) -> bool:
-    """Are there so many records of internal topics behind the snapshot that a takeover should not
-    have to read them?
+    """Return whether so many records of internal topics follow the snapshot that a takeover should
+    not have to read them.
     """
     slots: set[int] = set()
     size_bytes = 0
@@ -80,10 +82,10 @@ def wants_snapshot(view: LedgerView, catalog: Catalog) -> bool:
 
 
 def wants_retention(checkpoint: fmt.Checkpoint, catalog: Catalog, no_stale_versions: NoStaleVersions) -> bool:
-    """Is there anything in Parquet that may grow too old or too much, that lies below its log
-    start, or that cleaning may replace?
+    """Return whether any Parquet file may become too old or too large, lies below its log start, or
+    may be replaced by cleaning.
 
-    `no_stale_versions`: where there are none, though the topic may have been keyed.
+    `no_stale_versions`: topics that have none, although they may have been keyed.
     """
     for part in checkpoint.partitions:
         topic = catalog.topics_by_id.get(part.topic_id)

@@ -1,7 +1,7 @@
-"""What all bundles of one broker share: their surroundings, their limits, and the memory and
-requests that they divide among them.
+"""Hold what all bundles of one broker share: clocks, store and catalog, limits, and the memory and
+requests that they divide.
 
-One `BundleContext` per broker; the budgets below are bounds of the whole broker, however many
+There is one `BundleContext` per broker. The budgets below bound the whole broker, however many
 bundles it owns.
 """
 
@@ -35,18 +35,18 @@ from stateless_broker.settings import default_of
 
 INTERNAL_READS_MAX = 16
 SEGMENT_INDEX_BYTES_MAX = 16 * MIB
-"""As stored; in memory some four times as much."""
+"""Size as stored; in memory about four times as much."""
 
 
 @dataclass(frozen=True, slots=True)
 class BundleLimits:
-    """The broker's settings that bundles need, by name (`from_settings`), and constants.
+    """Settings of the broker that bundles need, by name (`from_settings`), and constants.
 
     Limits of memory, cache and cold reads hold for the whole broker, all others for each bundle.
     """
 
     flush_spacing_s: float = 0.0
-    """Of `flush_spacing_ms` and the kind of store."""
+    """From `flush_spacing_ms` and the kind of store."""
     flush_bytes: int = default_of("flush_bytes")
     produce_memory_bytes_max: int = default_of("produce_memory_bytes_max")
     cache_bytes_max: int = default_of("cache_bytes_max")
@@ -56,53 +56,55 @@ class BundleLimits:
     compaction_memory_bytes_max: int = default_of("compaction_memory_bytes_max")
 
     flush_batches: int = 4096
-    """Constants from here on. Batches of one segment."""
+    """Batches of one segment. This field and those below are constants."""
     puts_in_flight_max: int = 4
     queue_batches_max: int = 50_000
     """Batches of a bundle that are admitted and not yet durable."""
     cold_reads_max: int = 16
-    """Range GETs at the same time for readers that are not near the end."""
+    """Concurrent range GETs for readers that are not near the end."""
     index_batches_max: int = 500_000
     """Batches that the fetch index holds (52 bytes each); older ones are looked up in the store
     again.
     """
     far_batches_max: int = 160_000
-    """Room, for each bundle, for batches that were looked up again (8 MB). Less than the index has:
-    a broker owns many bundles, and readers that are so far behind read on from what a look brings.
+    """Room in each bundle for batches that were looked up again (8 MB). It is smaller than the
+    index because a broker owns many bundles, and readers that far behind continue from one lookup.
     """
     checkpoint_bytes: int = 64 * MIB
-    """Bytes of segments after which a checkpoint is written, at the latest."""
+    """Bytes of segments after which a checkpoint is written at the latest."""
     look_interval_s: float = 15.0
-    """How often a bundle that is written to or read looks for checkpoints that others made."""
+    """Interval at which a bundle that is written or read looks for checkpoints of other processes.
+    """
     cleaning_bytes_max: int = 256 * MIB
     """Keyed partitions with larger files are left to the compaction service."""
     compaction_interval_s: float = 10.0
-    """How often the owner considers, without a request, whether a round is due."""
+    """Interval at which the owner checks, without a request, whether a round is due."""
     retention_interval_s: float = 600.0
-    """How often old Parquet files are looked for, in bundles whose topics have a retention."""
+    """Interval at which old Parquet files are looked for, in bundles whose topics have a retention.
+    """
     parked_slots_max: int = 20_000
-    """Slots that a parked partition may keep from being trimmed before produce to the bundle is
-    refused.
+    """Slots that a parked partition may keep from being trimmed before the bundle refuses produce
+    requests.
     """
 
 
 READ_SOURCES = ("cache", "segment", "parquet", "keyed", "direct")
-"""Where batches for consumers were found; keyed: in a version of a keyed topic, direct: in
-segments, which the consumer reads itself.
+"""Where batches for consumers were found; keyed: in a version of a keyed topic; direct: in segments
+that the consumer reads itself.
 """
 
 
 class BundleMetrics:
-    """What an owner tells about itself; every method may be overridden.
+    """What an owner reports about itself; every method may be overridden.
 
-    Called on the event loop, must return at once.
+    Methods are called on the event loop and must return at once.
     """
 
     def flushed(self, bundle: int, batches: int, size_bytes: int, seconds: float) -> None:
         """A segment became durable `seconds` after its put began."""
 
     def waited(self, bundle: int, seconds: float) -> None:
-        """The oldest batch of a segment that is put now has waited this long for it."""
+        """The oldest batch of a segment waited this long for the put that begins now."""
 
     def stored(self, index: fmt.SegmentIndex) -> None:
         """A segment with these batches became durable."""
@@ -111,24 +113,24 @@ class BundleMetrics:
         """Batches of a partition went to a consumer."""
 
     def refused(self, bundle: int) -> None:
-        """Produce was answered with ResourceExhausted."""
+        """A produce request was answered with ResourceExhausted."""
 
     def fetched(self, bundle: int, source: str, size_bytes: int) -> None:
-        """`source`: of `READ_SOURCES`."""
+        """`source`: one of `READ_SOURCES`."""
 
     def claimed(self, bundle: int, epoch: int, seconds: float) -> None:
         """This broker owns the bundle now; the claim took `seconds`."""
 
     def claim_failed(self, bundle: int, error: LedgerMQError) -> None:
-        """NotOwner: somebody else was faster."""
+        """NotOwner: another broker claimed it first."""
 
     def term_ended(self, bundle: int, why: str) -> None:
-        """`why`: released (handed over), fenced (somebody else has claimed) or failed."""
+        """`why`: released (handed over), fenced (another broker has claimed it) or failed."""
 
     def checkpointed(self, bundle: int, number: int) -> None: ...
 
     def upkeep_failed(self, bundle: int, work: str, error: BaseException) -> None:
-        """`work`: checkpoint, look or compaction. It is tried again."""
+        """`work`: checkpoint, look or compaction. It is retried."""
 
     def parked(self, bundle: int, partitions: int) -> None: ...
 
@@ -138,11 +140,11 @@ class BundleMetrics:
 
 @dataclass(eq=False)
 class BundleContext:
-    """`catalog`: what this broker knows of `__metadata` at present. `run_blocking`: threads, or
-    `run_inline` in a simulation.
+    """`catalog`: this broker's copy of `__metadata`. `run_blocking`: threads, or `run_inline` in a
+    simulation.
 
-    Nothing of it is ever replaced but `limits`, by `take_limits`: read them where they are needed,
-    keep no copy.
+    Only `limits` is ever replaced, by `take_limits`: read limits where they are needed, and keep no
+    copy.
     """
 
     store: ObjectStore
@@ -155,7 +157,9 @@ class BundleContext:
     run_blocking: RunBlocking = asyncio.to_thread
 
     def take_limits(self, limits: BundleLimits) -> None:
-        """From now on; what is already held above a smaller bound goes as it would have gone."""
+        """Set the limits from now on. What is already held above a smaller bound is freed in the
+        usual way.
+        """
         self.limits = limits
         self.produce_memory.bytes_max = limits.produce_memory_bytes_max
         self.tail_cache.take_bound(limits.cache_bytes_max)
@@ -189,8 +193,8 @@ class BundleContext:
 
     @cached_property
     def internal_reads(self) -> asyncio.Semaphore:
-        """GETs of internal topics at a takeover: not in the pool of cold reads, behind which groups
-        would wait for old data.
+        """GETs of internal topics at a takeover. They are not in the pool of cold reads, where
+        groups would wait behind reads of old data.
         """
         return asyncio.Semaphore(INTERNAL_READS_MAX)
 
@@ -200,7 +204,9 @@ class BundleContext:
 
     @cached_property
     def segment_indexes(self) -> SegmentIndexes:
-        """What one look at untrimmed segments leaves to the next, that of a later term included."""
+        """Indexes of untrimmed segments that one look leaves to the next, including looks of a
+        later term.
+        """
         return SegmentIndexes(SEGMENT_INDEX_BYTES_MAX)
 
     def ledger(self, bundle: int) -> LedgerRef:
@@ -220,5 +226,7 @@ class BundleContext:
 
     @cached_property
     def compaction_turn(self) -> asyncio.Lock:
-        """One bundle of a broker is compacted at a time, so that it stays in the background."""
+        """One bundle of a broker is compacted at a time, so that compaction stays in the
+        background.
+        """
         return asyncio.Lock()

@@ -1,9 +1,9 @@
-"""Deletion of records on demand: the log start of partitions moves, durably, for whoever reads
-after the answer.
+"""Delete records on demand: move the log start of partitions durably, for every reader after the
+answer.
 
-Whatever holds the records: Parquet files are deleted later, whole, as after retention; what is
-still in segments is left out of Parquet, or goes there and is deleted then. The answer waits for a
-fence check, so that it comes from the owner whose readers it binds.
+It does not matter where the records are. Parquet files are deleted later as a whole, as after
+retention. Records that are still in segments are left out of Parquet, or are deleted after they got
+there. The answer waits for a fence check, so that only the true owner gives it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from ledgermq.errors import InvalidRequest, LedgerMQError, OffsetOutOfRange
 from stateless_broker.bundle.context import BundleContext
 
 Before = int | Literal["end"] | timedelta
-"""An offset; the end of the log; a time since the epoch: the first record of that time or later,
-the end where there is none.
+"""An offset; the end of the log; or a time since the epoch, which means the first record of that
+time or later, or the end if there is none.
 """
 
 
@@ -44,8 +44,8 @@ async def delete_records(
     *,
     dry_run: bool,
 ) -> dict[int, Deleted | LedgerMQError]:
-    """By partition. Raises LegalHold, InvalidRequest, NotOwner, the store's errors; then a log
-    start may have moved all the same.
+    """Delete records and return the results by partition. Raises LegalHold, InvalidRequest,
+    NotOwner, the store's errors; in that case a log start may have moved all the same.
     """
     if topic.internal:
         raise InvalidRequest(f"topic {topic.name!r} belongs to the system")
@@ -54,7 +54,7 @@ async def delete_records(
             f"topic {topic.name!r} keeps the latest record of each key: its cleanup.policy has to be, or name, delete"
         )
     view = reader.view
-    await view.look()  # others may have moved log starts
+    await view.look()  # other processes may have moved log starts
     refuse_held(view.checkpoint, topic)
     found: dict[int, Deleted | LedgerMQError] = {}
     starts = {partition: view.log_start(PartitionId(topic.id, partition), topic) for partition in befores}

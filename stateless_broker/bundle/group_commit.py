@@ -1,11 +1,11 @@
-"""Group commit: from admitted batches to segments, adaptively (docs/design.md, Produce).
+"""Commit admitted batches in groups: put them into segments, adaptively (docs/design.md, Produce).
 
 A segment is put at once when no put is in flight; otherwise when one ends, when `flush_bytes` wait,
 or when `flush_spacing_s` has passed since the last one, and never more than `puts_in_flight_max` at
-a time. So a lone producer waits for one put only, and a busy store gets few, large segments.
-Admission is synchronous and all or nothing: memory is taken before anything is queued, and given
-back when the segment is durable. A batch leaves the queue either into the writer, which answers it
-whatever happens, or by `close`, which fails it.
+a time. So a single producer waits for only one put, and a busy store gets few, large segments.
+Admission is synchronous and all or nothing: memory is taken before anything is queued, and returned
+when the segment is durable. A batch leaves the queue in one of two ways: into the writer, which
+always answers it, or through `close`, which fails it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ledgermq.protocol.limits import WINDOW_BATCHES
 from stateless_broker.bundle.context import BundleContext, BundleLimits
 
 OFFSET_NOT_KNOWN = -1
-"""Result of a batch that is answered on receipt: nobody knows its offset yet."""
+"""Result of a batch that is answered on receipt: its offset is not known yet."""
 RETRY_MS_MIN, RETRY_MS_MAX = 20, 5000
 FLUSHES_REMEMBERED = 16
 BUNDLE_SHARE = 2
-"""No bundle takes more than this part of the broker's memory for producing: one half."""
+"""No bundle takes more than this share of the broker's memory for producing: one half."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +50,14 @@ class GroupCommit:
         self._queue: deque[Append] = deque()
         self._queued_bytes = 0
         self._arrivals: deque[tuple[float, int]] = deque()
-        """When batches came that are still queued, and how many: their sum is the length of the
-        queue.
+        """Arrival times of the batches that are still queued, with their counts; the sum of the
+        counts is the length of the queue.
         """
         self._flushes: deque[_Flush] = deque()
         self._flushing_batches = self._flushing_bytes = 0
         self._windows: dict[ProducerKey, dict[tuple[int, int], int]] = {}
         self._last_flush_s = float("-inf")
-        self._in_flight_before = 0  # after the last flush: fewer now means that one has ended since
+        self._in_flight_before = 0  # after the last flush: a smaller number now means that one has ended since
         self._recent: deque[tuple[float, int]] = deque(maxlen=FLUSHES_REMEMBERED)
         self._wake = asyncio.Event()
         self._closed: LedgerMQError | None = None
@@ -101,7 +101,7 @@ class GroupCommit:
         return [_received() for _ in appends]
 
     def on_durable(self, index: fmt.SegmentIndex) -> None:
-        """The writer has acknowledged this segment and is about to answer its waiters."""
+        """Note that the writer has acknowledged this segment and is about to answer its waiters."""
         now = asyncio.get_running_loop().time()
         while self._flushes and self._flushes[0].slot <= index.slot:
             flush = self._flushes.popleft()
@@ -111,8 +111,8 @@ class GroupCommit:
         self._wake.set()
 
     def on_refused(self, slot: int, error: LedgerMQError) -> None:
-        """The store takes no segments now: nothing from this slot on is stored, and what is queued
-        has no better prospects.
+        """Fail what is queued, because the store takes no segments now: nothing from this slot on
+        is stored.
         """
         while self._flushes and self._flushes[-1].slot >= slot:
             self._give_back(self._flushes.pop())
@@ -120,7 +120,7 @@ class GroupCommit:
         self._wake.set()
 
     async def run(self) -> None:
-        """Flushes until cancelled or until the term has ended."""
+        """Flush until cancelled or until the term has ended."""
         while self._closed is None:
             self._wake.clear()
             pause_s = self._pause_s()
@@ -135,7 +135,7 @@ class GroupCommit:
                 pass
 
     def close(self, error: LedgerMQError) -> None:
-        """Admit nothing any more and fail what is queued; what the writer has it answers itself."""
+        """Stop admitting and fail what is queued; the writer itself answers what it has."""
         self._closed = self._closed or error
         self._fail_queue(error)
         while self._flushes and self._writer.lost is not None:
@@ -151,8 +151,8 @@ class GroupCommit:
         self._arrivals.clear()
 
     async def drain(self, error: LedgerMQError) -> None:
-        """Admit nothing until `resume` (`error` says why), and wait until all that was admitted is
-        durable. Raises what ended the term.
+        """Admit nothing until `resume` (`error` is the reason), and wait until all admitted batches
+        are durable. Raises the error that ended the term.
         """
         self._draining = error
         while self._queue and self._writer.lost is None:
@@ -164,11 +164,11 @@ class GroupCommit:
         await self._writer.drain()
 
     def resume(self) -> None:
-        """Admit again after `drain`: the term goes on."""
+        """Admit again after `drain`: the term continues."""
         self._draining = None
 
     def _pause_s(self) -> float | None:
-        """How long the next flush has to wait; 0: it is due; None: until something happens."""
+        """Return how long the next flush has to wait; 0: it is due; None: until something happens."""
         in_flight = self._writer.puts_in_flight
         if not self._queue or in_flight >= self._limits.puts_in_flight_max:
             return None
@@ -182,10 +182,10 @@ class GroupCommit:
         self._metrics.waited(self._writer.bundle, now - self._arrivals[0][0])
         taken = self._take_segment()
         size_bytes = sum(len(append.batch.data) for append in taken)
-        refuses = self._writer.refusal is not None  # then they are failed at once, whatever is in flight
+        refuses = self._writer.refusal is not None  # then they fail at once, whatever is in flight
         try:
             wrote = self._writer.write(taken)
-        except Exception as bug:  # it ends the term; who was taken from the queue is answered all the same
+        except Exception as bug:  # it ends the term; the batches taken from the queue are answered all the same
             self._memory.give(size_bytes)
             for append in taken:
                 fail(append, NotOwner(f"bundle {self._writer.bundle}: {bug!r}"))
@@ -202,7 +202,7 @@ class GroupCommit:
         self._in_flight_before = self._writer.puts_in_flight
 
     def _take_segment(self) -> list[Append]:
-        """What goes into the next segment: in order of arrival, at least one batch."""
+        """Take the batches of the next segment from the queue: in order of arrival, at least one."""
         taken: list[Append] = []
         size_bytes = 0
         while self._queue and len(taken) < self._limits.flush_batches:
@@ -224,7 +224,9 @@ class GroupCommit:
             batches -= count
 
     def _check_windows(self, batches: Sequence[Batch]) -> None:
-        """No producer has more batches under way in a partition than a later owner would remember."""
+        """Check that no producer has more batches under way in a partition than a later owner would
+        remember.
+        """
         new: dict[ProducerKey, set[tuple[int, int]]] = {}
         for batch in batches:
             if batch.producer is None:
@@ -237,7 +239,8 @@ class GroupCommit:
                 entering.add(token)
                 if len(under_way) + len(entering) > WINDOW_BATCHES:
                     raise ResourceExhausted(
-                        f"a producer may have {WINDOW_BATCHES} batches under way in a partition, this would be one more",
+                        f"a producer may have {WINDOW_BATCHES} batches under way in a partition: "
+                        "wait for an acknowledgement before sending the next",
                         retry_after_ms=RETRY_MS_MIN,
                     )
 
@@ -274,7 +277,9 @@ class GroupCommit:
             )
 
     def _retry_after_ms(self) -> int:
-        """When a quarter of what waits should be durable, at the pace of the last flushes."""
+        """Return when about a quarter of the waiting batches should be durable, at the pace of the
+        last flushes.
+        """
         if len(self._recent) < 2:
             return 100
         seconds = asyncio.get_running_loop().time() - self._recent[0][0]

@@ -1,11 +1,11 @@
-"""What an internal topic says now, for whoever takes its bundle over: the latest record of each
-key, from snapshot and tail.
+"""Read what an internal topic holds now, for the broker that takes over its bundle: the latest
+record of each key, from snapshot and tail.
 
-The cost is bounded by the live keys: one GET of the snapshot, which holds nothing else, and one GET
-for each segment behind it that holds records of the topic, all partitions of it together (they lie
-side by side), several at a time; the owner has a new snapshot made before these are many
-(`ledger.parquet.plan.is_internal_due`). In memory there are never more than the live keys and one
-window of the tail. A damaged batch spoils its partition only.
+The live keys bound the cost. One GET reads the snapshot, which holds nothing else. One more GET
+reads each later segment that holds records of the topic, for all its partitions together because
+they are adjacent; several GETs run at a time. The owner makes a new snapshot before such segments
+are many (`ledger.parquet.plan.is_internal_due`). Memory never holds more than the live keys and one
+window of the tail. A damaged batch affects only its partition.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ WINDOW_SEGMENTS = 64
 
 @dataclass(slots=True)
 class LatestRecords:
-    """Of one partition. `records` ascending by offset, without tombstones, each with the key of the
-    object that it stands in.
+    """Latest records of one partition: `records` ascending by offset, without tombstones, each with
+    the key of the object that holds it.
     """
 
     records: list[tuple[InternalRecord, str]] = field(default_factory=list)
@@ -41,14 +41,14 @@ class LatestRecords:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """The batches of the topic in one segment, one run of bytes."""
+    """The batches of the topic in one segment: one run of bytes."""
 
     slot: int
     entries: list[fmt.BatchEntry]
 
 
 class _Fold:
-    """One partition, from offset 0 on: `end` is the next offset that it needs."""
+    """Fold of one partition, from offset 0 on: `end` is the next offset that it needs."""
 
     def __init__(self, end: int, records: Iterable[InternalRecord], key: str) -> None:
         self.end = end
@@ -80,7 +80,7 @@ class _Fold:
 
 
 async def read_internal_state(owned: OwnedLedger, topic: Topic, partitions: Sequence[int]) -> dict[int, LatestRecords]:
-    """Up to the high watermark of this moment.
+    """Read the partitions up to the current high watermark.
 
     Raises Unavailable, the store's errors; damage is in the results.
     """
@@ -92,7 +92,7 @@ async def read_internal_state(owned: OwnedLedger, topic: Topic, partitions: Sequ
                 return found
         except (
             ObjectMissing
-        ) as missing:  # trimmed, or in a newer snapshot: begin again from that, a tombstone may have left both
+        ) as missing:  # trimmed, or in a newer snapshot: start again from that, because a tombstone may have left both
             await owned.view.look_for(missing, known)
         except (DataDamaged, FormatNotSupported) as damage:
             return {partition: LatestRecords(damage=damage) for partition in partitions}
@@ -100,7 +100,7 @@ async def read_internal_state(owned: OwnedLedger, topic: Topic, partitions: Sequ
 
 
 async def _read(owned: OwnedLedger, topic: Topic, partitions: Sequence[int]) -> dict[int, LatestRecords] | None:
-    """None: there is a newer checkpoint now than when this began."""
+    """Read once; return None if a newer checkpoint was made meanwhile."""
     store, checkpoint = owned.context.store, owned.view.checkpoint
     ends = {partition: owned.view.durable_end(PartitionId(topic.id, partition)) for partition in partitions}
     snapshot = await read_snapshot(store, checkpoint)
@@ -126,8 +126,8 @@ async def _read(owned: OwnedLedger, topic: Topic, partitions: Sequence[int]) -> 
 
 
 async def _tail(owned: OwnedLedger, topic: Topic, folds: Mapping[int, _Fold]) -> list[fmt.SegmentIndex]:
-    """The segments behind the snapshot that hold records of these partitions: as the owner knows
-    them, else from the store.
+    """Return the segments behind the snapshot that hold records of these partitions: from the
+    owner's index, or else from the store.
     """
     if owned.view.index.covered_from <= owned.view.checkpoint.planned_slot + 1:
         return owned.view.index.segments_with(topic.id, {partition: fold.end for partition, fold in folds.items()})
@@ -156,7 +156,7 @@ async def _get(owned: OwnedLedger, piece: _Piece) -> memoryview:
 
 
 async def _take_in(owned: OwnedLedger, piece: _Piece, data: memoryview, folds: Mapping[int, _Fold]) -> None:
-    """Raises ObjectMissing where the slot is another segment now."""
+    """Fold one segment in. Raises ObjectMissing if the slot holds another segment now."""
     begin, key = piece.entries[0].position, keys.segment(owned.bundle, piece.slot)
     for entry in piece.entries:
         fold, at = folds[entry.partition], entry.position - begin

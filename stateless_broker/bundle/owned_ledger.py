@@ -1,5 +1,5 @@
-"""The ledger of an owned bundle, as its owner reads it: a view that is fed by the writer, and the
-calls that wait for new records.
+"""Read the ledger of an owned bundle: a view that the writer feeds, and the calls that wait for new
+records.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from stateless_broker.bundle.context import BundleContext
 class OwnedLedger:
     """`view` and `reader` are for reading, `waiters` for calls that wait.
 
-    Nothing here looks whether the term is over: `BundleOwner` drops what was read while it ended.
+    This class does not check whether the term is over: `BundleOwner` discards what was read while
+    the term ended.
     """
 
     def __init__(self, context: BundleContext, writer: LedgerWriter, recovered: Recovered) -> None:
@@ -58,17 +59,17 @@ class OwnedLedger:
         self.waiters.wake({PartitionId(entry.topic_id, entry.partition) for entry in index.batches})
 
     def close(self) -> None:
-        """Drop what the term knew, and wake all callers that wait."""
+        """Drop the state of the term, and wake all waiting callers."""
         self.view.drop()
         self.context.tail_cache.drop_bundle(self.bundle)
         self.context.segment_indexes.leave(self.bundle)
         self.waiters.close()
 
     async def stop(self) -> None:
-        """Leave no task behind."""
+        """Cancel and await all tasks."""
         await self._looking.close()
 
-    # As the source of its view.
+    # The methods of a source for the view.
 
     def durable_end(self, key: PartitionId) -> int:
         return self._writer.durable.end(*key)
@@ -77,7 +78,7 @@ class OwnedLedger:
         await self._writer.check_fence()
 
     async def look(self, known: int) -> None:
-        """Callers that are surprised at the same time share a look."""
+        """Look into the store; callers that need a look at the same time share one."""
         await self._looking.run()
 
     async def history(self, *, unplanned: bool = False) -> History:
@@ -90,7 +91,7 @@ class OwnedLedger:
         self._see(await newest_checkpoint(self.context.store, self.bundle, self.view.checkpoint))
 
     def _see(self, checkpoint: fmt.Checkpoint) -> None:
-        """Take in a checkpoint. One of a later epoch ends the term."""
+        """Apply a checkpoint. A checkpoint of a later epoch ends the term."""
         if self.view.see(checkpoint) and checkpoint.state.epoch > self._writer.epoch:
             self._writer.end(
                 NotOwner(f"bundle {self.bundle}: checkpoint {checkpoint.number} is of epoch {checkpoint.state.epoch}")
@@ -98,8 +99,8 @@ class OwnedLedger:
 
 
 class Waiters:
-    """Long polls and streams that wait for records: one future for each call, however many
-    partitions it names. `end_of`: the readable end of a partition.
+    """Long polls and streams that wait for records: one future per call, however many partitions it
+    names. `end_of` returns the readable end of a partition.
     """
 
     def __init__(self, end_of: Callable[[PartitionId], int]) -> None:
@@ -108,8 +109,8 @@ class Waiters:
         self._closed = False
 
     async def wait(self, positions: Mapping[PartitionId, int]) -> None:
-        """Return when a partition can be read beyond its offset, or `close` was called; at once if
-        that is so already.
+        """Return when a partition can be read beyond its offset, or when `close` was called; at
+        once if that is already so.
         """
         while not self._closed and not any(self._end_of(key) > offset for key, offset in positions.items()):
             await self._grown(positions)
@@ -125,7 +126,7 @@ class Waiters:
                 self._forget(key, woken)
 
     def wake(self, keys: Iterable[PartitionId]) -> None:
-        """These partitions have grown."""
+        """Wake the calls that wait for these partitions, which have grown."""
         for key in keys:
             for future in self._waiting.get(key, ()):
                 if not future.done():

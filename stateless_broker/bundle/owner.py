@@ -1,9 +1,9 @@
 """`BundleOwner`: one term of ownership of a bundle, from the claim to its end.
 
-Invariants: what the ledger's writer has not acknowledged is shown to nobody; when the term has
-ended (lost, released or closed) every waiter fails with a retriable NotOwner and nothing is ever
-served from this object again. All background tasks live in one TaskGroup. Must not know: gRPC, who
-should own what, how clients find the owner.
+Invariants: no caller sees what the ledger's writer has not acknowledged. When the term has ended
+(lost, released or closed), every waiter fails with a retriable NotOwner, and nothing is ever served
+from this object again. All background tasks live in one TaskGroup. Must not know: gRPC, which
+broker should own what, how clients find the owner.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from stateless_broker.bundle.internal_state import LatestRecords, read_internal_
 from stateless_broker.bundle.owned_ledger import OwnedLedger
 from stateless_broker.bundle.term_status import TermStatus, term_status
 from stateless_broker.bundle.upkeep import Upkeep
-from stateless_broker.bundle.write_gate import as_told
+from stateless_broker.bundle.write_gate import for_producer
 from stateless_broker.logs import get_logger, logs_debug
 
 T = TypeVar("T")
@@ -37,8 +37,8 @@ log = get_logger(__name__)
 
 
 class BundleOwner:
-    """Made by `open`. `ended` is set when the term is over, for whatever reason; `lost` then says
-    why.
+    """Made by `open`. `ended` is set when the term is over for any reason; `lost` then holds the
+    reason.
     """
 
     def __init__(self, context: BundleContext, recovered: Recovered) -> None:
@@ -58,7 +58,7 @@ class BundleOwner:
 
     @classmethod
     async def open(cls, bundle: int, context: BundleContext) -> BundleOwner:
-        """Claim the ledger. Raises NotOwner (somebody else was faster: pause), DataDamaged,
+        """Claim the ledger. Raises NotOwner (another broker was faster: pause), DataDamaged,
         FormatNotSupported, the store's errors.
         """
         return cls(context, await claim(context.ledger(bundle), context.broker_id))
@@ -74,24 +74,25 @@ class BundleOwner:
 
     @property
     def is_being_released(self) -> bool:
-        """It admits nothing: its RELEASE is on the way."""
+        """Return whether a RELEASE is on the way; the bundle then admits nothing."""
         return self._commit.is_draining
 
     def parked(self) -> list[str]:
-        """Of each partition that is: what stands in the way, and what to do."""
+        """Return, for each parked partition, what stands in the way and what to do."""
         return self._upkeep.parked()
 
     def opened_slot(self) -> int:
-        """What an idempotent producer has to carry: no batch of its, in this term or a later one,
-        gets a slot below it.
+        """Return the opened slot that an idempotent producer has to carry: none of its batches, in
+        this term or a later one, gets a slot below it.
         """
         self._check_term()
         return self._writer.durable.slot + 1
 
     def next_sequence(self, producer_id: bytes, topic_id: int, partition: int) -> int:
-        """What is durable of a producer, for one that goes on after its process died. Never too
-        high; a fenced owner may say less than is stored, which the sequences of the batches that
-        come then show."""
+        """Return what is durable of a producer, for one that continues after its process died. The
+        result is never too high. A fenced owner may return less than is stored, which the sequences
+        of the next batches reveal.
+        """
         self._check_term()
         return self._writer.durable.producers.next_sequence(producer_id, topic_id, partition)
 
@@ -100,8 +101,8 @@ class BundleOwner:
         durable, or an error.
 
         With `durable` False the futures are done at once, with OFFSET_NOT_KNOWN. Raises NotOwner,
-        ResourceExhausted, InvalidRequest, and where the store takes no records StoreFull,
-        StoreUnusable, Unauthorized: then nothing was stored, and reads go on.
+        ResourceExhausted, InvalidRequest; if the store takes no records StoreFull, StoreUnusable,
+        Unauthorized. After an error nothing was stored, and reads continue.
         """
         self._check_term()
         self._context.write_gate.check(self.bundle)
@@ -111,7 +112,7 @@ class BundleOwner:
     async def fetch(
         self, topic: Topic, partition: int, offset: int, bytes_max: int, *, direct: bool = False
     ) -> PartitionRead:
-        """Batches from `offset` on, `bytes_max` in all but at least one.
+        """Return batches from `offset` on: `bytes_max` in total, but at least one batch.
 
         Raises OffsetOutOfRange, UnknownPartition, NotOwner, DataDamaged, Unavailable, the store's
         errors.
@@ -124,11 +125,11 @@ class BundleOwner:
         )
 
     async def wait_for_data(self, positions: Mapping[PartitionId, int]) -> None:
-        """Returns when a partition reaches beyond its offset, or the term has ended."""
+        """Return when a partition reaches beyond its offset, or the term has ended."""
         await self._ledger.waiters.wait(positions)
 
     async def internal_state(self, topic: Topic, partitions: Sequence[int]) -> dict[int, LatestRecords]:
-        """What partitions of an internal topic say now.
+        """Return the latest records of partitions of an internal topic.
 
         Raises NotOwner, Unavailable, the store's errors; damage is in the results.
         """
@@ -136,8 +137,8 @@ class BundleOwner:
         return await self._in_term(read_internal_state(self._ledger, topic, partitions))
 
     def durable_end(self, topic: Topic, partition: int) -> int:
-        """An end that is durable, though a later owner may know a newer one: costs nothing, proves
-        nothing about what is not there.
+        """Return an end that is durable, although a later owner may know a higher one. It costs no
+        request, and proves nothing about records beyond it.
         """
         self._check_term()
         self._check_partition(topic, partition)
@@ -146,8 +147,8 @@ class BundleOwner:
     async def list_offset(
         self, topic: Topic, partition: int, at: Literal["earliest", "latest", "durable"] | int
     ) -> int:
-        """`at`: or a time in microseconds since the epoch: the first offset of that time or later,
-        the high watermark if there is none.
+        """Return the offset of `at`. A time is in microseconds since the epoch, and gives the first
+        offset of that time or later, or the high watermark if there is none.
         """
         if at == "durable":
             return self.durable_end(topic, partition)
@@ -160,13 +161,13 @@ class BundleOwner:
         end = self._reader.end(key)
         if at != "latest" and (offset := await self._in_term(self._reader.offset_at(key, at, topic))) is not None:
             return offset
-        await self._writer.check_fence()  # a zombie must not call an old end the latest
+        await self._writer.check_fence()  # a zombie must not report an old end as the latest
         return end
 
     async def delete_records(
         self, topic: Topic, befores: Mapping[int, Before], *, dry_run: bool
     ) -> dict[int, Deleted | LedgerMQError]:
-        """By partition: where its log begins now, or why not there.
+        """Delete records; return by partition where its log begins now, or why nothing was deleted.
 
         Raises NotOwner, LegalHold, InvalidRequest, the store's errors.
         """
@@ -179,7 +180,7 @@ class BundleOwner:
         )
 
     async def check_fence(self) -> None:
-        """Look whether somebody else has claimed the bundle meanwhile.
+        """Check whether another broker has claimed the bundle meanwhile.
 
         Raises NotOwner (then the term is over), the store's errors.
         """
@@ -187,11 +188,11 @@ class BundleOwner:
         await self._writer.check_fence()
 
     async def release(self, successor: str) -> None:
-        """Flush, hand over by a RELEASE segment, close. Raises NotOwner where the term was lost
-        before; it is closed all the same.
+        """Flush, hand over with a RELEASE segment, close. Raises NotOwner if the term was lost
+        before; the bundle is closed all the same.
 
-        Raises StoreFull, StoreUnusable, Unauthorized where the store refuses the RELEASE: then the
-        term goes on as if nothing had happened.
+        Raises StoreFull, StoreUnusable, Unauthorized if the store refuses the RELEASE; the term
+        then continues as before.
         """
         is_refused = False
         try:
@@ -211,8 +212,8 @@ class BundleOwner:
                 await self.close()
 
     async def close(self) -> None:
-        """End the term without a word to the ledger, as a crash would; what is in flight may land.
-        Idempotent, leaves no task behind.
+        """End the term without writing to the ledger, as a crash would; a put in flight may still
+        land. Idempotent; leaves no task behind.
         """
         self._writer.end(NotOwner(f"bundle {self.bundle} was closed"))
         self._end()
@@ -222,7 +223,7 @@ class BundleOwner:
         await self._writer.close()
 
     def status(self) -> TermStatus:
-        """For metrics; costs no request."""
+        """Return the status for metrics; costs no request."""
         return term_status(self._writer, self._ledger.view, self._context.catalog(), self._context.sources.now_ms())
 
     def _on_durable(self, index: fmt.SegmentIndex, data: Sequence[Buffer]) -> None:
@@ -239,11 +240,11 @@ class BundleOwner:
 
     def _on_refused(self, slot: int, error: LedgerMQError) -> None:
         log.info("segment refused by the store", bundle=self.bundle, epoch=self.epoch, slot=slot, code=error.code)
-        self._commit.on_refused(slot, as_told(error))
+        self._commit.on_refused(slot, for_producer(error))
         self._context.write_gate.refused(error, self.bundle)
 
     async def _run(self) -> None:
-        """All background work of the term; when one part of it breaks the term is over."""
+        """Run all background work of the term; if one part of it fails, the term is over."""
         try:
             async with asyncio.TaskGroup() as group:
                 workers = [group.create_task(_forever(work)) for work in (self._commit.run, *self._upkeep.workers())]
@@ -257,15 +258,15 @@ class BundleOwner:
             self._end()
 
     def _end(self) -> None:
-        """Drop everything and answer everybody. Idempotent."""
+        """Drop all state and answer all waiting callers. Idempotent."""
         error = self.lost or NotOwner(f"bundle {self.bundle} was closed")
         self._writer.end(error)
         self._commit.close(error)
         self._ledger.close()
 
     async def _in_term(self, reading: Coroutine[None, None, T]) -> T:
-        """What it read, unless the term has ended meanwhile: what it knew was dropped under it
-        then, so its errors prove nothing either.
+        """Return what the call read, unless the term has ended meanwhile. Its end drops the state
+        under the call, so errors of the call prove nothing either.
         """
         try:
             found = await reading

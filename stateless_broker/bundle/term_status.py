@@ -1,6 +1,6 @@
-"""What a term of ownership looks like from outside, now: for metrics and status.
+"""Report the state of a term of ownership, for metrics and status.
 
-Costs no request.
+It costs no request.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from ledger.view.view import LedgerView
 
 @dataclass(frozen=True, slots=True)
 class TermStatus:
-    """`untrimmed_slots`: segments that are not in Parquet yet, or kept by a parked partition.
+    """`untrimmed_slots`: segments that are not in Parquet yet, or that a parked partition keeps.
 
-    `compaction_age_ms`, `compaction_bytes`: of what user topics hold that is not in Parquet, as far
-    as the fetch index reaches.
+    `compaction_age_ms`, `compaction_bytes`: age and size of the records of user topics that are not
+    in Parquet, as far as the fetch index reaches.
     """
 
     epoch: int

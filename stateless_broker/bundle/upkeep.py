@@ -1,9 +1,10 @@
-"""Background work of a term: checkpoints, news of checkpoints that others made, Parquet compaction.
+"""Run the background work of a term: checkpoints, looks for checkpoints of other processes, Parquet
+compaction.
 
-None of it is needed for safety, so a failure never ends the term: it is logged, counted and tried
-again with back-off. An idle bundle costs no requests: checkpoints follow writes, looks follow
-writes and reads, and whether a round of compaction is due is told from the fetch index
-(`compaction_due`), without asking the store.
+None of it is needed for safety, so a failure never ends the term: it is logged, counted and retried
+with back-off. An idle bundle costs no requests. Checkpoints follow writes, and looks follow writes
+and reads. The fetch index shows whether a round of compaction is due (`compaction_due`), without a
+request to the store.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ from stateless_broker.logs import get_logger
 RETRY_FIRST_S, RETRY_S_MAX = 1.0, 120.0
 RELEASE_TAIL_SLOTS, RELEASE_CHECKPOINT_S = 16, 2.0
 MEND_EVERY_S = 6 * 3600.0
-"""Two GETs for each object of bundle 0: an object is mended long before its copy has had time to
-rot, too.
+"""Costs two GETs for each object of bundle 0. The interval is short enough to mend an object long
+before its copy is likely to be damaged, too.
 """
 COMPACTION_PAUSE_S_MAX = 600.0
-"""Between two looks at a bundle of which the owner believes that a round is due, and the plan says
-no.
+"""Longest pause between two looks at a bundle for which the owner expects a round and the plan
+finds nothing to do.
 """
 
 log = get_logger(__name__)
@@ -66,7 +67,7 @@ class Upkeep:
         return self._context.limits
 
     def workers(self) -> list[Callable[[], Awaitable[None]]]:
-        """Each runs until it is cancelled."""
+        """Return the background loops; each runs until it is cancelled."""
         return [self._checkpoints, self._looks, self._compactions, self._copies]
 
     def on_durable(self, index: fmt.SegmentIndex) -> None:
@@ -80,9 +81,7 @@ class Upkeep:
         self._used.set()
 
     def check_parked(self) -> None:
-        """Raises ResourceExhausted when a parked partition has kept too many slots from being
-        trimmed.
-        """
+        """Raise ResourceExhausted if a parked partition has kept too many slots from being trimmed."""
         untrimmed = self._writer.durable.slot + 1 - self._view.checkpoint.trim_slot
         if untrimmed <= self._limits.parked_slots_max or not self._view.parked:
             return
@@ -124,8 +123,8 @@ class Upkeep:
             self._consider_checkpoint()
 
     async def shorten_recovery(self) -> None:
-        """Before a hand-over, while the bundle is still served: a checkpoint, if the next owner
-        would have many segments to read.
+        """Write a checkpoint before a hand-over, while the bundle is still served, if the next
+        owner would otherwise have many segments to read.
         """
         if self._writer.durable.slot - self._view.checkpoint.state.slot <= RELEASE_TAIL_SLOTS:
             return
@@ -138,12 +137,14 @@ class Upkeep:
     async def _checkpoint(self) -> None:
         context = self._context
         await advance_checkpoint(context.ledger(self.bundle), durable=self._writer.durable)
-        await self._view.look()  # what was put need not be the newest
+        await self._view.look()  # the checkpoint that was put need not be the newest
         await remove_older(context.store, self.bundle, self._view.checkpoint.number)
         context.metrics.checkpointed(self.bundle, self._view.checkpoint.number)
 
     async def _copies(self) -> None:
-        """Bundle 0: now and then make sure that what is stored twice is there twice, and sound."""
+        """Check bundle 0 from time to time: both copies of what is stored twice must exist and be
+        sound.
+        """
         store = copies_of(self._context.store)
         if self.bundle != keys.METADATA_BUNDLE or store is None:
             return
@@ -195,7 +196,9 @@ class Upkeep:
         return wants_retention(self._view.checkpoint, catalog, self._context.compaction.no_stale_versions)
 
     async def _snapshot(self) -> None:
-        """A round of internal topics alone: light, so it waits for no other bundle's round."""
+        """Run a round of internal topics alone. It is short, so it does not wait for another
+        bundle's round.
+        """
         context = self._context
         await compact_bundle(context.compaction, self.bundle, context.catalog(), everything=False, only_internal=True)
         await self._look()
@@ -230,7 +233,7 @@ class Upkeep:
     async def _tidy(self) -> None:
         """Delete what is no longer needed.
 
-        What fails is logged, and retried after growing pauses: no round has to wait for it.
+        Failures are logged and retried after growing pauses, so that no round has to wait.
         """
         context, now_s = self._context, asyncio.get_running_loop().time()
         if self._tidy_again_s is not None and now_s < self._tidy_again_s:
@@ -245,9 +248,9 @@ class Upkeep:
         self._tidy_again_s = now_s + pause_s
 
     async def _clean(self) -> None:
-        """Keyed topics, as far as they are small.
+        """Clean the keyed topics that are small enough.
 
-        What fails is logged, and retried with the next round.
+        Failures are logged and retried with the next round.
         """
         context = self._context
         bytes_max = self._limits.cleaning_bytes_max
@@ -262,13 +265,13 @@ class Upkeep:
             log.info("cleaned", bundle=self.bundle, topic=each.topic, partition=each.partition, version=each.number)
 
     async def _insist(self, work: str, step: Callable[[], Awaitable[object]]) -> None:
-        """Do it until it succeeds; only the end of the term ends that."""
+        """Repeat the work until it succeeds or the term ends."""
         backoff = Backoff(self._context.sources, RETRY_FIRST_S, RETRY_S_MAX)
         while True:
             try:
                 await step()
                 return
-            except Exception as error:  # whatever it is, bugs included: the term goes on without it for now
+            except Exception as error:  # any error, bugs included: the term continues without this work for now
                 pause_s = backoff.next_s()
                 self._log_failure(work, error, retry_s=round(pause_s, 1))
             await asyncio.sleep(pause_s)

@@ -1,11 +1,11 @@
-"""Whether the object store takes records now: shut by the first put that it certainly refused,
-opened by a probe that it takes.
+"""Track whether the object store takes records now. The first put that was certainly refused shuts
+the gate; a probe that the store accepts opens it.
 
-A store that is full, read-only or closed to this broker still serves reads, so no term ends for it.
-Writes are refused at once, with the store's reason, instead of filling the memory with batches that
-cannot be stored. A full store is full for all bundles of a broker; any other refusal counts for the
-bundle that met it. While one is shut the broker puts a small probe every second, and opens all
-again when it is taken; nobody has to restart anything.
+A store that is full, read-only or closed to this broker still serves reads, so no term ends because
+of it. Writes are refused at once, with the store's reason, instead of filling the memory with
+batches that cannot be stored. A full store counts for all bundles of a broker; any other refusal
+counts for the bundle that met it. While a gate is shut, the broker puts a small probe every second.
+When the store accepts the probe, all gates open again, without a restart.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from stateless_broker.logs import get_logger
 PROBE_S = 1.0
 PROBE_BYTES = 64 * 1024
 RESERVE_LOOK_S = 60.0
-"""Between two looks whether the reserve is whole, while the gate is open."""
+"""Interval of the checks that the reserve is complete, while the gate is open."""
 ALL = -1
 """Stands for all bundles."""
 REFUSALS = (StoreFull, StoreUnusable, Unauthorized)
@@ -39,11 +39,13 @@ class WriteGate:
 
     @property
     def refusal(self) -> LedgerMQError | None:
-        """Why the store takes no records at present, of some bundle at least; None while it does."""
+        """Return why the store takes no records of some bundle at present; None if it takes them
+        all.
+        """
         return next(iter(self._refusals.values()), None)
 
     def refusal_of(self, bundle: int) -> LedgerMQError | None:
-        """The same for one bundle.
+        """Return the same for one bundle.
 
         Bundle 0 is never refused: changes of topics may use the store's reserve.
         """
@@ -52,24 +54,26 @@ class WriteGate:
         return self._refusals.get(ALL) or self._refusals.get(bundle)
 
     def check(self, bundle: int) -> None:
-        """Raises why the store takes no records of the bundle."""
+        """Raise the reason why the store takes no records of the bundle, if there is one."""
         refusal = self.refusal_of(bundle)
         if refusal is not None:
             raise refusal
 
     def refused(self, error: LedgerMQError, bundle: int = ALL) -> None:
-        """A put came to nothing, certainly. Errors that are not the store's shut nothing."""
+        """Shut the gate because a put certainly stored nothing. Errors that do not come from the
+        store shut nothing.
+        """
         if not isinstance(error, REFUSALS):
             return
         if not self._refusals:
             log.error("the object store refuses writes, reads go on", code=error.code, error=error.message)
-        self._refusals[ALL if isinstance(error, StoreFull) else bundle] = as_told(error)
+        self._refusals[ALL if isinstance(error, StoreFull) else bundle] = for_producer(error)
         self._shut.set()
 
     async def run(self, reserve_bytes: int) -> None:
-        """Keep the store's reserve, and open the gate again whenever it was shut.
+        """Keep the store's reserve, and reopen the gate whenever it was shut.
 
-        Until cancelled.
+        Runs until cancelled.
         """
         while True:
             if await self._is_open(reserve_bytes):
@@ -108,8 +112,8 @@ class WriteGate:
         self._shut.clear()
 
 
-def as_told(error: LedgerMQError) -> LedgerMQError:
-    """What a producer gets."""
+def for_producer(error: LedgerMQError) -> LedgerMQError:
+    """Return the error that a producer gets."""
     if isinstance(error, StoreFull):
         return StoreFull(
             f"the broker's store is full, nothing was stored: {error.message}",

@@ -1,1 +1,3 @@
-"""The coordinators of groups: owners of the partitions of `__consumer_offsets`."""
+"""Coordinate consumer groups: the coordinators are the owners of the partitions of
+`__consumer_offsets`.
+"""

@@ -1,10 +1,11 @@
-"""The log of one coordinator: its records on their way into its partition of `__consumer_offsets`.
+"""Write the log of one coordinator: its records on their way into its partition of
+`__consumer_offsets`.
 
 Decisions of one turn of the event loop share a batch, so that a thousand commits that come together
 cost one; the records of one decision are always in one batch, in order, hence durable together or
-not at all. Batches ride in the same segments as users' data. The state behind these records is
-ahead of the store already. So an append is never given up: where the broker has no room it waits
-(and `check_room` refuses new decisions meanwhile); where it fails the coordinator is over.
+not at all. These batches share segments with users' data. The state in memory is already ahead of
+the store, so an append is never abandoned. If the broker has no room, the append waits, and
+`check_room` refuses new decisions meanwhile. If the append fails, the coordinator ends.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.logs import get_logger
 
 BATCH_BYTES = 1024 * 1024
-"""A batch takes no further decision above this; a single decision may be larger."""
+"""A batch takes no further decision above this size; a single decision may be larger."""
 COMPRESSED_BYTES_MIN = 16 * 1024
 ROOM_RETRY_S_MAX = 1.0
 
@@ -32,7 +33,7 @@ log = get_logger(__name__)
 
 
 class AppendLog:
-    """`on_failed` is called once, when an append has failed: nothing more will become durable here."""
+    """`on_failed` is called once, when an append has failed: nothing more becomes durable here."""
 
     def __init__(
         self,
@@ -60,12 +61,14 @@ class AppendLog:
         return self._blocked is None
 
     def check_room(self) -> None:
-        """Raises ResourceExhausted while decisions wait that the broker has no room for."""
+        """Raise ResourceExhausted while decisions wait for which the broker has no room."""
         if self._blocked is not None:
             raise self._blocked
 
     def append(self, records: Sequence[LogRecord]) -> None:
-        """The records of one decision. Never waits, never raises: `durable` tells how it went."""
+        """Append the records of one decision. Never waits and never raises: `durable` reports the
+        outcome.
+        """
         if not records or self._failed is not None:
             return
         self._queue.append(records)
@@ -76,9 +79,9 @@ class AppendLog:
             loop.call_soon(self._flush)
 
     async def durable(self) -> None:
-        """Returns when all that was appended before this call is durable.
+        """Return when everything that was appended before this call is durable.
 
-        Raises what kept it from being so.
+        Raises the error that prevented it.
         """
         if self._failed is not None:
             raise self._failed
@@ -86,7 +89,7 @@ class AppendLog:
             await asyncio.shield(self._newest)
 
     async def settled(self) -> None:
-        """Returns when nothing of this log is under way, however it ended."""
+        """Return when nothing of this log is under way, whatever the outcome."""
         if self._newest is not None:
             await asyncio.wait([self._newest])
 
@@ -94,11 +97,11 @@ class AppendLog:
         done, self._queued = self._queued, None
         queue, self._queue = self._queue, []
         assert done is not None
-        if self._failed is not None:  # what follows a hole would make a state that never was
+        if self._failed is not None:  # records behind a gap would give a state that never existed
             return
         if (
             self._under_way is not None and (refused := _error_of(self._under_way)) is not None
-        ):  # this turn, so nothing was told yet
+        ):  # in this turn, so no caller has an answer yet
             self._fail(done, refused)
             return
         try:
@@ -108,7 +111,7 @@ class AppendLog:
             wait_s = min(ROOM_RETRY_S_MAX, (full.retry_after_ms or 0) / 1000 or ROOM_RETRY_S_MAX)
             asyncio.get_running_loop().call_later(wait_s, self._flush)
             return
-        except Exception as error:  # also a bug: the state is ahead of the log for good
+        except Exception as error:  # also a bug: the state is ahead of the log permanently
             self._fail(done, error)
             return
         self._blocked = None
@@ -151,7 +154,7 @@ class AppendLog:
 
 
 def packed(decisions: Sequence[Sequence[LogRecord]]) -> Iterator[list[LogRecord]]:
-    """Whole decisions, in order, about `BATCH_BYTES` together."""
+    """Pack whole decisions into batches of about `BATCH_BYTES`, in order."""
     batch: list[LogRecord] = []
     size_bytes = 0
     for records in decisions:
@@ -166,13 +169,13 @@ def packed(decisions: Sequence[Sequence[LogRecord]]) -> Iterator[list[LogRecord]
 
 
 def _error_of(append: asyncio.Future[int]) -> BaseException | None:
-    """None also while it is under way."""
+    """Return the error of a done future; None also while it is under way."""
     if append.cancelled():
         return asyncio.CancelledError()
     return append.exception() if append.done() else None
 
 
 def _look_at(done: asyncio.Future[None]) -> None:
-    """Nobody need wait for it: no reminder in the log."""
+    """Retrieve the error of a future that no caller may wait for, so that asyncio does not log it."""
     if not done.cancelled():
         done.exception()

@@ -1,9 +1,9 @@
-"""Where partitions end, as far as a commit has to know: lower bounds that are durable, asked of the
-partitions' owners.
+"""Find the ends of partitions, as exactly as a commit needs them: durable lower bounds, requested
+from the partitions' owners.
 
-First the owner's own word, which costs no request to the store. Only where that lies below what was
-committed (its writer may be a zombie, or behind) the true end is asked for, which the owner answers
-after a look at its fence: so nobody's commit is refused by what an owner of yesterday believes.
+The first answer is the end that the owner knows, which costs no request to the store. If that lies
+below the committed offset (its writer may be a zombie, or behind), the true end is requested, which
+the owner returns after a fence check. So the outdated end of a former owner never refuses a commit.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ log = get_logger(__name__)
 
 
 class PartitionEnds:
-    """`broker(bundle, address)`: whom to ask about a bundle, by its address if that is given; with
-    the address that it has.
+    """`broker(bundle, address)` returns the broker to ask about a bundle, by its address if that is
+    given, and the address used.
     """
 
     def __init__(self, catalog: Callable[[], Catalog], broker: Callable[[int, str], tuple[str, BrokerApi]]) -> None:
@@ -38,8 +38,8 @@ class PartitionEnds:
         self._broker = broker
 
     async def of(self, wanted: Sequence[EndWanted], offsets: Mapping[NamedPartition, int]) -> dict[PartitionId, int]:
-        """Ends at or above `offsets` where there are such; partitions whose owner does not answer
-        in time are left out.
+        """Return ends at or above `offsets` where such ends exist. Partitions whose owner does not
+        answer in time are left out.
         """
         found = await self._ask(wanted, latest=False)
         behind = [end for end in wanted if found.get(_key(end), -1) < offsets.get((end.topic, end.partition), 0)]
@@ -48,8 +48,8 @@ class PartitionEnds:
         return found | (await self._ask(behind, latest=True) if behind else {})
 
     async def known(self, wanted: Sequence[EndWanted]) -> dict[PartitionId, int]:
-        """As the owners believe them now, which costs no request to the store; those who do not
-        answer in time are left out.
+        """Return the ends that the owners know now, which costs no request to the store. Partitions
+        whose owner does not answer in time are left out.
         """
         return await self._ask(wanted, latest=False) if wanted else {}
 
@@ -69,7 +69,9 @@ class PartitionEnds:
     async def _ask_owners(
         self, wanted: Sequence[EndWanted], latest: bool, found: dict[PartitionId, int], owners: dict[PartitionId, str]
     ) -> None:
-        """`owners`: who was said to own a partition by somebody who does not."""
+        """Ask the owners. `owners`: the owner of a partition that a broker named which does not own
+        it.
+        """
         by_broker: dict[str, tuple[BrokerApi, list[EndWanted]]] = {}
         for end in wanted:
             topic = self._catalog().topics_by_id.get(end.topic_id)

@@ -1,10 +1,9 @@
-"""The groups of a cluster, as one broker serves them: which coordinator a group has, and the way to
-it.
+"""Serve the groups of a cluster in one broker: find a group's coordinator, and route calls to it.
 
 A group lives in one partition of `__consumer_offsets`, by its name; its coordinator is the owner of
-that partition's bundle. Any other broker answers NotOwner and says who that is. Coordinators are
-opened with their bundles, not by requests, so that sessions and retention times run out whether
-anybody asks or not.
+that partition's bundle. Any other broker answers NotOwner and names that owner. Coordinators are
+opened with their bundles, not by requests, so that sessions and retention times expire even without
+requests.
 """
 
 from __future__ import annotations
@@ -41,7 +40,9 @@ A = TypeVar("A")
 
 @dataclass(slots=True)
 class GroupLag:
-    """`records`: between what the group has committed and where the topic's partitions end."""
+    """`records`: the number of records between the group's committed offsets and the ends of the
+    topic's partitions.
+    """
 
     group: str
     topic: str
@@ -50,7 +51,7 @@ class GroupLag:
 
 
 class Groups:
-    """`address`: of this broker."""
+    """`address`: the address of this broker."""
 
     def __init__(self, address: str, topic: OffsetsTopic, ownership: Ownership, parts: TermParts) -> None:
         self._address = address
@@ -66,7 +67,7 @@ class Groups:
         return await self._at_coordinator(request.group, lambda found: found.heartbeat(request))
 
     async def commit_offsets(self, request: pb.CommitOffsetsRequest) -> pb.CommitOffsetsResponse:
-        if not request.member_id:  # a member's partitions are known by having been given to it
+        if not request.member_id:  # the coordinator knows a member's partitions because it assigned them
             await self._topic.know((commit.topic, commit.partition) for commit in request.commits)
         return await self._at_coordinator(request.group, lambda found: found.commit(request))
 
@@ -97,7 +98,9 @@ class Groups:
     async def _at_coordinator(
         self, group: str, call: Callable[[PartitionCoordinator], Awaitable[A]], *, must_exist: bool = False
     ) -> A:
-        """`must_exist`: where the topic does not exist the group does not, and neither is made."""
+        """Return the group's coordinator. `must_exist`: if the topic does not exist, neither does
+        the group, and neither is created.
+        """
         check_group_name(group)
         topic = await self._topic.find() if must_exist else await self._topic.find_or_create()
         if topic is None:
@@ -117,11 +120,11 @@ class Groups:
             raise await self._ownership.redirect(bundle) from error
 
     async def lags(self, partitions_max: int) -> Sequence[GroupLag]:
-        """How far the groups that this broker coordinates are behind, by topic. Asks other brokers,
-        never the store.
+        """Return how many records the groups that this broker coordinates are behind, by topic.
+        Sends requests to other brokers, never to the store.
 
-        Of `partitions_max` committed partitions at most; those whose owner does not answer are left
-        out, as are removed topics.
+        At most `partitions_max` committed partitions count. Removed topics, and partitions whose
+        owner does not answer, are left out.
         """
         coordinators = [found for term in self._terms.values() for found in term.ready.values()]
         entries = list(islice((entry for found in coordinators for entry in found.committed_now()), partitions_max))
@@ -139,7 +142,7 @@ class Groups:
     # The terms
 
     def ownership_changed(self) -> None:
-        """Open what is owned now, end what is not."""
+        """Open the terms of bundles that are owned now, and end all others."""
         topic = self._topic.known
         opened = self._ownership.opened
         for bundle, term in list(self._terms.items()):
@@ -157,13 +160,13 @@ class Groups:
             term.tick()
 
     def refused(self) -> dict[int, LedgerMQError]:
-        """Partitions of `__consumer_offsets` that this broker coordinates and cannot read, and why:
-        their groups are not served.
+        """Return the partitions of `__consumer_offsets` that this broker coordinates and cannot
+        read, with the reason; their groups are not served.
         """
         return {partition: error for term in self._terms.values() for partition, error in sorted(term.refused.items())}
 
     async def close(self) -> None:
-        """Leaves no task behind."""
+        """Close all terms; leave no task behind."""
         for bundle in list(self._terms):
             self._end(bundle)
         await self._topic.close()
@@ -197,10 +200,10 @@ def open_groups(
     broker: Callable[[str], BrokerApi],
     rack_of: Callable[[int], str],
 ) -> Groups:
-    """Put the groups of a broker together.
+    """Compose the groups of a broker.
 
-    `broker(address)`: the broker there, this one included. `rack_of(bundle)`: the rack of its
-    owner, "" where it has none.
+    `broker(address)`: the broker at this address, which may be this one. `rack_of(bundle)`: the
+    rack of its owner, "" if it has none.
     """
     limits = GroupLimits(
         members_max=settings.group_members_max,

@@ -1,5 +1,5 @@
-"""What groups need of the catalog: the topic `__consumer_offsets`, made at its first use, which of
-its partitions a group has, and the living user topics by name and by id.
+"""Give groups what they need of the catalog: the topic `__consumer_offsets`, created at its first
+use, the partition of a group in it, and the live user topics by name and by id.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ def partition_of(group: str, partitions: int) -> int:
 
 
 class OffsetsTopic:
-    """Its partitions are never added to: each group stays where it is."""
+    """The topic of committed offsets. Partitions are never added to it, so each group stays in its
+    partition.
+    """
 
     def __init__(self, metadata: Metadata, controller: Controller, at_controller: AtController) -> None:
         self._metadata = metadata
@@ -34,29 +36,34 @@ class OffsetsTopic:
 
     @property
     def known(self) -> Topic | None:
-        """As far as this broker knows."""
+        """Return the topic if this broker knows it."""
         return self._metadata.catalog.topics_by_name.get(keys.OFFSETS_TOPIC)
 
     async def know(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """If this broker does not know one of these (topic, partition), learn what the controller
-        knows. Raises Unavailable.
+        """Read the controller's catalog if this broker does not know one of these (topic,
+        partition). Raises Unavailable.
         """
         topics = self._metadata.catalog.topics_by_name
         if any(name not in topics or partition >= topics[name].partitions for name, partition in partitions):
             await self._metadata.catch_up()
 
     async def find(self) -> Topic | None:
-        """None: the controller says that there is none. Raises Unavailable."""
+        """Return the topic, or None if the controller has none. Raises Unavailable."""
         if self.known is None:
             await self._metadata.catch_up()
         return self.known
 
     async def find_or_create(self) -> Topic:
-        """Raises Unavailable, NotOwner, DeadlineExceeded."""
+        """Return the topic, and create it if it does not exist. Raises Unavailable, NotOwner,
+        DeadlineExceeded.
+        """
         if await self.find() is None:
             await self._creation.run()
         if self.known is None:
-            raise Unavailable(f"topic {keys.OFFSETS_TOPIC} was made and is not known here yet", retry_after_ms=200)
+            raise Unavailable(
+                f"topic {keys.OFFSETS_TOPIC} was created, but this broker has not read it yet; retry",
+                retry_after_ms=200,
+            )
         return self.known
 
     async def close(self) -> None:
@@ -72,8 +79,8 @@ class OffsetsTopic:
 
 
 class CatalogView:
-    """A `TopicsView`. `catalog()`: this broker's copy now. `rack_of(bundle)`: the rack of the
-    bundle's owner, "" where it has none.
+    """A `TopicsView`. `catalog()` returns this broker's current copy; `rack_of(bundle)` the rack of
+    the bundle's owner, "" if it has none.
     """
 
     def __init__(self, catalog: Callable[[], Catalog], rack_of: Callable[[int], str]) -> None:

@@ -1,11 +1,10 @@
-"""`PartitionCoordinator`: the groups of one partition of `__consumer_offsets`, for one term of its
-bundle.
+"""Coordinate the groups of one partition of `__consumer_offsets`, for one term of its bundle.
 
-It decides at once, on the state in memory; the records of a decision go to the log in the order of
-the decisions; and no answer leaves before all that it builds on is durable. Refusals that a client
-takes as final, and everything that is only read, are answered after a look at the fence as well, so
-a zombie tells nobody anything (decisions 12 and 18). When an append fails, the state is dropped.
-Must not know: how a group finds its coordinator, what a group is.
+`PartitionCoordinator` decides at once, on the state in memory. The records of decisions go to the
+log in the order of the decisions. No answer leaves before everything that it depends on is durable.
+Refusals that a client takes as final, and answers of calls that only read, also wait for a fence
+check, so a zombie answers no call (decisions 12 and 18). When an append fails, the state is
+dropped. Must not know: how a group finds its coordinator, what a group is.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from stateless_broker.logs import get_logger
 
 HOLD_S_MAX = 30.0
 HOLDS_PER_SESSION = 3
-"""A member is heard again well before its session is over, however long it would let itself be
-held.
+"""Heartbeats per session: a member sends a heartbeat well before its session ends, even if it lets
+the coordinator hold heartbeats for longer.
 """
 TICK_PAUSE_S_MIN = 0.01
 LATE_S, LATE_GRACE_S = 1.0, 2.0
-"""A tick that comes so late finds a process that stood still: the heartbeats of that time get a
+"""A tick that is this late means that the process stood still. The heartbeats of that time get a
 moment to arrive first.
 """
 
@@ -46,7 +45,8 @@ log = get_logger(__name__)
 class PartitionCoordinator:
     """Made when the state is loaded.
 
-    `on_failed` is called once if it ends before its term does: its state is of no use any more.
+    `on_failed` is called once if the coordinator ends before its term does: its state is then
+    useless.
     """
 
     def __init__(
@@ -69,12 +69,14 @@ class PartitionCoordinator:
         self._timer: asyncio.TimerHandle | None = None
         self._expiring: asyncio.Task[None] | None = None
         self._rings_s = 0.0
-        """When the timer does; uvloop's handles for what is due at once do not know."""
+        """When the timer fires; kept here because uvloop's handles for timers that are due at once
+        do not have the time.
+        """
         core.start(self._now_s())
         self._arm()
 
     async def heartbeat(self, request: pb.GroupHeartbeatRequest) -> pb.GroupHeartbeatResponse:
-        """Held up to `max_wait_ms`, while there is nothing to say."""
+        """Answer a heartbeat; it is held up to `max_wait_ms` while there is nothing to report."""
         self._check_room()
         answer = await self._decide(lambda: self._core.heartbeat(request, self._now_s(), self._clocks.stamp_ms()))
         member = (request.group, request.member_id)
@@ -122,8 +124,8 @@ class PartitionCoordinator:
         return await self._read(self._core.groups)
 
     def committed_now(self) -> Iterator[tuple[Group, EndWanted, int]]:
-        """For metrics: each group with each partition that it has committed, and the offset; what
-        is in memory, durable or not.
+        """Yield for metrics each group with each partition that it has committed, and the offset.
+        It reads the memory, durable or not.
         """
         for group in self._core.state.groups.values():
             for topic_id, partitions in group.offsets.items():
@@ -132,7 +134,7 @@ class PartitionCoordinator:
                         yield group, EndWanted(value.topic, topic_id, number), value.offset
 
     def tick(self) -> None:
-        """Whatever time, or a change of the catalog, brings about."""
+        """Apply whatever the time, or a change of the catalog, brings about."""
         if self.lost is not None:
             return
         if not self._log.has_room:
@@ -149,7 +151,7 @@ class PartitionCoordinator:
             self._broken(bug)
 
     def close(self, error: LedgerMQError) -> None:
-        """The term is over: nothing is answered from this state any more. Idempotent."""
+        """End the term: nothing is answered from this state any longer. Idempotent."""
         self.lost = self.lost or error
         self.held.close()
         if self._timer is not None:
@@ -158,17 +160,17 @@ class PartitionCoordinator:
             self._expiring.cancel()
 
     async def settled(self) -> None:
-        """Returns when nothing of its log is under way."""
+        """Return when nothing of its log is under way."""
         await self._log.settled()
 
     # Deciding
 
     async def _decide(self, decide: Callable[[], Decision[T]]) -> T:
-        """The answer, to be given when the log is durable."""
+        """Return the answer, to be sent when the log is durable."""
         return self._take(await self._ask(decide))
 
     async def _ask(self, ask: Callable[[], T]) -> T:
-        """What the state says now. Its refusals are told when it is sure that they hold."""
+        """Return what the state says now. Refusals leave only after a check that they hold."""
         self._check()
         try:
             return ask()
@@ -178,7 +180,9 @@ class PartitionCoordinator:
             raise
         except Exception as bug:
             self._broken(bug)
-            raise Unavailable("the coordinator has failed, it begins again from its log", retry_after_ms=500) from bug
+            raise Unavailable(
+                "the coordinator has failed and restarts from its log; retry", retry_after_ms=500
+            ) from bug
 
     def _take(self, decision: Decision[T]) -> T:
         self._log.append(decision.records)
@@ -192,8 +196,8 @@ class PartitionCoordinator:
         return found
 
     async def _confirm(self) -> None:
-        """All that the state holds now is durable, and after that nobody else had claimed the
-        bundle. Raises NotOwner.
+        """Wait until everything in the state is durable, and check that no other broker had claimed
+        the bundle after that. Raises NotOwner.
         """
         await self._log.durable()
         self._check()
@@ -218,16 +222,16 @@ class PartitionCoordinator:
         self._on_failed()
 
     def _broken(self, bug: Exception) -> None:
-        """Nobody knows what the state is now: drop it."""
+        """Drop the state after a bug, because its content is unknown."""
         log.error("coordinator failed", bundle=self._owner.bundle, exc_info=bug)
         self._fail(NotOwner(f"the coordinator failed: {bug!r}", retry_after_ms=500))
 
     # Time
 
     async def _expire(self) -> None:
-        """Something has expired by our clock: forget what has by the store's as well.
+        """Expire by the store's clock what has expired by the local clock.
 
-        Without an answer the next look tries again.
+        If the store does not answer, the next look tries again.
         """
         try:
             judged_ms = await self._clocks.earlier_ms()
@@ -271,8 +275,8 @@ def _highest(offsets: Iterable[tuple[str, int, int]]) -> dict[NamedPartition, in
 
 
 class HeldHeartbeats:
-    """Heartbeats that a coordinator holds until it has something to say: long polls, at most one
-    for each member, bounded by the number of members. Each ends at its own time at the latest.
+    """Heartbeats that a coordinator holds until it has something to report: long polls, at most one
+    per member. Each ends at its own time at the latest.
     """
 
     def __init__(self) -> None:
@@ -283,7 +287,7 @@ class HeldHeartbeats:
         return len(self._held)
 
     async def wait(self, member: MemberId, until_s: float) -> None:
-        """Returns when the member is woken, when a newer heartbeat of it comes, at `until_s` (the
+        """Return when the member is woken, when a newer heartbeat of it arrives, at `until_s` (the
         loop's time), or after `close`.
         """
         self.wake([member])
@@ -307,7 +311,7 @@ class HeldHeartbeats:
                 _wake(woken)
 
     def close(self) -> None:
-        """Wake all, hold none any more."""
+        """Wake all; hold none any longer."""
         self._closed = True
         self.wake(list(self._held))
 

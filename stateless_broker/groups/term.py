@@ -1,10 +1,10 @@
-"""`CoordinatorTerm`: the coordinators of one bundle's partitions of `__consumer_offsets`, from the
-opening of the bundle to its end.
+"""Run the coordinators of one bundle's partitions of `__consumer_offsets`, from the opening of the
+bundle to its end.
 
-Their state is loaded once, all partitions together. What is damaged refuses, naming the object, and
-is tried again from time to time; a coordinator that failed by itself begins again from the log,
-once nothing of the former one is under way. Whoever asks meanwhile waits a moment, then hears
-Unavailable.
+Their state is loaded once, for all partitions together. A damaged partition refuses calls with an
+error that names the object, and is retried from time to time. A coordinator that failed restarts
+from the log once nothing of the former one is under way. Calls in the meantime wait a moment, then
+get Unavailable.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class TermParts:
-    """What all terms of a broker share. `core()`: a group state without any record."""
+    """What all terms of a broker share. `core()` returns a group state without any record."""
 
     core: Callable[[], GroupCoordinator]
     ends: PartitionEnds
@@ -48,8 +48,8 @@ class TermParts:
 
 
 class CoordinatorTerm:
-    """`ready` maps partitions to their coordinators, `refused` to what is wrong with their data;
-    the others are being loaded.
+    """`ready` maps partitions to their coordinators, `refused` to the errors of their data; all
+    others are being loaded.
     """
 
     def __init__(self, owner: BundleOwner, topic: Topic, parts: TermParts) -> None:
@@ -64,8 +64,8 @@ class CoordinatorTerm:
         self._task = asyncio.create_task(self._run(), name=f"groups of bundle {owner.bundle}")
 
     async def coordinator(self, partition: int) -> PartitionCoordinator:
-        """Raises Unavailable while it is loaded, NotOwner when the term is over, DataDamaged or
-        FormatNotSupported naming the object.
+        """Return the coordinator. Raises Unavailable while it is loaded, NotOwner when the term is
+        over, DataDamaged or FormatNotSupported naming the object.
         """
         if partition in self.ready:
             return self.ready[partition]
@@ -87,18 +87,18 @@ class CoordinatorTerm:
             ) from None
 
     def tick(self) -> None:
-        """The catalog has changed."""
+        """Apply a change of the catalog."""
         for coordinator in list(self.ready.values()):
             coordinator.tick()
 
     def resume(self) -> None:
-        """Where the bundle was not handed over after all: load again what has refused since."""
+        """Load again what has refused meanwhile, because the bundle was not handed over after all."""
         if self.owner.lost is None and not self.owner.is_being_released:
             for partition in [number for number, coordinator in self.ready.items() if coordinator.lost is not None]:
                 self._lost(partition)
 
     async def close(self) -> None:
-        """Idempotent; leaves no task behind."""
+        """End the term. Idempotent; leaves no task behind."""
         self._task.cancel()
         await asyncio.wait([self._task])
         self._end()
@@ -121,7 +121,7 @@ class CoordinatorTerm:
         self._progress.set()
 
     async def _load_always(self) -> None:
-        """Load what is not served, again and again; a term that lasts."""
+        """Load what is not served, repeatedly, for as long as the term lasts."""
         backoff = Backoff(self._parts.sources, RETRY_FIRST_S, RETRY_S_MAX)
         while self.owner.lost is None:
             missing = self._missing()
@@ -131,7 +131,7 @@ class CoordinatorTerm:
                     await self._load(missing)
                 backoff.reset()
                 await wait_for(self._work, self._parts.damaged_retry_s() if self.refused else None)
-            except Exception as error:  # whatever it is, bugs included: others are served on
+            except Exception as error:  # any error, bugs included: the other partitions are still served
                 if self.owner.ended.is_set():
                     return  # what was under way ended with the term
                 pause_s = backoff.next_s()
@@ -143,7 +143,7 @@ class CoordinatorTerm:
         return [partition for partition in mine if partition not in self.ready]
 
     async def _load(self, partitions: list[int]) -> None:
-        for failed in self._failed:  # what it had under way may still become durable, and must then be in what is read
+        for failed in self._failed:  # its appends under way may still become durable: read after them
             await failed.settled()
         self._failed.clear()
         begun_s = asyncio.get_running_loop().time()
@@ -190,8 +190,8 @@ class CoordinatorTerm:
         )
 
     def _lost(self, partition: int) -> None:
-        """Load it again, unless the bundle is being handed over: then it refuses, and names the
-        successor, until the term is over.
+        """Load the partition again, unless the bundle is being handed over: then it refuses, and
+        names the successor, until the term is over.
         """
         lost = self.ready[partition].lost
         if lost is not None and lost.owner and self.owner.is_being_released:

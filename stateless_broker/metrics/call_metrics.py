@@ -1,4 +1,6 @@
-"""gRPC calls: how many, how they ended, how long unary ones took, how many streams are open."""
+"""Measure gRPC calls: how many, how they ended, how long unary ones took, how many streams are
+open.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Lag by consumer group and topic, sampled while the process runs: the coordinator asks the
-partitions' owners where these end.
+"""Sample lag by consumer group and topic while the process runs: the coordinator requests the ends
+of partitions from their owners.
 
-A label for each of the pairs that are farthest behind, up to a cap; all others are summed up.
-Partitions that a group has never committed are not counted.
+The pairs that are farthest behind have a label each, up to a cap; all others are summed. Partitions
+that a group has never committed are not counted.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class GroupLagMetrics(Collector):
         registry.register(self)
 
     async def run(self, groups: Groups) -> None:
-        """Until cancelled."""
+        """Sample until cancelled."""
         while True:
             try:
                 await self.sample(groups)
-            except Exception:  # a broker works on without its metrics
+            except Exception:  # a broker works without its metrics, too
                 log.exception("lag of groups not sampled")
             await asyncio.sleep(EVERY_S)
 
@@ -45,11 +45,11 @@ class GroupLagMetrics(Collector):
     def collect(self) -> Iterable[Metric]:
         lag = GaugeMetricFamily(
             "ledgermq_group_lag_records",
-            "Records between a group's committed offsets and the ends, by its coordinator",
+            "Records between a group's committed offsets and the ends of the partitions, reported by its coordinator",
             labels=("group", "topic"),
         )
         members = GaugeMetricFamily(
-            "ledgermq_group_members", "Members of a group, by its coordinator", labels=("group",)
+            "ledgermq_group_members", "Members of a group, reported by its coordinator", labels=("group",)
         )
         for row in self._rows[:PAIRS_MAX]:
             lag.add_metric((row.group, row.topic), row.records)

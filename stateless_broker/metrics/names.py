@@ -1,4 +1,4 @@
-"""Names of the metrics that `ledgermq top` reads, shared by their declarations and by it.
+"""Name the metrics that `ledgermq top` reads; their declarations share these names.
 
 Prometheus adds a suffix to the name of a counter and of a histogram: `total`, `buckets`.
 """

@@ -1,4 +1,4 @@
-"""What owners of bundles tell: flushes, group commit, reads, claims, upkeep, compaction."""
+"""Measure the owners of bundles: flushes, group commit, reads, claims, upkeep, compaction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONG_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 class OwnerMetrics(BundleMetrics):
-    """`topics` is read by whoever scrapes."""
+    """`topics` is read at scrape time."""
 
     def __init__(self, registry: CollectorRegistry, topics_max: int = TOPICS_MAX) -> None:
         self.topics = TopicTotals(topics_max)
@@ -34,28 +34,39 @@ class OwnerMetrics(BundleMetrics):
         self._flush_batches = histogram(
             "ledgermq_flush_batches", "Batches of the segments that became durable", BATCHES
         )
-        self._flush_seconds = histogram(names.FLUSH_SECONDS, "From the put of a segment until it was durable", SECONDS)
+        self._flush_seconds = histogram(
+            names.FLUSH_SECONDS, "Time from the start of a segment's put until it was durable", SECONDS
+        )
         self._wait_seconds = histogram(
-            "ledgermq_group_commit_wait_seconds", "How long the oldest batch of a segment waited for its put", SECONDS
+            "ledgermq_group_commit_wait_seconds", "Time that the oldest batch of a segment waited for its put", SECONDS
         )
         self._refused = counter(
-            "ledgermq_produce_refused", "Produce requests that were asked to come back later (RESOURCE_EXHAUSTED)"
+            "ledgermq_produce_refused",
+            "Produce requests that were refused with RESOURCE_EXHAUSTED; the producer retries them",
         )
-        self._reads = counter(names.READS, "Reads of batches for consumers, by where they were found", "source")
-        self._read_bytes = counter("ledgermq_read_bytes", "Bytes of those batches", "source")
-        self._claim_seconds = histogram("ledgermq_claim_seconds", "How long taking a bundle over took", LONG_SECONDS)
+        self._reads = counter(names.READS, "Reads of batches for consumers, by where the batches were found", "source")
+        self._read_bytes = counter(
+            "ledgermq_read_bytes", "Bytes of batches read for consumers, by where the batches were found", "source"
+        )
+        self._claim_seconds = histogram(
+            "ledgermq_claim_seconds", "Time that the takeover of a bundle took", LONG_SECONDS
+        )
         self._claims = counter(
             "ledgermq_claims", "Claims of bundles: won, lost to another broker, or failed", "outcome"
         )
         self._terms = counter(
             "ledgermq_terms_ended", "Terms of ownership that ended: released, fenced or failed", "why"
         )
-        self._takeovers = counter("ledgermq_takeovers", "Claims won of bundles that somebody had owned before")
-        self._checkpoints = counter("ledgermq_checkpoints", "Checkpoints that this broker made of its own bundles")
-        self._upkeep = counter("ledgermq_upkeep_failures", "Background work that failed and is tried again", "work")
+        self._takeovers = counter("ledgermq_takeovers", "Claims won of bundles that another term had owned before")
+        self._checkpoints = counter("ledgermq_checkpoints", "Checkpoints that this broker wrote for its bundles")
+        self._upkeep = counter("ledgermq_upkeep_failures", "Failures of background work, which is retried", "work")
         self._rounds = counter("ledgermq_compaction_rounds", "Rounds of Parquet compaction that this process finished")
-        self._compacted_records = counter("ledgermq_compacted_records", "Records that those rounds brought to Parquet")
-        self._compacted_bytes = counter("ledgermq_compacted_bytes", "Bytes of segments that those rounds read")
+        self._compacted_records = counter(
+            "ledgermq_compacted_records", "Records that finished rounds of compaction wrote to Parquet"
+        )
+        self._compacted_bytes = counter(
+            "ledgermq_compacted_bytes", "Bytes of segments that finished rounds of compaction read"
+        )
         self._sources = {
             source: (self._reads.labels(source), self._read_bytes.labels(source)) for source in READ_SOURCES
         }

@@ -1,4 +1,5 @@
-"""docs/metrics.md: every metric of a broker, made from its registry, so that it cannot fall behind.
+"""Make docs/metrics.md: every metric of a broker, from its registry, so that the page cannot be
+outdated.
 
 python -m stateless_broker.metrics.page > docs/metrics.md
 """
@@ -27,7 +28,7 @@ the first {TOPICS_MAX} are summed up under `(other)`. Times are measured to the 
 
 
 def families() -> list[Metric]:
-    """Every family, as a broker shows them before it is up."""
+    """Return every family, as a broker shows them before it is up."""
 
     async def collect() -> list[Metric]:
         return list(ProcessMetrics("file:///").registry.collect())
@@ -40,7 +41,7 @@ def page() -> str:
 
 
 def names() -> set[str]:
-    """Every name of a series that may be asked for."""
+    """Return the name of every series that a query may use."""
     found = set()
     for family in families():
         suffixes = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}.get(family.type, ("",))

@@ -1,4 +1,4 @@
-"""All metrics of one process, in a registry of its own, and their text for Prometheus."""
+"""Hold all metrics of one process in its own registry, and render their text for Prometheus."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series fo
 class ProcessMetrics:
     """`store`, `calls`, `owners`: the hooks.
 
-    `broker`: set once it is up. `is_ready`: for the gauge.
+    `broker`: set once it is up. `is_ready`: read for the gauge.
     """
 
     def __init__(self, root_url: str) -> None:
@@ -55,7 +55,7 @@ class ProcessMetrics:
 
 
 class LogLines(logging.Handler):
-    """Counts what is logged at warning and above."""
+    """Count the lines logged at warning and above."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__(logging.WARNING)

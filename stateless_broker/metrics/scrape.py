@@ -1,6 +1,6 @@
-"""What is looked up when somebody scrapes: the state of a broker, and its totals by topic.
+"""Read values at scrape time: the state of a broker, and its totals by topic.
 
-Lag of groups is sampled: `group_lag`.
+The lag of groups is sampled instead: `group_lag`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from stateless_broker.metrics import names
 from stateless_broker.metrics.topic_totals import TopicTotals
 
 BUNDLES_MAX = 256
-"""Bundles with metrics of their own in one broker."""
+"""Bundles of one broker that have their own metrics."""
 
 
 class BrokerCollector(Collector):
-    """`broker()`: None while it is not up yet.
+    """`broker()` returns None while the broker is not up yet.
 
-    Yields every family even then, without samples: the names are always the same.
+    Every family is yielded even then, without samples, so the names are always the same.
     """
 
     def __init__(self, broker: Callable[[], Broker | None], topics: TopicTotals) -> None:
@@ -52,12 +52,18 @@ def _info(broker: Broker | None) -> Iterable[Metric]:
 def _memory(broker: Broker | None) -> Iterable[Metric]:
     context = broker.context if broker is not None else None
     taken, bound = (context.produce_memory.taken, context.produce_memory.bytes_max) if context else (None, None)
-    yield GaugeMetricFamily("ledgermq_produce_memory_bytes", "Batches that are admitted and not yet durable", taken)
     yield GaugeMetricFamily(
-        "ledgermq_produce_memory_bytes_max", "The bound of it: above it producers are asked to come back", bound
+        "ledgermq_produce_memory_bytes", "Bytes of batches that are admitted and not yet durable", taken
     )
     yield GaugeMetricFamily(
-        "ledgermq_cache_bytes", "Newest batches kept for consumers", context.tail_cache.size_bytes if context else None
+        "ledgermq_produce_memory_bytes_max",
+        "Limit of ledgermq_produce_memory_bytes; above it producers get RESOURCE_EXHAUSTED and retry",
+        bound,
+    )
+    yield GaugeMetricFamily(
+        "ledgermq_cache_bytes",
+        "Bytes of the newest batches kept for consumers",
+        context.tail_cache.size_bytes if context else None,
     )
 
 
@@ -73,16 +79,18 @@ def _answers(broker: Broker | None) -> Iterable[Metric]:
     yield by_reader
     yield GaugeMetricFamily(
         "ledgermq_answer_memory_bytes_in_line",
-        "Those of them that the connection has not taken yet",
+        "Bytes of answers that the connection has not taken yet",
         answers.in_line_bytes if answers else None,
     )
     yield GaugeMetricFamily(
         "ledgermq_answer_memory_bytes_max",
-        "The bound of it: above it readers wait",
+        "Limit of the memory for answers; above it readers wait",
         answers.bytes_max if answers else None,
     )
     yield GaugeMetricFamily(
-        "ledgermq_waiting_readers", "Fetches that wait for room in it", answers.waiting if answers else None
+        "ledgermq_waiting_readers",
+        "Fetches that wait for room in the memory for answers",
+        answers.waiting if answers else None,
     )
     yield CounterMetricFamily(
         "ledgermq_reader_connections_broken",
@@ -97,17 +105,17 @@ def _compaction(broker: Broker | None) -> Iterable[Metric]:
     yield GaugeMetricFamily(
         "ledgermq_background_rounds_allowed", "1 while this broker may begin rounds of Parquet compaction", allowed
     )
-    text = "Rounds of them that are under way, with what is cleaned and deleted after each"
+    text = "Rounds of Parquet compaction under way, including the cleaning and deletion after each"
     yield GaugeMetricFamily("ledgermq_background_rounds_under_way", text, under_way)
 
 
 def _membership(broker: Broker | None) -> Iterable[Metric]:
     live = len(broker.membership.live()) if broker else None
-    yield GaugeMetricFamily(
-        "ledgermq_live_brokers", "Brokers that this one believes to be alive, itself included", live
-    )
+    yield GaugeMetricFamily("ledgermq_live_brokers", "Brokers that this broker counts as alive, itself included", live)
     age_s = broker.ownership.heartbeat_age_s() if broker else None
-    yield GaugeMetricFamily(names.HEARTBEAT_AGE_SECONDS, "Since this broker's heartbeat reached the store", age_s)
+    yield GaugeMetricFamily(
+        names.HEARTBEAT_AGE_SECONDS, "Time since this broker's heartbeat last reached the store", age_s
+    )
 
 
 def _bundles(broker: Broker | None) -> Iterable[Metric]:
@@ -128,7 +136,7 @@ def _bundles(broker: Broker | None) -> Iterable[Metric]:
         "Segments of the bundle that are not in Parquet yet, or kept by a parked partition",
     )
     parked = gauge(
-        names.PARKED_PARTITIONS, "Partitions of the bundle that Parquet compaction has parked: they wait for a repair"
+        names.PARKED_PARTITIONS, "Partitions of the bundle that Parquet compaction has parked; run `ledgermq repair`"
     )
     age = gauge(
         "ledgermq_compaction_lag_seconds", "Age of the oldest record of the bundle's user topics that is not in Parquet"

@@ -1,8 +1,8 @@
-"""Requests to the object store: how many, how long, how many bytes, and what they cost by a table
-of prices.
+"""Measure requests to the object store: how many, how long, how many bytes, and their cost by a
+price table.
 
-Each try is counted, repeated ones too, as the store's bill does. A list counts as one request
-however many pages it takes, and a delete of many objects as one.
+Every attempt counts, retries included, as on the store's bill. A list counts as one request however
+many pages it takes, and so does a delete of many objects.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 1
 WRITES = frozenset({"put_if_absent", "put", "fenced_put", "list"})
 DELETES = frozenset({"delete"})
 NOT_SENT = frozenset({"open_fence", "close_fence", "list_fences"})
-"""Fences are folders of stores that have some; S3 is asked nothing. (Before it signs permission to
-put, it is asked for the time.)
+"""Operations that send no request. A fence is a folder, which only some stores have; for S3 no
+request is sent. (Before S3 signs permission to put, its time is requested.)
 """
 WINDOW_S = 600.0
 SAMPLE_EVERY_S = 5.0
@@ -32,7 +32,7 @@ SAMPLE_EVERY_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Dollars for a thousand requests. Writes are PUT and LIST, reads GET and HEAD."""
+    """Dollars per thousand requests. Writes are PUT and LIST, reads are GET and HEAD."""
 
     write: float = 0.0
     read: float = 0.0
@@ -56,8 +56,8 @@ def prices_for(root_url: str) -> Prices:
 
 @dataclass
 class HourlyRate:
-    """Dollars per hour over the last ten minutes, from samples of a total that are taken when
-    somebody asks.
+    """Dollars per hour over the last ten minutes, from samples of a total that are taken at scrape
+    time.
     """
 
     samples: deque[tuple[float, float]] = field(default_factory=deque)
@@ -72,9 +72,9 @@ class HourlyRate:
 
 
 class StoreMetrics(StoreMeter, Collector):
-    """Give it to `open_store` as its meter.
+    """Meter to give to `open_store`.
 
-    `prices` may be replaced at any time; what was counted keeps its price.
+    `prices` may be replaced at any time; requests that are already counted keep their price.
     """
 
     def __init__(self, registry: CollectorRegistry, prices: Prices, now_s: float) -> None:
@@ -84,11 +84,11 @@ class StoreMetrics(StoreMeter, Collector):
         self._rate = HourlyRate(deque([(now_s, 0.0)]))
         labels = ("operation", "outcome")
         self._requests = Counter(
-            names.STORE_REQUESTS, "Requests to the object store, every try", labels, registry=registry
+            names.STORE_REQUESTS, "Requests to the object store; every attempt counts", labels, registry=registry
         )
         self._seconds = Histogram(
             "ledgermq_store_request_seconds",
-            "How long requests to the object store take",
+            "Duration of requests to the object store",
             labels[:1],
             buckets=SECONDS,
             registry=registry,
@@ -101,7 +101,7 @@ class StoreMetrics(StoreMeter, Collector):
         )
         self._damaged = Counter(
             "ledgermq_damaged_objects",
-            "Objects of bundle 0 found damaged, by what became of them: mended, read_from_copy, lost (the copy is damaged, too)",
+            "Objects of bundle 0 found damaged, by outcome: mended, read_from_copy, lost (the copy is damaged, too)",
             ("outcome",),
             registry=registry,
         )
@@ -134,7 +134,7 @@ class StoreMetrics(StoreMeter, Collector):
         self._damaged.labels(outcome).inc()
 
     def at(self, now_s: float) -> None:
-        """The time, for rates, before a scrape."""
+        """Set the time before a scrape; rates need it."""
         self._now_s = now_s
 
     def collect(self) -> Iterable[Metric]:
@@ -143,5 +143,7 @@ class StoreMetrics(StoreMeter, Collector):
         )
         rate = self._rate.at(self._now_s, self._dollars)
         yield GaugeMetricFamily(
-            names.STORE_DOLLARS_PER_HOUR, "The same per hour, over the last ten minutes of scrapes", rate
+            names.STORE_DOLLARS_PER_HOUR,
+            "Estimated price per hour in dollars, over the last ten minutes of scrapes",
+            rate,
         )

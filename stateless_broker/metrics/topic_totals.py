@@ -1,7 +1,7 @@
-"""Records and bytes by topic, up to a cap: the first topics have totals of their own, all others
-share one. Plain numbers, for every batch.
+"""Count records and bytes by topic, up to a cap: the first topics have their own totals, all others
+share one. Plain numbers, because every batch adds to them.
 
-Who has totals of its own keeps them until the topic is removed, so that no total ever goes back.
+A topic with its own totals keeps them until it is removed, so no total ever decreases.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 TOPICS_MAX = 100
-"""Topics with totals of their own; each costs some ten series for Prometheus."""
+"""Topics with their own totals; each costs Prometheus about ten series."""
 
 OTHER = "(other)"
-"""The label of all topics above the cap; no topic can be called so."""
+"""Label of all topics above the cap; no topic can have this name."""
 
 
 @dataclass(slots=True)
@@ -45,9 +45,9 @@ class TopicTotals:
         return totals
 
     def named(self, names: Mapping[int, str]) -> Iterator[tuple[str, Totals]]:
-        """Each label with its totals.
+        """Return each label with its totals.
 
-        `names`: the topics that there are; the others are forgotten, and make room.
+        `names`: the existing topics; totals of all others are dropped, which makes room.
         """
         for gone in self._by_topic.keys() - names.keys():
             self._own -= self._by_topic.pop(gone) is not self.other

@@ -201,7 +201,7 @@ async def test_staged_rows_that_are_gone_are_damage_not_an_empty_epoch(cluster: 
     async with place_of(cluster) as place:
         await stage_and_decide(place)
         await place.store.delete([info.key async for info in place.store.list(keys.sink_staged("q"))])
-        with pytest.raises(DataDamaged, match="rows that were staged, and are not published, are gone"):
+        with pytest.raises(DataDamaged, match="staged rows that were not published yet are missing"):
             await commit_epoch(place, "q", 0, [], repeatable=True)
         assert not await is_done(place.store, "q", 0)
 
@@ -304,7 +304,8 @@ async def test_rows_that_were_staged_long_ago_are_not_decided_about(cluster: Clu
     async with place_of(cluster) as place:
         staged = await stage_rows(place, "q", 0, rows_of(ROWS))
         with pytest.raises(
-            Unavailable, match="rows were staged 96 hours ago, which is too long; nothing is written: begin again"
+            Unavailable,
+            match="rows were staged 96 hours ago, which is too long; nothing was written: run the write again",
         ):
             await commit_epoch(
                 replace(place, store=AheadStore(place.store, 4 * 24 * 3600 * 1000)), "q", 0, [staged], repeatable=True
@@ -319,7 +320,9 @@ async def test_rows_that_are_gone_are_not_decided_about(cluster: Cluster) -> Non
     async with place_of(cluster) as place:
         staged = await stage_rows(place, "q", 0, rows_of(ROWS))
         await place.store.delete(staged.objects[:1])
-        with pytest.raises(Unavailable, match="1 objects with staged rows are gone; nothing is written: begin again"):
+        with pytest.raises(
+            Unavailable, match="1 objects with staged rows are gone; nothing was written: run the write again"
+        ):
             await commit_epoch(place, "q", 0, [staged], repeatable=True)
         assert await read_decision(place.store, "q", 0) is None
         again = await stage_rows(place, "q", 0, rows_of(ROWS))

@@ -169,7 +169,7 @@ async def test_a_read_only_folder_can_be_read_and_refuses_puts(
 async def test_a_folder_that_vanished_is_no_fresh_start(tmp_path: Path, store: FileStore) -> None:
     await store.put_if_absent("a/b", [b"x"])
     shutil.rmtree(tmp_path / "root")
-    with pytest.raises(StoreUnusable, match="vanished"):
+    with pytest.raises(StoreUnusable, match="no longer exists"):
         await store.put_if_absent("a/c", [b"x"])
     assert not (tmp_path / "root").exists()
 
@@ -183,7 +183,7 @@ async def test_a_file_where_the_root_should_be(tmp_path: Path) -> None:
 
 async def test_a_file_where_a_folder_has_to_be(store: FileStore) -> None:
     await store.put_if_absent("a/b", [b"x"])
-    with pytest.raises(StoreUnusable, match="a file is where a folder has to be"):
+    with pytest.raises(StoreUnusable, match="a file is in the place of a folder"):
         await store.put_if_absent("a/b/c", [b"x"])
 
 
@@ -354,7 +354,7 @@ async def test_a_folder_whose_fsync_failed_is_never_believed_again(
         with pytest.raises(StoreUncertain, match="may not be durable"):
             await store.put_if_absent("a/b", [b"x"])
     for call in (store.get("a/before"), store.put_if_absent("a/c", [b"x"]), store.head("a/b")):
-        with pytest.raises(StoreUnusable, match="start again"):
+        with pytest.raises(StoreUnusable, match="then restart"):
             await call
 
 

@@ -80,7 +80,7 @@ def test_the_admin_port_is_told_and_watched_and_the_port_for_clients_is_not_take
         assert "1 of 1 brokers ready" in shown.stdout, shown.stderr
         refused = ledgermq("top", clients[1])
         assert refused.returncode == 2
-        assert f"{clients[1]} is no admin port of a broker" in refused.stderr
+        assert f"{clients[1]} is not the admin port of a broker" in refused.stderr
         assert "admin_port" in refused.stderr
         piped = subprocess.Popen([LEDGERMQ, *top[1].split(), "--interval", "0.2"], stdout=subprocess.PIPE, text=True)
         assert piped.stdout is not None

@@ -237,5 +237,5 @@ def test_a_broker_that_was_told_its_cluster_refuses_another_root(tmp_path: Path)
     with BrokerProcesses(tmp_path, (tmp_path / "root").as_uri()) as brokers:
         broker = brokers.spawn("--cluster-id", "0" * 32)
         assert brokers.wait(broker) == ExitCode.USAGE
-        assert "this root is of cluster ours" in broker.text().splitlines()[-1]
+        assert "this root belongs to cluster ours" in broker.text().splitlines()[-1]
     assert [path.name for path in (tmp_path / "root").iterdir() if not path.name.startswith(".")] == [keys.CLUSTER]

@@ -106,7 +106,7 @@ def test_what_cannot_be_written_is_told_before_any_task_runs_or_with_its_row(
     frame = spark.range(10).selectExpr(
         "string(id) AS value", "IF(id = 7, 3, 0) AS partition", "repeat('x', int(id) * 200) AS tag"
     )
-    with pytest.raises(Exception, match=r"column 'id' .bigint.: a record has no such part"):
+    with pytest.raises(Exception, match=r"column 'id' .bigint.: records have no such column"):
         write(spark.range(1), cluster, topic="small")
     with pytest.raises(Exception, match="did you mean 'compression'"):
         write(frame, cluster, topic="small", compresion="zstd")
@@ -235,7 +235,7 @@ def test_a_named_write_is_repeated_and_one_without_name_goes_on_by_the_name_it_t
     )
     broken.name = writer.name
     with pytest.raises(
-        Unavailable, match=rf"the same write with writeId='{writer.name}' goes on where this one stopped"
+        Unavailable, match=rf"the same write with writeId='{writer.name}' continues where this one stopped"
     ):
         broken.commit(messages)
     broken.abort(messages)

@@ -97,7 +97,8 @@ def test_what_a_deleted_topic_leaves_for_a_while_is_a_note(deleted: Path) -> Non
     assert waiting, "pages that list its files"
     for problem in waiting:
         assert problem["severity"] == "note"
-        assert re.search(r"it waits to be collected and may go from \d{4}-\d\d-\d\d \d\d:\d\d UTC on", problem["text"])
+        waits = r"it waits for garbage collection and may be removed from \d{4}-\d\d-\d\d \d\d:\d\d UTC on"
+        assert re.search(waits, problem["text"])
 
 
 async def test_what_should_be_gone_is_untidy(deleted: Path) -> None:

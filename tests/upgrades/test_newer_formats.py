@@ -292,7 +292,7 @@ async def test_a_topic_with_a_setting_of_a_later_version_is_not_guessed_at(root:
     async with ledgermq.connect(root.as_uri(), timeout_s=10) as client:
         error = await error_of(client.create_topic("new"))
         assert isinstance(error, FormatNotSupported), repr(error)
-        assert "of a later version" in error.message
+        assert "has a later format version" in error.message
 
 
 def run_process(root: Path, *command: str) -> tuple[int, str, str]:

@@ -1,1 +1,1 @@
-"""The consumer, from streams of batches to messages. Knows nothing of producers."""
+"""The consumer: turns streams of batches into messages. Does not depend on producers."""

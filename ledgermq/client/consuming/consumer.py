@@ -1,7 +1,7 @@
-"""The consumer: reads partitions of topics, and keeps its positions itself.
+"""The standalone consumer: reads partitions of topics, and keeps its own positions.
 
-Here is which partitions are read, and where reading begins and ends; `Reader` reads them. The
-consumer of a group is `client.groups.group_consumer`.
+This module decides which partitions are read, and where reading begins and ends; `Reader` reads
+them. The consumer of a group is `client.groups.group_consumer`.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from ledgermq.client.settings import ConsumerSettings
 from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable, UnknownPartition
 
 END_LOOK_S = 1.0
-"""How often a waiting consumer checks whether its end is reached: records that were deleted before it
-are never handed out.
+"""How often a waiting consumer checks whether it has reached its end: deleted records below the
+end never arrive as messages.
 """
 
 State = Literal["new", "running", "failing", "closed"]
 
 
 class Consumer:
-    """Made by `client.consumer(…)`. Use within one task. `async for`, `fetch` and `fetch_arrow` may
-    be mixed.
+    """A consumer without a group, made by `client.consumer(…)`. Use it within one task. `async
+    for`, `fetch` and `fetch_arrow` may be mixed.
 
     Calls that wait for messages raise: errors of a partition that do not pass with time
     (OffsetOutOfRange, UnknownTopic, SubscribeNotAccepted, DataDamaged); CorruptFrame for a batch
     that fails its checks; Unavailable when no broker has served a partition for
-    `request_timeout_s`. The consumer stays usable: the next call goes on.
+    `request_timeout_s`. The consumer stays usable: the next call continues.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Consumer:
         settings: ConsumerSettings,
     ) -> None:
         if not topics:
-            raise InvalidConfig("a consumer needs the names of one topic or more")
+            raise InvalidConfig("a consumer needs at least one topic name")
         self.settings = settings
         self._connections = context.connections
         self._home = context.connections.home
@@ -78,7 +78,9 @@ class Consumer:
 
     @property
     def state(self) -> State:
-        """failing: some partition is not served at present; `last_error` says why."""
+        """The state of the consumer. failing: a partition is not served at present; `last_error`
+        says why.
+        """
         if self.closed:
             return "closed"
         if not self._reader.started:
@@ -87,17 +89,17 @@ class Consumer:
 
     @property
     def last_error(self) -> LedgerMQError | None:
-        """The error of the partition that has failed for longest; None: all are served."""
+        """Return the error of the partition that has failed for longest; None: all are served."""
         return self._reader.last_error
 
     @property
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that are read; empty before `wait_ready`."""
+        """Return the partitions that are read; empty before `wait_ready`."""
         return [reading.partition for reading in self._reader.readings]
 
     @property
     def at_end(self) -> bool:
-        """Whether everything before `end` was handed out.
+        """Return whether everything before `end` was returned to the program.
 
         False without an end, and before `wait_ready` or the first call for messages.
         """
@@ -108,7 +110,7 @@ class Consumer:
         )
 
     async def wait_ready(self) -> None:
-        """Look up the partitions and where to begin, once.
+        """Look up the partitions and the start positions, once.
 
         Raises UnknownTopic, UnknownPartition, Unavailable, …
         """
@@ -163,8 +165,8 @@ class Consumer:
     # -- reading
 
     async def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[Message]:  # noqa: ASYNC109  the name that users of consumers expect
-        """Return up to `max_records` messages as soon as there is one; an empty list after `timeout`
-        seconds, or at the end.
+        """Return up to `max_records` messages as soon as there is one; an empty list after
+        `timeout` seconds, or at the end.
         """
         deadline = asyncio.get_running_loop().time() + timeout
         await self.wait_ready()
@@ -173,8 +175,8 @@ class Consumer:
         return await self._reader.fetch(max_records, deadline)
 
     async def fetch_arrow(self, max_records: int = 100_000, timeout: float = 1.0) -> pa.Table:  # noqa: ASYNC109
-        """As `fetch`, as a table: key, value, topic, partition, offset, timestamp, timestampType,
-        headers, tag.
+        """Return messages like `fetch`, as a table: key, value, topic, partition, offset,
+        timestamp, timestampType, headers, tag.
         """
         deadline = asyncio.get_running_loop().time() + timeout
         await self.wait_ready()
@@ -186,7 +188,7 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Message:
-        """Wait for the next message. The iteration ends where `end` says."""
+        """Return the next message, waiting for it. The iteration ends at `end`."""
         if self._home.left:
             self._home.check()
         run = self._reader.run
@@ -200,17 +202,19 @@ class Consumer:
         return message
 
     def _is_over(self) -> bool:
-        """Return whether the end is reached, and stop fetching partitions that have reached theirs."""
+        """Return whether the end is reached, and stop fetching partitions that have reached
+        theirs.
+        """
         for reading in self._reader.readings if self._end is not None else ():
             if _is_over(reading):
-                self._reader.pause(reading)  # does nothing the second time
+                self._reader.pause(reading)  # has no effect on later calls
         return self.at_end
 
     # -- positions
 
     async def seek(self, position: Wanted, partition: int | None = None, topic: str | None = None) -> None:
-        """Go to an offset, "earliest", "latest", a time, or an age as "15m", in one partition or,
-        with `partition=None`, in all.
+        """Move to an offset, "earliest", "latest", a time, or an age like "15m", in one partition
+        or, with `partition=None`, in all.
 
         `topic` may be left out when there is only one. Raises InvalidConfig, UnknownPartition,
         Unavailable.
@@ -237,8 +241,8 @@ class Consumer:
         return {reading.partition: reading.position for reading in self._reader.readings}
 
     async def end_offsets(self) -> dict[TopicPartition, int]:
-        """Return the next offset to be written in each partition. Once all positions have reached
-        these, everything written before this call was read.
+        """Return the next offset to be written in each partition. When all positions have reached
+        these offsets, the program has read everything written before this call.
         """
         await self.wait_ready()
         deadline = self._connections.deadline(self.settings.request_timeout_s)
@@ -246,7 +250,7 @@ class Consumer:
 
     def _chosen(self, partition: int | None, topic: str | None) -> list[Reading]:
         if topic is None and partition is not None and len(self._topics) > 1:
-            raise InvalidConfig(f"the consumer reads {', '.join(self._topics)}: say which topic")
+            raise InvalidConfig(f"the consumer reads {', '.join(self._topics)}: name the topic")
         chosen = [
             reading
             for reading in self._reader.readings

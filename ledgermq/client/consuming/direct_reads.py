@@ -1,9 +1,10 @@
-"""Direct reads: a consumer reads ranges of segments itself, from places that a broker names.
+"""Direct reads: a consumer reads ranges of segments from the store, at locations that a broker
+names.
 
-A broker may name any place, so only what lies below the program's URL is opened. What is read there
-is used only if its checksum is the one that the broker named: a segment may be trimmed meanwhile,
-and another object put in its place. Any failure is `CannotRead`; the caller then asks the broker
-for the bytes.
+A broker may name any location, so only URLs below the program's own URL are opened. The bytes are
+used only if their checksum is the one that the broker named: the segment may have been trimmed in
+between, and another object stored in its place. Any failure is `CannotRead`; the caller then
+requests the bytes from the broker.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 
 READ_S_MAX = 10.0
-"""Time for all ranges of one answer, and for an HTTP server between two bytes."""
+"""Time limit for all ranges of one answer, and for an HTTP server between two bytes."""
 POSITION_MAX = 2**62
 
 
 class CannotRead(Exception):
-    """This consumer cannot read the place, or no longer; the broker still has the bytes."""
+    """This consumer cannot read the location, or no longer; the broker still has the bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Batches that follow one another in one object: their lengths and checksums."""
+    """Consecutive batches in one object: their lengths and checksums."""
 
     url: str
     position: int
@@ -48,16 +49,16 @@ class Range:
 
 
 class DirectReads:
-    """`place`: the URL below which this consumer may read."""
+    """Reads located batches. `place`: the URL below which this consumer may read."""
 
     def __init__(self, place: str, threads: Executor) -> None:
         self._place = place.rstrip("/") + "/"
         self._threads = threads
 
     async def read(self, header: pb.FetchHeader) -> list[memoryview]:
-        """Return the bytes of all batches that are only located, in the header's order.
+        """Return the bytes of all batches that the answer only locates, in the header's order.
 
-        Raises CannotRead; CorruptFrame where a place is impossible.
+        Raises CannotRead; CorruptFrame for an impossible location.
         """
         ranges = ranges_of(header)
         if not ranges:
@@ -85,7 +86,7 @@ def ranges_of(header: pb.FetchHeader) -> list[Range]:
         size_bytes += batch.length
         if batch.object > len(header.objects) or batch.position > POSITION_MAX or size_bytes > FRAME_PAYLOAD_BYTES_MAX:
             raise CorruptFrame(
-                f"an answer places {batch.length} bytes at {batch.position} of object {batch.object}, or too many in all"
+                f"an answer locates {batch.length} bytes at {batch.position} of object {batch.object}, or too many in all"
             )
         url = header.objects[batch.object - 1]
         if end == (url, batch.position):
@@ -124,7 +125,7 @@ def _read_file(url: str, position: int, length: int) -> bytes:
     file = os.open(unquote(urlsplit(url).path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise OSError("it is not a file")
+            raise OSError("not a regular file")
         return os.pread(file, length, position)
     finally:
         os.close(file)
@@ -144,7 +145,7 @@ def _read_http(url: str, position: int, length: int) -> bytes:
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
-        """None: a redirect is an error. It could lead anywhere."""
+        """Refuse redirects, because they could lead to any address."""
 
 
 _http = urllib.request.build_opener(_NoRedirects)

@@ -1,9 +1,9 @@
-"""One stream of batches from one broker, for some partitions of a consumer.
+"""Read one stream of batches from one broker, for some partitions of a consumer.
 
-It ends when the broker ends it, when it fails, when nothing came for a while (the owner may have
-changed), when the program has taken nothing for a while, and when it is cancelled because one of
-its partitions was moved. The fetcher then opens another. What a broker sends is checked before it
-is used.
+The stream ends when the broker ends it, when it fails, when no batch came for a while (the owner
+may have changed), when the program has taken no messages for a while, and when it is cancelled
+because one of its partitions was moved. The fetcher then opens another stream. Every answer of a
+broker is checked before it is used.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from ledgermq.runtime.tasks import end
 FIRST_FRAME_S = 10.0
 IDLE_S = 10.0
 FULL_S = 5.0
-"""How long a stream may wait for room. A waiting answer takes memory of the broker, so the stream is
-ended after that.
+"""How long a stream may wait for room in the buffer. A waiting answer occupies memory of the
+broker, so the stream is ended after this time.
 """
 
 
 class FetchStream:
-    """`on_error(reading, error)` is called where the broker serves the others, but not this
-    partition.
+    """One stream. `on_error(reading, error)` is called when the broker does not serve this
+    partition, but serves the others.
 
     `is_moved()` returns whether other brokers name another owner for one of the partitions; it is
-    called when nothing comes though something should.
+    called when no batch comes although one should.
     """
 
     def __init__(
@@ -64,9 +64,10 @@ class FetchStream:
         }
 
     async def run(self) -> bool:
-        """Read until it is time for another stream. Return False where there was no room for more.
+        """Read until another stream is needed. Return False if there was no more room in the
+        buffer.
 
-        Raises what ended the stream, CannotRead too.
+        Raises the error that ended the stream, also CannotRead.
         """
         request = pb.FetchRequest(
             partitions=[
@@ -81,7 +82,7 @@ class FetchStream:
             max_bytes=self._bytes_max,
             direct=self._direct is not None,
         )
-        # BrokerApi promises an iterator; all of ours are generators, which have to be closed.
+        # BrokerApi promises an iterator; all our implementations are generators, which must be closed.
         frames = cast(Any, self._connection.fetch(request))
         lost = asyncio.create_task(self._connection.wait_lost())
         timeout_s, expects = FIRST_FRAME_S, True
@@ -102,10 +103,10 @@ class FetchStream:
     async def _next(
         self, frames: AsyncIterator[FetchFrame], lost: asyncio.Task[bool], timeout_s: float, *, expects: bool
     ) -> FetchFrame | None:
-        """Return the next frame; None: nothing came for a while, or a partition has moved.
+        """Return the next frame; None: no frame came for a while, or a partition has moved.
 
-        `expects`: something should come soon, because this is the first frame, or records came a
-        moment ago.
+        `expects`: a frame should come soon, because this is the first one, or because records came
+        a moment ago.
         """
         pull = asyncio.create_task(_pull(frames))
         questions: list[asyncio.Task[None]] = []
@@ -130,7 +131,9 @@ class FetchStream:
             await end(pull, *questions)
 
     async def _ask_others(self) -> None:
-        """Ask other brokers again and again. Return once one says that a partition has moved."""
+        """Query other brokers repeatedly. Return once one of them reports that a partition has
+        moved.
+        """
         loop = asyncio.get_running_loop()
         asked_s = loop.time()
         since_s = asked_s - SUSPICION_S
@@ -142,14 +145,16 @@ class FetchStream:
         return await self._direct.read(header) if self._direct is not None else ()
 
     def _take(self, frame: FetchFrame, located: Sequence[memoryview]) -> None:
-        """`located`: the bytes of the batches that are not in the payload, in their order."""
+        """Queue the batches of a frame. `located`: the bytes of the batches that are not in the
+        payload, in their order.
+        """
         payload = frame.payload[0] if len(frame.payload) == 1 else b"".join(frame.payload)
         view = memoryview(payload)
         batches = [batch for part in frame.header.partitions for batch in part.batches]
         named = sum(batch.length for batch in batches if not batch.object)
         if named != len(view) or sum(1 for batch in batches if batch.object) != len(located):
             raise CorruptFrame(
-                f"{self._connection.address} sent {len(view)} bytes where its header names {named}, or other places than its header"
+                f"{self._connection.address} sent {len(view)} bytes but its header names {named}, or locations that differ from its header"
             )
         pieces = _pieces(batches, view, iter(located))
         for part in frame.header.partitions:

@@ -1,9 +1,9 @@
-"""The consumer's background: keeps every partition on a stream from its owner, through redirects,
-dead brokers and seeks.
+"""Fetch batches in the background: keep every partition on a stream from its owner, through
+redirects, dead brokers and seeks.
 
 One task looks for partitions that no stream feeds, groups them by owner, and opens a stream for
-each group. No broker's error ends it: errors that may pass are retried with back-off, others become
-the partition's `refusal`, which the program's next call raises.
+each group. No broker's error ends the task: errors that may pass are retried with back-off, others
+become the partition's `refusal`, which the program's next call raises.
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ _log = logging.getLogger("ledgermq.consumer")
 
 PARTITIONS_PER_STREAM_MAX = 4096
 BYTES_S = 60.0
-"""How long an owner is asked for bytes after a place that it located could not be read.
+"""How long batches are requested from their owner after a location that it named could not be
+read.
 
-Mostly the place was trimmed; soon everything of that age comes from elsewhere.
+Usually the segment was trimmed; soon the owner locates all records of that age elsewhere.
 """
 
 
 class Fetcher:
-    """`readings`: the reader's own list, which changes. `on_route(topic)` is called when a topic's
-    route was looked up.
+    """Feeds the partitions of `readings`, the reader's own list, which changes. `on_route(topic)`
+    is called when a topic's route was looked up.
 
-    `out_of_range`: where to go on when an offset does not exist; None: the program's call raises.
+    `out_of_range`: where to continue when an offset does not exist; None: the program's call
+    raises.
     """
 
     def __init__(
@@ -63,7 +65,9 @@ class Fetcher:
             DirectReads(settings.direct_reads, threads) if settings.direct_reads and threads is not None else None
         )
         self._bytes_until_s: dict[str, float] = {}
-        """By owner: until when it is asked for bytes, because a place that it located could not be read."""
+        """By owner: until when its batches are requested from it, because a location that it named
+        could not be read.
+        """
         self._wake = asyncio.Event()
         self._refreshing: set[str] = set()
 
@@ -75,11 +79,13 @@ class Fetcher:
                 await wait_until(self._wake, due_s)
 
     def wake(self) -> None:
-        """Look for partitions to fetch now."""
+        """Wake the task, which looks for partitions to fetch."""
         self._wake.set()
 
     def moved(self, reading: Reading) -> None:
-        """End the stream that feeds the partition: it was sought, paused or removed."""
+        """End the stream that feeds the partition, because the program moved, paused or removed
+        it.
+        """
         if reading.stream is not None:
             reading.stream.cancel()
         self._wake.set()
@@ -109,7 +115,7 @@ class Fetcher:
         for owner, readings in by_owner.items():
             for first in range(0, len(readings), PARTITIONS_PER_STREAM_MAX):
                 self._open(group, owner, readings[first : first + PARTITIONS_PER_STREAM_MAX])
-        # A moment later, for timers may fire a moment early.
+        # A moment later, because timers may fire a moment early.
         return min(due_s) + 0.001 if due_s else None
 
     def _open(self, group: asyncio.TaskGroup, owner: str, readings: Sequence[Reading]) -> None:
@@ -164,8 +170,8 @@ class Fetcher:
         return self._direct
 
     async def _look_for_others(self, readings: Sequence[Reading], owner: str) -> None:
-        """Look up the routes at other brokers: nothing came for a while, so perhaps another broker
-        has taken over from an owner that is stopped.
+        """Look up the routes at other brokers: no batch came for a while, so another broker may
+        have taken over from an owner that is stopped.
         """
         for topic in {reading.partition.topic for reading in readings}:
             await self._routing.refresh(
@@ -206,14 +212,14 @@ class Fetcher:
             reading.resetting = True
 
     def _reset(self, group: asyncio.TaskGroup, reading: Reading, now_s: float, due_s: list[float]) -> None:
-        """Look up where to go on; but first the program gets what was fetched before."""
+        """Look up where to continue, after the program has received all that was fetched before."""
         if reading.position == reading.fetch_at:
             reading.stream = group.create_task(self._ask_reset(reading))
         else:
             due_s.append(now_s + 0.1)
 
     async def _ask_reset(self, reading: Reading) -> None:
-        assert self._out_of_range_at is not None, "otherwise the program's call raises"
+        assert self._out_of_range_at is not None, "without a reset the program's call raises"
         generation = reading.generation
         try:
             deadline = self._connections.deadline(self._settings.request_timeout_s)

@@ -1,4 +1,4 @@
-"""Messages as a consumer hands them out, made from validated Arrow batches column by column."""
+"""Messages that a consumer returns, made from validated Arrow batches column by column."""
 
 from __future__ import annotations
 
@@ -33,11 +33,15 @@ TABLE_SCHEMA = pa.schema(
         SCHEMA.field("tag"),
     ]
 )
-"""What `fetch_arrow` returns: the columns of Spark's Kafka source in its order, then the tag."""
+"""Columns of the table that `fetch_arrow` returns: those of Spark's Kafka source in its order,
+then the tag.
+"""
 
 
 class Message(NamedTuple):
-    """`value` is None for a tombstone; `timestamp_us` is None where the producer gave none."""
+    """One record as a program reads it. `value` is None for a tombstone; `timestamp_us` is None if
+    the producer gave no time.
+    """
 
     topic: str
     partition: int
@@ -50,25 +54,26 @@ class Message(NamedTuple):
 
     @property
     def timestamp(self) -> datetime | None:
-        """UTC."""
+        """Return the timestamp in UTC."""
         return None if self.timestamp_us is None else datetime_of(self.timestamp_us)
 
     def ack(self) -> bool:
-        """Only messages of a group can be acknowledged (see `GroupMessage`).
+        """Acknowledge the message; only for messages of a group (see `GroupMessage`).
 
         Raises InvalidRequest.
         """
         raise InvalidRequest(
-            "this consumer has no group, so nothing is acknowledged; client.consumer(…, group=…) makes one that has"
+            "this consumer has no group, so messages cannot be acknowledged; use client.consumer(…, group=…)"
         )
 
     def nack(self, delay: float = 0.0) -> bool:
-        """Only messages of a group can be refused (see `GroupMessage`); here `seek` goes back.
+        """Refuse the message; only for messages of a group (see `GroupMessage`). Without a group,
+        use `seek` to go back.
 
         Raises InvalidRequest.
         """
         raise InvalidRequest(
-            "this consumer has no group, so nothing comes again; seek goes back, client.consumer(…, group=…) joins one"
+            "this consumer has no group, so messages cannot be refused; use seek to go back, or client.consumer(…, group=…)"
         )
 
 
@@ -81,9 +86,9 @@ def decode_run(data: Buffer, crc: int, record_count: int, decoded_bytes_max: int
         check_crc(data, crc)
         rows = decode_batch(data, decoded_bytes_max)
         if rows.num_rows != record_count:
-            raise CorruptFrame(f"it has {rows.num_rows} records, not {record_count}")
+            raise CorruptFrame(f"it has {rows.num_rows} records, its header says {record_count}")
     except LedgerMQError as error:
-        raise type(error)(f"{where}: {error.message}; seek past it to go on") from error
+        raise type(error)(f"{where}: {error.message}; seek past it to continue") from error
     return rows
 
 
@@ -91,17 +96,17 @@ M = TypeVar("M", bound=Message)
 
 
 def partition_of(message: Message) -> TopicPartition:
-    """Return where the message comes from."""
+    """Return the origin of the message."""
     return TopicPartition(message.topic, message.partition)
 
 
 def messages_of(rows: pa.RecordBatch, topic: str, partition: int, offset: int) -> list[Message]:
-    """Make messages of rows. `offset`: of the first row."""
+    """Make messages from rows. `offset`: of the first row."""
     return messages_as(Message, rows, topic, partition, offset)
 
 
 def messages_as(kind: type[M], rows: pa.RecordBatch, topic: str, partition: int, offset: int) -> list[M]:
-    """As `messages_of`, of a subclass of `Message`."""
+    """Make messages like `messages_of`, as instances of a subclass of `Message`."""
     with _uncollected():
         return _messages(kind, rows, topic, partition, offset)
 
@@ -118,14 +123,14 @@ def _messages(kind: type[M], rows: pa.RecordBatch, topic: str, partition: int, o
         rows.column("timestamp").cast(pa.int64()).to_pylist(),
         _values(rows.column("tag")),
     )
-    # `_make` checks each length again, in Python; the columns are as many as the fields.
+    # `_make` would check each length again, in Python; there are as many columns as fields.
     return list(map(cast(Any, tuple.__new__), repeat(kind), zip(*columns, strict=True)))
 
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Pause Python's garbage collector: thousands of new messages, none of them garbage, would make
-    it scan everything again and again.
+    """Pause Python's garbage collector. Otherwise thousands of new messages, none of them garbage,
+    would make it scan all objects again and again.
     """
     if not gc.isenabled():
         yield

@@ -1,5 +1,5 @@
-"""Batches that were fetched ahead of the program, of all partitions, in the order of their arrival;
-the next ones are decoded in threads, where that is worth it.
+"""Buffer the batches that were fetched ahead of the program, of all partitions, in the order of
+their arrival. Threads decode the next ones where that is worth it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ DATA_BYTES_MIN = 64 * 1024
 class DecodeAhead:
     """Decodes the next batches in threads (None: decodes nothing ahead).
 
-    What a program sees does not depend on threads: it gets the rows of the next batch from the
-    thread that decodes it, or decodes it itself if none has begun. A batch that a thread refuses is
-    decoded again by the caller, so an error comes where the batch would be handed out. `forget` has
-    to be called for every batch that was taken or is no longer wanted.
+    Threads do not change what a program receives: it takes the rows of the next batch from the
+    thread that decodes it, or decodes the batch itself if no thread has begun. If a thread refuses
+    a batch, the caller decodes it again, so the error is raised when the batch would be returned.
+    `forget` must be called for every batch that was taken or is no longer wanted.
     """
 
     def __init__(self, threads: Executor | None, decoded_bytes_max: int) -> None:
@@ -42,7 +42,7 @@ class DecodeAhead:
         self._begun: dict[FetchedRun, Future[pa.RecordBatch]] = {}
 
     def begin(self, runs: Iterable[FetchedRun]) -> None:
-        """Decode the first of `runs`, which are in the order in which they will be asked for."""
+        """Decode the first of `runs`, which are in the order in which they will be requested."""
         if self._threads is None:
             return
         bytes_max = min(DECODED_BYTES_MAX, self._decoded_bytes_max)
@@ -51,7 +51,7 @@ class DecodeAhead:
                 self._begun[run] = self._threads.submit(_decode, run, bytes_max)
 
     def rows(self, run: FetchedRun) -> pa.RecordBatch:
-        """Return its rows. Raises CorruptFrame, MessageTooLarge."""
+        """Return the batch's rows. Raises CorruptFrame, MessageTooLarge."""
         begun = self._begun.get(run)
         if begun is not None and not begun.cancel():
             try:
@@ -72,14 +72,16 @@ def _decode(run: FetchedRun, decoded_bytes_max: int) -> pa.RecordBatch:
 
 @dataclass(slots=True)
 class Prefetch:
-    """Bounded by bytes. A batch larger than the bound is taken when nothing else is there."""
+    """A queue of batches, bounded by bytes. A batch larger than the bound is accepted when the
+    queue is empty.
+    """
 
     bytes_max: int
     ahead: DecodeAhead
     held_bytes: int = 0
     runs: deque[FetchedRun] = field(default_factory=deque)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when runs were added, and when waiting calls have to check again."""
+    """Set when batches were added, and when waiting calls must check their conditions again."""
     _room: asyncio.Event = field(default_factory=asyncio.Event)
 
     def add(self, run: FetchedRun) -> None:
@@ -95,7 +97,7 @@ class Prefetch:
         return next((run for run in self.runs if run.wanted and not run.reading.held_back), None)
 
     def rows(self, run: FetchedRun) -> pa.RecordBatch:
-        """Return its rows, decoded ahead or now. Raises CorruptFrame, MessageTooLarge."""
+        """Return the batch's rows, decoded ahead or now. Raises CorruptFrame, MessageTooLarge."""
         return self.ahead.rows(run)
 
     def take(self, run: FetchedRun) -> None:
@@ -126,7 +128,7 @@ class Prefetch:
         self.runs.clear()
 
     async def wait_for_room(self, timeout_s: float | None = None) -> bool:
-        """Wait until less than `bytes_max` is held. Return False after `timeout_s`."""
+        """Wait until the queue holds less than `bytes_max`. Return False after `timeout_s`."""
         try:
             async with asyncio.timeout(timeout_s):
                 while self.is_full:

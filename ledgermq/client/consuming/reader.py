@@ -1,8 +1,8 @@
-"""Reads a changing set of partitions: owns the fetcher's background task, the prefetch, and the
-batch that the program is in.
+"""Read a changing set of partitions: owns the fetcher's background task, the prefetch queue, and
+the batch that the program is reading.
 
-A consumer decides which partitions are read: fixed ones, or those that its group gives it. The
-reader must not know why a partition is read, and nothing of groups.
+A consumer decides which partitions are read: fixed ones, or those that its group assigns. The
+reader does not depend on why a partition is read, nor on groups.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from ledgermq.runtime.wait import wait_until
 
 
 class Reader(Generic[M]):
-    """`check` is called by every call that waits, and raises errors that concern the whole
-    consumer.
+    """Reads the partitions that its consumer chooses. `check` is called by every call that waits,
+    and raises errors that concern the whole consumer.
 
-    `out_of_range`: where to go on when an offset does not exist; None: calls raise
-    OffsetOutOfRange. `messages_of` makes the program's messages of rows; `taken` is called with
-    what the program gets. `on_route` is called with each topic whose route was looked up.
+    `out_of_range`: where to continue when an offset does not exist; None: calls raise
+    OffsetOutOfRange. `messages_of` makes the program's messages from rows; `taken` is called with
+    the messages that the program receives. `on_route` is called with each topic whose route was
+    looked up.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Reader(Generic[M]):
         self._background: asyncio.Task[None] | None = None
         self.run: DecodedRun[M] | None = None
         self._aside: dict[Reading, DecodedRun[M]] = {}
-        """By reading that is held back: the batch that the program was in."""
+        """By held-back reading: the batch that the program was reading."""
 
     # -- which partitions
 
@@ -78,7 +79,7 @@ class Reader(Generic[M]):
         return reading
 
     def remove(self, readings: Iterable[Reading]) -> None:
-        """Stop reading; nothing more of these reaches the program."""
+        """Stop reading these partitions; the program receives none of their messages any longer."""
         gone = list(readings)
         for reading in gone:
             self.readings.remove(reading)
@@ -86,7 +87,7 @@ class Reader(Generic[M]):
         self._drop(gone)
 
     def seek(self, positions: Iterable[tuple[Reading, int]], not_before_s: float = 0.0) -> None:
-        """Go on from other offsets; fetching begins at `not_before_s`, a moment of the loop's
+        """Continue from other offsets; fetching begins at `not_before_s`, a time of the loop's
         clock.
         """
         moved = list(positions)
@@ -96,7 +97,9 @@ class Reader(Generic[M]):
         self._drop([reading for reading, _ in moved])
 
     def pause(self, reading: Reading) -> None:
-        """Stop fetching. What was fetched ahead is dropped: it would take the room of others."""
+        """Stop fetching. Batches that were fetched ahead are dropped, because they would occupy
+        the room of other partitions.
+        """
         if not reading.paused:
             reading.paused = True
             reading.answered()
@@ -107,7 +110,9 @@ class Reader(Generic[M]):
         self._fetcher.wake()
 
     def hold_back(self, reading: Reading) -> None:
-        """Hand out nothing of it until `go_on`: its consumer can take no more at present."""
+        """Return none of its messages until `go_on`: its consumer can take no further ones at
+        present.
+        """
         reading.turn(FlowStep.HOLD_BACK)
         if self.run is not None and self.run.reading is reading:
             if not self.run.spent:
@@ -120,7 +125,7 @@ class Reader(Generic[M]):
         self.wake()
 
     def _make_room(self) -> None:
-        """Park what is held back if it keeps other partitions from being fetched."""
+        """Park the reading if its held-back batches keep other partitions from being fetched."""
         if self._prefetch.is_full:
             parked = list({run.reading: None for run in self._prefetch.runs if run.reading.held_back})
             for reading in parked:
@@ -137,7 +142,7 @@ class Reader(Generic[M]):
 
     @property
     def last_error(self) -> LedgerMQError | None:
-        """The error of the partition that has failed for longest; None: all are served."""
+        """Return the error of the partition that has failed for longest; None: all are served."""
         failing = [reading for reading in self.readings if reading.failing_since_s is not None]
         return min(failing, key=lambda reading: reading.failing_since_s or 0.0).last_error if failing else None
 
@@ -147,7 +152,7 @@ class Reader(Generic[M]):
         """Return at least one message, or an empty list at the deadline."""
         messages: list[M] = []
         if max_records < 1:
-            raise InvalidConfig(f"max_records is 1 or more, not {max_records}")
+            raise InvalidConfig(f"max_records must be at least 1, not {max_records}")
         await self.next_run(deadline)
         while len(messages) < max_records and (run := self._current(wait_for_error=bool(messages))) is not None:
             messages += run.take(max_records - len(messages))
@@ -157,7 +162,7 @@ class Reader(Generic[M]):
         batches: list[pa.RecordBatch] = []
         count = 0
         if max_records < 1:
-            raise InvalidConfig(f"max_records is 1 or more, not {max_records}")
+            raise InvalidConfig(f"max_records must be at least 1, not {max_records}")
         await self.next_run(deadline)
         while count < max_records and (run := self._current(wait_for_error=bool(batches))) is not None:
             batches.append(run.take_arrow(max_records - count))
@@ -165,9 +170,9 @@ class Reader(Generic[M]):
         return pa.Table.from_batches(batches, schema=TABLE_SCHEMA)
 
     async def next_run(self, deadline: float | None) -> DecodedRun[M] | None:
-        """Wait for the batch to take from; None at the deadline.
+        """Wait for the batch to take messages from; None at the deadline.
 
-        Raises pending errors, once there is nothing to read.
+        Raises pending errors once no message is left to read.
         """
         loop = asyncio.get_running_loop()
         while True:
@@ -181,13 +186,11 @@ class Reader(Generic[M]):
             await wait_until(self._prefetch.changed, self._next_look(deadline))
 
     def wake(self) -> None:
-        """Make calls that wait for messages check again."""
+        """Wake calls that wait for messages, so that they check their conditions again."""
         self._prefetch.changed.set()
 
     async def changed(self, deadline: float) -> bool:
-        """Wait until `wake`, or until messages came. Return False at the deadline. Raises pending
-        errors.
-        """
+        """Wait for `wake` or for messages. Return False at the deadline. Raises pending errors."""
         self.raise_trouble(asyncio.get_running_loop().time())
         self._prefetch.changed.clear()
         return await wait_until(self._prefetch.changed, deadline)
@@ -200,8 +203,8 @@ class Reader(Generic[M]):
         return min([*moments, deadline] if deadline is not None else moments)
 
     def raise_trouble(self, now_s: float) -> None:
-        """Raise pending errors: of the consumer, of a partition that is refused, of one that was not
-        served for `request_timeout_s`.
+        """Raise pending errors: of the consumer, of a partition that is refused, or of one that
+        was not served for `request_timeout_s`.
         """
         self._check()
         self.raise_if_dead()
@@ -222,10 +225,10 @@ class Reader(Generic[M]):
             raise LedgerMQError("the consumer's background task failed") from self._background.exception()
 
     def _current(self, *, wait_for_error: bool = False) -> DecodedRun[M] | None:
-        """Return the batch to take from.
+        """Return the batch to take messages from.
 
-        A damaged batch raises, each time, until the program seeks past it. With `wait_for_error` it
-        returns None instead: the caller hands out the good messages before it first.
+        A damaged batch raises each time, until the program seeks past it. With `wait_for_error`
+        this returns None instead, so that the caller first returns the good messages before it.
         """
         if self.run is not None and not self.run.spent:
             return self.run
@@ -243,7 +246,7 @@ class Reader(Generic[M]):
             self._prefetch.take(fetched)
             if reading.end is not None:
                 if fetched.base_offset >= reading.end:
-                    reading.position = max(reading.position, reading.end)  # records between them were deleted
+                    reading.position = max(reading.position, reading.end)  # the records between them were deleted
                 rows = rows.slice(0, max(0, reading.end - fetched.base_offset))
             skip = max(0, reading.position - fetched.base_offset)
             if skip < rows.num_rows:

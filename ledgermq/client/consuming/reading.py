@@ -1,15 +1,15 @@
 """The state of one partition that a consumer reads, and its batches: as fetched, and as decoded.
 
-A seek begins a new generation: whatever still arrives for an older one is dropped.
+A seek begins a new generation: batches that still arrive for an older one are dropped.
 
-Whether a reading's messages are handed out is its *flow* (`Reading.flow`):
+Whether a reading's messages are returned to the program is its *flow* (`Reading.flow`):
 
   flow        meaning                                              hold back  park    go on
   OPEN        handed out                                           HELD_BACK  -       OPEN
   HELD_BACK   not handed out; what was fetched ahead is kept       HELD_BACK  PARKED  OPEN
   PARKED      held back, and took the room of others: not fetched  PARKED     -       OPEN
 
-A dash is a pair that raises IllegalTransition: only what is held back is parked, and only once.
+A dash is a pair that raises IllegalTransition: only a held-back reading is parked, and only once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Flow(Enum):
 
 
 class FlowStep(Enum):
-    """What changes a flow."""
+    """Events that change a flow."""
 
     HOLD_BACK = auto()
     PARK = auto()
@@ -59,8 +59,9 @@ FLOWS: dict[tuple[Flow, FlowStep], Flow] = {
 
 @dataclass(slots=True, eq=False)
 class Reading:
-    """`position`: the next offset that the program gets. `fetch_at`: the next one to ask a broker
-    for; what lies between them is in the prefetch.
+    """The state of one partition. `position`: the next offset that the program receives.
+    `fetch_at`: the next one to request from a broker; the records between them are in the prefetch
+    queue.
     """
 
     partition: TopicPartition
@@ -69,20 +70,20 @@ class Reading:
     backoff: Backoff
     fetch_at: int = 0
     end: int | None = None
-    """Messages from this offset on are not handed out; None: there is no end."""
+    """Messages from this offset on are not returned; None: no end."""
     generation: int = 0
     high_watermark: int | None = None
     stream: asyncio.Task[None] | None = None
     not_before_s: float = 0.0
     paused: bool = False
-    """Not to be fetched: its consumer has paused it."""
+    """Not to be fetched, because its consumer has paused it."""
     flow: Flow = Flow.OPEN
     failing_since_s: float | None = None
     last_error: LedgerMQError | None = None
     resetting: bool = False
-    """The offset is out of range; the place to go on has to be looked up."""
+    """The offset is out of range, and the place to continue must be looked up."""
     refusal: LedgerMQError | None = None
-    """An error that does not pass with time: the next call raises it, once."""
+    """An error that does not pass with time; the next call raises it, once."""
 
     def __post_init__(self) -> None:
         self.fetch_at = self.position
@@ -93,7 +94,7 @@ class Reading:
 
     @property
     def idle(self) -> bool:
-        """Whether it is to be fetched, and no stream feeds it."""
+        """Return whether it should be fetched, but no stream feeds it."""
         return self.stream is None and not self.paused and self.flow is not Flow.PARKED
 
     def turn(self, step: FlowStep) -> None:
@@ -113,7 +114,7 @@ class Reading:
         self.backoff.reset()
 
     def failed(self, error: LedgerMQError, now_s: float) -> None:
-        """Note an error, and when to try again."""
+        """Note an error, and when to retry."""
         self.last_error = error
         if self.failing_since_s is None:
             self.failing_since_s = now_s
@@ -122,7 +123,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FetchedRun:
-    """One batch as it came: `base_offset` may lie below the reading's position."""
+    """One batch as fetched: `base_offset` may be below the reading's position."""
 
     reading: Reading
     generation: int
@@ -133,12 +134,12 @@ class FetchedRun:
 
     @property
     def wanted(self) -> bool:
-        """Whether nothing was sought since it was asked for."""
+        """Return whether the batch is of the current generation, without a seek since its request."""
         return self.generation == self.reading.generation
 
     @property
     def where(self) -> str:
-        """Its place, for texts."""
+        """Return its offsets as text for error messages."""
         return f"{self.reading.partition}, offsets {self.base_offset} to {self.base_offset + self.record_count - 1}"
 
 
@@ -146,11 +147,13 @@ MessagesOf = Callable[[Reading, pa.RecordBatch, int], list[M]]
 """(reading, rows, offset of the first row) -> the messages that the program gets."""
 
 Taken = Callable[[Reading, int, int], None]
-"""(reading, first offset, offset after the last), called when the program gets these messages."""
+"""Called as (reading, first offset, offset after the last) when the program receives these
+messages.
+"""
 
 
 class DecodedRun(Generic[M]):
-    """A batch that the program is in; the reading's position says how much of it was taken."""
+    """A batch that the program is reading; the reading's position says how much of it was taken."""
 
     def __init__(
         self, reading: Reading, rows: pa.RecordBatch, offset: int, messages_of: MessagesOf[M], taken: Taken | None
@@ -181,9 +184,9 @@ class DecodedRun(Generic[M]):
             self._on_taken(self.reading, first, self.reading.position)
 
     def take_one(self) -> M | None:
-        """Return the next message; None: it is spent.
+        """Return the next message; None: all were taken.
 
-        Called for each message, so it calls nothing that it can do itself.
+        It is called for each message, so it inlines what it can.
         """
         taken = self._taken
         if taken >= self._count:

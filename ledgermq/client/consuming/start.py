@@ -1,4 +1,4 @@
-"""Where a consumer begins and ends: check what the program gave, and resolve it into one position
+"""Check the start and end that a program gave to a consumer, and resolve them into one position
 for each partition.
 """
 
@@ -16,16 +16,16 @@ from ledgermq.protocol.limits import OFFSET_MAX
 
 Position = int | Literal["earliest", "latest"] | datetime
 Wanted = int | str | datetime | timedelta
-"""As a program writes it: an offset, "earliest", "latest", a time, or an age, as "15m" or a
-timedelta.
+"""A start as programs write it: an offset, "earliest", "latest", a time, or an age, like "15m" or
+a timedelta.
 """
 Start = str | datetime | timedelta | Mapping[int, int] | Mapping[tuple[str, int], int]
 
-_PLACES = "an offset, 'earliest', 'latest', a datetime, a timedelta, or an age as '15m'"
+_PLACES = "an offset, 'earliest', 'latest', a datetime, a timedelta, or an age like '15m'"
 
 
 def moment_before(now: datetime, age: timedelta) -> datetime:
-    """Return the moment; an age that reaches beyond the calendar means the beginning of time."""
+    """Return the time of an age; one that reaches beyond the calendar means the beginning of time."""
     try:
         return now - age
     except OverflowError:
@@ -33,12 +33,12 @@ def moment_before(now: datetime, age: timedelta) -> datetime:
 
 
 def check_position(wanted: object, now: datetime) -> Position:
-    """Return the position; an age becomes the moment that long before `now`. Raises InvalidConfig."""
+    """Return the position; an age becomes the time that long before `now`. Raises InvalidConfig."""
     if isinstance(wanted, bool):
-        raise InvalidConfig(f"a position is {_PLACES}, not a truth value")
+        raise InvalidConfig(f"a position must be {_PLACES}, not a truth value")
     if isinstance(wanted, int):
         if not 0 <= wanted <= OFFSET_MAX:
-            raise InvalidConfig(f"an offset is from 0 to {OFFSET_MAX}, not {wanted}")
+            raise InvalidConfig(f"an offset must be from 0 to {OFFSET_MAX}, not {wanted}")
         return wanted
     if isinstance(wanted, datetime):
         if wanted.tzinfo is None:
@@ -51,22 +51,24 @@ def check_position(wanted: object, now: datetime) -> Position:
             return cast(Position, wanted)
         if (age_ms := find_duration_ms(wanted)) is not None:
             return moment_before(now, timedelta(milliseconds=age_ms))
-    raise InvalidConfig(f"a position is {_PLACES}, not {wanted!r}")
+    raise InvalidConfig(f"a position must be {_PLACES}, not {wanted!r}")
 
 
 def check_start(
     start: object, topics: list[str], now: datetime, name: str = "start"
 ) -> Mapping[TopicPartition, int] | At:
-    """Raises InvalidConfig, naming `name`."""
+    """Return the positions that `start` gives. Raises InvalidConfig, naming `name`."""
     if not isinstance(start, Mapping):
         if isinstance(start, int):
-            raise InvalidConfig(f"{name}={start!r} means another record in each partition: give {{partition: offset}}")
+            raise InvalidConfig(
+                f"{name}={start!r} means a different record in each partition; use {{partition: offset}}"
+            )
         return cast(At, check_position(start, now))
     offsets: dict[TopicPartition, int] = {}
     for key, offset in start.items():
         position = check_position(offset, now)
         if not isinstance(position, int):
-            raise InvalidConfig(f"{name} maps partitions to offsets, not to {offset!r}")
+            raise InvalidConfig(f"{name} must map partitions to offsets, not to {offset!r}")
         offsets[_partition(key, topics, name)] = position
     return offsets
 
@@ -74,7 +76,7 @@ def check_start(
 def check_known(
     start: Mapping[TopicPartition, int] | At, partitions: Collection[TopicPartition], name: str = "start"
 ) -> None:
-    """Raises UnknownPartition where `start` names a partition that is not read."""
+    """Raise UnknownPartition if `start` names a partition that is not read."""
     unknown = [at for at in start if at not in partitions] if isinstance(start, Mapping) else []
     if unknown:
         of_topic = sorted(at.partition for at in partitions if at.topic == unknown[0].topic)
@@ -104,7 +106,7 @@ def _partition(key: object, topics: list[str], name: str) -> TopicPartition:
 def wishes(
     start: Mapping[TopicPartition, int] | At, partitions: Iterable[TopicPartition], otherwise: At = "earliest"
 ) -> dict[TopicPartition, Position]:
-    """Return by partition an offset, or what to ask its owner for.
+    """Return by partition an offset, or the position to request from its owner.
 
     `otherwise`: for partitions that `start` does not name.
     """

@@ -1,4 +1,4 @@
-"""Consumer groups, the member's side: membership, what was finished and committed, handlers.
+"""Consumer groups on the member's side: membership, progress, commits, handlers.
 
 Reads through `client.consuming`.
 """

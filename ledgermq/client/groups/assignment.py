@@ -1,9 +1,9 @@
-"""What a member asks its group for, and what changes when the group answers. Pure, but for
+"""A member's subscription, and the changes that an answer of its group requires. Pure, except for
 `begin_at`.
 
  * Topics: names, or a pattern that the coordinator matches against the names of all user topics.
- * The start rule: where a group begins in a partition for which it has committed nothing.
- * Reconciliation: what to take in and what to let go when the assignment changes.
+ * Start rule: where a group begins in a partition for which it has committed nothing.
+ * Reconciliation: which partitions to take in and which to let go when the assignment changes.
 """
 
 from __future__ import annotations
@@ -25,20 +25,18 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 StartRule = Literal["earliest", "latest", "error"] | datetime
 """error: calls raise OffsetOutOfRange until the program seeks."""
 GivenRule = str | datetime | timedelta
-"""As a program writes it: a rule, or an age."""
+"""A start as programs write it: a rule, or an age."""
 
 
 def check_rule(start: object, now: datetime) -> StartRule:
-    """Return the rule; an age becomes the moment that long before `now`. Raises InvalidConfig."""
+    """Return the rule; an age becomes the time that long before `now`. Raises InvalidConfig."""
     if start == "error":
         return "error"
     if isinstance(start, str | datetime | timedelta):
         position = check_position(start, now)
-        assert not isinstance(position, int), "it is text or a moment"
+        assert not isinstance(position, int), "the rule is text or a time"
         return position
-    raise InvalidConfig(
-        f"a group starts at 'earliest', 'latest', a time, an age as '15m', or with 'error', not at {start!r}"
-    )
+    raise InvalidConfig(f"start must be 'earliest', 'latest', a time, an age like '15m', or 'error', not {start!r}")
 
 
 async def begin_at(
@@ -46,7 +44,7 @@ async def begin_at(
 ) -> tuple[dict[TopicPartition, int], LedgerMQError | None]:
     """Return the offsets that were found, and an error if others were not.
 
-    Topics are asked for one by one: a topic that was deleted does not hold up the others.
+    Topics are looked up one by one, so that a deleted topic does not delay the others.
     """
     found: dict[TopicPartition, int] = {}
     failure: LedgerMQError | None = None
@@ -62,7 +60,9 @@ async def begin_at(
 
 
 Topics = str | Iterable[str] | re.Pattern[str]
-"""One name, several, or a pattern. Text that begins with ^ is a pattern: no topic's name does."""
+"""Topics of a subscription: one name, several, or a pattern. Text that begins with ^ is a pattern,
+because no topic name does.
+"""
 
 _FLAGS = {re.IGNORECASE: "i", re.MULTILINE: "m", re.DOTALL: "s"}
 
@@ -70,11 +70,11 @@ _FLAGS = {re.IGNORECASE: "i", re.MULTILINE: "m", re.DOTALL: "s"}
 def check_group(group: object) -> str:
     """Return the name if it can be sent; the coordinator checks the rest. Raises InvalidGroupName."""
     if not isinstance(group, str) or not group:
-        raise InvalidGroupName(f"a group's name is text of one character or more, not {group!r}")
+        raise InvalidGroupName(f"a group's name must be text of at least one character, not {group!r}")
     try:
         group.encode()
     except UnicodeEncodeError as error:
-        raise InvalidGroupName(f"a group's name is valid Unicode text: {error}") from error
+        raise InvalidGroupName(f"a group's name must be valid Unicode text: {error}") from error
     return group
 
 
@@ -86,7 +86,7 @@ def topics_of(topics: Topics) -> tuple[list[str], str]:
         return ([], topics) if topics.startswith("^") else ([check_topic_text(topics)], "")
     names = [check_topic_text(name) for name in dict.fromkeys(topics)]
     if not names:
-        raise InvalidConfig("a consumer needs the names of one topic or more, or a pattern")
+        raise InvalidConfig("a consumer needs at least one topic name, or a pattern")
     return names, ""
 
 
@@ -96,7 +96,7 @@ def _re2(pattern: re.Pattern[Any]) -> str:
     RE2 has no backward references and no look-around; the coordinator refuses them.
     """
     if not isinstance(pattern.pattern, str):
-        raise InvalidConfig("a pattern for topics is text, not bytes")
+        raise InvalidConfig("a pattern for topics must be text, not bytes")
     flags = re.RegexFlag(pattern.flags) & ~re.UNICODE
     letters = "".join(letter for flag, letter in _FLAGS.items() if flags & flag)
     if flags & ~(re.IGNORECASE | re.MULTILINE | re.DOTALL):
@@ -106,7 +106,7 @@ def _re2(pattern: re.Pattern[Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a member asks its group for. Either `names` or `pattern` is empty."""
+    """The subscription that a member sends to its group. Either `names` or `pattern` is empty."""
 
     group: str
     names: tuple[str, ...]
@@ -127,7 +127,7 @@ class Subscription:
 
 
 def subscription_of(group: object, topics: Topics, rule: StartRule) -> Subscription:
-    """Raises InvalidGroupName, InvalidConfig, InvalidTopicName."""
+    """Check and build a subscription. Raises InvalidGroupName, InvalidConfig, InvalidTopicName."""
     checked = check_group(group)
     names, pattern = topics_of(topics)
     return Subscription(checked, tuple(names), pattern, rule)
@@ -135,7 +135,7 @@ def subscription_of(group: object, topics: Topics, rule: StartRule) -> Subscript
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Differences between what a member holds and what its group gives it.
+    """Differences between the partitions that a member holds and those that its group assigns.
 
     `gained`: partitions to load and read. `renewed`: partitions that are held under another epoch;
     the old holding ends, and a new one begins. `unwanted`: partitions to let go.
@@ -149,8 +149,8 @@ class Changes:
 def reconcile(held: Mapping[TopicPartition, GivenPartition], assigned: Iterable[GivenPartition]) -> Changes:
     """Return the changes that turn `held` into `assigned`.
 
-    The epoch of a partition is the fencing token: under another epoch a partition that is held
-    already has to be taken in anew.
+    The epoch of a partition is the fencing token: if it differs from the epoch of the holding, the
+    partition must be taken in again.
     """
     gained, renewed = [], []
     wanted = {given.partition: given for given in assigned}

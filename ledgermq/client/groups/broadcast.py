@@ -2,9 +2,10 @@
 
 No coordinator is involved; the consumer assigns all existing partitions to itself. The epoch of an
 assignment is its time in microseconds. Two consumers that share an offset store by mistake fence
-each other, and the later one goes on. Where the store has a later epoch all the same (the clock
-went back), the consumer passes it in growing steps. Topics are looked up every `refresh_s`, so that
-topics that grow, are deleted, or are created again are noticed.
+each other, and the later one continues. If the store has a later epoch nevertheless (because the
+clock went back), the consumer raises its epoch in growing steps until it is above the stored one.
+Topics are looked up every `refresh_s`, so that the consumer notices topics that grow, are deleted,
+or are created again.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Broadcast(Assigner):
                 await self._rest()
 
     async def _rest(self) -> None:
-        """Sleep until topics have to be looked up again, or until the store has refused the epoch."""
+        """Sleep until topics must be looked up again, or until the store has refused the epoch."""
         until_s = asyncio.get_running_loop().time() + self._refresh_s
         while (left_s := until_s - asyncio.get_running_loop().time()) > 0 and not self._fenced:  # noqa: ASYNC110  one look at a time
             await asyncio.sleep(left_s if self._holdings.loaded else min(left_s, FENCED_LOOK_S))
@@ -85,9 +86,9 @@ class Broadcast(Assigner):
         return given
 
     def _given(self, partition: TopicPartition, topic_id: int) -> GivenPartition:
-        """Keep what is held as it is.
+        """Keep the current holdings unchanged.
 
-        A partition that comes back gets a new epoch, so that its commits are not taken for
+        A partition that comes back gets a new epoch, so that its commits are not mistaken for
         repetitions of earlier ones.
         """
         held = self._holdings.held.get(partition)

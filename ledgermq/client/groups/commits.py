@@ -1,10 +1,10 @@
 """Commits of one member: what to commit (`Commits`), in which calls to the offset store
-(`Committer`), and commits before messages are handed out (`CommitFirst`).
+(`Committer`), and commits before messages are returned (`CommitFirst`).
 
-Invariants: one call of the store at a time; wishes that come meanwhile go together in the next. An
-offset that the store is known to have is not sent again. A caller that is cancelled cancels no
-commit of another caller. What was refused for good under an epoch is not retried automatically.
-With `CommitFirst` nothing is handed out before its commit was answered.
+Invariants: one call of the store at a time; requests that arrive during a call go together in the
+next. An offset that the store is known to have is not sent again. Cancelling one caller does not
+cancel the commit of another caller. A commit that was permanently refused under an epoch is not
+retried automatically. With `CommitFirst` no message is returned before its commit was answered.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Refused = dict[TopicPartition, LedgerMQError]
 
 
 class Wish(NamedTuple):
-    """What to commit of one partition. `offset`: the next one to read."""
+    """A request to commit in one partition. `offset`: the next one to read."""
 
     offset: int
     metadata: str = ""
@@ -38,7 +38,9 @@ class Wish(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Round:
-    """Wishes that are committed together. `outcome`: those that were refused, or the error of all."""
+    """Requests that are committed together. `outcome`: those that were refused, or the error of
+    all.
+    """
 
     outcome: asyncio.Future[Refused]
     wishes: dict[Holding, Wish] = field(default_factory=dict)
@@ -66,7 +68,7 @@ class Committer:
     async def commit(self, wishes: Mapping[Holding, Wish]) -> Refused:
         """Commit, and return an error for each partition that was refused; empty: all is durable.
 
-        Raises where all failed with the same error, or the outcome is unknown: Unavailable, …
+        Raises if all failed with the same error, or if the outcome is unknown: Unavailable, …
         """
         if not wishes:
             return {}
@@ -89,7 +91,7 @@ class Committer:
                 _fail(
                     current,
                     Unavailable(
-                        "the consumer was closed before the offset store answered; the commit is perhaps stored"
+                        "the consumer was closed before the offset store answered; the commit may or may not be stored"
                     ),
                 )
                 raise
@@ -109,7 +111,7 @@ class Committer:
                 refused = dict(await self._store.commit(self._group, entries))
         except TimeoutError as error:
             raise Unavailable(
-                f"the offset store did not answer within {self._timeout_s} s; the commit is perhaps stored"
+                f"the offset store did not answer within {self._timeout_s} s; the commit may or may not be stored"
             ) from error
         for holding, wish in wanted.items():
             refusal = refused.get(holding.partition)
@@ -135,19 +137,19 @@ def _is_stored(holding: Holding, wish: Wish) -> bool:
 def _fail(current: _Round, error: Exception) -> None:
     if not current.outcome.done():
         current.outcome.set_exception(error)
-        current.outcome.exception()  # retrieved here: its waiters may have been cancelled
+        current.outcome.exception()  # retrieved here, because its waiters may have been cancelled
 
 
 Committable = Message | Iterable[Message] | Mapping[TopicPartition, int] | None
-"""Messages: they are acknowledged first. Offsets: everything below them is finished. None: commit
-what is finished already.
+"""What a program commits. Messages: they are acknowledged first. Offsets: everything below them
+counts as finished. None: commit what is finished already.
 """
 
 
 class Commits:
     """The program's own commits.
 
-    `held`: what the member holds, by partition. `progressed` is set once something is finished.
+    `held`: the member's holdings, by partition. `progressed` is set once a message is finished.
     `mode`: the setting `commit`.
     """
 
@@ -160,7 +162,9 @@ class Commits:
         self._mode = mode
 
     async def commit(self, what: Committable, metadata: str) -> dict[TopicPartition, int]:
-        """Return what was committed. Raises the first refusal, after all others were committed."""
+        """Commit, and return the committed offsets. Raises the first refusal, after all others
+        were committed.
+        """
         _check_metadata(metadata)
         stale: list[TopicPartition] = []
         if what is None:
@@ -179,7 +183,7 @@ class Commits:
         if stale:
             names = ", ".join(map(str, stale))
             raise StaleAssignment(
-                f"{names}: no longer held by this member, or it seeked since; nothing of it was committed"
+                f"{names}: not held by this member any longer, or the program seeked since; nothing of it was committed"
             )
         return {holding.partition: wish.offset for holding, wish in wishes.items()}
 
@@ -192,14 +196,14 @@ class Commits:
             partition = partition_of(message)
             holding = self._held.get(partition)
             if not isinstance(message, GroupMessage):
-                raise InvalidRequest(f"entries takes messages of this group, not {type(message).__name__}")
+                raise InvalidRequest(f"entries() takes messages of this group, not {type(message).__name__}")
             if (
                 holding is None
                 or holding.gone
                 or not holding.progress.counts(message.offset, message.handout.generation)
             ):
                 raise StaleAssignment(
-                    f"{partition}: no longer held by this member, or it seeked since; roll the transaction back"
+                    f"{partition}: not held by this member any longer, or the program seeked since; roll the transaction back"
                 )
             last[partition] = max(last.get(partition, 0), message.offset)
         return [self._held[partition].next_entry(offset + 1, "") for partition, offset in last.items()]
@@ -235,7 +239,7 @@ class Commits:
         wishes: dict[Holding, Wish] = {}
         for partition, offset in offsets.items():
             if type(offset) is not int or not 0 <= offset <= OFFSET_MAX:
-                raise InvalidRequest(f"a commit names offsets, not {offset!r}")
+                raise InvalidRequest(f"a commit takes offsets, not {offset!r}")
             holding = self._held.get(TopicPartition(*partition))
             if holding is None or holding.reading is None:
                 stale.append(TopicPartition(*partition))
@@ -248,7 +252,7 @@ class Commits:
         for message in messages:
             partition = partition_of(message)
             if not isinstance(message, GroupMessage):
-                raise InvalidRequest(f"commit takes messages of this group, not {type(message).__name__}")
+                raise InvalidRequest(f"commit() takes messages of this group, not {type(message).__name__}")
             if message.ack():
                 touched[partition] = None
             elif partition not in stale:
@@ -258,14 +262,14 @@ class Commits:
 
 
 def _check_metadata(metadata: object) -> None:
-    """Raises InvalidRequest."""
+    """Check the metadata of a commit. Raises InvalidRequest."""
     try:
         size = len(metadata.encode()) if isinstance(metadata, str) else None
     except UnicodeEncodeError:
         size = None
     if size is None or size > METADATA_BYTES_MAX:
         raise InvalidRequest(
-            f"metadata of a commit is valid text of at most {METADATA_BYTES_MAX} bytes, not {metadata!r:.200}"
+            f"metadata of a commit must be valid text of at most {METADATA_BYTES_MAX} bytes, not {metadata!r:.200}"
         )
 
 
@@ -275,17 +279,17 @@ _LOOK_S = 60.0
 
 
 class CommitFirst:
-    """At most once: messages are committed before they are handed out.
+    """Commits messages before they are returned: at most once.
 
-    A message that was committed and is then lost with the program never comes again. A commit that
-    was refused, or not answered, hands out nothing: its messages stay where they were.
+    A message that was committed and is then lost with the program is never delivered again. If a
+    commit is refused or not answered, no message is returned, and the positions stay unchanged.
     """
 
     def __init__(self, commits: Commits, reader: Reader[GroupMessage]) -> None:
         self._commits = commits
         self._reader = reader
         self.committed: deque[GroupMessage] = deque()
-        """Messages that are committed and not handed out yet."""
+        """Messages that are committed but not yet returned."""
 
     async def next(self) -> GroupMessage:
         while not self.committed:
@@ -326,7 +330,7 @@ class CommitFirst:
     def _judge(self, refused: dict[TopicPartition, LedgerMQError], before: dict[Holding, int]) -> set[TopicPartition]:
         """Return the partitions that this member has lost. Raises any other refusal.
 
-        A commit that goes back is no error here: an earlier attempt has stored it.
+        A commit that goes back is not an error here: an earlier attempt has stored it.
         """
         lost = {partition for partition, error in refused.items() if isinstance(error, GroupError)}
         others = [

@@ -1,7 +1,7 @@
-"""Calls to the coordinator of one group, wherever it is at present.
+"""Calls to the coordinator of one group, at its present address.
 
-Any broker answers NOT_OWNER and names the coordinator. Invariants: the address is only remembered,
-brokers decide; a call ends within its deadline, with an answer or a typed error.
+Any other broker answers NOT_OWNER and names the coordinator. Invariants: the address is only a
+cache, brokers decide; a call ends within its deadline, with an answer or a typed error.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Coordinator:
         """Address of the broker that answered last."""
 
     async def ask(self, call: Callable[[Connection], Awaitable[T]], deadline: float) -> T:
-        """Call, and retry errors that may pass until the deadline. Then raises Unavailable, with the
-        last error in its text.
+        """Call, and retry errors that may pass until the deadline. Then raise Unavailable, with
+        the last error in its text.
         """
         backoff = self.connections.backoff()
         while True:
@@ -47,7 +47,7 @@ class Coordinator:
                 ) from error
 
     async def ask_once(self, call: Callable[[Connection], Awaitable[T]], deadline: float) -> T:
-        """Try once; twice where a broker names another one.
+        """Try once; try twice if a broker names another one.
 
         Raises NotOwner when the group has no coordinator at present.
         """
@@ -65,7 +65,7 @@ class Coordinator:
                 raise
             return await self._ask_any(call, deadline, avoid=address)
         except LedgerMQError:
-            self.address = address  # it answers
+            self.address = address  # it answers, so it is remembered
             raise
         self.address = address
         return answer
@@ -73,7 +73,7 @@ class Coordinator:
     async def _ask_any(
         self, call: Callable[[Connection], Awaitable[T]], deadline: float, avoid: str | None = None
     ) -> T:
-        error: RetriableError = Unavailable("no broker is known")
+        error: RetriableError = Unavailable("no broker address is known")
         for address in self.connections.candidates(avoid):
             try:
                 return await self._ask_named(address, call, deadline)

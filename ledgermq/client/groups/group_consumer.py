@@ -35,13 +35,13 @@ GroupConsumerState = Literal["new", "joining", "running", "failing", "draining",
 
 
 class GroupConsumer:
-    """Made by `client.consumer(…, group=…)`. Use within one event loop: one task asks for messages,
-    any task may acknowledge them.
+    """A consumer that is a member of a group, made by `client.consumer(…, group=…)`. Use it within
+    one event loop: one task calls for messages, any task may acknowledge them.
 
     Calls for messages raise what `Consumer` raises, and: StaticIdInUse, InvalidGroupName,
-    Unauthorized, … when the group refuses this member; OffsetOutOfRange with start="error" where
-    nothing is committed; LedgerMQError when a callback, or the member's background, failed. The
-    consumer stays usable: the next call joins again, or goes on. `member` is for handlers and
+    Unauthorized, … when the group refuses this member; OffsetOutOfRange with start="error" if no
+    offset is committed; LedgerMQError when a callback, or the member's background task, failed. The
+    consumer stays usable: the next call joins again, or continues. `member` is for handlers and
     `ledgermq.sync`.
     """
 
@@ -71,8 +71,8 @@ class GroupConsumer:
 
     @property
     def state(self) -> GroupConsumerState:
-        """joining: not a member at present, or its partitions are not loaded yet. failing: see
-        `last_error`.
+        """The state of the consumer. joining: not a member at present, or its partitions are not
+        loaded yet. failing: see `last_error`.
         """
         if self._closing:
             return "closed"
@@ -86,8 +86,8 @@ class GroupConsumer:
 
     @property
     def last_error(self) -> LedgerMQError | None:
-        """The error of the membership, of the last commit, or of the partition that has failed for
-        longest; None: everything works.
+        """Return the error of the membership, of the last commit, or of the partition that has
+        failed for longest; None: everything works.
         """
         return self.member.last_error or self._reader.last_error
 
@@ -97,13 +97,13 @@ class GroupConsumer:
 
     @property
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that are read at present."""
+        """Return the partitions that are read at present."""
         return sorted(holding.partition for holding in self._holdings.readable)
 
     async def wait_ready(self) -> None:
         """Wait until the group has admitted this member, and its partitions, if any, are loaded.
 
-        Raises as calls for messages do.
+        Raises what calls for messages raise.
         """
         with self._call():
             await self._enter()
@@ -125,7 +125,9 @@ class GroupConsumer:
 
     @contextmanager
     def _call(self) -> Iterator[None]:
-        """A call for messages. With automatic commits it finishes what earlier calls handed out."""
+        """Begin a call for messages. With automatic commits, the messages that earlier calls
+        returned count as finished.
+        """
         self._polling.enter()
         self._finish_handed_out()
         try:
@@ -136,8 +138,8 @@ class GroupConsumer:
     # -- reading
 
     async def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[GroupMessage]:  # noqa: ASYNC109  as Consumer.fetch
-        """Return up to `max_records` messages as soon as there is one; an empty list after `timeout`
-        seconds.
+        """Return up to `max_records` messages as soon as there is one; an empty list after
+        `timeout` seconds.
         """
         deadline = asyncio.get_running_loop().time() + timeout
         with self._call():
@@ -147,15 +149,15 @@ class GroupConsumer:
             return await self._reader.fetch(max_records, deadline)
 
     async def fetch_arrow(self, max_records: int = 100_000, timeout: float = 1.0) -> pa.Table:  # noqa: ASYNC109
-        """As `fetch`, as a table (see `Consumer.fetch_arrow`). With commit="manual",
-        `commit({partition: offset})` finishes its rows.
+        """Return messages like `fetch`, as a table (see `Consumer.fetch_arrow`). With
+        commit="manual", `commit({partition: offset})` finishes its rows.
         """
         deadline = asyncio.get_running_loop().time() + timeout
         with self._call():
             await self._enter()
             if self._commit_first is not None:
                 raise InvalidConfig(
-                    "tables are not committed before they are handed out; use fetch, or another commit mode"
+                    "tables cannot be committed before they are returned; use fetch, or another commit mode"
                 )
             return await self._reader.fetch_arrow(max_records, deadline)
 
@@ -163,7 +165,9 @@ class GroupConsumer:
         return self
 
     async def __anext__(self) -> GroupMessage:
-        """Wait for the next message. The iteration ends when the consumer is drained."""
+        """Return the next message, waiting for it. The iteration ends when the consumer is
+        drained.
+        """
         if self._home.left:
             self._home.check()
         run = self._reader.run
@@ -196,12 +200,12 @@ class GroupConsumer:
     # -- committing
 
     async def commit(self, what: Committable = None, metadata: str = "") -> dict[TopicPartition, int]:
-        """Commit now. Return by partition what is committed: the next offset to read.
+        """Commit now. Return by partition the committed offset, which is the next one to read.
 
-        `what`: messages, which are acknowledged first; or offsets, below which all is finished;
-        None: what is finished already. Raises StaleAssignment where this member no longer holds a
-        partition, CommitGoesBack, OffsetOutOfRange, Unavailable, …; other partitions are committed
-        nevertheless, and the consumer goes on.
+        `what`: messages, which are acknowledged first; or offsets, below which everything counts as
+        finished; None: what is finished already. Raises StaleAssignment if this member no longer
+        holds a partition, CommitGoesBack, OffsetOutOfRange, Unavailable, …; other partitions are
+        committed nevertheless, and the consumer continues.
         """
         self._check_open()
         return await self.member.commits.commit(what, metadata)
@@ -210,15 +214,17 @@ class GroupConsumer:
         """Return entries for a program that stores offsets and results in one transaction
         (`SqlOffsetStore.commit_in`), with commit="manual".
 
-        The entries say that these messages, and all before them in their partitions, are done.
-        Acknowledge the messages once the transaction is committed. Raises StaleAssignment where
-        this member no longer holds a partition: roll the transaction back.
+        The entries state that these messages, and all earlier ones in their partitions, are done.
+        Acknowledge the messages once the transaction is committed. Raises StaleAssignment if this
+        member no longer holds a partition: roll the transaction back.
         """
         self._check_open()
         return self.member.commits.entries(messages)
 
     async def committed(self) -> dict[TopicPartition, int | None]:
-        """Return the committed offsets of this member's partitions; None where there is none."""
+        """Return the committed offsets of this member's partitions; None for a partition without
+        one.
+        """
         self._check_open()
         holdings = self._holdings.readable
         stored = await self.member.loading.stored(holdings) if holdings else {}
@@ -231,10 +237,10 @@ class GroupConsumer:
         self.member.raise_if_dead()
 
     async def drain(self, timeout: float = 30.0) -> None:  # noqa: ASYNC109
-        """Hand out nothing more, wait until the program has finished what it has, and commit.
-        `resume()` goes on.
+        """Stop returning messages, wait until the program has finished those that it has, and
+        commit. `resume()` continues.
 
-        Called by the task that asks for messages, everything handed out to it counts as finished
+        If the task that calls for messages calls this, everything returned to it counts as finished
         (with commit="auto"). Raises DeadlineExceeded after `timeout` seconds, and what `commit`
         raises.
         """
@@ -247,10 +253,10 @@ class GroupConsumer:
     # -- positions
 
     async def seek(self, position: Wanted, partition: int | None = None, topic: str | None = None) -> None:
-        """Go to an offset, "earliest", "latest", a time, or an age as "15m", in one partition or,
-        with None, in all that are held.
+        """Move to an offset, "earliest", "latest", a time, or an age like "15m", in one partition
+        or, with None, in all held partitions.
 
-        Only this member's position changes. Committed offsets never go back by it; use
+        Only this member's position changes. It never moves committed offsets back; use
         `client.groups.reset` for that. Raises InvalidConfig, UnknownPartition, Unavailable.
         """
         self._check_open()
@@ -261,13 +267,13 @@ class GroupConsumer:
     async def seek_to_time(
         self, moment: datetime | int, partition: int | None = None, topic: str | None = None
     ) -> None:
-        """Go to the first message at or after a moment: a datetime with time zone, or milliseconds
+        """Move to the first message at or after a time: a datetime with time zone, or milliseconds
         since the epoch.
         """
         await self.seek(moment_of(moment), partition, topic)
 
     def position(self, partition: int, topic: str | None = None) -> int:
-        """Return the offset of the partition's next message to be handed out.
+        """Return the offset of the partition's next message.
 
         Raises UnknownPartition.
         """
@@ -277,25 +283,25 @@ class GroupConsumer:
         return self._positions.all()
 
     async def end_offsets(self) -> dict[TopicPartition, int]:
-        """Return the next offset to be written in each partition that is held."""
+        """Return the next offset to be written in each held partition."""
         self._check_open()
         return await self._positions.ends()
 
     async def lag(self) -> dict[TopicPartition, Lag]:
         """Return how far the positions are behind the ends, in messages and in seconds; exactly 0
-        and 0.0 where everything was handed out.
+        and 0.0 if everything was returned to the program.
         """
         self._check_open()
         return await self._positions.lag()
 
     def pause(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Hand out nothing of these partitions (None: all that are held now) until `resume`, or
-        until they are let go.
+        """Return no messages of these partitions (None: all partitions held now) until `resume`,
+        or until they are let go.
         """
         self._positions.set_paused(partitions, True)
 
     def resume(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Go on after `pause`; without partitions also after `drain`."""
+        """Continue after `pause`; without partitions also after `drain`."""
         if partitions is None:
             self._holdings.drain(False)
         self._positions.set_paused(partitions, False)
@@ -303,11 +309,11 @@ class GroupConsumer:
     # -- end
 
     async def close(self) -> None:
-        """Commit what is finished (unless commit="manual"), leave the group, and end, within
+        """Commit finished messages (unless commit="manual"), leave the group, and close, within
         `close_timeout_s`.
 
-        Raises why the commit failed. The consumer is closed nevertheless, and others begin at the
-        last commit before.
+        Raises the error of the last commit, if it failed. The consumer is closed nevertheless, and
+        other members begin at the previous commit.
         """
         self._home.check()
         if self._closing:

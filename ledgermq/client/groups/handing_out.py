@@ -1,4 +1,4 @@
-"""Hand out messages to the program, and watch whether it still asks for them."""
+"""Return messages to the program, and watch whether it still calls for them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ledgermq.client.groups.message import GroupMessage
 
 
 class Drained(Exception):
-    """Ends an iteration: the consumer is drained and hands out nothing more."""
+    """Ends an iteration: the consumer is drained and returns no further messages."""
 
 
 class HandingOut:
-    """Makes messages of batches, and notes in each holding what was handed out.
+    """Makes messages from batches, and notes in each holding which were returned to the program.
 
-    `held`: the member's holdings. `finishing`: with automatic commits a call for messages finishes
-    what earlier calls handed out.
+    `held`: the member's holdings. `finishing`: with automatic commits, a call for messages finishes
+    those that earlier calls returned.
     """
 
     def __init__(self, held: Mapping[TopicPartition, Holding], *, finishing: bool) -> None:
@@ -32,7 +32,7 @@ class HandingOut:
         self._last_reading: Reading | None = None
         self._last: Any = None
         self._touched: list[Holding] = []
-        """Holdings of which the latest call handed out messages."""
+        """Holdings of which the latest call returned messages."""
 
     def messages_of(self, reading: Reading, rows: pa.RecordBatch, offset: int) -> list[GroupMessage]:
         return messages_as(self._holding_of(reading, offset).handout().kind, rows, *reading.partition, offset)
@@ -55,7 +55,7 @@ class HandingOut:
         return holding
 
     def finish(self) -> bool:
-        """Finish all that was handed out. Return whether there was anything."""
+        """Finish all messages that were returned. Return whether there were any."""
         if not self._touched:
             return False
         for holding in self._touched:
@@ -65,10 +65,10 @@ class HandingOut:
 
 
 class Polling:
-    """Notices when the program has stopped asking for messages.
+    """Detects when the program has stopped calling for messages.
 
-    A program may be away for `interval_s` seconds; inside a call it is never away. `signs` counts
-    events that are too frequent to read a clock for: each message of an iteration, each
+    A program may be away for `interval_s` seconds; while it waits in a call it is not away. `signs`
+    counts events that are too frequent to read a clock for: each message of an iteration, each
     acknowledgement.
     """
 

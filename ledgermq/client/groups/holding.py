@@ -1,7 +1,7 @@
 """One partition as this member holds it, under one epoch.
 
 A holding begins when the group gives the partition to this member, and ends when the partition was
-let go, was lost, or was given anew under another epoch. In between it passes through these phases:
+let go, was lost, or was given again under another epoch. In between it passes through these phases:
 
   phase      meaning                                      load    announce  begin  let go    withdraw  end
   LOADING    the committed offset is not known yet        LOADED  -         -      LEAVING   -         GONE
@@ -15,10 +15,10 @@ let go, was lost, or was given anew under another epoch. In between it passes th
 Events: *load*, the committed offset, or the start, is known. *announce*, the program is about to be
 called with it (on_assigned). *begin*, that call has returned. *let go*, the group wants it back, or
 the member leaves. *withdraw*, the program is about to be called with it (on_revoked). *end*, it was
-let go, lost, or given anew. A dash is a pair that raises IllegalTransition.
+let go, lost, or given again. A dash is a pair that raises IllegalTransition.
 
-What the program does (`paused_by_program`, `answered`) and what is known of the store (`stored`,
-`refused`) is independent of the phase.
+The phase does not depend on the program's actions (`paused_by_program`, `answered`), nor on the
+state of the store (`stored`, `refused`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Phase(Enum):
 
 
 class Event(Enum):
-    """What moves a holding to its next phase."""
+    """Events that move a holding to its next phase."""
 
     LOAD = auto()
     ANNOUNCE = auto()
@@ -79,23 +79,23 @@ _WITH_PROGRAM = frozenset({Phase.ASSIGNED, Phase.READY, Phase.REVOKING})
 
 
 class Start(Enum):
-    """Where a holding began to read."""
+    """Why a holding began at its start position."""
 
     COMMITTED = auto()
     """At the committed offset."""
     CHOSEN = auto()
-    """Nothing was committed: where the start rule, or the program, said. This start is committed
-    too, so that the partition's next holder does not begin later.
+    """No offset was committed, so the start rule, or the program, chose the start. This start is
+    committed too, so that the partition's next holder does not begin later.
     """
     UNCHOSEN = auto()
-    """Nothing was committed, and with start="error" the program has to seek first."""
+    """No offset was committed, and with start="error" the program must seek first."""
 
 
 class Holding:
     """Use `advance` to move it to its next phase.
 
-    `changed` is called when the program has finished something. `roll_back(holding, offset,
-    delay_s)` is called when the program wants an offset, and all that follows it, again.
+    `changed` is called when the program has finished a message. `roll_back(holding, offset,
+    delay_s)` is called when the program wants an offset, and all later ones, again.
     """
 
     def __init__(
@@ -111,9 +111,9 @@ class Holding:
         self.start = Start.COMMITTED
         self.progress = Progress(0)
         self.reading: Reading | None = None
-        """There from phase LOADED on."""
+        """Set from phase LOADED on."""
         self.committed = 0
-        """The offset that the store is known to have, or the start where it had nothing."""
+        """The offset that the store is known to have, or the start if it had none."""
         self.committed_metadata = ""
         self.stored = False
         """Whether the store has `committed`."""
@@ -121,7 +121,7 @@ class Holding:
         """Why the store refuses all commits under this epoch."""
         self.paused_by_program = False
         self.answered = False
-        """Whether the program has acknowledged or refused any message of it."""
+        """Whether the program has acknowledged or refused any of its messages."""
         self._counter = 0
         self._handout: Handout | None = None
 
@@ -133,7 +133,7 @@ class Holding:
 
     @property
     def kept(self) -> bool:
-        """Whether this member may hold it on: it is neither being let go nor gone."""
+        """Return whether this member may continue to hold it: it is neither being let go nor gone."""
         return self.phase in _KEPT
 
     @property
@@ -142,11 +142,11 @@ class Holding:
 
     @property
     def with_program(self) -> bool:
-        """Whether on_assigned was called with it, and neither on_revoked nor on_lost since."""
+        """Return whether on_assigned was called with it, and neither on_revoked nor on_lost since."""
         return self.phase in _WITH_PROGRAM
 
     def load(self, position: int, stored: StoredOffset | None, start: Start = Start.COMMITTED) -> None:
-        """Set where to begin. `stored`: what the store has, None if it has nothing."""
+        """Set where to begin. `stored`: the stored offset, None if there is none."""
         self.advance(Event.LOAD)
         self.start = start
         self.progress = Progress(position)
@@ -162,21 +162,21 @@ class Holding:
 
     @property
     def position(self) -> int:
-        """The next offset to hand out."""
+        """Return the next offset to return to the program."""
         return self.progress.handed
 
     @property
     def outstanding(self) -> int:
-        """Number of messages that the program still has."""
+        """Return the number of messages that the program still has."""
         return 0 if self.reading is None else self.progress.outstanding
 
     @property
     def to_commit(self) -> int | None:
-        """The offset that is worth a commit; None: there is none."""
+        """Return the offset that is worth a commit; None: there is none."""
         if self.reading is None or self.gone or self.refused is not None:
             return None
         if self.start is Start.CHOSEN and not self.stored:
-            return self.progress.finished  # the start, if nothing more: the first attempt may have failed
+            return self.progress.finished  # at least the start: the first attempt to commit it may have failed
         return self.progress.finished if self.progress.finished > self.committed else None
 
     def next_entry(self, offset: int, metadata: str) -> OffsetEntry:
@@ -186,7 +186,7 @@ class Holding:
     # -- what the program says of messages
 
     def handout(self) -> Handout:
-        """Return what messages share that are handed out now."""
+        """Return the state that messages share that are returned now."""
         if self._handout is None or self._handout.generation != self.progress.generation:
             self._handout = Handout(self, self.progress.generation)
         return self._handout

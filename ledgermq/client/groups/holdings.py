@@ -1,10 +1,10 @@
 """All partitions that a member holds: taken in when its group gives them, let go when the group
 wants them back, lost when it is too late.
 
-Invariants: nothing is handed out of a partition before its committed offset was loaded and
+Invariants: no message of a partition is returned before its committed offset was loaded and
 `on_assigned` has returned, nor after it began to be let go. A partition is reported as let go only
-after what was finished of it was committed, or could not be. Once a partition was lost, or given
-anew, no acknowledgement of its earlier messages counts.
+after its finished messages were committed, or could not be. Once a partition was lost, or given
+again, acknowledgements of its earlier messages do not count.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from ledgermq.runtime.wait import wait_until
 
 LettingGo = Callable[[Sequence[TopicPartition]], None]
 """Called with partitions of which no further message may be begun, before the member waits for
-those that were handed out.
+messages that were returned already.
 """
 
 
 class Callbacks:
     """Calls the program's own functions: one at a time, each within `max_poll_interval_s`.
 
-    What one raises is kept for the program's next call.
+    The error of one is kept and raised by the program's next call.
     """
 
     def __init__(self, settings: GroupSettings) -> None:
@@ -43,7 +43,7 @@ class Callbacks:
         self._failure: LedgerMQError | None = None
 
     def take_failure(self) -> LedgerMQError | None:
-        """Return, once, what a callback has raised."""
+        """Return, once, the error that a callback has raised."""
         failure, self._failure = self._failure, None
         return failure
 
@@ -58,7 +58,7 @@ class Callbacks:
 
     async def _call(self, name: str, function: PartitionsCallback | None, partitions: Iterable[TopicPartition]) -> None:
         async with self._one_at_a_time:
-            named = sorted(partitions)  # evaluated only now: it may have changed while another callback ran
+            named = sorted(partitions)  # evaluated only now, because it may have changed while another callback ran
             if function is None or not named:
                 return
             try:
@@ -72,9 +72,9 @@ class Callbacks:
 
 
 class Holdings:
-    """`held`: the holdings, by partition; kept up to date here, and read by others. `tasks` runs
-    what takes time. `version` grows, and `changed` is set, with each change that the coordinator
-    has to be informed of.
+    """`held`: the holdings, by partition; updated here, and read by others. `tasks` runs work that
+    takes time. `version` grows, and `changed` is set, with each change that must be reported to the
+    coordinator.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Holdings:
         self.version = 0
         self.changed = asyncio.Event()
         self.progressed = asyncio.Event()
-        """Set when the program has finished something."""
+        """Set when the program has finished a message."""
         self.draining = False
         self.last_error: LedgerMQError | None = None
         """Why the latest load or commit failed; None once one succeeded."""
@@ -111,7 +111,7 @@ class Holdings:
 
     @property
     def loaded(self) -> bool:
-        """Whether everything that is held, and not being let go, is read."""
+        """Return whether everything that is held, and not being let go, is read."""
         return all(holding.phase is Phase.READY or not holding.kept for holding in self.held.values())
 
     @property
@@ -119,7 +119,7 @@ class Holdings:
         return [holding.given for holding in self.held.values()]
 
     def apply(self, assigned: Iterable[GivenPartition]) -> bool:
-        """Take in and let go, so that this member holds what is assigned. Return whether anything
+        """Take in and let go, so that this member holds its assignment. Return whether anything
         changes.
         """
         changes = reconcile({partition: holding.given for partition, holding in self.held.items()}, assigned)
@@ -202,14 +202,14 @@ class Holdings:
         self._reader.wake()
 
     async def _pin(self, loaded: Sequence[Holding]) -> None:
-        """Commit starts that were chosen now: the partition's next holder must not begin later, and
-        what was never read has to count as lag.
+        """Commit the starts that were chosen now: the partition's next holder must not begin
+        later, and records that were never read must count as lag.
         """
         wishes = {holding: Wish(holding.committed) for holding in loaded if holding.start is Start.CHOSEN}
         await self.commit_quietly(wishes)
 
     def settle(self, holding: Holding) -> None:
-        """Pause or resume its reading, whichever its state asks for."""
+        """Pause or resume its reading, as its state requires."""
         reading = holding.reading
         if reading is None or not holding.kept:
             return
@@ -222,7 +222,7 @@ class Holdings:
             self._reader.resume(reading)
 
     def drain(self, draining: bool) -> None:
-        """Stop handing out messages of all partitions, or go on."""
+        """Stop returning messages of all partitions, or continue."""
         self.draining = draining
         for holding in self.readable:
             self.settle(holding)
@@ -244,7 +244,7 @@ class Holdings:
     # ----------------------------------------------------------------------------------------------------
 
     def stop_reading(self, holdings: Sequence[Holding]) -> None:
-        """Hand out nothing more of them. They must be kept so far."""
+        """Return no further messages of them. They must be kept so far."""
         for holding in holdings:
             holding.advance(Event.LET_GO)
         self._reader.remove([holding.reading for holding in holdings if holding.reading in self._reader.readings])
@@ -258,7 +258,9 @@ class Holdings:
         self._notify_changed()
 
     async def settle_accounts(self, holdings: Sequence[Holding]) -> LedgerMQError | None:
-        """Call `on_revoked`, then commit what is finished. Return why that failed, if it did."""
+        """Call `on_revoked`, then commit finished messages. Return the error of the commit, if
+        any.
+        """
         await self.callbacks.revoked(_withdrawn(holdings))
         return await self.commit_finished(holding for holding in holdings if not holding.gone)
 
@@ -274,7 +276,7 @@ class Holdings:
         return True
 
     async def lose(self) -> None:
-        """Drop everything: the group may have given the partitions to others."""
+        """Drop everything, because the group may have given the partitions to others."""
         lost = list(self.held.values())
         known = [holding.partition for holding in lost if holding.with_program]
         self._forget(lost)
@@ -284,7 +286,7 @@ class Holdings:
         await self.callbacks.lost(known)
 
     def end(self) -> None:
-        """Count nothing that the program still says of its messages: the consumer is closed."""
+        """Ignore further acknowledgements, because the consumer is closed."""
         for holding in self.held.values():
             if not holding.gone:
                 holding.advance(Event.END)
@@ -294,7 +296,7 @@ class Holdings:
     # ----------------------------------------------------------------------------------------------------
 
     async def commit_finished(self, holdings: Iterable[Holding] | None = None) -> LedgerMQError | None:
-        """Commit what is finished, unless the program commits itself. Return the error, if any."""
+        """Commit finished messages, unless the program commits itself. Return the error, if any."""
         if self._settings.commit == "manual":
             return None
         chosen = list(self.held.values()) if holdings is None else holdings

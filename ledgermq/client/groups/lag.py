@@ -1,7 +1,8 @@
-"""Lag: how far positions are behind the ends of their partitions, in messages and in seconds.
+"""Compute lag: how far positions are behind the ends of their partitions, in messages and in
+seconds.
 
-Seconds are the age of the first unread message, by the timestamp that its producer gave it. To see
-it, one batch of each partition that lags is fetched.
+Seconds are the age of the first unread message, by its producer's timestamp. To read it, one batch
+of each lagging partition is fetched.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ DECODED_BYTES_MAX = 256 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """`messages`: unread, up to the end. `seconds`: age of the next one, None where its producer
-    gave no time. Exactly 0 and 0.0 once everything was read.
+    """`messages`: number of unread ones, up to the end. `seconds`: age of the next one, None if
+    its producer gave no time. Exactly 0 and 0.0 once everything was read.
     """
 
     messages: int

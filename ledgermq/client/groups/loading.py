@@ -1,5 +1,5 @@
-"""Find where a member begins in partitions that it was given: at the committed offset, or where the
-start rule says.
+"""Find where a member begins in partitions that it was given: at the committed offset, or as the
+start rule requires.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Loading:
         return self._context.connections.backoff()
 
     async def load(self, holdings: Sequence[Holding]) -> tuple[list[Holding], LedgerMQError | None]:
-        """Return the holdings whose start is known now, and why the others' is not.
+        """Return the holdings whose start is known now, and why the start of the others is not.
 
-        Holdings that were let go in the mean time are left out.
+        Holdings that were let go in the meantime are left out.
         """
         try:
             stored = await self.stored(holdings)
@@ -64,7 +64,7 @@ class Loading:
         return loaded, failure
 
     async def stored(self, holdings: Sequence[Holding]) -> dict[TopicPartition, StoredOffset]:
-        """Return what the store has.
+        """Return the stored offsets.
 
         Raises what the store raises; Unavailable when it does not answer in time.
         """

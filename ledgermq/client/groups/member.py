@@ -1,7 +1,7 @@
 """A member of a group, or of a broadcast: its parts, its background tasks, and its end.
 
 Runs heartbeats, regular commits, taking in and letting go. If one of these tasks dies, all end, and
-every call of the program raises why.
+every call of the program raises the reason.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ledgermq.runtime.tasks import end
 
 
 class Member:
-    """`out_of_range`: where to go on when an offset no longer exists; None: calls raise.
+    """`out_of_range`: where to continue when an offset no longer exists; None: calls raise.
 
     `check` is called by every call that waits for messages. `letting_go`: see `LettingGo`.
     """
@@ -103,7 +103,7 @@ class Member:
         return self._background is not None
 
     async def begin(self) -> None:
-        """Start the background at the first call, and join the group. Raises UnknownTopic,
+        """Start the background tasks at the first call, and join the group. Raises UnknownTopic,
         Unavailable, …
         """
         if not self.begun:
@@ -150,8 +150,8 @@ class Member:
             raise LedgerMQError("the member's background task failed") from self._background.exception()
 
     def raise_trouble(self) -> None:
-        """Raise what stops this member, once each; a start that the program has to choose, until it
-        has.
+        """Raise each error that stops this member, once. A start that the program must choose is
+        raised until it is chosen.
         """
         self.raise_if_dead()
         for place in (self.holdings.callbacks, self.membership, self.holdings):
@@ -161,7 +161,7 @@ class Member:
         for holding in self.holdings.readable:
             if holding.start is Start.UNCHOSEN:
                 raise OffsetOutOfRange(
-                    f"nothing is committed for {holding.partition}, and start='error': seek to where to begin"
+                    f"no offset is committed for {holding.partition}, and start='error': seek to choose a start"
                 )
         since_s, now_s = self.membership.failing_since_s, asyncio.get_running_loop().time()
         if since_s is not None and now_s - since_s > self._settings.request_timeout_s:
@@ -177,8 +177,8 @@ class Member:
     # --------------------------------------------------------------------------------------------------
 
     def hold_back(self, partition: TopicPartition, held_back: bool) -> None:
-        """Stop handing out its messages, or go on. Unlike a pause this keeps what was fetched
-        ahead.
+        """Stop returning its messages, or continue. Unlike a pause this keeps the batches that
+        were fetched ahead.
         """
         holding = self.holdings.held.get(partition)
         if holding is not None and holding.reading is not None:
@@ -188,7 +188,7 @@ class Member:
     # -----------------------------------------------------------------------------------------------------------
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait until the program has finished what it was handed, and commit.
+        """Wait until the program has finished the messages that it received, and commit.
 
         Raises DeadlineExceeded, and what commits raise.
         """
@@ -202,7 +202,7 @@ class Member:
     async def leave(self) -> LedgerMQError | None:
         """Stop reading, call `on_revoked`, commit, and leave the group, within `close_timeout_s`.
 
-        Return why the commit failed, if it did.
+        Return the error of the commit, if it failed.
         """
         deadline = asyncio.get_running_loop().time() + self._settings.close_timeout_s
         await end(*self._regular)
@@ -214,7 +214,7 @@ class Member:
                 failure = await self.holdings.settle_accounts(held) or self.holdings.callbacks.take_failure()
         except TimeoutError:
             failure = Unavailable(
-                f"the group did not answer within {self._settings.close_timeout_s} s; the last commit is perhaps not stored"
+                f"the group did not answer within {self._settings.close_timeout_s} s; the last commit may not be stored"
             )
         await self._leave_group(deadline)
         return failure
@@ -229,7 +229,7 @@ class Member:
                 self.membership.last_error = error
 
     async def end(self) -> None:
-        """End at once: nothing that the program still says of its messages counts."""
+        """End at once; later acknowledgements are ignored."""
         self._ended = True
         await end(self._background)
         self.holdings.end()

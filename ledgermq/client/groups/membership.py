@@ -1,8 +1,9 @@
-"""Membership in a group: heartbeats that join, report what is held, and bring what may be held.
+"""Membership in a group: heartbeats that join, report the held partitions, and return the
+assignment.
 
-Invariants: an answer counts only if what the member holds has not changed since its request was
-sent. A member that got no answer for the session time-out takes its partitions as lost. While the
-program does not ask for messages, the member is not in the group.
+Invariants: an answer counts only if the held partitions have not changed since its request was
+sent. A member that got no answer for the session time-out treats its partitions as lost. While the
+program does not call for messages, the member is not in the group.
 """
 
 from __future__ import annotations
@@ -22,24 +23,24 @@ from ledgermq.runtime.tasks import end
 from ledgermq.runtime.wait import wait_for
 
 ATTEMPT_S = 10.0
-"""Time for an answer, on top of the time for which the coordinator may hold it back."""
+"""Time limit of an answer, on top of the time for which the coordinator may hold it back."""
 STEP_OUT_S_MAX = 5.0
-"""Time for the last commit, and for leaving, when the program has stopped asking."""
+"""Time for the last commit, and for leaving, when the program has stopped calling for messages."""
 PAUSE_S = 1.0
-"""Shortest pause after a heartbeat that changed nothing; the coordinator may ask for longer."""
+"""Shortest pause after a heartbeat without a change; the coordinator may require a longer one."""
 
 
 class Assigner(ABC):
-    """What gives a consumer its partitions: a group's coordinator (`Membership`) or, in a
+    """The source of a consumer's partitions: a group's coordinator (`Membership`) or, in a
     broadcast, the consumer itself (`Broadcast`).
     """
 
     def __init__(self) -> None:
         self.wanted = asyncio.Event()
-        """Set while the program asks for messages."""
+        """Set while the program calls for messages."""
         self.joined = False
         self.tried = False
-        """Whether a coordinator may know this member, and has to be notified when it leaves."""
+        """Whether a coordinator may know this member, and must be notified when it leaves."""
         self.last_error: LedgerMQError | None = None
         self.failing_since_s: float | None = None
         self._refusal: LedgerMQError | None = None
@@ -121,14 +122,14 @@ class Membership(Assigner):
         if answer is None:
             return
         if self.joined and answer.group_epoch < self._group_epoch:
-            raise Unavailable("stale answer from a previous coordinator; the next heartbeat asks again")
+            raise Unavailable("stale answer from a previous coordinator; the next heartbeat retries")
         self.last_error = self.failing_since_s = None
         if self.joined:
             self._backoff.reset()
         self._alive_until_s = sent_s + answer.session_timeout_ms / 1000
         first, self.joined = not self.joined, True
         if self._holdings.version != version:
-            return  # the answer is outdated: applied, it would let go what was just taken in
+            return  # the answer is outdated: applied, it would let go partitions that were just taken in
         self._group_epoch = answer.group_epoch
         something = self._holdings.apply(map(given_from_proto, answer.assigned))
         if first or something:
@@ -137,7 +138,7 @@ class Membership(Assigner):
             await wait_for(self._holdings.changed, max(answer.heartbeat_interval_ms / 1000, PAUSE_S))
 
     async def _heartbeat(self, sent_s: float) -> pb.GroupHeartbeatResponse | None:
-        """Return the answer; None: what is held has changed, which has to be reported first."""
+        """Return the answer; None: the held partitions have changed, which must be reported first."""
         wait_s = self._wait_s if self.joined else 0.0
         request = pb.GroupHeartbeatRequest(
             group=self._coordinator.group,
@@ -165,14 +166,14 @@ class Membership(Assigner):
             await end(call, changed)
 
     async def _drop_out(self, error: LedgerMQError) -> None:
-        """Take everything that is held as lost."""
+        """Treat all held partitions as lost."""
         self.last_error = error
         if self.joined:
             self.joined = False
             await self._holdings.lose()
 
     async def _step_out(self) -> None:
-        """Leave, because the program has stopped asking for messages. Its next call joins again."""
+        """Leave, because the program has stopped calling for messages. Its next call joins again."""
         self.wanted.clear()
         self.joined = False
         self._holdings.stop_reading([holding for holding in self._holdings.held.values() if holding.kept])

@@ -46,12 +46,10 @@ class Positions:
         return await self._lags.find(self.all(), self._connections.deadline(self._timeout_s))
 
     def chosen(self, partition: int | None, topic: str | None) -> list[Holding]:
-        """Return the holdings that are meant; None means all. Raises InvalidConfig,
-        UnknownPartition.
-        """
+        """Return the chosen holdings; None means all. Raises InvalidConfig, UnknownPartition."""
         readable = self._holdings.readable
         if topic is None and partition is not None and len({holding.partition.topic for holding in readable}) > 1:
-            raise InvalidConfig("the consumer reads several topics: say which")
+            raise InvalidConfig("the consumer reads several topics: name one")
         chosen = [
             each
             for each in readable
@@ -79,7 +77,7 @@ class Positions:
         return [holding.partition for holding in moved]
 
     def _move(self, holding: Holding, target: int) -> None:
-        assert holding.reading is not None, "only what is read can be moved"
+        assert holding.reading is not None, "only partitions that are read can be moved"
         holding.progress.move(target)
         if holding.start is Start.UNCHOSEN:  # this start is committed, even if it is 0
             holding.start = Start.CHOSEN
@@ -96,12 +94,12 @@ class Positions:
 
 
 def moment_of(given: datetime | int) -> datetime:
-    """Return the moment; an int is milliseconds since the epoch. Raises InvalidConfig."""
+    """Return the time; an int is milliseconds since the epoch. Raises InvalidConfig."""
     if isinstance(given, int) and not isinstance(given, bool):
         try:
             return _EPOCH + timedelta(milliseconds=given)
         except OverflowError as error:
-            raise InvalidConfig(f"{given} ms since the epoch are outside of the years 1 to 9999") from error
+            raise InvalidConfig(f"{given} ms since the epoch is outside of the years 1 to 9999") from error
     if not isinstance(given, datetime):
-        raise InvalidConfig(f"a moment is a datetime or milliseconds since the epoch, not {given!r}")
+        raise InvalidConfig(f"a time must be a datetime or milliseconds since the epoch, not {given!r}")
     return given

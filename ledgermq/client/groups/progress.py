@@ -1,24 +1,24 @@
-"""A program's progress in one partition: what it was handed, what of that it has finished, and so
-what may be committed. Pure.
+"""Track a program's progress in one partition: which messages it received, which of them it
+finished, and so which offset may be committed. Pure.
 
 Invariants: `finished` <= `handed`. Every message below `finished` was finished, in whatever order
 messages were acknowledged, so `finished` may be committed. After a roll-back or a move, no
-acknowledgement of an earlier hand-out counts for messages that are handed out again.
+acknowledgement of an earlier delivery counts for messages that are delivered again.
 """
 
 from __future__ import annotations
 
 
 class Progress:
-    """`generation` of a message: the one in force when it was handed out."""
+    """`generation` of a message: the one in force when it was returned to the program."""
 
     __slots__ = ("_acked", "_ends", "_given_back", "_jumps", "finished", "generation", "handed")
 
     def __init__(self, position: int) -> None:
         self.finished = position
-        """Everything below is finished: what to commit."""
+        """Everything below it is finished: the offset to commit."""
         self.handed = position
-        """The next offset to hand out."""
+        """The next offset to return to the program."""
         self.generation = 0
         self._acked: set[int] = set()
         self._given_back: set[int] = set()
@@ -31,17 +31,19 @@ class Progress:
 
     @property
     def outstanding(self) -> int:
-        """Number of messages that the program still has: neither finished nor given back."""
+        """Return the number of messages that the program still has: neither finished nor given
+        back.
+        """
         gaps = sum(end - begin for begin, end in self._jumps.items())
         return self.handed - self.finished - len(self._acked) - len(self._given_back) - gaps
 
     @property
     def acked_ahead(self) -> int:
-        """Number of acknowledged messages that wait for an earlier one."""
+        """Return the number of acknowledged messages that wait for an earlier one."""
         return len(self._acked)
 
     def hand_out(self, first: int, end: int) -> None:
-        """Note that offsets `first` to `end` - 1 were handed out. `first` is at or above `handed`."""
+        """Note that offsets `first` to `end` - 1 were returned. `first` is at or above `handed`."""
         assert self.handed <= first < end, f"{first} to {end} after {self.handed}"
         if first > self.handed:
             self._jumps[self.handed] = first
@@ -49,7 +51,9 @@ class Progress:
         self.handed = end
 
     def ack(self, offset: int, generation: int) -> bool:
-        """Finish one message. Return False if it does not count: it will be handed out again."""
+        """Finish one message. Return False if it does not count, because it will be delivered
+        again.
+        """
         if offset < self.finished:
             return True
         if offset >= self.handed or self._is_over(offset, generation):
@@ -72,7 +76,7 @@ class Progress:
             self._given_back.add(offset)
 
     def finish_through(self, offset: int) -> None:
-        """Finish all that was handed out below `offset`."""
+        """Finish all messages that were returned below `offset`."""
         offset = min(offset, self.handed)
         if offset > self.finished:
             self.finished = offset
@@ -86,13 +90,13 @@ class Progress:
         return offset < self.finished or offset in self._acked
 
     def counts(self, offset: int, generation: int) -> bool:
-        """Return whether the message was handed out, and will not be handed out again."""
+        """Return whether the message was returned, and will not be delivered again."""
         return offset < self.handed and not self._is_over(offset, generation)
 
     def roll_back(self, offset: int, generation: int) -> bool:
-        """Hand out everything from `offset` on again.
+        """Deliver everything from `offset` on again.
 
-        Return False if that message is finished, or of an earlier hand-out.
+        Return False if that message is finished, or of an earlier delivery.
         """
         if self._is_over(offset, generation) or not self.finished <= offset < self.handed or offset in self._acked:
             return False
@@ -104,7 +108,7 @@ class Progress:
         return True
 
     def move(self, position: int) -> None:
-        """Go on at `position`: answers to messages handed out before no longer count."""
+        """Continue at `position`: acknowledgements of earlier messages no longer count."""
         self._end_generation(0)
         self.finished = self.handed = position
         self._acked.clear()
@@ -126,7 +130,7 @@ class Progress:
     def _end_generation(self, offset: int) -> None:
         """Note that messages of this generation end at `offset`.
 
-        Keep only what `_is_over` needs: an end at or above a later one adds nothing to it.
+        Keep only what `_is_over` needs: an end at or above a later one adds no information.
         """
         while self._ends and self._ends[-1][1] >= offset:
             self._ends.pop()

@@ -1,1 +1,1 @@
-"""The producer, from records to acknowledged batches. Knows nothing of consumers."""
+"""The producer: turns records into acknowledged batches. Does not depend on consumers."""

@@ -1,5 +1,5 @@
-"""A program's own Arrow batch as rows of the record schema: checked fully, converted where nothing
-is lost.
+"""Convert a program's Arrow batch to rows of the record schema: checked fully, and converted only
+without loss.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ _GIVEN = ("key", "value", "headers", "timestamp", "tag")
 
 
 def conform(batch: pa.RecordBatch, now_us: int) -> pa.RecordBatch:
-    """Raises InvalidRecord, naming the column.
+    """Return the rows. Raises InvalidRecord, naming the column.
 
     A missing column is null, a missing timestamp is `now_us`.
     """
     if not isinstance(batch, pa.RecordBatch):
-        raise InvalidRecord(f"a pyarrow.RecordBatch is needed, not {type(batch).__name__}")
+        raise InvalidRecord(f"expected a pyarrow.RecordBatch, not {type(batch).__name__}")
     if batch.num_rows == 0:
-        raise InvalidRecord("a record batch has at least one row")
+        raise InvalidRecord("a record batch must have at least one row")
     unknown = set(batch.schema.names) - set(SCHEMA.names)
     if unknown or "value" not in batch.schema.names or len(set(batch.schema.names)) != len(batch.schema.names):
         raise InvalidRecord(
-            f"columns are value and, if wanted, key, headers, timestamp, tag; got {', '.join(batch.schema.names)}"
+            f"columns must be value and optionally key, headers, timestamp, tag; got {', '.join(batch.schema.names)}"
         )
     try:
         batch.validate(full=True)
@@ -46,9 +46,7 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
         return pa.nulls(batch.num_rows, wanted)
     given = batch.column(name)
     if name == "timestamp" and pa.types.is_timestamp(given.type) and given.type.tz is None:
-        raise InvalidRecord(
-            "the column timestamp has no time zone; cast it to one, it would mean another moment elsewhere"
-        )
+        raise InvalidRecord("the column timestamp has no time zone; cast it to a type with one")
     if name == "headers" and given.type != HEADERS and not pa.types.is_map(given.type):
-        raise InvalidRecord(f"the column headers is {given.type}; {HEADERS} is needed")
+        raise InvalidRecord(f"the column headers has type {given.type}; it must be {HEADERS}")
     return given if given.type == wanted else given.cast(wanted)

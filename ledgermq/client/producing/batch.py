@@ -1,18 +1,18 @@
 """A batch on its way to one partition: rows while it is open, one Arrow IPC message from its first
 attempt on.
 
-The message is made once; a retry sends the same bytes with the same sequence, which is what makes
-it recognizable (design P1).
+The message is made once. A retry sends the same bytes with the same sequence, so that brokers
+recognize it (design P1).
 
-Plain values, with no key, headers or tag, are kept as two columns from the beginning, which costs a
-third of what rows cost; the first other record makes rows of them all.
+Plain values, with no key, headers or tag, are kept as two columns from the beginning, at a third of
+the cost of rows. The first other record turns them all into rows.
 
-Compression "auto" is lz4 for as long as that pays, judged by what it gave:
+Compression "auto" is lz4 as long as it saves space, judged by its results:
 
     compress each batch ──a tenth or less saved──> leave the next n as they are, n = 4, 8 … 64 ──> compress one ──more saved──> each again
 
-A compressed batch shows what compressing gives, so nothing is done twice; of data that does not
-compress, one batch of 65 is tried. A batch of a few small records is left as it is: its message
+A compressed batch shows what compression saves, so nothing is compressed twice; of incompressible
+data, one batch of 65 is tried. A batch of a few small records is never compressed: its message
 would grow, not shrink.
 """
 
@@ -34,8 +34,8 @@ from ledgermq.protocol.records import SCHEMA_VERSION, Compression, encode_batch,
 
 SMALL_BYTES_MAX = 1024
 WORTH_MAX = 0.9
-"""Above this part of its size a compressed batch was not worth the time, neither here nor where it
-is decompressed.
+"""If a compressed batch is larger than this fraction of its size, compression was not worth the
+time, neither here nor where the batch is decompressed.
 """
 LEFT_FIRST, LEFT_MAX = 4, 64
 
@@ -43,16 +43,16 @@ _new = object.__new__
 
 
 class Compressor:
-    """How the batches of one partition are compressed."""
+    """Chooses the compression of one partition's batches."""
 
     def __init__(self, chosen: ChosenCompression) -> None:
         self._fixed: Compression | None = None if chosen == "auto" else chosen
         self._left = 0
-        """Batches to leave as they are before one is tried again."""
+        """Number of batches to leave uncompressed before one is tried again."""
         self._left_next = LEFT_FIRST
 
     def encode(self, rows: pa.RecordBatch) -> bytes:
-        """Encode rows as `encode_batch` does, compressed as was chosen."""
+        """Encode rows as `encode_batch` does, with the chosen compression."""
         if self._fixed is not None:
             return encode_batch(rows, self._fixed)
         if rows.nbytes <= SMALL_BYTES_MAX:
@@ -70,8 +70,9 @@ class Compressor:
 
 class Batch:
     """`born_s`: loop time of its first record. `plain_bytes_max`: up to this size any plain value
-    may be added without a look at anything else; -1: none. `decided_sequence`: the only one that it
-    may be sent under, where it was decided before this producer was made."""
+    may be added without another check; -1: none. `decided_sequence`: the only sequence under which
+    it may be sent, if one was decided before this producer was made.
+    """
 
     __slots__ = (
         "_arrow",
@@ -129,13 +130,13 @@ class Batch:
 
     @property
     def buffer_bytes(self) -> int:
-        """Return what it takes of the producer's buffer until it is settled."""
+        """Return the bytes that it occupies in the producer's buffer until it is settled."""
         return (
             self.data_bytes + self.record_count * ROW_OVERHEAD_BYTES if self._held_bytes is None else self._held_bytes
         )
 
     def add(self, row: Row, size: int) -> int:
-        """`size`: its `row_bytes`. Returns its place in the batch."""
+        """Add a row. `size`: its `row_bytes`. Return its place in the batch."""
         if not self._rows:
             key, value, headers, timestamp_us, tag = row
             if value is not None and key is None and headers is None and tag is None:
@@ -147,18 +148,19 @@ class Batch:
         return self.record_count - 1
 
     def _make_rows(self) -> None:
-        """Make rows of the plain values: from now on the batch keeps rows."""
+        """Turn the plain values into rows: from now on the batch keeps rows."""
         plain = zip(self._plain_values, self._plain_timestamps, strict=True)
         self._rows = [(None, value, None, timestamp_us, None) for value, timestamp_us in plain]
         self._plain_values, self._plain_timestamps = [], []
         self.close()
 
     def add_plain(self, value: bytes, timestamp_us: int) -> int:
-        """A record that is nothing but a value. Returns its place in the batch."""
+        """Add a record that has only a value. Return its place in the batch."""
         return self.deliver_plain(value, len(value), timestamp_us).row
 
     def deliver_plain(self, value: bytes, size: int, timestamp_us: int) -> Delivery:
-        """As `add_plain`, for most records of all: no call that can be done without.
+        """Add a record like `add_plain`. Most records take this path, so it avoids every call that
+        it can.
 
         `size`: its length.
         """
@@ -172,7 +174,9 @@ class Batch:
         return delivery
 
     def add_plain_values(self, values: Sequence[bytes], size: int, timestamp_us: int) -> int:
-        """As `add_plain`, of many; `size`: of all together. Returns the place of the first."""
+        """Add several records like `add_plain`; `size`: their total. Return the place of the
+        first.
+        """
         self._plain_values += values
         self._plain_timestamps += repeat(timestamp_us, len(values))
         self.data_bytes += size
@@ -181,11 +185,11 @@ class Batch:
         return place
 
     def close(self) -> None:
-        """No plain value is added any more without a look."""
+        """From now on, check each plain value before it is added."""
         self.plain_bytes_max = -1
 
     def fill(self, rows: pa.RecordBatch, held_bytes: int) -> None:
-        """Instead of rows one by one.
+        """Set all rows at once, instead of adding them one by one.
 
         `rows` has the record schema and at least one row; `held_bytes`: its `buffer_bytes`.
         """
@@ -195,13 +199,13 @@ class Batch:
         self.data_bytes = rows.nbytes
 
     def drop(self) -> None:
-        """Let go of its records: it is given up."""
+        """Drop its records, because it failed."""
         self.close()
         self.data = self._arrow = None
         self._plain_values, self._plain_timestamps, self._rows = [], [], []
 
     def take_encoded(self, encoded: EncodedBatch, sequence: int) -> None:
-        """Instead of rows: what was encoded before, perhaps by another process, with the sequence
+        """Set a message that was encoded before, perhaps by another process, with the sequence
         that was decided for it.
         """
         self.decided_sequence = sequence
@@ -210,7 +214,7 @@ class Batch:
         self.data_bytes = self._held_bytes = len(encoded.data)
 
     def encode(self) -> bytes:
-        """The Arrow message; made at the first call, when the batch is complete."""
+        """Return the Arrow message; made at the first call, when the batch is complete."""
         if self.data is None:
             arrow = self._to_arrow()
             self._timestamps = arrow.column("timestamp")
@@ -228,7 +232,7 @@ class Batch:
         return rows_to_arrow(self._rows) if self._rows else values_to_arrow(self._plain_values, self._plain_timestamps)
 
     def entry(self, session: Session | None) -> pb.ProduceBatch:
-        """The header's entry for this batch, which is encoded already."""
+        """Return the header's entry for this batch, which is encoded already."""
         assert self.data is not None, "a batch is encoded before it is announced"
         entry = pb.ProduceBatch(
             topic=self.at.topic,

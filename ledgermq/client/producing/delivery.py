@@ -1,5 +1,5 @@
-"""What the caller of a producer holds for a record on its way: light awaitables that share the
-outcome of their batch.
+"""Deliveries: light awaitables that a producer returns for its records, and that share the outcome
+of their batch.
 
 A million records in flight are a million small objects but only a few futures, and no task at all
 (a future per record costs four times as much, a task forty times). Invariant: every outcome is
@@ -19,7 +19,9 @@ from ledgermq.errors import LedgerMQError, UsedElsewhere
 
 
 class SendResult(NamedTuple):
-    """Where a record is stored. `offset` is -1 with acks="received": nobody knows it yet."""
+    """Where a record is stored. `offset` is -1 with acks="received", because the offset is not
+    known yet.
+    """
 
     topic: str
     partition: int
@@ -43,7 +45,7 @@ class BatchResult(NamedTuple):
 
 
 class Outcome:
-    """Settled once, awaited by any number."""
+    """The outcome of a batch, settled once and awaited any number of times."""
 
     __slots__ = ("_loop", "_waiters", "error", "reported", "settled")
 
@@ -52,7 +54,7 @@ class Outcome:
         self.settled = False
         self.error: LedgerMQError | None = None
         self.reported = False
-        """A caller has seen the error."""
+        """Whether a caller has seen the error."""
         self._waiters: dict[asyncio.Future[None], None] | None = None
 
     def settle(self, error: LedgerMQError | None = None) -> None:
@@ -64,9 +66,9 @@ class Outcome:
                 waiter.set_result(None)
 
     async def wait(self) -> None:
-        """Returns when settled; raises nothing of it.
+        """Return when settled, without raising the error of the outcome.
 
-        Raises UsedElsewhere where its event loop is another one.
+        Raises UsedElsewhere in another event loop.
         """
         if self.settled:
             return
@@ -74,7 +76,9 @@ class Outcome:
             raise UsedElsewhere("this record was sent from another event loop or process; await its delivery there")
         if self._waiters is None:
             self._waiters = {}
-        waiter = asyncio.get_running_loop().create_future()  # one each: who is cancelled cancels nobody else's
+        waiter = (
+            asyncio.get_running_loop().create_future()
+        )  # one future per waiter, so that cancelling one waiter does not cancel the others
         self._waiters[waiter] = None
         try:
             await waiter
@@ -84,14 +88,14 @@ class Outcome:
     def raise_error(self) -> None:
         if self.error is not None:
             self.reported = True
-            # A fresh object each time: many records share the error, and a traceback belongs to one
-            # raise.
+            # A new object each time: many records share the error, but a traceback belongs to one raise.
+
             raise _again(self.error) from self.error
 
 
 class Place(Protocol):
-    """Where a record waits: in a batch, or in a queue for a topic whose partitions are not known
-    yet.
+    """The place of a waiting record: in a batch, or in a queue for a topic whose partitions are
+    not known yet.
     """
 
     outcome: Outcome
@@ -100,9 +104,9 @@ class Place(Protocol):
 
 
 class Delivery:
-    """Await it for the `SendResult`; any number of times, or never.
+    """A record on its way. Await it for the `SendResult`, any number of times, or never.
 
-    Raises what happened to the record.
+    Raises the error of the record, if it was not stored.
     """
 
     __slots__ = ("place", "row")
@@ -119,7 +123,7 @@ class Delivery:
         return self.result()
 
     async def wait(self) -> None:
-        """Until it is done. Raises nothing of what happened to the record."""
+        """Wait until it is done, without raising the error of the record."""
         while not self.place.outcome.settled:  # the place changes when the topic's partitions become known
             await self.place.outcome.wait()
 
@@ -127,17 +131,17 @@ class Delivery:
         return self.place.outcome.settled
 
     def result(self) -> SendResult:
-        """Of a delivery that is done.
+        """Return the result of a delivery that is done.
 
-        Raises what happened to the record, or asyncio.InvalidStateError before it is done.
+        Raises the error of the record, or asyncio.InvalidStateError before it is done.
         """
         self._check_done()
         self.place.outcome.raise_error()
         return self.place.result(self.row)
 
     def exception(self) -> LedgerMQError | None:
-        """Of a delivery that is done; None: it is stored. Raises asyncio.InvalidStateError before
-        it is done.
+        """Return the error of a delivery that is done; None: it is stored. Raises
+        asyncio.InvalidStateError before it is done.
         """
         self._check_done()
         self.place.outcome.reported = True
@@ -151,7 +155,7 @@ class Delivery:
 
 
 class StoredRows(Protocol):
-    """A batch that rows of `send_batch` have joined."""
+    """A batch that contains rows of `send_batch`."""
 
     outcome: Outcome
 
@@ -182,9 +186,10 @@ class BatchDelivery:
 
 
 class Deliveries(Sequence[Delivery]):
-    """Of many records, in their order. Records that joined a batch together are one entry here:
-    their deliveries are made when they are looked at, so a million records that nobody asks about
-    by themselves cost a few objects."""
+    """A sequence of the deliveries of many records, in their order. Records that joined a batch
+    together are one entry here. Their deliveries are made when they are accessed, so a million
+    records whose deliveries are never accessed cost only a few objects.
+    """
 
     def __init__(self) -> None:
         self._runs: list[tuple[Delivery, int]] = []
@@ -192,7 +197,9 @@ class Deliveries(Sequence[Delivery]):
         self._count = 0
 
     def add(self, first: Delivery, count: int = 1) -> None:
-        """`count` rows of one batch, from `first` on; a place that may change holds one record."""
+        """Append `count` rows of one batch, from `first` on; a place that may change holds one
+        record.
+        """
         self._runs.append((first, count))
         self._firsts.append(self._count)
         self._count += count

@@ -1,8 +1,8 @@
-"""What a producer asks brokers: which partitions a topic has, who owns them, and at which slot a
-session begins.
+"""Look up what a producer needs from brokers: a topic's partitions, their owners, and the slot at
+which a session begins.
 
-Wishes are noted at any time and asked by the dispatcher's next turn, in its task group. Invariant:
-for each topic at most one question is on its way, with a back-off between two in a row.
+Requests are noted at any time and sent by the dispatcher's next turn, in its task group. Invariant:
+for each topic at most one look-up is in flight, with a back-off between two in a row.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ledgermq.runtime.backoff import Backoff
 
 
 class Discovery:
-    """`wake` is set when an answer has come: something may be possible now that was not before."""
+    """`wake` is set when an answer has arrived, because sending may be possible now."""
 
     def __init__(
         self,
@@ -50,30 +50,30 @@ class Discovery:
         self._wake = wake
         self._finding: set[str] = set()
         self._wished: dict[str, str | None] = {}
-        """Topics to ask about, each with a broker to ask last."""
+        """Topics to look up, each with the broker to try last."""
         self._asking: set[str] = set()
         self._backoffs: dict[str, Backoff] = {}
 
     def owner(self, queue: PartitionQueue) -> str | None:
-        """Return the address of the owner; None: it is being asked for."""
+        """Return the address of the owner; None: it is being looked up."""
         address = self._routing.owner(*queue.at)
         if address is None:
             self.refresh(queue.at.topic)
         return address
 
     def refresh(self, name: str, *, avoid: str | None = None) -> None:
-        """Ask the brokers about the topic in the next turn, `avoid` last."""
+        """Look up the topic in the next turn, at broker `avoid` last."""
         if name not in self._asking:
             self._wished.setdefault(name, avoid)
 
     def refresh_old(self) -> None:
-        """Ask about the topics in use whose description has become old."""
+        """Look up the topics in use whose description has become old."""
         for topic in self._topics.known():
             if self._routing.is_old(self._routing.known(topic.route.name) or topic.route) and any(topic.queues):
                 self.refresh(topic.route.name)
 
     def ask(self, group: asyncio.TaskGroup) -> None:
-        """Begin to ask what was wished for."""
+        """Start the look-ups that were requested."""
         for name, waiting in self._topics.unrouted.items():
             if name not in self._finding:
                 self._finding.add(name)
@@ -102,7 +102,7 @@ class Discovery:
             if backoff.attempts:
                 await backoff.pause()
             else:
-                backoff.next_s()  # the first question is asked at once, and counts
+                backoff.next_s()  # the first look-up is made at once, and counts
             topic = self._topics.take(await self._routing.refresh(name, self._connections.deadline(), avoid=avoid))
             if all(self._routing.owner(*queue.at) for queue in topic.queues):
                 self._backoffs.pop(name, None)
@@ -116,17 +116,17 @@ class Discovery:
             self._wake.set()
 
     def learn_from(self, error: LedgerMQError, queue: PartitionQueue, address: str) -> None:
-        """Take in what an error of the broker at `address` says of the partition's owner."""
+        """Apply what an error of the broker at `address` says about the partition's owner."""
         if isinstance(error, NotOwner):
             self._routing.redirected(*queue.at, error.owner, refused_by=address)
-        elif error.retriable and not isinstance(error, ResourceExhausted):  # it may be an earlier owner
+        elif error.retriable and not isinstance(error, ResourceExhausted):  # it may be a former owner
             self._routing.redirected(*queue.at, None, refused_by=address)
 
     def unreachable(self, address: str) -> None:
         self._routing.unreachable(address)
 
     def open_sessions(self, group: asyncio.TaskGroup, queues: Sequence[PartitionQueue]) -> None:
-        """Ask owners for sessions: one call per broker and turn, whatever the number of partitions."""
+        """Open sessions at the owners: one call per broker and turn, for any number of partitions."""
         by_owner: dict[str, list[PartitionQueue]] = {}
         for queue in queues:
             if (owner := self.owner(queue)) is not None:

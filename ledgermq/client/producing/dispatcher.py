@@ -1,14 +1,14 @@
-"""The producer's background: seals batches in time, asks for owners and sessions, sends frames,
-takes in answers.
+"""The producer's background task: seals batches in time, looks up owners and sessions, sends
+frames, and applies answers.
 
-One task takes turns. In a turn it looks at every partition that has something to do, decides
-(`PartitionQueue` does), and puts what may be sent into one frame per broker; then it sleeps until
-the next moment that matters. Errors of brokers never end it. If it ends all the same, every record
-gets the error, and so does the next call of the producer.
+The task runs in turns. In a turn it looks at every partition that has work, decides
+(`PartitionQueue` does), and puts the batches that may be sent into one frame per broker. Then it
+sleeps until the next deadline. Errors of brokers never end it. If it ends nevertheless, every
+record fails with the error, and the producer's next call raises it.
 
-Each answer is logged for readers who follow one message: logger "ledgermq.producer", level DEBUG.
+Each answer is logged, so that one message can be followed: logger "ledgermq.producer", level DEBUG.
 The ids are those that brokers log and segments hold: producer, sequence, topic id, partition,
-offsets. Nothing of a record's content is logged.
+offsets. The content of records is never logged.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from ledgermq.runtime.wait import wait_until
 _log = logging.getLogger("ledgermq.producer")
 
 ATTEMPT_S_MIN = 1.0
-"""An attempt has at least this time, so a record's delivery may take that much longer than it was
-given.
+"""Least time of an attempt. A record's delivery may therefore take this much longer than its
+time-out.
 """
 
 LINGER_S = 0.005
-"""Where the settings do not say: while a batch is on its way, the next is closed so long after the
-last one, or after its first record.
+"""Default linger: while a batch is on its way, the next is closed this long after the previous
+one, or after its first record.
 """
 
 
@@ -64,7 +64,7 @@ class Draft:
 
 
 class Dispatcher:
-    """`wake` is set whenever there may be something to do."""
+    """`wake` is set whenever there may be work."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Dispatcher:
         self._sealed_s = float("-inf")
         self._streams: dict[str, ProduceStream] = {}
         self.flushing = 0
-        """Calls of `flush` that wait: open batches are sealed at once."""
+        """Number of waiting calls of `flush`: open batches are sealed at once."""
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -94,7 +94,7 @@ class Dispatcher:
                 await wait_until(self._wake, due_s)
 
     def _turn(self, group: asyncio.TaskGroup, now_s: float) -> float | None:
-        """Do all that can be done now; return when to look again at the latest."""
+        """Do all that can be done now; return when to run again at the latest."""
         not_before_s, linger_s = self._linger()
         drafts: dict[str, Draft] = {}
         due_s: list[float] = []
@@ -114,12 +114,12 @@ class Dispatcher:
             self._ship(group, address, draft, now_s)
         self._suspect(now_s, due_s)
         self._discovery.ask(group)
-        # A moment later, for timers may fire a moment early.
+        # A moment later, because timers may fire a moment early.
         return min(due_s) + 0.001 if due_s else None
 
     def _linger(self) -> tuple[float, float]:
-        """An open batch is closed at the first of these: this time (of the clock), or so many
-        seconds after its first record.
+        """Return the close of an open batch, which is the earlier of two: a time of the clock, or
+        a number of seconds after its first record.
         """
         if self._settings.linger_ms is not None:
             return float("inf"), self._settings.linger_ms / 1000
@@ -142,7 +142,7 @@ class Dispatcher:
         if queue.not_before_s > now_s:
             due_s.append(queue.not_before_s)
         if (born_s := queue.oldest_s()) is not None:
-            # A moment later: what is on its way ends at its own deadline first.
+            # A moment later, so that a batch on its way ends at its own deadline first.
             due_s.append(max(now_s + 0.05, born_s + self._settings.delivery_timeout_s + 0.001))
 
     def _draft(self, group: asyncio.TaskGroup, queue: PartitionQueue, now_s: float, drafts: dict[str, Draft]) -> None:
@@ -160,7 +160,7 @@ class Dispatcher:
             data = batch.encode()
             draft = drafts.setdefault(owner, Draft())
             if not draft.fits(data, self._settings.request_bytes_max):
-                self._wake.set()  # Ship what there is, then look again.
+                self._wake.set()  # Send what is complete, then continue.
                 return
             queue.sent(batch)
             self._topics.had_turn(queue)
@@ -170,8 +170,8 @@ class Dispatcher:
             draft.size += len(data)
 
     def _suspect(self, now_s: float, due_s: list[float]) -> None:
-        """A broker that is slow to answer may stand still while another has taken over: ask who
-        owns the partitions.
+        """Look up the owners again: a broker that is slow to answer may stand still while another
+        has taken over.
         """
         for stream in self._streams.values():
             if (oldest := stream.oldest()) is None:
@@ -202,8 +202,8 @@ class Dispatcher:
         acks = pb.RECEIVED if self._settings.acks == "received" else pb.DURABLE
         frame = Frame(pb.ProduceHeader(acks=acks, batches=draft.entries), draft.payload)
         oldest_s = min(batch.born_s for batch in draft.batches)
-        # A stream that misses a deadline ends for all that is on it: the last moments of one batch
-        # are not worth that.
+        # A stream that misses a deadline fails everything on it, so batches near their end do not
+        # set its deadline.
         left_s = max(oldest_s + self._settings.delivery_timeout_s - now_s, ATTEMPT_S_MIN)
         deadline_s = now_s + min(self._settings.request_timeout_s, left_s)
         self._stream(group, address).send(SentFrame(frame, draft.batches, now_s, deadline_s))
@@ -250,13 +250,13 @@ class Dispatcher:
 
 
 def _log_stored(batch: Batch, queue: PartitionQueue, base_offset: int, address: str) -> None:
-    """`base_offset` is -1 where the broker has not named one."""
+    """Settle a batch. `base_offset` is -1 if the broker has not named one."""
     if _log.isEnabledFor(logging.DEBUG):
         _log.debug("batch stored %s base_offset=%d broker=%s", _ids(batch, queue), base_offset, address)
 
 
 def _log_refused(batch: Batch, queue: PartitionQueue, error: LedgerMQError, address: str) -> None:
-    """Log that one attempt failed; the batch may be sent again."""
+    """Log that an attempt failed; the batch may be sent again."""
     if _log.isEnabledFor(logging.DEBUG):
         _log.debug(
             "batch refused %s broker=%s code=%s error=%s", _ids(batch, queue), address, error.code, error.message
@@ -270,9 +270,10 @@ def _ids(batch: Batch, queue: PartitionQueue) -> str:
 
 
 def _encoded(batch: Batch) -> LedgerMQError | None:
-    """Make the batch's message.
+    """Encode the batch's message.
 
-    What cannot be sent fails alone, whatever is wrong with it: the dispatcher serves many others.
+    A batch that cannot be sent fails alone, whatever the reason, because the dispatcher serves many
+    others.
     """
     try:
         size = len(batch.encode())
@@ -281,5 +282,5 @@ def _encoded(batch: Batch) -> LedgerMQError | None:
     except Exception as error:
         return InvalidRecord(f"records for {batch.at} cannot be encoded: {error}")
     if size > FRAME_PAYLOAD_BYTES_MAX:
-        return MessageTooLarge(f"a batch of {size} bytes; a request holds {FRAME_PAYLOAD_BYTES_MAX}")
+        return MessageTooLarge(f"the batch has {size} bytes; a request holds at most {FRAME_PAYLOAD_BYTES_MAX}")
     return None

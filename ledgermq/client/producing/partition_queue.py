@@ -1,5 +1,5 @@
-"""The batches of one partition in a producer: which may be sent now, and what an answer means for
-them. Pure: no I/O, time is an argument.
+"""The batches of one partition in a producer: decides which may be sent now, and how an answer
+changes them. Pure: no I/O, time is an argument.
 
     open ──seal──> sealed ──sent──> window (≤ 5: on their way, or to be sent again) ──> settled
 
@@ -20,8 +20,8 @@ Invariants
 - Batches are settled, and sent, in the order of their records. After a failure nothing is sent before everything on its way has been
   answered; then everything in the window is sent again, in order.
 - Sequences of a session are dense and never used twice for different records.
-- A batch whose sequence was decided before it came here is sent under that sequence or not at all: it is given up with the one before it.
-- A session ends when its numbering cannot go on: the broker forgot the producer, or a batch in the middle was given up. Batches whose
+- A batch whose sequence was decided before it came here is sent under that sequence or not at all: it fails with the one before it.
+- A session ends when its numbering cannot go on: the broker forgot the producer, or a batch in the middle failed. Batches whose
   outcome is unknown then fail with OutcomeUnknown and are never sent again; the others get new numbers in a new session (design P5).
 
 A session belongs to one partition, so that its end disturbs no other; brokers remember producers by
@@ -53,28 +53,28 @@ from ledgermq.runtime.backoff import Backoff
 
 class Phase(Enum):
     UNOPENED = "has no session and needs one"
-    OPENING = "has asked the owner for a session"
-    SENDING = "sends what it has"
+    OPENING = "has requested a session from the owner"
+    SENDING = "sends its batches"
     DRAINING = "an attempt failed: waits for all answers, then sends the window again"
-    ENDING = "the session is broken: waits for all answers, then gives it up"
-    OVER = "the one session that it was given has ended: everything is given up"
+    ENDING = "the session is broken: waits for all answers, then drops the session"
+    OVER = "its only session has ended: every batch fails"
 
 
 class Event(Enum):
     ASKED = auto()
     OPENED = auto()
     REFUSED = auto()
-    """The owner gave no session."""
+    """The owner granted no session."""
     FAILED = auto()
     """An attempt to send a batch; it may be repeated."""
     BROKEN = auto()
     """The session's numbering cannot go on."""
     ANSWERED = auto()
-    """Everything that was on its way."""
+    """All batches that were on their way."""
     ENDED = auto()
-    """The session, while nothing is on its way."""
+    """The session ended while no batch is on its way."""
     ABANDONED = auto()
-    """All batches were given up, whatever is on its way."""
+    """All batches failed, even those on their way."""
 
 
 _NEXT: dict[tuple[Phase, Event], Phase] = {
@@ -101,21 +101,26 @@ _NEXT: dict[tuple[Phase, Event], Phase] = {
 
 
 class Numbering(Enum):
-    """Where the sequences of a queue's batches come from; the value is its phase without a session."""
+    """Source of the sequences of a queue's batches; the value is the queue's phase without a
+    session.
+    """
 
     NEW = Phase.UNOPENED
     """Sessions that are opened when they are needed."""
     NONE = Phase.SENDING
-    """Batches have no sequence; only one is on its way at a time, or a retry would change the order."""
+    """Batches have no sequence; only one is on its way at a time, because a retry could change the
+    order.
+    """
     GIVEN = Phase.OVER
-    """One session that was decided before. Nothing follows it."""
+    """One session that was decided before. No other follows it."""
 
 
 Failure = tuple[Batch, LedgerMQError]
 
 
 class PartitionQueue:
-    """`window_batches`: that many may be sent, counted from the oldest unacknowledged one.
+    """`window_batches`: number of batches that may be sent, counted from the oldest unacknowledged
+    one.
 
     `session`: the one to use, with Numbering.GIVEN.
     """
@@ -143,14 +148,14 @@ class PartitionQueue:
         self._sealed: deque[Batch] = deque()
         self._window: list[Batch] = []
         self._places: list[int] = []
-        """Of each batch in the window: how many had been sent before it, ever."""
+        """By batch of the window: how many batches had ever been sent before it."""
         self._begun = 0
         self._next = 0
-        """Index in the window of the batch to send next; below it all are on their way."""
+        """Index in the window of the batch to send next; all batches below it are on their way."""
         self._in_flight = 0
 
     def __bool__(self) -> bool:
-        """Whether it has anything to do."""
+        """Return whether it has work."""
         return bool(self._window or self._sealed or self.open is not None)
 
     def _move(self, event: Event) -> None:
@@ -159,14 +164,14 @@ class PartitionQueue:
         self.phase = self._numbering.value if phase is Phase.UNOPENED else phase
 
     def batches(self) -> Iterator[Batch]:
-        """All that are not settled, oldest first."""
+        """Return all unsettled batches, oldest first."""
         yield from self._window
         yield from self._sealed
         if self.open is not None:
             yield self.open
 
     def seal(self) -> None:
-        """No more rows for the open batch."""
+        """Seal the open batch: no further rows join it."""
         if self.open is not None:
             self.open.close()
             self._sealed.append(self.open)
@@ -187,18 +192,18 @@ class PartitionQueue:
         self.session = session
 
     def not_opened(self, error: LedgerMQError, now_s: float) -> None:
-        """The owner did not answer, or was not the owner: ask again later."""
+        """The owner did not answer, or was not the owner: request a session again later."""
         self._move(Event.REFUSED)
         self.last_error = error
         self.not_before_s = now_s + self._wait_s(error)
 
     def never_opened(self, error: LedgerMQError) -> list[Failure]:
-        """The owner refused for a reason that time does not cure: give up everything."""
+        """The owner refused for a reason that does not pass with time: fail everything."""
         self._move(Event.REFUSED)
         return self.abandon(error)
 
     def has_room(self) -> bool:
-        """Whether the open batch would be sent at once if it were sealed."""
+        """Return whether the open batch would be sent at once if it were sealed."""
         return (
             self.phase not in (Phase.DRAINING, Phase.ENDING)
             and not self._sealed
@@ -207,13 +212,13 @@ class PartitionQueue:
         )
 
     def _is_window_open(self) -> bool:
-        """The broker remembers the last few batches, acknowledged or not: the oldest that is not
-        must stay among them.
+        """Return whether the window has room. A broker remembers the last few batches,
+        acknowledged or not, and the oldest unacknowledged one must stay among them.
         """
         return not self._window or self._begun - self._places[0] < self._window_batches
 
     def oldest_s(self) -> float | None:
-        """Return when the oldest batch that is not settled was born."""
+        """Return the birth of the oldest unsettled batch."""
         return next((batch.born_s for batch in self.batches()), None)
 
     def next_to_send(self, now_s: float) -> Batch | None:
@@ -227,7 +232,7 @@ class PartitionQueue:
         return None
 
     def sent(self, batch: Batch) -> None:
-        """`batch` is what `next_to_send` gave, encoded."""
+        """Note that `batch`, which `next_to_send` returned, is encoded and sent."""
         if self._next == len(self._window):
             assert self._sealed.popleft() is batch, "batches are sent in order"
             self._number(batch)
@@ -240,15 +245,15 @@ class PartitionQueue:
         self._in_flight += 1
 
     def gap_before(self, batch: Batch) -> LedgerMQError | None:
-        """Return why `batch`, which is next, may not be sent, if so: its sequence was decided, and
-        the session has come to another.
+        """Return why `batch`, which is next, may not be sent: its sequence was decided, and the
+        session has reached another one. None: it may be sent.
         """
         next_sequence = self.session.next_sequence if self.session is not None else None
         if batch.sequence is not None or batch.decided_sequence in (None, next_sequence):
             return None
         where = f"{batch.record_count} records for {batch.at}"
         return OutOfOrderSequence(
-            f"{where} were decided to have the sequence {batch.decided_sequence}; {next_sequence} is next: not sent"
+            f"{where} have the decided sequence {batch.decided_sequence}, but {next_sequence} is next; not sent"
         )
 
     def _number(self, batch: Batch) -> None:
@@ -258,9 +263,9 @@ class PartitionQueue:
             self.session.next_sequence += batch.record_count
 
     def stored(self, batch: Batch, base_offset: int) -> list[Failure]:
-        """The broker acknowledged.
+        """Apply an acknowledgement of the broker.
 
-        Returns what failed with the end of a session that had to wait for this answer.
+        Return the batches that failed with the end of a session that had to wait for this answer.
         """
         self._remove(batch)
         self._backoff.reset()
@@ -268,19 +273,17 @@ class PartitionQueue:
         return self._answered()
 
     def failed(self, batch: Batch, error: LedgerMQError, now_s: float) -> list[Failure]:
-        """The attempt failed. Returns the batches that are given up, with the errors of their
-        callers.
-        """
+        """Apply a failed attempt. Return the batches that fail, with the errors for their callers."""
         self.last_error = error
         if isinstance(error, UnknownProducer | OutOfOrderSequence):
-            # Only the first in the window says anything of the session; the others may just wait
-            # for one before them that failed.
+            # Only the first in the window says something about the session; the others may just wait
+            # for an earlier one that failed.
             self._move(Event.BROKEN if self._window[0] is batch else Event.FAILED)
             self.not_before_s = now_s + self._backoff.next_s()
             return self._answered()
         batch.in_doubt |= _leaves_doubt(error)
         if error.retriable or (isinstance(error, OutcomeUnknown) and self._numbering is not Numbering.NONE):
-            if self.phase is Phase.SENDING:  # a lost line fails all batches on it: one reason to wait, not five
+            if self.phase is Phase.SENDING:  # a lost line fails all batches on it, but is a single reason to wait
                 self.not_before_s = max(self.not_before_s, now_s + self._wait_s(error))
             self._move(Event.FAILED)
             return self._answered()
@@ -289,7 +292,7 @@ class PartitionQueue:
         return [(batch, error), *self._answered()]
 
     def _wait_s(self, error: LedgerMQError) -> float:
-        """A redirect is followed at once, the first time."""
+        """Follow a redirect at once, the first time."""
         wait_s = self._backoff.next_s(error.retry_after_ms)
         redirected = isinstance(error, NotOwner) and error.owner
         return 0.0 if redirected and self._backoff.attempts == 1 else wait_s
@@ -312,9 +315,9 @@ class PartitionQueue:
         return []
 
     def _end_session(self) -> list[Failure]:
-        """Nothing is on its way.
+        """End the session; no batch is on its way.
 
-        What is in doubt is given up; the rest is numbered again in the next session.
+        Batches whose outcome is unknown fail; the others are numbered again in the next session.
         """
         self._move(Event.ENDED)
         self.session = None
@@ -332,11 +335,11 @@ class PartitionQueue:
         )
 
     def expire(self, born_before_s: float) -> list[Failure]:
-        """Give up what is older. Attempts on their way end by themselves at about that time, and
-        are left until then. A queue that can never send again gives up everything.
+        """Fail batches older than this. Attempts on their way end at about that time by
+        themselves, and are left until then. A queue that can never send again fails everything.
         """
         if self.phase is Phase.OVER:
-            return self.abandon(self.last_error or OutcomeUnknown(f"the given session of {self.at} has ended"))
+            return self.abandon(self.last_error or OutcomeUnknown(f"the resumed session of {self.at} has ended"))
         failures: list[Failure] = []
         while self._sealed and self._sealed[0].born_s < born_before_s and not self._in_flight:
             batch = self._sealed.popleft()
@@ -353,7 +356,7 @@ class PartitionQueue:
             ] + failures
             failures += self._end_session()
         if any(batch.decided_sequence is not None for batch, _ in failures):
-            failures += self.abandon(Unavailable(f"not sent: what comes before it for {self.at} was not stored"))
+            failures += self.abandon(Unavailable(f"not sent: an earlier batch for {self.at} was not stored"))
         return failures
 
     def _expired(self, batch: Batch) -> LedgerMQError:
@@ -362,8 +365,8 @@ class PartitionQueue:
         return StoreFull(text) if isinstance(self.last_error, StoreFull) else DeadlineExceeded(text)
 
     def abandon(self, error: LedgerMQError) -> list[Failure]:
-        """Give up everything: the producer ends, or the topic is gone. Answers that still come are
-        ignored.
+        """Fail everything, because the producer ends or the topic is gone. Answers that still
+        arrive are ignored.
         """
         failures = [
             (batch, self._unknown(batch) if batch.in_doubt or batch in self._window[: self._next] else error)
@@ -377,7 +380,8 @@ class PartitionQueue:
 
 
 def _leaves_doubt(error: LedgerMQError) -> bool:
-    """Whether the batch may be stored all the same. A broker that lost its term may have put the
-    segment just before, and so may one whose store did not answer; one that has no memory left has
-    accepted nothing."""
+    """Return whether the batch may be stored nevertheless. A broker that lost its term may have
+    put the segment just before, and so may one whose store did not answer; a broker without memory
+    has accepted nothing.
+    """
     return (error.retriable and not isinstance(error, ResourceExhausted)) or isinstance(error, OutcomeUnknown)

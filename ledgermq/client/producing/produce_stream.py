@@ -1,9 +1,9 @@
-"""One stream of produce requests to one broker: frames out, answers in, in the same order, several
-at once.
+"""One stream of produce requests to one broker: sends frames and receives answers, in the same
+order, several at once.
 
 Invariants: every frame given to `send` is answered exactly once through `on_answer`, with a
-response or an error; the oldest frame has a deadline, and when it passes, the stream ends and all
-its frames fail. A stream that ended is never used again.
+response or an error. The oldest frame has a deadline; when it passes, the stream ends and all its
+frames fail. A stream that ended is never used again.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ class ProduceStream:
         self._waiting: deque[SentFrame] = deque()
         self._outgoing: asyncio.Queue[ProduceFrame | None] = asyncio.Queue(FRAMES_IN_FLIGHT_MAX)
         self._woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done: there is an earlier deadline now, or the stream was given up."""
+        """Done when there is an earlier deadline now, or the stream was ended."""
         self._watched_s = float("inf")
-        """`_watch` looks at the oldest frame's deadline no later than then."""
+        """`_watch` looks at the oldest frame's deadline no later than at this time."""
         self._given_up = False
         self.ended = False
         self.suspected_s = 0.0
-        """When somebody last asked whether the broker is still the owner."""
+        """When other brokers were last queried whether the broker is still the owner."""
 
     def oldest(self) -> SentFrame | None:
         """The frame whose answer is next."""
         return self._waiting[0] if self._waiting else None
 
     def give_up(self) -> None:
-        """The broker lost what is on its way here, by what others say: do not wait for the
-        deadline.
+        """End the stream before its deadline: other brokers report that the broker lost its
+        partitions, and with them the frames on their way.
         """
         self._given_up = True
         self._wake()
@@ -69,7 +69,7 @@ class ProduceStream:
         return not self.ended and len(self._waiting) < FRAMES_IN_FLIGHT_MAX
 
     def send(self, sent: SentFrame) -> None:
-        """Needs `has_room()`."""
+        """Send a frame; needs `has_room()`."""
         assert self.has_room(), "frames in flight are bounded"
         self._waiting.append(sent)
         self._outgoing.put_nowait(sent.frame)
@@ -80,7 +80,7 @@ class ProduceStream:
             self._woken.set_result(None)
 
     async def run(self) -> None:
-        """Until the stream fails or is cancelled; raises nothing of the broker's."""
+        """Run until the stream fails or is cancelled; raises no error of the broker."""
         error: LedgerMQError = Unavailable(f"the stream to {self.address} was closed")
         try:
             await self._read()
@@ -93,7 +93,7 @@ class ProduceStream:
                 self._on_answer(self.address, self._waiting.popleft().batches, error)
 
     async def _read(self) -> None:
-        # BrokerApi promises an iterator; all of ours are generators, which have to be closed.
+        # BrokerApi promises an iterator; all our implementations are generators, which must be closed.
         responses = cast(Any, self._connection.produce(self._requests()))
         lost = asyncio.create_task(self._connection.wait_lost())
         answers = asyncio.create_task(self._take_answers(responses))
@@ -109,30 +109,30 @@ class ProduceStream:
             await end(lost)
 
     async def _take_answers(self, responses: AsyncIterator[pb.ProduceResponse]) -> None:
-        """Raises what ended the stream.
+        """Receive answers until the stream ends, and raise the reason.
 
-        One task for all answers: each goes to its caller without a detour.
+        One task receives all answers, and passes each to its caller directly.
         """
         async for response in responses:
             if not self._waiting:
-                raise LedgerMQError(f"{self.address} answered more requests than it got")
+                raise LedgerMQError(f"{self.address} sent more answers than it received requests")
             sent = self._waiting.popleft()
             self._heed_deadline()
             self._on_answer(self.address, sent.batches, response)
         raise Unavailable(f"{self.address} ended the stream")
 
     def _heed_deadline(self) -> None:
-        """Of the frame that is the oldest now: `_watch` looks at the latest then."""
+        """Return the deadline of the oldest frame: `_watch` looks at it by then."""
         if self._waiting and self._waiting[0].deadline_s < self._watched_s:
             self._wake()
 
     async def _watch(self, answers: asyncio.Task[None], lost: asyncio.Task[bool]) -> None:
-        """Returns now and then.
+        """Check the connection; returns now and then.
 
-        Raises DeadlineExceeded, Unavailable, when no answer is to be waited for any more.
+        Raises DeadlineExceeded or Unavailable when no answer is to be expected any longer.
         """
         if self._given_up:
-            raise Unavailable(f"{self.address} does not answer, and others say that it lost its partitions")
+            raise Unavailable(f"{self.address} does not answer, and other brokers report that it lost its partitions")
         loop = asyncio.get_running_loop()
         if self._woken.done():
             self._woken = loop.create_future()
@@ -150,9 +150,7 @@ class ProduceStream:
             yield frame
 
     def _end_requests(self) -> None:
-        """gRPC leaves the task that draws requests waiting when a call fails: let it come to its
-        end.
-        """
+        """Let gRPC's task that reads requests end; gRPC leaves it waiting when a call fails."""
         while not self._outgoing.empty():
             self._outgoing.get_nowait()
         self._outgoing.put_nowait(None)

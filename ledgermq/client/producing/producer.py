@@ -1,7 +1,7 @@
-"""The producer: what programs call. Bounded in memory, idempotent by default, ordered per
+"""The producer that programs call: bounded in memory, idempotent by default, ordered per
 partition.
 
-    send ──> SendBuffer (admission) ──> TopicQueues ──> PartitionQueue ──> Dispatcher ──> ProduceStream, one a broker
+    send ──> SendBuffer (admission) ──> TopicQueues ──> PartitionQueue ──> Dispatcher ──> ProduceStream, one per broker
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable, Unknow
 from ledgermq.runtime.tasks import end
 
 RECORDS_PER_STEP = 1000
-"""`send_many` lets the background work after this many records."""
+"""Number of records after which `send_many` lets the background task run."""
 
 
 class Producer:
-    """Made by `client.producer(**settings)`.
+    """A producer, made by `client.producer(**settings)`.
 
-    Use within one event loop; `async with`, or `close()` at the end.
+    Use it within one event loop, in an `async with` block, or call `close()` at the end.
     """
 
     def __init__(
@@ -48,20 +48,20 @@ class Producer:
         settings: ProducerSettings,
         sessions: Mapping[TopicPartition, Session] | None = None,
     ) -> None:
-        """`sessions`: those to go on with, of a resumed producer (see `sessions.py`)."""
+        """`sessions`: those of a resumed producer (see `sessions.py`)."""
         self.settings = settings
         self._sources = context.sources
         self._home = context.connections.home
         self._wake = asyncio.Event()
-        """The dispatcher may have something to do."""
+        """Set when the dispatcher may have work."""
         self._buffer = SendBuffer(settings)
         self._topics = ProducerTopics(context, settings, self._buffer, self._wake, sessions)
         self._discovery = Discovery(context, settings, self._topics, self._buffer, self._wake)
         self._dispatcher = Dispatcher(context, settings, self._topics, self._discovery, self._buffer, self._wake)
         self._background: asyncio.Task[None] | None = None
         self._open: dict[str, Batch] = {}
-        """By topic, the batch that the last record without a key joined; it knows whether it takes
-        more of them.
+        """By topic, the batch that the last record without a key joined; the batch itself decides
+        whether it takes more records.
         """
         self.closed = False
 
@@ -79,9 +79,9 @@ class Producer:
         for all of them.
 
         Text is stored as UTF-8; `value=None` is a tombstone. Raises InvalidRecord, MessageTooLarge,
-        UnknownPartition for this record, and ResourceExhausted when the buffer is full; none of
-        them touches another record. What is known only later (the topic does not exist, …) is
-        raised where the result is awaited, or by the next `flush()` if nobody awaits it.
+        UnknownPartition for this record, and ResourceExhausted when the buffer is full; other
+        records are not affected. Errors that occur later (the topic does not exist, …) are raised
+        where the result is awaited, or by the next `flush()` if the program never awaits it.
         """
         if get_ident() != self._home.thread or self._home.left:
             self._home.check()
@@ -100,8 +100,9 @@ class Producer:
         return self.add_row(topic, row, row_bytes(row), partition)
 
     def _add_plain(self, topic: str, value: bytes, limit_bytes: int) -> Delivery | None:
-        """Take the short way of most records: into the batch that is open, while the buffer stays
-        below `limit_bytes`. Return None where anything else has to be looked at."""
+        """Add a record on the fast path: into the open batch, while the buffer stays below
+        `limit_bytes`. Return None if any other check is needed.
+        """
         batch = self._open.get(topic)
         if batch is None:
             return None
@@ -113,7 +114,7 @@ class Producer:
         return batch.deliver_plain(value, size, self._sources.now_us())
 
     def add_row(self, topic: str, row: Row, size: int, partition: int | None) -> Delivery:
-        """`send` for a row that was checked already; `size` is its `row_bytes`."""
+        """Queue a row that was checked already; `size` is its `row_bytes`."""
         self._check_usable()
         held = size + ROW_OVERHEAD_BYTES
         self._buffer.admit(held)
@@ -130,8 +131,8 @@ class Producer:
         return delivery
 
     def refused(self, error: Exception) -> Refused:
-        """Return a place for a record that could not be added, where there is no caller to raise
-        to; the next flush raises its error.
+        """Return a place for a record that could not be added and has no caller to raise to; the
+        next flush raises its error.
         """
         place = Refused(typed(error))
         self._buffer.note_failed(place.outcome)
@@ -141,8 +142,8 @@ class Producer:
         """Queue many records, waiting for room whenever the buffer is full. A plain value stands
         for a record without a key.
 
-        Raises as `send`; the records before the one that it speaks of are queued. Fastest is a list
-        of `bytes`: the values of a list that join a batch at once get the same timestamp.
+        Raises like `send`; records before the refused one stay queued. A list of `bytes` is
+        fastest: those of its values that join a batch at once get the same timestamp.
         """
         deliveries = Deliveries()
         if isinstance(records, list | tuple):
@@ -168,9 +169,10 @@ class Producer:
                 at += 1
 
     def _add_values(self, topic: str, values: Sequence[bytes]) -> tuple[Delivery, int] | None:
-        """The first of `values`, as many as the open batch and the buffer take without a look at
-        anything else: the first one's delivery and their number. At least half as many as could be;
-        None where there is no room for one."""
+        """Add the first of `values`, as many as the open batch and the buffer take without another
+        check. Return the first one's delivery and their number, which is at least half of the
+        possible number; None if there is no room for one.
+        """
         batch = self._open.get(topic)
         if batch is None:
             return None
@@ -198,13 +200,13 @@ class Producer:
         return self.add_row(topic, row, size, record.partition)
 
     async def send_batch(self, topic: str, batch: pa.RecordBatch, *, partition: int | None = None) -> BatchDelivery:
-        """Queue the rows of an Arrow batch, waiting for room; await what this returns for the
+        """Queue the rows of an Arrow batch, waiting for room; await the returned object for the
         `BatchResult`s.
 
-        Columns as in the record schema: `value`, and if wanted `key`, `headers`, `timestamp`,
-        `tag`; text and other binary types are converted, a missing timestamp is now. Rows with a
-        key go to the key's partition, the others stay together. Raises InvalidRecord,
-        MessageTooLarge, UnknownPartition; nothing is queued then.
+        Columns as in the record schema: `value`, and optionally `key`, `headers`, `timestamp`,
+        `tag`. Text and other binary types are converted; a missing timestamp is the present time.
+        Rows with a key go to the key's partition, the others stay together. Raises InvalidRecord,
+        MessageTooLarge, UnknownPartition; then no row is queued.
         """
         self._check_usable()
         rows = conform(batch, self._sources.now_us())
@@ -227,20 +229,20 @@ class Producer:
     async def send_encoded(
         self, topic: str, topic_id: int, partition: int, batch: EncodedBatch, sequence: int
     ) -> Outcome:
-        """Queue a batch that was encoded before, as it is, waiting for room. The topic was asked
-        for before (`Client.open_sessions`).
+        """Queue a batch that was encoded before, without changing it, waiting for room. The topic
+        must have been looked up before (`Client.open_sessions`).
 
-        `sequence`: of its first record in its session. A batch that is not next there is not sent,
-        nor is any that comes after it. Await `wait()` of what this returns, then `raise_error()`.
-        Raises UnknownTopic (also where the name means another topic by now), UnknownPartition;
-        nothing is queued then.
+        `sequence`: of its first record in its session. A batch whose sequence is not the next one
+        is not sent, nor is any later batch. Call `await wait()` on the returned object, then
+        `raise_error()`. Raises UnknownTopic (also if the name means another topic now),
+        UnknownPartition; then nothing is queued.
         """
         self._check_usable()
         held = len(batch.data)
         await self._buffer.wait_for_room(held)
         place = self._topics.topic(topic)
         if not isinstance(place, TopicQueues) or place.route.topic_id != topic_id:
-            raise UnknownTopic(f"topic {topic!r} of id {topic_id} is not known here")
+            raise UnknownTopic(f"topic {topic!r} with id {topic_id} is not known to this client")
         self._buffer.admit(held)
         try:
             return place.add_encoded(batch, partition, sequence).outcome
@@ -249,20 +251,20 @@ class Producer:
             raise
 
     async def wait_for_room(self) -> None:
-        """Until the buffer is no longer full: what a loop of plain `send` calls awaits now and
-        then. Raises as `send_many`.
+        """Wait until the buffer is no longer full; a loop of plain `send` calls should await this
+        now and then. Raises like `send_many`.
         """
         self._check_usable()
         await self._buffer.wait_for_room()
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of records that are not answered yet, with their overhead."""
+        """Return the bytes of records that are not answered yet, including their overhead."""
         return self._buffer.held_bytes
 
     @property
     def unanswered_records(self) -> int:
-        """Records that are neither stored nor refused yet."""
+        """Return the number of records that are neither stored nor refused yet."""
         return sum(waiting.record_count for waiting in self._topics.unrouted.values()) + sum(
             batch.record_count for batch in self._topics.batches()
         )
@@ -271,7 +273,7 @@ class Producer:
         """Send everything now, and return when every record sent before this call is answered.
 
         Raises DeadlineExceeded after `timeout_s` (the rest stays queued), and the first error of a
-        record that nobody awaited.
+        record whose result the program has not awaited.
         """
         self._check_usable()
         await self._flush(timeout_s)
@@ -312,9 +314,9 @@ class Producer:
         self._topics.abandon(LedgerMQError(why) if failed else Unavailable(why))
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Flush within `timeout_s` (the delivery timeout if None), then end.
+        """Flush within `timeout_s` (the delivery timeout if None), then close.
 
-        Raises what `flush` raises; is closed all the same.
+        Raises what `flush` raises; the producer is closed nevertheless.
         """
         self._home.check()
         if self.closed:
@@ -329,8 +331,8 @@ class Producer:
             await self.abort()
 
     async def abort(self) -> None:
-        """End at once: records that are not answered fail with Unavailable, or OutcomeUnknown if
-        they were on their way.
+        """Close at once: unanswered records fail with Unavailable, or with OutcomeUnknown if they
+        were on their way.
         """
         self._home.check()
         self.closed = True

@@ -1,9 +1,9 @@
-"""What a producer holds: the bytes of records that are not answered yet, and failures that no caller
-has seen.
+"""The contents of a producer's buffer: the bytes of records that are not answered yet, and
+failures that no caller has seen.
 
 Bytes are admitted before they are queued, and released when their batch is settled. A failure that
-no caller awaits surfaces at the next flush or close; their number is bounded, the oldest are
-dropped.
+no caller awaits is raised at the next flush or close; the number of such failures is bounded, and
+the oldest are dropped.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ UNSEEN_FAILURES_MAX = 100
 
 
 class SendBuffer:
-    """Invariant: `held_bytes` is the sum of what was admitted and not released; never above the
-    limit of `admit`, except that a single record or batch larger than the whole buffer is taken
-    when the buffer is empty."""
+    """Invariant: `held_bytes` is the sum of what was admitted and not released. It is never above
+    the limit of `admit`, except that a single record or batch larger than the whole buffer is
+    accepted when the buffer is empty.
+    """
 
     def __init__(self, settings: ProducerSettings) -> None:
         self.held_bytes = 0
@@ -34,9 +35,9 @@ class SendBuffer:
         self._failed: list[Outcome] = []
 
     def admit(self, size: int) -> None:
-        """Raises ResourceExhausted; nothing was taken then."""
+        """Admit bytes. Raises ResourceExhausted; then nothing is admitted."""
         if self.held_bytes + size > self.limit_bytes and self.held_bytes:
-            advice = "try again later" if self._fails else "await some of what `send` returned, or use `send_many`"
+            advice = "try again later" if self._fails else "await some results of `send`, or use `send_many`"
             raise ResourceExhausted(
                 f"the producer holds {self.held_bytes} bytes that are not stored yet: {advice}", retry_after_ms=100
             )
@@ -44,18 +45,18 @@ class SendBuffer:
 
     def release(self, size: int) -> None:
         self.held_bytes -= size
-        assert self.held_bytes >= 0, "only what was admitted is released"
+        assert self.held_bytes >= 0, "only admitted bytes can be released"
         if self._released is not None:
             self._released.set_result(None)
             self._released = None
 
     def has_room(self, size: int) -> bool:
-        """Whether `wait_for_room` would return at once."""
+        """Return whether `wait_for_room` would return at once."""
         return self._fails or not self.held_bytes or self.held_bytes + size <= self.full_bytes
 
     async def wait_for_room(self, size: int = 1) -> None:
-        """Wait until `size` more bytes fit below `buffer_bytes_max`; return at once where the
-        setting says that `admit` fails instead.
+        """Wait until `size` more bytes fit below `buffer_bytes_max`. Return at once if the setting
+        requires that `admit` fails instead.
 
         Raises ResourceExhausted, DeadlineExceeded.
         """
@@ -69,11 +70,11 @@ class SendBuffer:
                     await asyncio.shield(self._released)
         except TimeoutError as error:
             raise DeadlineExceeded(
-                f"no room for {size} bytes within {self._timeout_s} s: brokers take nothing"
+                f"no room for {size} bytes within {self._timeout_s} s: brokers accept no records"
             ) from error
 
     def give_up(self, failures: Iterable[Failure]) -> None:
-        """Settle batches with their errors, and release what they held."""
+        """Settle batches with their errors, and release their bytes."""
         for batch, error in failures:
             batch.drop()
             self.release(batch.buffer_bytes)
@@ -87,7 +88,7 @@ class SendBuffer:
         self._failed.append(outcome)
 
     def raise_unseen(self) -> None:
-        """Raise the first error that no caller has awaited; none of the rest is raised again."""
+        """Raise the first error that no caller has awaited; the others are dropped."""
         failed, self._failed = [outcome for outcome in self._failed if not outcome.reported], []
         for outcome in failed:
             outcome.raise_error()

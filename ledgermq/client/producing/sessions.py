@@ -1,14 +1,14 @@
 """Producer sessions: the identity under which a producer numbers the batches of one partition, and
-how brokers are asked for one.
+the calls to brokers that open one.
 
 A session begins at the end slot that the partition's owner names before the first batch is sent
-(design P4). A producer opens sessions of its own as it needs them (`open_new_sessions`).
+(design P4). A producer opens its own sessions when it needs them (`open_new_sessions`).
 
-A *resumed* producer outlives its process: it goes on, with the same sequences, where another
+A *resumed* producer outlives its process: it continues, with the same sequences, where another
 process stopped. Processes that write the same batches in the same order under the same identity
-store each batch once, however often they begin again. So the identity, and the slots at which it
-was opened, are decided and kept before the first batch is sent; after a crash `open_sessions` says
-how far each partition came. When such a session ends, nothing takes its place: under another
+store each batch once, however often they restart. So the identity, and the slots at which it was
+opened, are decided and stored before the first batch is sent; after a crash `open_sessions` returns
+how far each partition came. When such a session ends, no other replaces it: under another
 numbering, batches that may be stored would be stored again.
 """
 
@@ -29,8 +29,8 @@ from ledgermq.protocol.status import error_from_proto
 
 @dataclass(slots=True)
 class Session:
-    """`id`: of the producer. `opened_slot`: the end slot that the owner named before the first batch
-    was sent. `next_sequence`: of the next record that gets a number.
+    """`id`: of the producer. `opened_slot`: the end slot that the owner named before the first
+    batch was sent. `next_sequence`: of the next record to be numbered.
     """
 
     id: bytes
@@ -41,9 +41,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
-    """One Arrow IPC message of the record schema for one partition, with what its header says of
-    it.
-    """
+    """One Arrow IPC message of the record schema for one partition, with the fields of its header."""
 
     data: bytes
     crc: int
@@ -55,7 +53,8 @@ class EncodedBatch:
 async def open_new_sessions(
     context: ClientContext, owner: str, partitions: Sequence[TopicPartition], deadline: float
 ) -> list[Session | LedgerMQError]:
-    """Ask a broker for a new session of each partition, or why it refuses, in their order.
+    """Open a new session for each partition at a broker. Return the sessions, or the broker's
+    errors, in the order of the partitions.
 
     `partitions`: at most PARTITIONS_PER_CALL_MAX. Raises what the call raises.
     """
@@ -74,11 +73,12 @@ async def open_new_sessions(
 async def open_sessions(
     context: ClientContext, producer_id: bytes, partitions: Sequence[TopicPartition], deadline: float
 ) -> dict[TopicPartition, Session]:
-    """Return a producer's sessions as brokers remember them now: `opened_slot` for one that has not
-    sent anything yet, `next_sequence` after what is stored.
+    """Return a producer's sessions as brokers remember them now: `opened_slot` for one that has
+    not sent a batch yet, `next_sequence` after what is stored.
 
-    `next_sequence` may be too low while a broker loses its partitions; then the session ends by
-    OutOfOrderSequence, and this is asked again. Raises UnknownTopic, UnknownPartition, Unavailable.
+    `next_sequence` may be too low while a broker loses its partitions. The session then ends with
+    OutOfOrderSequence, and the caller calls this again. Raises UnknownTopic, UnknownPartition,
+    Unavailable.
     """
 
     async def ask(at: BrokerApi, asked: Sequence[TopicPartition]) -> list[Session | LedgerMQError]:

@@ -1,6 +1,6 @@
-"""A producer's topics: where a record goes, and the batch that it joins.
+"""A producer's topics: choose the partition of a record, and the batch that it joins.
 
-`ProducerTopics` holds all topics and their queues; `TopicQueues` the partitions of one topic.
+`ProducerTopics` holds all topics and their queues; `TopicQueues` holds the partitions of one topic.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from ledgermq.protocol.records import data_bytes_at_most, largest_record_bytes
 
 
 class ProducerTopics:
-    """`wake` is set when a batch was opened or completed, or a topic is to be found: the dispatcher
-    may have something to do. `given`: sessions to use, of a resumed producer.
+    """`wake` is set when a batch was opened or completed, or a topic must be looked up: the
+    dispatcher may have work. `given`: sessions to use, of a resumed producer.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ProducerTopics:
         self.unrouted: dict[str, Unrouted] = {}
 
     def topic(self, name: str) -> TopicQueues | Unrouted:
-        """Return where records of the topic go now."""
+        """Return the place that records of the topic join now."""
         found = self._topics.get(name)
         route = self._context.routing.known(name)
         if found is not None and (route is None or route is found.route):
@@ -66,7 +66,7 @@ class ProducerTopics:
         return waiting
 
     def take(self, route: TopicRoute) -> TopicQueues:
-        """Take in what is known of a topic now; a topic of another id is another topic."""
+        """Apply the present description of a topic; if the id has changed, it is another topic."""
         topic = self._topics.get(route.name)
         if topic is not None and topic.route.topic_id != route.topic_id:
             self.gone(route.name, UnknownTopic(f"topic {route.name} was deleted and created again"))
@@ -83,7 +83,7 @@ class ProducerTopics:
         return topic
 
     def gone(self, name: str, error: LedgerMQError) -> None:
-        """Give up all records of a topic."""
+        """Fail all records of a topic."""
         topic = self._topics.pop(name, None)
         for queue in topic.queues if topic is not None else ():
             self._buffer.give_up(queue.abandon(error))
@@ -94,12 +94,12 @@ class ProducerTopics:
         return list(self._topics.values())
 
     def queues_of(self, name: str) -> list[PartitionQueue]:
-        """Return the queues of a topic; none where its partitions are not known."""
+        """Return the queues of a topic; none if its partitions are not known."""
         topic = self._topics.get(name)
         return topic.queues if topic is not None else []
 
     def busy(self) -> list[PartitionQueue]:
-        """Return the queues that have something to do, the one that has waited longest first."""
+        """Return the queues that have work, the one that has waited longest first."""
         return [queue for queue in self._queues.values() if queue]
 
     def had_turn(self, queue: PartitionQueue) -> None:
@@ -121,7 +121,7 @@ class ProducerTopics:
             queue.seal()
 
     def abandon(self, error: LedgerMQError) -> None:
-        """Give up everything: the producer ends."""
+        """Fail everything, because the producer ends."""
         for waiting in list(self.unrouted.values()):
             waiting.failed(error)
         self.unrouted.clear()
@@ -130,7 +130,7 @@ class ProducerTopics:
 
 
 class TopicQueues:
-    """The partitions of one topic. `given`: each partition takes its session out of it, once."""
+    """The partitions of one topic. `given`: each partition takes its session from it, once."""
 
     def __init__(
         self,
@@ -150,12 +150,14 @@ class TopicQueues:
         self._sticky = StickyPartition(context.sources)
         self._compression: ChosenCompression | None = None
         self._compressors: list[Compressor] = []
-        """One a partition: records of one key are alike, and go to the same one."""
+        """One encoder per partition, because records of one key are alike and go to the same
+        partition.
+        """
         self.update(route)
 
     def update(self, route: TopicRoute) -> None:
-        """Newer knowledge of the same topic (same id): partitions may have been added, settings
-        changed.
+        """Apply a newer description of the same topic (same id): partitions may have been added,
+        settings changed.
         """
         self.route = route
         self._record_bytes_max = route.record_bytes_max
@@ -164,7 +166,7 @@ class TopicQueues:
             self._compression, self._compressors = compression, []
         for queue in self.queues:
             if queue.open is not None:
-                queue.open.close()  # to values that are not looked at: the limit may be another one
+                queue.open.close()  # also for values that are not checked one by one: the limit may have changed
         for partition in range(len(self.queues), route.partitions):
             self.queues.append(self._new_queue(partition))
         self._compressors += [Compressor(compression) for _ in range(len(self._compressors), route.partitions)]
@@ -185,10 +187,10 @@ class TopicQueues:
         )
 
     def add(self, row: Row, size: int, partition: int | None) -> Delivery:
-        """Raises MessageTooLarge, UnknownPartition; the record is nowhere then."""
+        """Add a record. Raises MessageTooLarge, UnknownPartition; then the record is not queued."""
         if size > self._record_bytes_max:
             raise MessageTooLarge(
-                f"a record of {size} bytes; topic {self.route.name} takes up to {self._record_bytes_max}"
+                f"the record has {size} bytes; topic {self.route.name} takes up to {self._record_bytes_max}"
             )
         queue = self.queues[self._partition(row[0], partition)]
         batch = queue.open
@@ -222,17 +224,17 @@ class TopicQueues:
             self._sticky.leave(queue.at.partition, len(self.queues))
 
     def add_arrow(self, rows: pa.RecordBatch, buffer_bytes: int, partition: int | None) -> list[Batch]:
-        """Rows of the record schema. Keys decide as for single records; each batch keeps the order
-        of its rows.
+        """Add rows of the record schema. Keys choose partitions as for single records; each batch
+        keeps the order of its rows.
 
-        Raises MessageTooLarge, UnknownPartition; nothing is taken then.
+        Raises MessageTooLarge, UnknownPartition; then no row is queued.
         """
         if (
             data_bytes_at_most(rows) > self._record_bytes_max
             and (largest := largest_record_bytes(rows)) > self._record_bytes_max
         ):
             raise MessageTooLarge(
-                f"a record of {largest} bytes; topic {self.route.name} takes up to {self._record_bytes_max}"
+                f"a record has {largest} bytes; topic {self.route.name} takes up to {self._record_bytes_max}"
             )
         pieces = [
             (number, piece)
@@ -255,7 +257,7 @@ class TopicQueues:
         return batches
 
     def add_encoded(self, encoded: EncodedBatch, partition: int, sequence: int) -> Batch:
-        """Raises UnknownPartition; nothing is taken then."""
+        """Return the rows of each partition. Raises UnknownPartition; then no row is queued."""
         queue = self.queues[checked(partition, len(self.queues), self.route.name)]
         batch = self._new_batch(queue)
         batch.take_encoded(encoded, sequence)
@@ -274,9 +276,9 @@ class TopicQueues:
 
 
 def _split(rows: pa.RecordBatch, bytes_max: int) -> list[pa.RecordBatch]:
-    """In pieces of at most `bytes_max`, or of one row.
+    """Split rows into pieces of at most `bytes_max`, or of one row.
 
-    As for single records their data counts, and the rest up to as much again.
+    As for single records, `bytes_max` counts their data; the overhead may take as much again.
     """
     size = rows.nbytes
     if size <= bytes_max or rows.num_rows == 1 or (size <= 2 * bytes_max and data_bytes_at_most(rows) <= bytes_max):

@@ -1,4 +1,4 @@
-"""Records for a topic whose partitions are not known yet: they wait, in order, until a broker
+"""Hold records for a topic whose partitions are not known yet: they wait, in order, until a broker
 answers.
 """
 
@@ -36,7 +36,7 @@ class Unrouted:
 
     @property
     def record_count(self) -> int:
-        """An Arrow batch counts as one."""
+        """Number of waiting entries; an Arrow batch counts as one."""
         return len(self._enter)
 
     def result(self, row: int) -> SendResult:
@@ -87,7 +87,7 @@ class Unrouted:
         self.outcome.settle()
 
     def failed(self, error: LedgerMQError) -> None:
-        """Give up everything: the topic's partitions will not become known."""
+        """Fail everything, because the topic's partitions cannot be looked up."""
         self._enter = []
         self._buffer.release(self._held_bytes)
         self.outcome.settle(error)
@@ -97,7 +97,7 @@ class Unrouted:
 
 
 def typed(error: Exception) -> LedgerMQError:
-    """Return an error of ours as it is, and any other as one of the user's partitioner."""
+    """Return a LedgerMQError as it is, and any other error as one of the user's partitioner."""
     if isinstance(error, LedgerMQError):
         return error
     return InvalidConfig(f"the partitioner raised {type(error).__name__}: {error}")

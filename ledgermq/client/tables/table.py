@@ -1,13 +1,11 @@
 """The table: a live key → value view of a keyed topic, held in memory.
 
-It reads the topic from its beginning and follows it. Invariant: once it has caught up, the table is
-what a dict would be that had applied every message up to `positions`, in the order of each
-partition.
+It reads the topic from its beginning and follows it. Invariant: once it has caught up, the table
+equals a dict to which every message up to `positions` was applied, in the order of each partition.
 
-Cleaning removes superseded records, and tombstones after some time. So a table that was behind and
-finds that offsets are missing cannot know whether a tombstone was among them. It then reads
-everything again, and replaces what it had in one step. It does the same where the log begins later
-than the table had read.
+Cleaning removes superseded records, and tombstones after some time. So a table that lags and finds
+missing offsets cannot rule out that a tombstone was among them. It then reads everything again, and
+replaces its rows in one step. It does the same if the log begins later than the table's position.
 """
 
 from __future__ import annotations
@@ -34,7 +32,8 @@ TableState = Literal["loading", "following", "failing", "failed", "closed"]
 
 
 class Table:
-    """Made by `client.table(…)`. Use within one event loop, from any number of tasks.
+    """A live view of a keyed topic, made by `client.table(…)`. Use it within one event loop, from
+    any number of tasks.
 
     `async with` starts it and waits until it has read everything that is in the topic at that time.
     Keys are bytes; text stands for its UTF-8.
@@ -55,7 +54,7 @@ class Table:
         self._failure: LedgerMQError | None = None
         self._trouble: LedgerMQError | None = None
         self.caught_up = False
-        """Whether it has been up to date once; since then it follows the topic."""
+        """Whether it has caught up once; since then it follows the topic."""
         self.closed = False
 
     # -- looking
@@ -66,8 +65,8 @@ class Table:
     def get(self, key: bytes | str, default: bytes) -> bytes: ...
 
     def get(self, key: bytes | str, default: bytes | None = None) -> bytes | None:
-        """Return the value of a key. Raises what ended the table: ResourceExhausted, UnknownTopic,
-        DataDamaged, …
+        """Return the value of a key. Raises the error that ended the table: ResourceExhausted,
+        UnknownTopic, DataDamaged, …
         """
         found = self.message(key)
         return default if found is None else found.value
@@ -91,7 +90,7 @@ class Table:
         return len(self._rows.messages)
 
     def __iter__(self) -> Iterator[bytes]:
-        """Iterate over a copy of the keys, in no order."""
+        """Iterate over a copy of the keys, in no particular order."""
         return iter(self.keys())
 
     def keys(self) -> list[bytes]:
@@ -109,13 +108,13 @@ class Table:
 
     @property
     def size_bytes(self) -> int:
-        """Estimated memory of the rows."""
+        """Return the estimated memory of the rows."""
         return self._rows.size_bytes
 
     @property
     def state(self) -> TableState:
-        """failing: a partition is not served at present; see `last_error`. failed: every call raises
-        `last_error`.
+        """The state of the table. failing: a partition is not served at present; see `last_error`.
+        failed: every call raises `last_error`.
         """
         if self.closed:
             return "closed"
@@ -138,7 +137,7 @@ class Table:
     async def wait_caught_up(self, timeout_s: float | None = None) -> None:
         """Wait until the table has read everything that is in the topic now.
 
-        Raises DeadlineExceeded after `timeout_s`, and what ends the table.
+        Raises DeadlineExceeded after `timeout_s`, and the error that ended the table.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -169,11 +168,11 @@ class Table:
         self.caught_up = True
 
     async def changes(self, *, existing: bool = False) -> AsyncIterator[Change]:
-        """Iterate over all changes from now on, without end. `existing`: begin with the rows that
-        the table has.
+        """Iterate over all changes from now on, without end. `existing`: begin with the present
+        rows.
 
-        A listener that is slower than the topic gets the newest change of each key, so it never
-        holds more than the table does. Raises what ends the table.
+        A listener that is slower than the topic receives only the newest change of each key, so it
+        never holds more than the table does. Raises the error that ends the table.
         """
         self._start()
         self._check()
@@ -233,7 +232,7 @@ class Table:
                 self._moved.notify_all()
 
     async def _fetch(self) -> list[Message]:
-        """Return some messages, or none after a while. Waits for errors to pass that may pass."""
+        """Return some messages, or none after a while. Errors that may pass are waited out."""
         try:
             messages = await self._consumer.fetch(FETCH_RECORDS, FETCH_WAIT_S)
             self._trouble = None
@@ -246,7 +245,7 @@ class Table:
             return []
 
     def _has_gap(self, messages: list[Message]) -> bool:
-        """Return whether offsets are missing, where the table was up to date before."""
+        """Return whether offsets are missing that the caught-up table had to read."""
         if not self.caught_up:
             return False
         expected = dict(self._next)
@@ -332,7 +331,7 @@ class Table:
 
 
 class _Listener:
-    """`pending`: by key, the newest change that the listener has not been given."""
+    """`pending`: by key, the newest change that the listener has not received."""
 
     def __init__(self) -> None:
         self.pending: dict[bytes, Change] = {}

@@ -92,7 +92,7 @@ async def test_silence_alone_is_believed_late_a_refusal_at_once_and_after_an_hou
     assert "a" in b.live(), "nobody has looked since"
     await b.look()
     assert "a" not in b.live()
-    assert not b.fights_nobody("a"), "it is silent, and may live"
+    assert not b.is_uncontested("a"), "it is silent, and may live"
     await joined(store, "c")
     await b.look()
     b.report_lost("c", refused=False)
@@ -115,12 +115,12 @@ async def test_the_last_heartbeat_of_a_dead_broker_is_no_sign_of_life_and_a_late
     await asyncio.sleep(INTERVAL_S / 2)
     await b.look()
     assert b.members["a"].heartbeat.bundles == {1: 1}
-    assert b.fights_nobody("a"), "it was written before"
+    assert b.is_uncontested("a"), "it was written before"
     assert "a" not in b.live()
     await asyncio.sleep(INTERVAL_S / 2)
     await a.beat({1: 1}, {})
     await b.look()
-    assert not b.fights_nobody("a"), "an address that refuses this broker's connections is not everybody's"
+    assert not b.is_uncontested("a"), "an address that refuses this broker's connections is not everybody's"
     assert "a" in b.live()
 
 

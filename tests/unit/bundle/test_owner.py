@@ -46,7 +46,7 @@ async def test_a_fetch_begins_with_the_batch_that_holds_the_offset(context: Bund
 async def test_offsets_that_are_not_there_are_refused_by_name(context: BundleContext) -> None:
     async with opened(context) as owner:
         await produce(owner, batch(b"a"))
-        with pytest.raises(OffsetOutOfRange, match="offset 2 is not within log start 0 and end 1"):
+        with pytest.raises(OffsetOutOfRange, match="offset 2 is not between log start 0 and end 1"):
             await owner.fetch(TOPIC, 0, 2, EVERYTHING)
         with pytest.raises(UnknownPartition):
             await owner.fetch(TOPIC, TOPIC.partitions, 0, EVERYTHING)

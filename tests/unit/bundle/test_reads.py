@@ -351,7 +351,7 @@ async def test_below_the_log_start_is_out_of_range(store: CountingStore, sources
         await advance_checkpoint(ledger_of(store, 1, sources=sources), move)
         await owner._ledger.view.look()
         assert await owner.list_offset(TOPIC, 0, "earliest") == 3
-        with pytest.raises(OffsetOutOfRange, match="offset 2 is not within log start 3 and end 5"):
+        with pytest.raises(OffsetOutOfRange, match="offset 2 is not between log start 3 and end 5"):
             await owner.fetch(TOPIC, 0, 2, 100)
         assert await fetch_values(owner, 0, 3) == [b"3", b"4"]
 

@@ -20,7 +20,7 @@ async def test_the_first_process_decides_and_all_others_take_what_is_there(sourc
 async def test_another_cluster_than_the_one_that_was_asked_for_is_refused(sources: Sources) -> None:
     async with memory_store() as store:
         await open_cluster(store, sources)
-        with pytest.raises(InvalidConfig, match="is of cluster"):
+        with pytest.raises(InvalidConfig, match="belongs to cluster"):
             await open_cluster(store, sources, cluster_id="0" * 32)
 
 

@@ -43,7 +43,7 @@ def test_valid_segments_are_no_surprise(follower: Follower) -> None:
 def test_a_void_segment_is_looked_into_at_once(follower: Follower) -> None:
     assert not follower.take(segment(3, previous=1))
     assert follower.is_look_due(0)
-    with pytest.raises(AssertionError, match="a look first"):
+    with pytest.raises(AssertionError, match="has to be read first"):
         follower.take(segment(4, previous=2))
     assert follower.look(trim_slot=3, now_s=0)
     assert not follower.is_look_due(1e9)

@@ -231,7 +231,7 @@ async def test_something_else_under_the_name_keeps_the_file(sources: Sources) ->
         root = await filled(store, clock, sources)
         first = min([info.key async for info in store.list(keys.PARQUET)])
         await store.put_if_absent(keys.archived(first), [b"PAR1 something else PAR1"])
-        with pytest.raises(DataDamaged, match="something else"):
+        with pytest.raises(DataDamaged, match="another object under this name"):
             await tidy(root, store, sources)
         assert await live_rows(store) == VALUES
 

@@ -132,7 +132,7 @@ def test_a_footer_tells_the_plans_file_from_any_other() -> None:
         note_of_file(FILE, fmt.CompactionPlan(bundle=1, number=4, put_id=b"\x02" * 16), "cluster"),
         note_of_file(FILE, fmt.CompactionPlan(bundle=2, number=4, put_id=b"\x01" * 16), "cluster"),
     ):
-        with pytest.raises(DataDamaged, match="another file"):
+        with pytest.raises(DataDamaged, match="not the file of this plan"):
             describe(parse_footer(data, "k"), "k", len(data), other)
 
 

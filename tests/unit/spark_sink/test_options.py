@@ -149,7 +149,7 @@ def test_columns_that_fit(schema: StructType) -> None:
         (
             columns(value=TEXT, amount=DecimalType(10, 2)),
             "t",
-            r"column 'amount' \(decimal\(10,2\)\): a record has no such part",
+            r"column 'amount' \(decimal\(10,2\)\): records have no such column",
         ),
         (columns(value=TEXT).add("value", BYTES), "t", "there are two columns 'value'"),
     ],

@@ -151,7 +151,7 @@ def test_the_archive_of_another_cluster_is_not_read(tmp_path: Path) -> None:
     Place(tmp_path / "root", vault).open().expire()
     other = Place(tmp_path / "other", vault).open()
     assert offsets(other.query(includeArchive="false")) == [6, 7, 8]
-    with pytest.raises(InvalidConfig, match="each needs its own"):
+    with pytest.raises(InvalidConfig, match=r"set another archive\.url"):
         other.query().partitions()
 
 

@@ -320,7 +320,7 @@ def test_records_that_are_deleted_before_they_are_read(place: Place) -> None:
     tasks = strict.reader.partitions(begin, end)
     place.compact()
     place.delete_records(12)
-    with pytest.raises(OffsetOutOfRange, match="deleted before it was read"):
+    with pytest.raises(OffsetOutOfRange, match="deleted before the read"):
         list(strict._reader().read(tasks[0]))
     assert list(lenient._reader().read(tasks[0])) == []
     strict.restart()

@@ -16,7 +16,7 @@ _STATES: dict[int, GroupState] = {pb.EMPTY: "empty", pb.RECONCILING: "reconcilin
 
 @dataclass(frozen=True, slots=True)
 class GroupSummary:
-    """`state`: "reconciling" while a member does not yet hold what it is assigned.
+    """`state`: "reconciling" while a member does not yet hold its whole assignment.
 
     `epoch` grows with every change of the group.
     """
@@ -30,8 +30,8 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """`assigned`: what it may hold. `owned`: what it reported to hold. `heartbeat_age_s`: seconds
-    since its last heartbeat.
+    """`assigned`: partitions that it may hold. `owned`: those that it reported to hold.
+    `heartbeat_age_s`: seconds since its last heartbeat.
     """
 
     member_id: str

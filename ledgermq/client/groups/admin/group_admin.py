@@ -28,7 +28,9 @@ from ledgermq.protocol.status import error_from_proto
 
 
 class GroupAdmin:
-    """`client.groups`. Every call ends within the client's `timeout_s`."""
+    """Administration of consumer groups, as `client.groups`. Every call ends within the client's
+    `timeout_s`.
+    """
 
     def __init__(self, context: ClientContext) -> None:
         self._connections = context.connections
@@ -37,7 +39,7 @@ class GroupAdmin:
         self._lags = Lags(context)
 
     async def list(self) -> list[GroupSummary]:
-        """All groups of the cluster, by name.
+        """Return all groups of the cluster, by name.
 
         Raises Unavailable when a coordinator cannot be reached.
         """
@@ -55,7 +57,9 @@ class GroupAdmin:
         return sorted((group_summary(info) for info in found), key=lambda group: group.name)
 
     async def describe(self, group: str) -> GroupDescription:
-        """Members, and what was committed. Raises InvalidGroupName, UnknownGroup, Unavailable."""
+        """Return a group's members and committed offsets. Raises InvalidGroupName, UnknownGroup,
+        Unavailable.
+        """
         request = pb.DescribeGroupRequest(group=group)
         answer = await Coordinator(self._connections, group).ask(
             lambda at: at.describe_group(request), self._connections.deadline()
@@ -82,12 +86,12 @@ class GroupAdmin:
     async def plan_reset(
         self, group: str, where: Where, topics: Iterable[str] = (), partitions: Iterable[TopicPartition] = ()
     ) -> Sequence[PlannedReset]:
-        """Return what `reset` would change, and change nothing.
+        """Return what `reset` would change, without changing it.
 
-        `where`: see `ledgermq.client.groups.admin.resets`. Without `topics` and `partitions`, all
-        partitions for which the group has committed offsets are meant. Raises InvalidConfig, OffsetOutOfRange, UnknownTopic,
-        UnknownGroup (where only the group says which), Unavailable, InvalidRequest (nothing to
-        reset).
+        `where`: see `ledgermq.client.groups.admin.resets`. Without `topics` and `partitions`, it
+        applies to all partitions for which the group has committed offsets. Raises InvalidConfig,
+        OffsetOutOfRange, UnknownTopic, UnknownGroup (if no topic or partition is given),
+        Unavailable, InvalidRequest (no partition to reset).
         """
         check_where(where)
         deadline = self._connections.deadline()
@@ -100,7 +104,7 @@ class GroupAdmin:
         return plan(where, bounds, _of_living(committed, bounds), _of_living(other, bounds))
 
     async def reset(self, group: str, planned: Sequence[PlannedReset]) -> Mapping[TopicPartition, LedgerMQError]:
-        """Set committed offsets as planned. Running members go on from the new offsets.
+        """Set committed offsets as planned. Running members continue from the new offsets.
 
         Return an error for each partition that failed; raises Unavailable, …
         """
@@ -122,16 +126,19 @@ class GroupAdmin:
     async def commit(
         self, group: str, offsets: Mapping[TopicPartition, tuple[int, int]]
     ) -> Mapping[TopicPartition, LedgerMQError]:
-        """The progress of a job that is no member of any group, shown by `describe`. `offsets`:
-        (topic id, the next record to read).
+        """Commit the progress of a job that is not a member of any group; `describe` shows it.
+        `offsets`: (topic id, next offset to read) by partition.
 
-        Answers what was refused, by partition (CommitGoesBack, OffsetOutOfRange, UnknownTopic, …).
-        Raises InvalidGroupName, GroupNotEmpty (only members commit), Unavailable.
+        Return an error for each partition that was refused (CommitGoesBack, OffsetOutOfRange,
+        UnknownTopic, …). Raises InvalidGroupName, GroupNotEmpty (only members may commit),
+        Unavailable.
         """
         return await commit_outside(self._connections, group, offsets)
 
     async def delete(self, group: str) -> None:
-        """With all that it has committed. Raises UnknownGroup, GroupNotEmpty, Unavailable."""
+        """Delete a group with all its committed offsets. Raises UnknownGroup, GroupNotEmpty,
+        Unavailable.
+        """
         request = pb.DeleteGroupRequest(group=group)
         await Coordinator(self._connections, group).ask(
             lambda at: at.delete_group(request), self._connections.deadline()
@@ -140,7 +147,7 @@ class GroupAdmin:
     async def _committed(
         self, group: str, deadline: float, *, must_exist: bool = False
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """(topic id, offset) of each partition."""
+        """Return (topic id, offset) of each partition."""
         if must_exist:
             described = await self.describe(group)
             return {at: (known.topic_id, known.stored.offset) for at, known in described.committed.items()}
@@ -189,7 +196,7 @@ class GroupAdmin:
 def _of_living(
     committed: Mapping[TopicPartition, tuple[int, int]], bounds: Mapping[TopicPartition, Bounds]
 ) -> dict[TopicPartition, int]:
-    """Leave out offsets that were committed for an earlier topic of the same name."""
+    """Drop offsets that were committed for an earlier topic of the same name."""
     return {
         at: offset for at, (topic_id, offset) in committed.items() if at in bounds and bounds[at].topic_id == topic_id
     }

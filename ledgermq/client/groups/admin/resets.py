@@ -1,11 +1,10 @@
-"""Decide where a reset of committed offsets goes. Pure: bounds, committed offsets and a target in,
-one planned change for each partition out.
+"""Plan a reset of committed offsets. Pure: takes bounds, committed offsets and a target, and
+returns one planned change for each partition.
 
-"earliest", "latest"    the first offset that is kept; the end: the backlog is skipped
-datetime                the first record at or after it, forwards or backwards; the end when there is none
-int                     this offset, which has to lie between the two
-Shift(n)                n records on, or back when below 0, as far as there are any
-Like(group)             what another group has committed
+"earliest", "latest" the first offset that is kept; the end: the backlog is skipped datetime the
+first record at or after it, forwards or backwards; the end when there is none int this offset,
+which has to lie between the two Shift(n) n records on, or back when below 0, as far as there are
+any Like(group) the offsets that another group has committed
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ Where = Literal["earliest", "latest"] | datetime | int | Shift | Like
 class Bounds:
     """Bounds of a partition when the reset was planned.
 
-    `at_time`: the offset that belongs to the time that was asked for.
+    `at_time`: the offset of the requested time.
     """
 
     topic_id: int
@@ -47,7 +46,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class PlannedReset:
-    """`before` None: nothing was committed. `after`: the next record to read."""
+    """`before` None: no offset was committed. `after`: the next offset to read."""
 
     partition: TopicPartition
     topic_id: int
@@ -56,7 +55,7 @@ class PlannedReset:
 
     @property
     def records(self) -> int | None:
-        """Number of records to skip; below 0 when it goes back."""
+        """Return the number of records to skip; below 0 when the reset goes back."""
         return None if self.before is None else self.after - self.before
 
 
@@ -66,10 +65,10 @@ def check_where(where: object) -> Where:
         not isinstance(where, int | datetime | Shift | Like) and where not in ("earliest", "latest")
     ):
         raise InvalidConfig(
-            f"a reset goes to 'earliest', 'latest', a datetime, an offset, Shift(n) or Like(group), not to {where!r}"
+            f"the target of a reset must be 'earliest', 'latest', a datetime, an offset, Shift(n) or Like(group), not {where!r}"
         )
     if isinstance(where, datetime) and where.tzinfo is None:
-        raise InvalidConfig("a time needs a time zone: datetime(…, tzinfo=UTC)")
+        raise InvalidConfig("a time needs a time zone; use datetime(…, tzinfo=UTC)")
     return where
 
 
@@ -79,10 +78,11 @@ def plan(
     committed: Mapping[TopicPartition, int],
     other: Mapping[TopicPartition, int],
 ) -> list[PlannedReset]:
-    """Return the changes. `committed`: of the group; `other`: of the group in `Like`. Partitions
-    for which the other group has committed nothing stay as they are.
+    """Return the changes. `committed`: offsets of the group; `other`: offsets of the group in
+    `Like`. Partitions for which the other group has no committed offset stay unchanged.
 
-    Raises OffsetOutOfRange, naming the partition; InvalidRequest when nothing is left to reset.
+    Raises OffsetOutOfRange, naming the partition; InvalidRequest when there is no partition to
+    reset.
     """
     planned = []
     for partition, bound in sorted(bounds.items()):
@@ -90,7 +90,7 @@ def plan(
         if after is not None:
             planned.append(PlannedReset(partition, bound.topic_id, committed.get(partition), after))
     if not planned:
-        raise InvalidRequest("there is no partition to reset: name a topic, or commit something first")
+        raise InvalidRequest("no partition to reset: name a topic, or commit an offset first")
     return planned
 
 
@@ -116,7 +116,7 @@ def _after(
     assert isinstance(where, int)
     if not bound.log_start <= where <= bound.end:
         raise OffsetOutOfRange(
-            f"{partition} holds offsets {bound.log_start} to {bound.end - 1}, and {where} is neither one of them nor the next"
+            f"{partition} holds offsets {bound.log_start} to {bound.end - 1}, so {where} is out of range"
         )
     return where
 

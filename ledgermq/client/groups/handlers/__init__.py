@@ -1,3 +1,3 @@
 """Handlers: functions that are called with the messages of a group, many at a time, in the order
-that they ask for.
+that they request.
 """

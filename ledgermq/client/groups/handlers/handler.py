@@ -19,15 +19,17 @@ from ledgermq.hints import nearest
 
 HandlerFunction = Callable[[GroupMessage], Awaitable[object] | object]
 OnFailure = Callable[[GroupMessage, Exception, int], Awaitable[object] | object]
-"""(message, error, attempt): the error that the handler raised, and the number of calls by now,
-from 1 on.
+"""Called as (message, error, attempt): the error that the handler raised, and the number of calls
+so far, from 1 on.
 """
 
 CONCURRENCY_MAX = 100_000
 RETRY_MS_MAX = 24 * 3600 * 1000
 
 _ANY_TIME = datetime.fromtimestamp(0, UTC)
-"""`start` is only checked here; an age in it counts from when the handler begins."""
+"""Settings of a handler. `start` is only checked here; an age in it counts back from the time at
+which the handler begins.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +41,8 @@ class HandlerSettings:
     concurrency: int = whole(1, CONCURRENCY_MAX)
     """Messages that are handled at the same time. Raise it if the handler waits for other systems."""
     ordered_by: Ordering = "partition"
-    """Messages that are handled one by one, the next only after success: those of a partition, those
-    of a key, or none (None).
+    """Which messages are handled one by one, the next only after success: those of a partition,
+    those of a key, or none (None).
     """
     executor: Executor | None = having("submit")
     """Executor of functions that are not asynchronous; not set: the event loop's own threads."""
@@ -63,20 +65,20 @@ class HandlerSettings:
         check_group(self.group)
         check_fields(self)
         if self.ordered_by not in ("partition", "key", None):
-            raise InvalidConfig(f"ordered_by is 'partition', 'key' or None, not {self.ordered_by!r}")
+            raise InvalidConfig(f"ordered_by must be 'partition', 'key' or None, not {self.ordered_by!r}")
         if self.consumer.get("commit", "acked") not in ("acked", "before"):
             raise InvalidConfig(
-                "a handler commits what has succeeded (commit='acked'), or before it is called (commit='before')"
+                "commit of a handler must be 'acked' (after each success) or 'before' (before the call)"
             )
 
 
 OWN_NAMES = tuple(field.name for field in fields(HandlerSettings) if field.name not in ("topics", "group", "consumer"))
 NAMES = (*OWN_NAMES, "start", *(field.name for field in fields(GroupSettings)))
-"""What `client.handler` takes: its own settings first, then those of its consumer."""
+"""Names that `client.handler` accepts: its own settings first, then those of its consumer."""
 
 
 def handler_settings(topics: Topics, group: str, given: Mapping[str, Any]) -> HandlerSettings:
-    """What is no setting of a handler is one of its consumer.
+    """Split the settings into those of the handler and those of its consumer.
 
     Raises InvalidConfig, InvalidGroupName.
     """
@@ -95,16 +97,18 @@ def handler_settings(topics: Topics, group: str, given: Mapping[str, Any]) -> Ha
 
 @dataclass(slots=True, eq=False)
 class Handler:
-    """What `client.handler` returns in place of the function. Calling it calls the function."""
+    """A declared handler, which `client.handler` returns in place of the function. Calling it
+    calls the function.
+    """
 
     function: HandlerFunction
     settings: HandlerSettings
     handled: int = 0
-    """Messages that succeeded."""
+    """Number of messages that succeeded."""
     failures: int = 0
-    """Attempts that failed."""
+    """Number of attempts that failed."""
     last_error: Exception | None = None
-    """What the last failed attempt raised, or why messages do not come at present."""
+    """The error of the last failed attempt, or why no messages come at present."""
 
     def __call__(self, message: GroupMessage) -> Awaitable[object] | object:
         return self.function(message)

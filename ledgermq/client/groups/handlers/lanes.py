@@ -1,8 +1,8 @@
 """Decide which message may be handled next. Pure.
 
-A lane holds messages that have to be handled one by one: those of a partition, of one key of a
-partition, or a single message. Invariants: at most one message of a lane is being handled, and only
-after all before it have succeeded. Lanes do not wait for each other.
+A lane holds messages that must be handled one by one: those of a partition, of one key of a
+partition, or a single message. Invariants: at most one message of a lane is handled at a time, and
+only after all earlier ones have succeeded. Lanes do not wait for each other.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Lane(Generic[M]):
         self.name = name
         self.queue: deque[M] = deque()
         self.busy = False
-        """Its first message is being handled, or waits to be tried again."""
+        """Whether its first message is being handled, or waits for its next attempt."""
         self.attempts = 0
         """Failed attempts of the first message."""
 
@@ -39,7 +39,7 @@ class Lanes(Generic[M]):
         self._lanes: dict[Hashable, Lane[M]] = {}
         self._ready: deque[Lane[M]] = deque()
         self.count = 0
-        """Messages in all lanes, those being handled included."""
+        """Return the number of messages in all lanes, including those being handled."""
         self.by_partition: dict[TopicPartition, int] = {}
 
     def add(self, messages: Iterable[M]) -> None:
@@ -62,13 +62,13 @@ class Lanes(Generic[M]):
         return None
 
     def succeeded(self, lane: Lane[M]) -> None:
-        """Remove the lane's first message: the next may follow."""
+        """Remove the lane's first message, so that the next may follow."""
         self._count(lane.queue.popleft(), -1)
         lane.attempts = 0
         self.freed(lane)
 
     def failed(self, lane: Lane[M]) -> None:
-        """Count a failed attempt. The message stays in front, and the lane busy, until `freed`."""
+        """Count a failed attempt. The message stays first, and the lane busy, until `freed`."""
         lane.attempts += 1
 
     def freed(self, lane: Lane[M]) -> None:
@@ -112,7 +112,7 @@ def _by_partition(message: Message) -> Hashable:
 
 
 def _by_key(message: Message) -> Hashable:
-    """Messages without a key have no order among themselves."""
+    """Return the lane of a message. Messages without a key have no order among themselves."""
     return message.topic, message.partition, message.offset if message.key is None else message.key
 
 

@@ -1,10 +1,10 @@
-"""Run one handler on one member of its group: call it with messages in the order that it asked for,
-acknowledge those that succeeded, and call it again with those that failed.
+"""Run one handler on one member of its group: call it with messages in the requested order,
+acknowledge those that succeed, and call it again with those that fail.
 
 Invariants: the next message of a lane begins only after the one before it has succeeded. At most
 `concurrency` calls run at a time. At most `waiting_max` messages of a partition wait; other
-partitions are read on. Once a partition is let go, none of its messages is begun, unless they are
-committed already (commit="before"): then no other member will get them.
+partitions are still read. Once a partition is let go, none of its messages is begun, unless they
+are committed already (commit="before"): then no other member will receive them.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _log = logging.getLogger("ledgermq.handlers")
 
 
 class HandlerRunner:
-    """`make_consumer` makes the handler's consumer; its argument is called with partitions that the
-    consumer is about to let go.
+    """`make_consumer` makes the handler's consumer; its argument is called with partitions that
+    the consumer is about to let go.
     """
 
     def __init__(self, handler: Handler, make_consumer: Callable[[LettingGo], GroupConsumer], sources: Sources) -> None:
@@ -46,7 +46,7 @@ class HandlerRunner:
         self._member = consumer.member
         self._sources = sources
         self._goes_on = consumer.settings.commit == "before" or consumer.settings.broadcast
-        """Whether a message that failed is only reported, and not handled again."""
+        """Whether a failed message is only reported, and not handled again."""
         self._lanes: Lanes[GroupMessage] = Lanes(handler.settings.ordered_by)
         self._retrying: dict[Lane[GroupMessage], asyncio.Task[None]] = {}
         self._held_back: set[TopicPartition] = set()
@@ -56,9 +56,9 @@ class HandlerRunner:
         self._tasks = asyncio.TaskGroup()
 
     async def run(self, stop: asyncio.Event, drain_timeout_s: float) -> None:
-        """Handle messages until `stop` is set, then finish what is being handled.
+        """Handle messages until `stop` is set, then finish the running calls.
 
-        Cancelled, it does not finish it. Raises errors that do not pass with time.
+        Cancelling it does not wait for running calls. Raises errors that do not pass with time.
         """
         try:
             async with self._consumer, self._tasks:
@@ -83,10 +83,12 @@ class HandlerRunner:
         except (GroupError, RetriableError) as error:
             if isinstance(error, DeadlineExceeded):
                 raise
-            self._handler.last_error = error  # not committed: other members repeat what was done since the last commit
+            self._handler.last_error = error  # not committed: other members repeat the work since the last commit
 
     async def _handle_committed(self, timeout_s: float) -> None:
-        """Handle what is committed already: no other member will get it. Raises DeadlineExceeded."""
+        """Handle messages that are committed already: no other member will receive them. Raises
+        DeadlineExceeded.
+        """
         try:
             async with asyncio.timeout(timeout_s):
                 while self._consumer.settings.commit == "before" and self._lanes.count:
@@ -128,7 +130,9 @@ class HandlerRunner:
             self._member.hold_back(partition, False)
 
     def _drop(self, partitions: Sequence[TopicPartition]) -> None:
-        """Give back messages that were not begun: the partitions are let go. Committed ones stay."""
+        """Give back messages that were not begun, because their partitions are let go. Committed
+        ones stay.
+        """
         self._held_back.difference_update(partitions)
         if self._consumer.settings.commit == "before":
             return
@@ -148,7 +152,7 @@ class HandlerRunner:
         finally:
             self._running -= 1
             self._done.set()
-        self._member.polling.signs += 1  # the program is at work, even if it does not ask for messages
+        self._member.polling.signs += 1  # the program is at work, even if it does not call for messages
         if error is None or self._goes_on or message.handout.is_finished(message.offset):
             message.ack()
             self._lanes.succeeded(lane)
@@ -169,7 +173,7 @@ class HandlerRunner:
         self._begin()
 
     async def _call(self, message: GroupMessage, attempt: int) -> Exception | None:
-        """Call the handler. Return what it raised, None if it succeeded."""
+        """Call the handler. Return the error that it raised, or None if it succeeded."""
         function = self._handler.function
         try:
             if self._handler.is_async:
@@ -197,4 +201,4 @@ class HandlerRunner:
             if inspect.isawaitable(returned):
                 await returned
         except Exception as failure:
-            _log.warning("on_failure of group %s failed itself at %s: %r", self._consumer.group, name, failure)
+            _log.warning("on_failure of group %s raised an error at %s: %r", self._consumer.group, name, failure)

@@ -1,0 +1,24 @@
+"""ARCHITECTURE.md names modules by their full names, and every one exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "ARCHITECTURE.md").read_text()
+PACKAGES = "ledgermq|ledger|offsets|stateless_broker|spark|ledgermq_tools"
+NAMES = sorted(set(re.findall(rf"`((?:{PACKAGES})(?:\.\w+)+)`", PAGE)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_module_that_the_page_names_exists(name: str) -> None:
+    path = ROOT / name.replace(".", "/")
+    assert path.with_suffix(".py").exists() or (path / "__init__.py").exists()
+
+
+def test_the_page_names_every_floor_of_the_ledger() -> None:
+    folders = {path.parent.name for path in (ROOT / "ledger").glob("*/__init__.py")}
+    assert {f"ledger.{folder}" for folder in folders} <= set(NAMES)
