@@ -23,9 +23,8 @@ from importlib.util import find_spec
 from infra import minio
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.s3 import CLIENTS, S3Store, open_s3
-from ledger.object_store.s3_client import S3Client
 from ledger.object_store.s3_location import parse_s3_url
-from ledger.object_store.s3_signed import SignedWire
+from ledger.object_store.s3_signed import S3Client, SignedWire
 from ledgermq.sources import Sources
 from tests.stores.backends import create_bucket
 

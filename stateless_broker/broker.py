@@ -37,7 +37,6 @@ from stateless_broker.produce_path import ProducePath
 from stateless_broker.service import BrokerService, ClusterPath, OffsetPath, TopicPath
 from stateless_broker.settings import BrokerConstants, BrokerSettings, from_settings
 from stateless_broker.topic_changes import TopicLimits
-from stateless_broker.topics import Topics
 
 log = get_logger(__name__)
 
@@ -178,9 +177,8 @@ class Broker:
 
     def _put_service_together(self, run_blocking: RunBlocking) -> BrokerService:
         settings = self._settings
-        topics = Topics(self.metadata, self.ownership)
         self._fetch_path = FetchPath(
-            topics,
+            self.metadata,
             self.ownership,
             settings.fetch_wait_ms_max / 1000,
             self.context.metrics,
@@ -201,11 +199,13 @@ class Broker:
             self._rack_of,
         )
         return BrokerService(
-            ProducePath(topics, self.ownership, run_blocking),
+            ProducePath(self.metadata, self.ownership, run_blocking),
             self._fetch_path,
-            DeletionPath(topics, self.ownership),
-            OffsetPath(topics, self.ownership),
-            TopicPath(topics, self.metadata, self.controller, at_controller, lambda: self._settings.auto_create_topics),
+            DeletionPath(self.metadata, self.ownership),
+            OffsetPath(self.metadata, self.ownership),
+            TopicPath(
+                self.metadata, self.ownership, self.controller, at_controller, lambda: self._settings.auto_create_topics
+            ),
             ClusterPath(
                 self.context.ledger(keys.METADATA_BUNDLE), self.version, self.membership, self.directory, self.ownership
             ),

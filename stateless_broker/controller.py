@@ -33,6 +33,7 @@ from stateless_broker.topic_changes import TopicLimits, altered, created, create
 
 REMOVAL_PAUSE_S_MIN = 0.5
 REMOVAL_PAUSE_S_MAX = 60.0
+"""No jitter: a cluster has one controller, so nothing comes back at the same time."""
 
 log = get_logger(__name__)
 

@@ -11,15 +11,15 @@ from ledger.topics.catalog import Topic
 from ledgermq.errors import InvalidRequest, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker.bundle.deletion import Before, Deleted
+from stateless_broker.metadata import Metadata
 from stateless_broker.ownership import Ownership
-from stateless_broker.topics import Topics
 
 PARTITIONS_MAX = 10_000
 
 
 class DeletionPath:
-    def __init__(self, topics: Topics, ownership: Ownership) -> None:
-        self._topics = topics
+    def __init__(self, metadata: Metadata, ownership: Ownership) -> None:
+        self._metadata = metadata
         self._ownership = ownership
 
     async def delete_records(self, request: pb.DeleteRecordsRequest) -> pb.DeleteRecordsResponse:
@@ -32,7 +32,7 @@ class DeletionPath:
         wanted = {one.partition: _before(one) for one in request.partitions}
         if len(wanted) < len(request.partitions):
             raise InvalidRequest("a partition is named twice")
-        lookup = self._topics.lookup()
+        lookup = self._metadata.lookup()
         results: dict[int, pb.DeletedRecords] = {}
         by_bundle: dict[int, dict[int, Before]] = {}
         topic = await lookup.find(request.topic, request.topic_id)
@@ -41,7 +41,7 @@ class DeletionPath:
                 topic, bundle = await lookup.partition(request.topic, partition, request.topic_id)
                 by_bundle.setdefault(bundle, {})[partition] = before
             except LedgerMQError as error:
-                results[partition] = pb.DeletedRecords(error=self._topics.error(error))
+                results[partition] = pb.DeletedRecords(error=self._ownership.error(error))
         for found in await asyncio.gather(
             *(self._in_bundle(topic, *each, dry_run=request.dry_run) for each in by_bundle.items())
         ):
@@ -55,12 +55,12 @@ class DeletionPath:
             owner = await self._ownership.owner(bundle)
             found = await owner.delete_records(topic, befores, dry_run=dry_run)
         except LedgerMQError as error:
-            return {partition: pb.DeletedRecords(error=self._topics.error(error, bundle)) for partition in befores}
+            return {partition: pb.DeletedRecords(error=self._ownership.error(error, bundle)) for partition in befores}
         return {partition: self._result(deleted, bundle) for partition, deleted in found.items()}
 
     def _result(self, deleted: Deleted | LedgerMQError, bundle: int) -> pb.DeletedRecords:
         if isinstance(deleted, LedgerMQError):
-            return pb.DeletedRecords(error=self._topics.error(deleted, bundle))
+            return pb.DeletedRecords(error=self._ownership.error(deleted, bundle))
         return pb.DeletedRecords(log_start_before=deleted.log_start_before, log_start=deleted.log_start)
 
 

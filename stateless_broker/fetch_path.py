@@ -25,8 +25,8 @@ from stateless_broker.bundle.budgets import AnswerBudget, AnswerReader
 from stateless_broker.bundle.context import BundleMetrics
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.logs import get_logger, logs_debug
+from stateless_broker.metadata import Lookup, Metadata
 from stateless_broker.ownership import Ownership
-from stateless_broker.topics import Lookup, Topics
 
 PARTITIONS_MAX = 4096
 PARALLEL_PARTITIONS = 8
@@ -93,7 +93,7 @@ class FetchPath:
 
     def __init__(
         self,
-        topics: Topics,
+        metadata: Metadata,
         ownership: Ownership,
         wait_s_max: float,
         metrics: BundleMetrics,
@@ -101,7 +101,7 @@ class FetchPath:
         *,
         direct: bool = False,
     ) -> None:
-        self._topics = topics
+        self._metadata = metadata
         self._ownership = ownership
         self.wait_s_max = wait_s_max
         self._metrics = metrics
@@ -198,7 +198,7 @@ class FetchPath:
         With `room` 0: the ends of all cursors, and no batch.
         """
         found: list[_Found] = []
-        lookup = self._topics.lookup()
+        lookup = self._metadata.lookup()
         ends_only = room == 0
         at = 0
         while at < len(cursors):
@@ -223,7 +223,7 @@ class FetchPath:
             header.topic_id = cursor.topic.id
             fetched = await owner.fetch(cursor.topic, cursor.partition, cursor.offset, bytes_max, direct=direct)
         except LedgerMQError as error:
-            header.error.CopyFrom(self._topics.error(error, cursor.bundle))
+            header.error.CopyFrom(self._ownership.error(error, cursor.bundle))
             return found
         cursor.high_watermark = header.high_watermark = fetched.high_watermark
         header.log_start = fetched.log_start

@@ -15,9 +15,9 @@ from ledger import keys
 from ledger.keys import PartitionId
 from ledger.log.ledger_ref import LedgerRef
 from ledger.log.shared_run import SharedRun
-from ledger.topics.catalog import METADATA, Catalog, read_catalog
+from ledger.topics.catalog import METADATA, Catalog, Topic, read_catalog
 from ledgermq.buffers import Buffer
-from ledgermq.errors import LedgerMQError, OffsetOutOfRange, Unavailable
+from ledgermq.errors import LedgerMQError, OffsetOutOfRange, Unavailable, UnknownPartition, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.batch_header import check_crc
@@ -104,6 +104,10 @@ class Metadata:
             if self.catalog.offset > before:
                 backoff.reset()
             await wait_for(self._moved, backoff.next_s())
+
+    def lookup(self) -> Lookup:
+        """Return what finds the topics that one request names."""
+        return Lookup(self)
 
     async def catch_up(self) -> None:
         """Read everything that the controller had acknowledged before this call.
@@ -207,3 +211,48 @@ class Metadata:
             zip(rows.column("key").to_pylist(), rows.column("value").to_pylist(), strict=True)
         ):
             self.catalog.apply(base_offset + i, key or b"", value)
+
+
+class Lookup:
+    """The names in one request.
+
+    However many of them this broker does not know, it asks the controller once.
+    """
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+        self._has_asked = False
+
+    async def find(self, name: str, topic_id: int = 0) -> Topic:
+        """A living topic. Raises UnknownTopic, TopicBeingDeleted, Unavailable."""
+        try:
+            return self._known(name, topic_id)
+        except UnknownTopic:
+            if not await self._has_news():
+                raise
+        return self._known(name, topic_id)
+
+    async def partition(self, name: str, partition: int, topic_id: int = 0) -> tuple[Topic, int]:
+        """The topic and the partition's bundle. Raises also UnknownPartition."""
+        topic = await self.find(name, topic_id)
+        if partition >= topic.partitions and await self._has_news():
+            topic = self._known(name, topic_id)
+        if partition >= topic.partitions:
+            raise UnknownPartition(f"topic {name!r} has partitions 0 to {topic.partitions - 1}, not {partition}")
+        return topic, topic.bundles[partition]
+
+    async def _has_news(self) -> bool:
+        """Learn what the controller knows; False: that has been done for this request."""
+        if self._has_asked:
+            return False
+        await self._metadata.catch_up()
+        self._has_asked = True
+        return True
+
+    def _known(self, name: str, topic_id: int) -> Topic:
+        topic = self._metadata.catalog.living(name)
+        if topic_id and topic.id != topic_id:
+            raise UnknownTopic(
+                f"topic {name!r} has the id {topic.id}, not {topic_id}: it was deleted and created again"
+            )
+        return topic

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ledgermq.errors import LedgerMQError, NotOwner
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.status import error_to_proto
 from ledgermq.runtime.wait import wait_until
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleContext
@@ -158,6 +160,12 @@ class Ownership:
             await self._next_round(deadline)
         return self.not_owner(bundle)
 
+    def error(self, error: LedgerMQError, bundle: int | None = None) -> pb.Error:
+        """Return the error as it goes to the client: NOT_OWNER names the owner, where it is known."""
+        if error.code == "NOT_OWNER" and not error.owner and bundle is not None:
+            error = self.not_owner(bundle)
+        return error_to_proto(error)
+
     def not_owner(self, bundle: int) -> NotOwner:
         """Return the error for a bundle that is not served here."""
         address = self.address_of(bundle)
@@ -267,20 +275,12 @@ class Ownership:
         """Pause until the next interval. It ends early if a look is requested, would show more
         about a broker in doubt, or something is to be announced.
         """
-        try:
-            async with asyncio.timeout_at(
-                min(self._looked_at + self.times.interval_s, self._membership.judged_at() + MOMENT_S)
-            ):
-                while not (
-                    self._look_due or self._beat_due
-                ):  # a bundle that changes owners while a heartbeat is written needs another heartbeat at once
-                    await self._wake.wait()
-                    self._wake.clear()
-                    self._decide(
-                        may_open=not self._look_due
-                    )  # otherwise that look's findings count: another broker may have claimed a moment ago
-        except TimeoutError:
-            pass
+        deadline = min(self._looked_at + self.times.interval_s, self._membership.judged_at() + MOMENT_S)
+        # A bundle that changes owners while a heartbeat is written needs another heartbeat at once.
+        while not (self._look_due or self._beat_due) and await wait_until(self._wake, deadline):
+            self._wake.clear()
+            # While a look is due, its findings count: another broker may have claimed a moment ago.
+            self._decide(may_open=not self._look_due)
 
     def _hands_changed(self) -> None:
         """Announce at once that the set of bundles served here has changed, and look, because

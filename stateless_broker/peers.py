@@ -16,6 +16,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection, Connector
 
 WATCH_PAUSE_S_MAX = 30.0
+"""No jitter: each pair of brokers has one line, which each of them loses at its own time."""
 PING_PAUSE_S = 1.0
 PING_TIMEOUT_S = 2.5
 """A process on an overloaded machine may stand still for a second or two, and still be alive."""

@@ -41,8 +41,8 @@ from ledgermq.protocol.records import (
 )
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.logs import get_logger, logs_debug
+from stateless_broker.metadata import Lookup, Metadata
 from stateless_broker.ownership import Ownership
-from stateless_broker.topics import Lookup, Topics
 
 PRODUCER_ID_BYTES = 16
 DECODED_BYTES_MAX = 2 * FRAME_PAYLOAD_BYTES_MAX
@@ -84,8 +84,8 @@ WINDOW_REQUESTS = 64
 
 
 class ProducePath:
-    def __init__(self, topics: Topics, ownership: Ownership, run_blocking: RunBlocking) -> None:
-        self._topics = topics
+    def __init__(self, metadata: Metadata, ownership: Ownership, run_blocking: RunBlocking) -> None:
+        self._metadata = metadata
         self._ownership = ownership
         self._run_blocking = run_blocking
 
@@ -124,7 +124,7 @@ class ProducePath:
         """
         durable = frame.header.acks == pb.DURABLE
         entries = []
-        lookup = self._topics.lookup()
+        lookup = self._metadata.lookup()
         for header, data in _batches(frame):
             try:
                 entries.append(await self._checked(lookup, header, data, durable))
@@ -157,7 +157,7 @@ class ProducePath:
             except LedgerMQError as failed:
                 error = failed
         assert error is not None
-        return pb.ProduceResult(topic_id=topic_id, error=self._topics.error(error, entry.bundle))
+        return pb.ProduceResult(topic_id=topic_id, error=self._ownership.error(error, entry.bundle))
 
     async def _owners(self, bundles: set[int]) -> dict[int, BundleOwner | LedgerMQError]:
         """Return the owners; bundles that are still being opened here are awaited concurrently."""

@@ -23,10 +23,9 @@ from stateless_broker.fetch_path import FetchPath
 from stateless_broker.groups.groups import Groups
 from stateless_broker.health import problems
 from stateless_broker.membership import Membership
-from stateless_broker.metadata import Metadata
+from stateless_broker.metadata import Lookup, Metadata
 from stateless_broker.ownership import Ownership
 from stateless_broker.produce_path import ProducePath
-from stateless_broker.topics import Lookup, Topics
 
 QUERIES_MAX = 10_000
 PARALLEL_QUERIES = 16
@@ -77,18 +76,18 @@ class OffsetPath:
     partitions' owners.
     """
 
-    def __init__(self, topics: Topics, ownership: Ownership) -> None:
-        self._topics = topics
+    def __init__(self, metadata: Metadata, ownership: Ownership) -> None:
+        self._metadata = metadata
         self._ownership = ownership
 
     async def list_offsets(self, request: pb.ListOffsetsRequest) -> pb.ListOffsetsResponse:
-        lookup = self._topics.lookup()
+        lookup = self._metadata.lookup()
         return pb.ListOffsetsResponse(
             results=await _side_by_side(lambda query: self._offset(lookup, query), request.queries)
         )
 
     async def open_producer(self, request: pb.OpenProducerRequest) -> pb.OpenProducerResponse:
-        lookup = self._topics.lookup()
+        lookup = self._metadata.lookup()
         producer = request.producer_id
         return pb.OpenProducerResponse(
             partitions=await _side_by_side(lambda wanted: self._opened(lookup, wanted, producer), request.partitions)
@@ -106,7 +105,7 @@ class OffsetPath:
                 return pb.OffsetResult(offset=await owner.list_offset(topic, query.partition, query.timestamp_us))
             return pb.OffsetResult(offset=await owner.list_offset(topic, query.partition, kind))
         except LedgerMQError as error:
-            return pb.OffsetResult(error=self._topics.error(error, bundle))
+            return pb.OffsetResult(error=self._ownership.error(error, bundle))
 
     async def _opened(self, lookup: Lookup, wanted: pb.TopicPartition, producer_id: bytes) -> pb.OpenedPartition:
         bundle = None
@@ -116,7 +115,7 @@ class OffsetPath:
             next_sequence = owner.next_sequence(producer_id, topic.id, wanted.partition)
             return pb.OpenedPartition(opened_slot=owner.opened_slot(), next_sequence=next_sequence)
         except LedgerMQError as error:
-            return pb.OpenedPartition(error=self._topics.error(error, bundle))
+            return pb.OpenedPartition(error=self._ownership.error(error, bundle))
 
 
 class TopicPath:
@@ -124,14 +123,14 @@ class TopicPath:
 
     def __init__(
         self,
-        topics: Topics,
         metadata: Metadata,
+        ownership: Ownership,
         controller: Controller,
         at_controller: AtController,
         auto_create_topics: Callable[[], bool],
     ) -> None:
-        self._topics = topics
         self._metadata = metadata
+        self._ownership = ownership
         self._controller = controller
         self._at_controller = at_controller
         self._auto_create_topics = auto_create_topics
@@ -142,21 +141,21 @@ class TopicPath:
         if request.fresh or not request.topics:
             await self._metadata.catch_up()
         if request.topics:
-            lookup = self._topics.lookup()
+            lookup = self._metadata.lookup()
             return pb.DescribeTopicsResponse(
                 topics=[await self._describe(lookup, name, request.auto_create) for name in request.topics]
             )
         topics = sorted(self._metadata.catalog.living_topics(), key=lambda topic: topic.name)
-        return pb.DescribeTopicsResponse(topics=[self._topics.info(topic) for topic in topics if not topic.internal])
+        return pb.DescribeTopicsResponse(topics=[self._info(topic) for topic in topics if not topic.internal])
 
     async def create_topic(self, request: pb.CreateTopicRequest) -> pb.CreateTopicResponse:
         async def here() -> pb.CreateTopicResponse:
             if (
                 request.forwarded and request.name == keys.OFFSETS_TOPIC
             ):  # another broker's wish; its caller chooses nothing about it
-                return pb.CreateTopicResponse(topic=self._topics.info(await self._controller.create_offsets_topic()))
+                return pb.CreateTopicResponse(topic=self._info(await self._controller.create_offsets_topic()))
             topic = await self._controller.create_topic(request.name, request.partitions, dict(request.settings))
-            return pb.CreateTopicResponse(topic=self._topics.info(topic))
+            return pb.CreateTopicResponse(topic=self._info(topic))
 
         keys.check_topic_name(request.name)
         return await self._at_controller.run(request, here, lambda line, passed: line.create_topic(passed))
@@ -166,7 +165,7 @@ class TopicPath:
             topic = await self._controller.alter_topic(
                 request.name, request.partitions, dict(request.set), list(request.unset)
             )
-            return pb.AlterTopicResponse(topic=self._topics.info(topic))
+            return pb.AlterTopicResponse(topic=self._info(topic))
 
         return await self._at_controller.run(request, here, lambda line, passed: line.alter_topic(passed))
 
@@ -177,13 +176,22 @@ class TopicPath:
 
         return await self._at_controller.run(request, here, lambda line, passed: line.delete_topic(passed))
 
+    def _info(self, topic: Topic) -> pb.TopicInfo:
+        return pb.TopicInfo(
+            name=topic.name,
+            topic_id=topic.id,
+            partitions=[
+                pb.PartitionInfo(bundle=bundle, owner=self._ownership.address_of(bundle)) for bundle in topic.bundles
+            ],
+            settings=topic.raw_settings,
+            created_ms=topic.created_ms,
+        )
+
     async def _describe(self, lookup: Lookup, name: str, auto_create: bool) -> pb.TopicInfo:
         try:
-            return self._topics.info(
-                await self._find_or_create(lookup, name, auto_create and self._auto_create_topics())
-            )
+            return self._info(await self._find_or_create(lookup, name, auto_create and self._auto_create_topics()))
         except LedgerMQError as error:
-            return pb.TopicInfo(name=name, error=self._topics.error(error))
+            return pb.TopicInfo(name=name, error=self._ownership.error(error))
 
     async def _find_or_create(self, lookup: Lookup, name: str, auto_create: bool) -> Topic:
         try:
@@ -195,7 +203,7 @@ class TopicPath:
             await self.create_topic(pb.CreateTopicRequest(name=name))
         except TopicExists:
             pass
-        return await self._topics.lookup().find(name)
+        return await self._metadata.lookup().find(name)
 
 
 class ClusterPath:

@@ -15,6 +15,7 @@ from stateless_broker.settings import BrokerSettings
 
 PORT_MAX = 65535
 PAUSE_S_FIRST, PAUSE_S_MAX = 0.5, 30.0
+"""No jitter: the log says when a process begins again, and the broker in it waits at random itself."""
 STEADY_S = 60.0
 """A process that ran at least this long ended for a new reason."""
 

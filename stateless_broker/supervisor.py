@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import BinaryIO
 
+from ledgermq.runtime.wait import wait_for
 from stateless_broker.logs import configure_logs, get_logger
 from stateless_broker.process import END_ANYWAY_AFTER_S
 from stateless_broker.settings import BrokerSettings
@@ -161,6 +162,4 @@ class Supervisor:
             ends = ends_in_a_row(ends, asyncio.get_running_loop().time() - begun_s)
             wait_s = pause_s(ends)
             log.warning("a broker process ended", process_number=sibling.number, code=code, restart_in_s=wait_s)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._stopping.wait()
+            await wait_for(self._stopping, wait_s)

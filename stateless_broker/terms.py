@@ -20,6 +20,7 @@ from stateless_broker.takeover import ClaimHistory
 
 TROUBLE_FIRST_S = 0.5
 TROUBLE_S_MAX = 5.0
+"""No jitter: one broker tries a bundle again, and each claim waits at random besides (`takeover`)."""
 CHECK_PAUSE_S = 1.0
 
 log = get_logger(__name__)

@@ -19,7 +19,8 @@ from ledger.log.numbered import list_numbered
 from ledger.log.plan_chain import read_plan
 from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
 from ledger.parquet.pages import PageReader
-from ledgermq.errors import DataDamaged, LedgerMQError, Unavailable
+from ledgermq.errors import DataDamaged, LedgerMQError
+from ledgermq.runtime.reread import Rereads
 from ledgermq.runtime.tasks import all_of
 
 ATTEMPTS_MAX = 10
@@ -61,7 +62,9 @@ class Listing:
         """All of it. Raises DataDamaged where a plan or the newest checkpoint is damaged, the store's
         errors.
         """
-        for _ in range(ATTEMPTS_MAX):
+        rereads = Rereads(ATTEMPTS_MAX, f"bundle {bundle}: it kept changing while garbage was listed; retry later")
+        while True:
+            rereads.begin()
             found = cls(bundle, checkpoint=genesis(bundle))
             found.segments = await _list(store, keys.segments(bundle))
             found.checkpoints = await _list(store, keys.checkpoints(bundle))
@@ -80,7 +83,6 @@ class Listing:
             except LedgerMQError as error:
                 found.unreadable = error
             return found
-        raise Unavailable(f"bundle {bundle}: it kept changing while garbage was listed; retry later")
 
     @classmethod
     async def of_finished_plans(cls, store: ObjectStore, bundle: int) -> Self:

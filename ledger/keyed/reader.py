@@ -27,8 +27,9 @@ from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.columns import SCHEMA as PARQUET_SCHEMA
 from ledger.parquet.row_group import read_columns
 from ledger.parquet.stored_file import read_footer
-from ledgermq.errors import DataDamaged, Unavailable
+from ledgermq.errors import DataDamaged
 from ledgermq.protocol.records import SCHEMA, Compression, encode_batch
+from ledgermq.runtime.reread import Rereads
 
 ATTEMPTS_MAX = 5
 VERSIONS_MAX = 1024
@@ -89,16 +90,18 @@ class KeyedReader:
         """The next rows, at most to the end of their row group; None: nothing is left below
         `border`. Raises as `read` does.
         """
-        for _ in range(ATTEMPTS_MAX):
+        rereads = Rereads(
+            ATTEMPTS_MAX,
+            f"{keys.keyed_folder(place)}: its versions changed during each attempt to read them; retry later",
+            retry_after_ms=100,
+        )
+        while True:
+            rereads.begin()
             version = await self.version(place, border)
             try:
                 return await self._rows(version, offset, border)
             except ObjectMissing as missing:
                 await self._look_again(version, missing)
-        raise Unavailable(
-            f"{keys.keyed_folder(place)}: its versions changed during each attempt to read them; retry later",
-            retry_after_ms=100,
-        )
 
     async def version(self, place: PartitionId, border: int) -> KeyedVersion:
         """One that holds everything below `border`. Raises DataDamaged where there is none."""

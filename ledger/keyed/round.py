@@ -31,6 +31,7 @@ from ledger.root.two_clocks import TwoClocks
 from ledger.topics.catalog import Topic
 from ledger.topics.facts import may_remove
 from ledgermq.errors import DataDamaged, Unavailable
+from ledgermq.runtime.reread import Rereads
 from ledgermq.sources import Sources
 
 ATTEMPTS_MAX = 10
@@ -59,7 +60,12 @@ async def clean_partition(
     """
     store, cluster = compaction.store, compaction.cluster
     place, bundle = place_of(topic, partition), topic.bundles[partition]
-    for _ in range(ATTEMPTS_MAX):
+    rereads = Rereads(
+        ATTEMPTS_MAX,
+        f"{keys.keyed_folder(place)}: other processes changed it during each attempt to read it; retry later",
+    )
+    while True:
+        rereads.begin()
         unpublished = await _unpublished(compaction, place) if not topic.settings.keyed else frozenset[int]()
         published, checkpoint, log = await _look(store, topic, partition)
         if not may_remove(checkpoint, topic):
@@ -85,9 +91,6 @@ async def clean_partition(
             return await _run(compaction, bundle, plan, topic, on_done)
         except ObjectMissing as error:
             await _explain(store, place, bundle, plan, error)
-    raise Unavailable(
-        f"{keys.keyed_folder(place)}: other processes changed it during each attempt to read it; retry later"
-    )
 
 
 async def _unpublished(compaction: Compaction, place: PartitionId) -> frozenset[int]:
@@ -114,7 +117,12 @@ async def _look(
     Of a topic that is keyed no more, without the log: nothing of it is to be cleaned.
     """
     place, bundle = place_of(topic, partition), topic.bundles[partition]
-    for _ in range(ATTEMPTS_MAX):
+    rereads = Rereads(
+        ATTEMPTS_MAX,
+        f"{keys.keyed_folder(place)}: other processes changed it during each attempt to read it; retry later",
+    )
+    while True:
+        rereads.begin()
         published = await newest_version(store, place)
         checkpoint = await newest_checkpoint(store, bundle)
         counters = partition_of(checkpoint, place.topic_id, place.partition)
@@ -125,9 +133,6 @@ async def _look(
             continue  # a page was replaced: a newer checkpoint says so
         if published is None or start == published.version.end or start <= counters.log_start:
             return published, checkpoint, log
-    raise Unavailable(
-        f"{keys.keyed_folder(place)}: other processes changed it during each attempt to read it; retry later"
-    )
 
 
 def _bytes_of(plan: CleaningPlan) -> int:

@@ -218,7 +218,7 @@ class _Run:
                 if (found := await self._stored(key)) is not None:
                     return found
             await pause_before_retry(attempt, self.sources)
-        raise Unavailable(f"{key}: the put failed {PUT_ATTEMPTS_MAX} times; retry later")
+        raise Unavailable(f"gave up after {PUT_ATTEMPTS_MAX} attempts: {key} could not be put; retry later")
 
     async def _stored(self, key: str) -> KeyedFile | None:
         try:

@@ -24,7 +24,8 @@ from ledger import keys
 from ledger.keys import PartitionId
 from ledger.log.numbered import list_numbered
 from ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledgermq.errors import DataDamaged, FormatNotSupported, Unavailable
+from ledgermq.errors import DataDamaged, FormatNotSupported
+from ledgermq.runtime.reread import Rereads
 
 LOOKS_MAX = 100
 FORMAT = 1
@@ -176,7 +177,12 @@ async def read_version(store: ObjectStore, place: PartitionId, number: int) -> K
 
 async def newest_version(store: ObjectStore, place: PartitionId) -> Published | None:
     """Looks now; None: there is none yet. A damaged newest version is an error that names it."""
-    for _ in range(LOOKS_MAX):
+    rereads = Rereads(
+        LOOKS_MAX,
+        f"{keys.keyed_folder(place)}: its versions were removed during each attempt to read them; retry later",
+    )
+    while True:
+        rereads.begin()
         newest = [found async for found in list_numbered(store, keys.keyed_versions(place))][-1:]
         if not newest:
             return None
@@ -185,9 +191,6 @@ async def newest_version(store: ObjectStore, place: PartitionId) -> Published | 
             return Published(await read_version(store, place, number), info.modified_ms)
         except ObjectMissing:
             continue  # a higher one exists
-    raise Unavailable(
-        f"{keys.keyed_folder(place)}: its versions were removed during each attempt to read them; retry later"
-    )
 
 
 def earlier_of(base: Published | None, keep_ms: int, now_ms: int) -> tuple[tuple[int, int], ...]:

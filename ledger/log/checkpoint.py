@@ -19,7 +19,8 @@ from ledger.log.envelope import ObjectKind, seal, unseal
 from ledger.log.fold import LedgerState
 from ledger.log.numbered import list_numbered
 from ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledgermq.errors import DataDamaged, Unavailable
+from ledgermq.errors import DataDamaged
+from ledgermq.runtime.reread import Rereads
 from ledgermq.sources import Sources
 
 LOOKS_MAX = 100
@@ -61,7 +62,11 @@ async def newest_checkpoint(store: ObjectStore, bundle: int, known: fmt.Checkpoi
     `known`: the newest at an earlier look. It is returned without a read if it still is the newest:
     the highest number was never deleted, so its content cannot have changed.
     """
-    for _ in range(LOOKS_MAX):
+    rereads = Rereads(
+        LOOKS_MAX, f"bundle {bundle}: its checkpoints were removed during each attempt to read them; retry later"
+    )
+    while True:
+        rereads.begin()
         newest = None
         async for _, info in list_numbered(store, keys.checkpoints(bundle)):
             newest = info.key
@@ -73,7 +78,6 @@ async def newest_checkpoint(store: ObjectStore, bundle: int, known: fmt.Checkpoi
             return decode_checkpoint(await store.get(newest), newest)
         except ObjectMissing:
             continue  # a newer one exists
-    raise Unavailable(f"bundle {bundle}: checkpoints were removed during each attempt to read them; retry later")
 
 
 def state_of(checkpoint: fmt.Checkpoint, producer_states_max: int) -> LedgerState:

@@ -17,7 +17,8 @@ from ledger.log.fold import LedgerState
 from ledger.log.ledger_ref import LedgerRef
 from ledger.log.recovery import ATTEMPTS_MAX, read_slots_between, recover
 from ledger.log.segment import SlotIndex
-from ledgermq.errors import DataDamaged, Unavailable
+from ledgermq.errors import DataDamaged
+from ledgermq.runtime.reread import Rereads
 
 
 @dataclass(slots=True)
@@ -40,7 +41,11 @@ async def read_history(ledger: LedgerRef, *, unplanned: bool = False) -> History
 
     Raises DataDamaged or FormatNotSupported, naming the object, and the store's errors.
     """
-    for _ in range(ATTEMPTS_MAX):
+    rereads = Rereads(
+        ATTEMPTS_MAX, f"bundle {ledger.bundle}: it was trimmed during each attempt to read it; retry later"
+    )
+    while True:
+        rereads.begin()
         recovered = await recover(ledger)
         first = max(recovered.checkpoint.trim_slot, recovered.checkpoint.planned_slot + 1 if unplanned else 0)
         older = await read_slots_between(ledger, first, recovered.checkpoint.state.slot)
@@ -48,7 +53,6 @@ async def read_history(ledger: LedgerRef, *, unplanned: bool = False) -> History
             last_put_id = recovered.checkpoint.state.last_put_id
             segments = [*valid_before(older, last_put_id, recovered.checkpoint, first), *recovered.tail]
             return History(ledger.bundle, recovered.checkpoint, recovered.state, segments, first)
-    raise Unavailable(f"bundle {ledger.bundle}: it was trimmed during each attempt to read it; retry later")
 
 
 def valid_before(older: list[SlotIndex], last_put_id: bytes, checkpoint: fmt.Checkpoint, first: int) -> list[SlotIndex]:

@@ -20,7 +20,7 @@ from ledger.log.numbered import list_numbered
 from ledger.log.segment import SlotIndex, read_index
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.object_store.settle import PutOutcome, settle_put
-from ledgermq.errors import Unavailable
+from ledgermq.runtime.reread import Rereads
 
 PARALLEL_READS = 16
 ATTEMPTS_MAX = 100
@@ -113,7 +113,9 @@ async def recover(ledger: LedgerRef) -> Recovered:
     Raises DataDamaged or FormatNotSupported, naming the object, and the store's errors.
     """
     store, bundle, known = ledger.store, ledger.bundle, ledger.known
-    for _ in range(ATTEMPTS_MAX):
+    rereads = Rereads(ATTEMPTS_MAX, f"bundle {bundle}: it was trimmed during each attempt to recover it; retry later")
+    while True:
+        rereads.begin()
         checkpoint = await newest_checkpoint(store, bundle)
         recovered = Recovered(bundle, checkpoint, state_of(checkpoint, ledger.cluster.producer_states_max))
         first = recovered.next_slot
@@ -125,7 +127,6 @@ async def recover(ledger: LedgerRef) -> Recovered:
             known.drop_below(bundle, trim_slot)
         if trim_slot <= first:
             return recovered
-    raise Unavailable(f"bundle {bundle}: it was trimmed during each attempt to recover it; retry later")
 
 
 async def advance_checkpoint(
@@ -138,7 +139,9 @@ async def advance_checkpoint(
 
     Raises Unavailable if the outcome stays unknown.
     """
-    for _ in range(ATTEMPTS_MAX):
+    rereads = Rereads(ATTEMPTS_MAX, f"bundle {ledger.bundle}: each put of a checkpoint failed; retry later")
+    while True:
+        rereads.begin()
         base, state = await _base(ledger, durable)
         draft = draft_next(base, state, ledger.sources)
         if move is not None and not move(draft):
@@ -148,7 +151,6 @@ async def advance_checkpoint(
         outcome = await settle_put(ledger.store, key, [encode_checkpoint(draft)], sources=ledger.sources)
         if outcome is PutOutcome.WON:
             return draft
-    raise Unavailable(f"bundle {ledger.bundle}: the put of a checkpoint failed {ATTEMPTS_MAX} times; retry later")
 
 
 async def bring_into_force(ledger: LedgerRef, move: Move, durable: LedgerState | None = None) -> bool:
@@ -158,13 +160,17 @@ async def bring_into_force(ledger: LedgerRef, move: Move, durable: LedgerState |
     A checkpoint that was won may have a number that was free again, and then no process reads it.
     Raises what `advance_checkpoint` raises.
     """
-    for attempt in range(IN_FORCE_ATTEMPTS_MAX):
-        if await advance_checkpoint(ledger, move, durable) is None:
-            return attempt > 0
-    raise Unavailable(
+    rereads = Rereads(
+        IN_FORCE_ATTEMPTS_MAX,
         f"bundle {ledger.bundle}: its checkpoints were deleted during each attempt to change one; retry later",
         retry_after_ms=100,
     )
+    has_moved = False
+    while True:
+        rereads.begin()
+        if await advance_checkpoint(ledger, move, durable) is None:
+            return has_moved
+        has_moved = True
 
 
 async def _base(ledger: LedgerRef, durable: LedgerState | None) -> tuple[fmt.Checkpoint, LedgerState]:

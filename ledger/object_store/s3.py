@@ -17,6 +17,8 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
+from urllib.parse import parse_qs, urlsplit
 
 from ledger.object_store.contract import (
     Buffer,
@@ -28,11 +30,20 @@ from ledger.object_store.contract import (
     StoreUncertain,
 )
 from ledger.object_store.names import check_fence, check_key, check_prefix, is_shown
-from ledger.object_store.s3_client import S3Client, date_ms, signed_ms
-from ledger.object_store.s3_errors import contract_errors, error_of, is_expired, refused
 from ledger.object_store.s3_location import S3Location, parse_s3_url
-from ledger.object_store.s3_signed import SignedWire
-from ledger.object_store.s3_wire import READERS_MAX, WRITERS_MAX, Part, S3Refused, S3Wire
+from ledger.object_store.s3_signed import S3Client, SignedWire
+from ledger.object_store.s3_wire import (
+    READERS_MAX,
+    WRITERS_MAX,
+    Part,
+    S3Refused,
+    S3Wire,
+    contract_errors,
+    date_ms,
+    error_of,
+    is_expired,
+    refused,
+)
 from ledgermq.errors import InvalidConfig, InvalidRequest, StoreUnusable
 
 DELETED_AT_ONCE_MAX = 1000
@@ -206,6 +217,12 @@ class S3Store(ObjectStore):
                 if answer.status != 416:
                     raise
                 return b""
+
+
+def signed_ms(url: str) -> int:
+    """When a presigned URL was signed: what the store counts its life from, to the second."""
+    signed = parse_qs(urlsplit(url).query)["X-Amz-Date"][0]
+    return int(datetime.strptime(signed, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()) * 1000
 
 
 class _S3FencedPuts(FencedPuts):

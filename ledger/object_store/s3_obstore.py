@@ -25,9 +25,7 @@ from obstore.store import S3Store
 
 from ledger.object_store import s3_wire
 from ledger.object_store.contract import Buffer
-from ledger.object_store.s3_client import UNTRUSTED, S3Client
-from ledger.object_store.s3_errors import ahead_ms, is_skewed, refused
-from ledger.object_store.s3_signed import SignedWire
+from ledger.object_store.s3_signed import UNTRUSTED, S3Client, SignedWire
 from ledger.object_store.s3_wire import (
     CONNECT_S_MAX,
     READERS_MAX,
@@ -38,7 +36,10 @@ from ledger.object_store.s3_wire import (
     S3Refused,
     S3Silent,
     S3Wire,
+    ahead_ms,
+    is_skewed,
     put_s_max,
+    refused,
 )
 from ledgermq.errors import LedgerMQError, StoreUnusable
 

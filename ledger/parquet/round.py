@@ -34,7 +34,8 @@ from ledger.parquet.snapshot_build import build_snapshot, put_snapshot
 from ledger.parquet.stored_file import StoredFile, read_stored_file
 from ledger.parquet.task import CompactionTask, TaskOutcome, split_plan
 from ledger.topics.catalog import Catalog
-from ledgermq.errors import StoreFull, Unavailable
+from ledgermq.errors import StoreFull
+from ledgermq.runtime.reread import Rereads
 
 ATTEMPTS_MAX = 20
 
@@ -58,7 +59,12 @@ async def run_round(
     and is used by the next run.
     """
     loop = asyncio.get_running_loop()
-    for _ in range(ATTEMPTS_MAX):
+    rereads = Rereads(
+        ATTEMPTS_MAX,
+        f"bundle {bundle}: other processes finished its plans during each attempt to read them; retry later",
+    )
+    while True:
+        rereads.begin()
         begun_s = loop.time()
         plan = await _open_plan(
             compaction, bundle, catalog, everything=everything, barrier=barrier, only_internal=only_internal
@@ -80,9 +86,6 @@ async def run_round(
             # Otherwise it is an error.
             if (await newest_checkpoint(compaction.store, bundle)).finished_plan < plan.number:
                 raise
-    raise Unavailable(
-        f"bundle {bundle}: other processes finished its plans during each attempt to read them; retry later"
-    )
 
 
 async def cut_open_plan_short(store: ObjectStore, bundle: int, topic_id: int) -> None:
@@ -110,7 +113,9 @@ async def _open_plan(
 ) -> fmt.CompactionPlan | None:
     """The plan after the last finished one: the one that is there, or ours."""
     store, sources = compaction.store, compaction.sources
-    for _ in range(ATTEMPTS_MAX):
+    rereads = Rereads(ATTEMPTS_MAX, f"bundle {bundle}: each put of a plan failed; retry later")
+    while True:
+        rereads.begin()
         number = (await newest_checkpoint(store, bundle)).finished_plan + 1
         plan = await read_plan(store, bundle, number)
         if plan is not None:
@@ -129,7 +134,6 @@ async def _open_plan(
         )
         if plan is None or await put_plan(store, plan, sources):
             return plan
-    raise Unavailable(f"bundle {bundle}: the put of a plan failed {ATTEMPTS_MAX} times; retry later")
 
 
 async def _files(compaction: Compaction, plan: fmt.CompactionPlan) -> tuple[list[StoredFile], bool]:
@@ -186,14 +190,15 @@ async def _commit(
 
 
 async def _page(store: ObjectStore, plan: fmt.CompactionPlan, stored: Sequence[StoredFile]) -> fmt.FilePage:
-    for _ in range(ATTEMPTS_MAX):
+    rereads = Rereads(
+        ATTEMPTS_MAX, f"bundle {plan.bundle}: its file pages were removed during each attempt to read them; retry later"
+    )
+    while True:
+        rereads.begin()
         try:
             return await build_page(PageReader(store, plan.bundle), await require_open(store, plan), plan, stored)
         except ObjectMissing:
             continue  # the files of an older page were deleted, and so it was: a newer checkpoint says so
-    raise Unavailable(
-        f"bundle {plan.bundle}: its file pages were removed during each attempt to read them; retry later"
-    )
 
 
 def _report(plan: fmt.CompactionPlan, stored: Sequence[StoredFile], seconds: float) -> RoundReport:

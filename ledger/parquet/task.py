@@ -241,7 +241,7 @@ class _Run:
             except StoreUncertain:
                 pass
             await pause_before_retry(attempt, self.sources)
-        raise Unavailable(f"{key}: the put failed {PUT_ATTEMPTS_MAX} times; retry later")
+        raise Unavailable(f"gave up after {PUT_ATTEMPTS_MAX} attempts: {key} could not be put; retry later")
 
 
 async def _wait_for_room(puts: dict[asyncio.Task[StoredFile], int], size: int) -> None:

@@ -24,6 +24,7 @@ from ledger.rounds.stillness import Stillness, find_stillness, lasts
 from ledger.topics.catalog import Catalog
 from ledgermq.errors import LedgerMQError
 from ledgermq.runtime.tasks import all_of
+from ledgermq.runtime.wait import wait_for
 from ledgermq.sources import Sources
 
 GARBAGE_EVERY_RUNS = 60
@@ -119,11 +120,7 @@ class CompactionService:
         while not self._stopping.is_set():
             await self.run_once(collect=runs % GARBAGE_EVERY_RUNS == 0)
             runs += 1
-            try:
-                async with asyncio.timeout(interval_s() * self._compaction.sources.random.uniform(0.9, 1.1)):
-                    await self._stopping.wait()
-            except TimeoutError:
-                continue
+            await wait_for(self._stopping, interval_s() * self._compaction.sources.random.uniform(0.9, 1.1))
 
     async def _try(self, bundle: int, catalog: Catalog) -> None:
         store, now_s = self._compaction.store, asyncio.get_running_loop().time()

@@ -19,8 +19,9 @@ from ledger.log.internal_topic import read_internal
 from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import ObjectMissing
 from ledger.topics.settings import TopicSettings, parse_stored_settings
-from ledgermq.errors import DataDamaged, FormatNotSupported, InvalidConfig, TopicBeingDeleted, Unavailable, UnknownTopic
+from ledgermq.errors import DataDamaged, FormatNotSupported, InvalidConfig, TopicBeingDeleted, UnknownTopic
 from ledgermq.hints import nearest
+from ledgermq.runtime.reread import Rereads
 
 HINT_TOPICS_MAX = 1000
 
@@ -173,7 +174,9 @@ async def read_catalog(ledger: LedgerRef) -> Catalog:
     """
     if ledger.bundle != keys.METADATA_BUNDLE:
         raise AssertionError(f"the catalog is in bundle {keys.METADATA_BUNDLE}, not in bundle {ledger.bundle}")
-    for _ in range(ATTEMPTS_MAX):
+    rereads = Rereads(ATTEMPTS_MAX, f"{keys.METADATA_TOPIC} was trimmed during each attempt to read it; retry later")
+    while True:
+        rereads.begin()
         history = await read_history(ledger)
         catalog = Catalog()
         try:
@@ -184,7 +187,6 @@ async def read_catalog(ledger: LedgerRef) -> Catalog:
             catalog.apply(record.offset, record.key, record.value)
         catalog.offset = history.state.end(keys.METADATA_TOPIC_ID, 0)
         return catalog
-    raise Unavailable(f"{keys.METADATA_TOPIC} was trimmed during each attempt to read it; retry later")
 
 
 def removed(topic: Topic) -> Topic:

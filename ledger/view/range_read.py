@@ -32,8 +32,9 @@ from ledger.parquet.reader import ParquetCache, read_parquet_rows
 from ledger.view.cold_reader import ColdReader, choose_batches
 from ledger.view.fetch_index import PartitionIndex, Place, Span
 from ledger.view.reader import LedgerReader
-from ledgermq.errors import CorruptFrame, DataDamaged, MessageTooLarge, OffsetOutOfRange, Unavailable
+from ledgermq.errors import CorruptFrame, DataDamaged, MessageTooLarge, OffsetOutOfRange
 from ledgermq.protocol.records import SCHEMA, decode_batch
+from ledgermq.runtime.reread import Rereads
 
 ATTEMPTS_MAX = 10
 COLD_READS = 4
@@ -80,7 +81,13 @@ async def plan_ranges(reader: LedgerReader, spans: Mapping[PartitionId, Span]) -
     Raises as its `read` does.
     """
     planned: dict[PartitionId, list[OffsetRange]] = {}
-    for _ in range(ATTEMPTS_MAX):
+    rereads = Rereads(
+        ATTEMPTS_MAX,
+        f"bundle {reader.bundle}: its records moved during each attempt to plan the read; retry later",
+        retry_after_ms=100,
+    )
+    while True:
+        rereads.begin()
         left = {key: span for key, span in spans.items() if key not in planned}
         if not left:
             return planned
@@ -99,10 +106,6 @@ async def plan_ranges(reader: LedgerReader, spans: Mapping[PartitionId, Span]) -
                             reader.bundle, key, border, end, found.size_bytes, found, found.among(reader.at_hand)
                         )
                     )
-    raise Unavailable(
-        f"bundle {reader.bundle}: its records moved during each attempt to plan the read; retry later",
-        retry_after_ms=100,
-    )
 
 
 def _border(reader: LedgerReader, key: PartitionId, span: Span) -> int:
@@ -214,7 +217,13 @@ class RangeReader:
         self, wanted: OffsetRange, offset: int, columns: Sequence[str]
     ) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
         checkpoint = self._checkpoints.get(wanted.bundle) or await self._newest(wanted.bundle)
-        for _ in range(ATTEMPTS_MAX):
+        rereads = Rereads(
+            ATTEMPTS_MAX,
+            f"bundle {wanted.bundle}: its file lists changed during each attempt to read them; retry later",
+            retry_after_ms=100,
+        )
+        while True:
+            rereads.begin()
             try:
                 border = min(wanted.end, partition_of(checkpoint, *wanted.key).parquet_start)
                 if partition_of(checkpoint, *wanted.key).log_start <= offset < border:
@@ -225,10 +234,6 @@ class RangeReader:
                 if newer.number == checkpoint.number:
                     raise self._lost(error, wanted, offset, checkpoint) from error
                 checkpoint = newer
-        raise Unavailable(
-            f"bundle {wanted.bundle}: its file lists changed during each attempt to read them; retry later",
-            retry_after_ms=100,
-        )
 
     async def _from_version(self, key: PartitionId, offset: int, border: int) -> list[tuple[int, pa.RecordBatch]]:
         """What cleaning has left below the border; where that is nothing, no row at the border."""

@@ -27,7 +27,8 @@ from ledger.log.segment import SlotIndex
 from ledger.object_store.contract import Buffer, ObjectMissing
 from ledger.topics.catalog import Topic
 from ledger.view.fetch_index import FetchIndex, IndexedBatch, PartitionIndex, Span, Wanted, far_indexes
-from ledgermq.errors import DataDamaged, Unavailable
+from ledgermq.errors import DataDamaged
+from ledgermq.runtime.reread import Rereads
 
 ATTEMPTS_MAX = 10
 FAR_SHARES = 8
@@ -181,16 +182,19 @@ class LedgerView:
         Raises Unavailable after some attempts, DataDamaged as `look_for` does, and what the attempt
         raises.
         """
-        for _ in range(ATTEMPTS_MAX):
+        rereads = Rereads(
+            ATTEMPTS_MAX,
+            f"bundle {self.bundle}: its records could not be {what}, because they moved during each attempt; "
+            "retry later",
+            retry_after_ms=100,
+        )
+        while True:
+            rereads.begin()
             known = self.checkpoint.number
             try:
                 return await attempt()
             except ObjectMissing as missing:
                 await self.look_for(missing, known)
-        raise Unavailable(
-            f"bundle {self.bundle}: its records could not be {what}, because they moved during each attempt; retry later",
-            retry_after_ms=100,
-        )
 
     async def look_for(self, missing: ObjectMissing, known: int) -> None:
         """Find the checkpoint that explains why an object is gone that checkpoint `known` needs.

@@ -20,14 +20,15 @@ from ledgermq.errors import Unavailable
 
 
 class Rereads:
-    """`what`: message of the error; names the object and what happened to it.
+    """`what`: ends the message of the error; names the object and what happened to it.
 
     `retry_after_ms`: wait that the error suggests to its receiver.
     """
 
-    __slots__ = ("_left", "_retry_after_ms", "_what")
+    __slots__ = ("_attempts_max", "_left", "_retry_after_ms", "_what")
 
-    def __init__(self, attempts_max: int, what: str, retry_after_ms: int | None = 100) -> None:
+    def __init__(self, attempts_max: int, what: str, retry_after_ms: int | None = None) -> None:
+        self._attempts_max = attempts_max
         self._left = attempts_max
         self._what = what
         self._retry_after_ms = retry_after_ms
@@ -35,5 +36,7 @@ class Rereads:
     def begin(self) -> None:
         """Count an attempt that begins. Raises Unavailable when all attempts have been made."""
         if self._left == 0:
-            raise Unavailable(self._what, retry_after_ms=self._retry_after_ms)
+            raise Unavailable(
+                f"gave up after {self._attempts_max} attempts: {self._what}", retry_after_ms=self._retry_after_ms
+            )
         self._left -= 1

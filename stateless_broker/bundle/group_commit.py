@@ -21,6 +21,7 @@ from ledger.log.segment import Batch
 from ledger.log.writer import Append, LedgerWriter, fail
 from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner, ResourceExhausted
 from ledgermq.protocol.limits import WINDOW_BATCHES
+from ledgermq.runtime.wait import wait_for
 from stateless_broker.bundle.context import BundleContext, BundleLimits
 
 OFFSET_NOT_KNOWN = -1
@@ -128,11 +129,7 @@ class GroupCommit:
                 self._flush()
                 await asyncio.sleep(0)
                 continue
-            try:
-                async with asyncio.timeout(pause_s):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
+            await wait_for(self._wake, pause_s)
 
     def close(self, error: LedgerMQError) -> None:
         """Stop admitting and fail what is queued; the writer itself answers what it has."""

@@ -22,7 +22,8 @@ from ledger.log.segment import whose_damage
 from ledger.log.snapshot import InternalRecord, records_of
 from ledger.object_store.contract import ObjectMissing
 from ledger.topics.catalog import Topic
-from ledgermq.errors import DataDamaged, FormatNotSupported, Unavailable
+from ledgermq.errors import DataDamaged, FormatNotSupported
+from ledgermq.runtime.reread import Rereads
 from stateless_broker.bundle.owned_ledger import OwnedLedger
 
 ATTEMPTS_MAX = 5
@@ -84,7 +85,13 @@ async def read_internal_state(owned: OwnedLedger, topic: Topic, partitions: Sequ
 
     Raises Unavailable, the store's errors; damage is in the results.
     """
-    for _ in range(ATTEMPTS_MAX):
+    rereads = Rereads(
+        ATTEMPTS_MAX,
+        f"bundle {owned.bundle}: its snapshots changed during each attempt to read them; retry later",
+        retry_after_ms=200,
+    )
+    while True:
+        rereads.begin()
         known = owned.view.checkpoint.number
         try:
             found = await _read(owned, topic, partitions)
@@ -96,7 +103,6 @@ async def read_internal_state(owned: OwnedLedger, topic: Topic, partitions: Sequ
             await owned.view.look_for(missing, known)
         except (DataDamaged, FormatNotSupported) as damage:
             return {partition: LatestRecords(damage=damage) for partition in partitions}
-    raise Unavailable(f"bundle {owned.bundle}: its snapshots change faster than they can be read", retry_after_ms=200)
 
 
 async def _read(owned: OwnedLedger, topic: Topic, partitions: Sequence[int]) -> dict[int, LatestRecords] | None:

@@ -20,7 +20,7 @@ from ledger.log.writer import LedgerWriter, claim
 from ledger.object_store.contract import Buffer
 from ledger.topics.catalog import Topic
 from ledger.view.reader import PartitionRead
-from ledgermq.errors import LedgerMQError, NotOwner, UnknownPartition
+from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted, UnknownPartition
 from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.deletion import Before, Deleted, delete_records
 from stateless_broker.bundle.group_commit import GroupCommit
@@ -79,7 +79,11 @@ class BundleOwner:
 
     def parked(self) -> list[str]:
         """Return, for each parked partition, what stands in the way and what to do."""
-        return self._upkeep.parked()
+        return [
+            f"partition {self._name(part.topic_id)}/{part.partition} of bundle {self.bundle} is parked, for {part.parked.object_key} "
+            "cannot be read: its records no longer become Parquet; `ledgermq repair ROOT --dry-run` shows what is damaged, and how to go on"
+            for part in self._ledger.view.parked
+        ]
 
     def opened_slot(self) -> int:
         """Return the opened slot that an idempotent producer has to carry: none of its batches, in
@@ -106,7 +110,7 @@ class BundleOwner:
         """
         self._check_term()
         self._context.write_gate.check(self.bundle)
-        self._upkeep.check_parked()
+        self._check_parked()
         return self._commit.admit(batches, durable=durable)
 
     async def fetch(
@@ -282,6 +286,27 @@ class BundleOwner:
             raise NotOwner(
                 f"bundle {self.bundle}: the term of epoch {self.epoch} is over: {lost.message}", owner=lost.owner
             ) from lost
+
+    def _check_parked(self) -> None:
+        """Raises ResourceExhausted when a parked partition has kept too many slots from being
+        trimmed.
+        """
+        view = self._ledger.view
+        untrimmed = self._writer.durable.slot + 1 - view.checkpoint.trim_slot
+        if untrimmed <= self._context.limits.parked_slots_max or not view.parked:
+            return
+        named = ", ".join(
+            f"{self._name(part.topic_id)}/{part.partition} ({part.parked.object_key})" for part in view.parked[:3]
+        )
+        raise ResourceExhausted(
+            f"bundle {self.bundle}: {untrimmed} segments cannot be trimmed, for {len(view.parked)} partitions are parked: {named}; "
+            "repair them",
+            retry_after_ms=30_000,
+        )
+
+    def _name(self, topic_id: int) -> str:
+        topic = self._context.catalog().topics_by_id.get(topic_id)
+        return topic.name if topic is not None else f"topic {topic_id}"
 
     def _check_partition(self, topic: Topic, partition: int) -> None:
         if not 0 <= partition < topic.partitions:

@@ -25,7 +25,7 @@ from ledger.root.mend import mend_copies
 from ledger.rounds.keyed_runner import clean_bundle
 from ledger.rounds.runner import compact_bundle, round_of_bundle, try_to_tidy
 from ledger.view.view import LedgerView
-from ledgermq.errors import LedgerMQError, ResourceExhausted
+from ledgermq.errors import LedgerMQError
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.runtime.wait import wait_for
 from stateless_broker.bundle.compaction_due import next_compaction_ms, wants_retention, wants_snapshot
@@ -40,7 +40,8 @@ before its copy is likely to be damaged, too.
 """
 COMPACTION_PAUSE_S_MAX = 600.0
 """Longest pause between two looks at a bundle for which the owner expects a round and the plan
-finds nothing to do.
+finds nothing to do. No jitter: terms begin at different times, and `compaction_turn` lets one round
+run at a time.
 """
 
 log = get_logger(__name__)
@@ -79,31 +80,6 @@ class Upkeep:
 
     def on_read(self) -> None:
         self._used.set()
-
-    def check_parked(self) -> None:
-        """Raise ResourceExhausted if a parked partition has kept too many slots from being trimmed."""
-        untrimmed = self._writer.durable.slot + 1 - self._view.checkpoint.trim_slot
-        if untrimmed <= self._limits.parked_slots_max or not self._view.parked:
-            return
-        named = ", ".join(
-            f"{self._name(part.topic_id)}/{part.partition} ({part.parked.object_key})" for part in self._view.parked[:3]
-        )
-        raise ResourceExhausted(
-            f"bundle {self.bundle}: {untrimmed} segments cannot be trimmed, for {len(self._view.parked)} partitions are parked: {named}; "
-            "repair them",
-            retry_after_ms=30_000,
-        )
-
-    def parked(self) -> list[str]:
-        return [
-            f"partition {self._name(part.topic_id)}/{part.partition} of bundle {self.bundle} is parked, for {part.parked.object_key} "
-            "cannot be read: its records no longer become Parquet; `ledgermq repair ROOT --dry-run` shows what is damaged, and how to go on"
-            for part in self._view.parked
-        ]
-
-    def _name(self, topic_id: int) -> str:
-        topic = self._context.catalog().topics_by_id.get(topic_id)
-        return topic.name if topic is not None else f"topic {topic_id}"
 
     def _consider_checkpoint(self) -> None:
         done = self._view.checkpoint.state.slot

@@ -16,6 +16,7 @@ from contextlib import suppress
 from ledger.keys import METADATA_BUNDLE
 from ledger.object_store.contract import ObjectStore, StoreUncertain
 from ledgermq.errors import LedgerMQError, StoreFull, StoreUnusable, Unauthorized
+from ledgermq.runtime.wait import wait_for
 from ledgermq.sources import Sources
 from stateless_broker.logs import get_logger
 
@@ -78,9 +79,7 @@ class WriteGate:
         while True:
             if await self._is_open(reserve_bytes):
                 self._open()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(RESERVE_LOOK_S):
-                        await self._shut.wait()
+                await wait_for(self._shut, RESERVE_LOOK_S)
             await asyncio.sleep(PROBE_S * self._sources.random.uniform(0.75, 1.25))
 
     async def _is_open(self, reserve_bytes: int) -> bool:

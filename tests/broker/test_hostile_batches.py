@@ -13,9 +13,9 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batch_header import walk_batch
 from ledgermq.protocol.frames import Frame, decode_produce, encode_frame
 from ledgermq.protocol.records import SCHEMA
+from stateless_broker.metadata import Metadata
 from stateless_broker.ownership import Ownership
 from stateless_broker.produce_path import DECODED_BYTES_MAX, INLINE_BYTES_MAX, ProducePath
-from stateless_broker.topics import Topics
 from tests.broker.cluster import Cluster, batch_header, encoded, in_cluster
 from tests.worlds.batches import BUFFERS, batch_of, get_pair, serialize
 
@@ -136,7 +136,7 @@ async def test_what_takes_long_to_decompress_holds_up_nobody_else() -> None:
         ran.append(step)
         return step()
 
-    path = ProducePath(cast(Topics, None), cast(Ownership, None), run)
+    path = ProducePath(cast(Metadata, None), cast(Ownership, None), run)
     small, large = batch_of([{"value": bytes(1000)}]), batch_of([{"value": bytes(INLINE_BYTES_MAX)}])
     for batch, compression, blocking in ((small, "zstd", 0), (large, None, 0), (large, "lz4", 1), (large, "zstd", 2)):
         data = memoryview(serialize(batch, compression=compression))

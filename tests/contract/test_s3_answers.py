@@ -9,7 +9,7 @@ from email.utils import formatdate
 
 import pytest
 
-from ledger.object_store import s3_client, s3_obstore, s3_wire
+from ledger.object_store import s3_obstore, s3_wire
 from ledger.object_store.contract import (
     AlreadyExists,
     FenceClosed,
@@ -266,7 +266,7 @@ async def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_no_fenced_puts_when_the_clocks_are_too_far_apart(
     store: ObjectStore, server: ScriptedServer, away_s: int
 ) -> None:
-    now_s = s3_client.date_ms(formatdate(usegmt=True)) / 1000
+    now_s = s3_wire.date_ms(formatdate(usegmt=True)) / 1000
     server.answer = Answer(200, date=formatdate(now_s + away_s, usegmt=True))
     with pytest.raises(StoreUncertain, match="clock"):
         await store.fenced_puts("fence", ["a/b"], LIFE_MS)

@@ -16,8 +16,8 @@ from infra.minio import Minio
 from ledger.object_store.contract import AlreadyExists, FenceClosed, FencedPuts, ObjectMissing, ObjectStore
 from ledger.object_store.probe import probe_store
 from ledger.object_store.s3 import open_s3
-from ledger.object_store.s3_client import S3Client
 from ledger.object_store.s3_location import parse_s3_url
+from ledger.object_store.s3_signed import S3Client
 from ledger.object_store.s3_wire import S3Silent
 from ledgermq.errors import LedgerMQError, StoreUnusable, Unauthorized
 from ledgermq.sources import Sources

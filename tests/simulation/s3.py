@@ -17,9 +17,8 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 from ledger.object_store.contract import AlreadyExists, Buffer, ObjectInfo, ObjectMissing
 from ledger.object_store.s3 import S3Store
-from ledger.object_store.s3_client import URL_LIFE_S, Answer
 from ledger.object_store.s3_location import S3Location
-from ledger.object_store.s3_signed import SignedWire
+from ledger.object_store.s3_signed import URL_LIFE_S, Answer, SignedWire
 from ledgermq.sources import Sources
 from tests.simulation.trace import Coverage
 from tests.simulation.watch import PLACE, WatchedStore

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.object_store.admission import Admission
+from ledger.object_store.resilient import Admission
 from ledgermq.errors import ResourceExhausted
 from tests.virtual_time import virtual
 
