@@ -50,7 +50,7 @@ def test_the_sources_own_schema_is_every_column() -> None:
     [
         (of(("values", BinaryType())), "did you mean 'value'"),
         (of(("TimestampTyp", IntegerType())), "did you mean 'timestampType'"),
-        (of(("x", LongType())), "there are key, value"),
+        (of(("x", LongType())), "known: key, value"),
         (of(("value", StringType())), "the schema says that value is string, it is binary"),
         (of(("offset", IntegerType())), "offset is int, it is bigint"),
         (of(("headers", ArrayType(StringType()))), "it is array<struct<key:string,value:binary>>"),
