@@ -3,7 +3,7 @@ with `--every`.
 
 After the first SIGTERM or SIGINT it finishes the rounds that are under way. A second signal ends
 the process, and other processes finish them. `ledgermq compactor` is the same service as a process
-with settings, logs, metrics and an admin port. It is no alias: its options are
+with settings, logs, metrics and an admin port. It is no alias of this command: its options are
 settings, it prints no lines, and a signal stops it within `shutdown_ms`.
 """
 
