@@ -1,4 +1,4 @@
-"""`AiobotocoreWire`: `S3Wire` by aiobotocore, which is botocore over aiohttp.
+"""Implement `S3Wire` by aiobotocore (`AiobotocoreWire`), which is botocore over aiohttp.
 
 Works in the event loop that opened it.
 """
@@ -101,5 +101,5 @@ async def _errors(seconds_max: float | None = None, *, of_bucket: bool = False) 
                 yield
         except TimeoutError:
             raise S3Silent("the upload took too long") from None
-        except (aiohttp.ClientError, OSError) as error:  # the body is read by aiohttp alone
+        except (aiohttp.ClientError, OSError) as error:  # only aiohttp reads the body
             raise S3Silent(type(error).__name__) from error

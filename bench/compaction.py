@@ -3,14 +3,14 @@ requests cost on S3.
 
 python -m bench.compaction [--megabytes 500] [--segment-megabytes 4] [--partitions 8] [--rounds 4]
 
-Both take turns, each time to new files, now one and now the other first: whoever is first gets the
-memory that was freed a moment ago. The first turn of each does not count: it takes fresh memory
-from the kernel, and imports what it needs. What is told is the median of the others; the ratio is
-the median of the ratios of a turn. Processor seconds are of this process, all threads: on a shared
-machine they say more than wall time. Tasks run as in a worker of Spark. The plain conversion reads
-the same segments with pyarrow alone, one thread, and writes files of the same columns, codec,
-encodings, statistics and page index; it knows no checksums, validates nothing, finds nothing by
-index, and makes nothing durable.
+Both take turns, each time to new files, in alternating order: the first one gets the memory that
+was freed a moment ago. The first turn of each does not count: it takes fresh memory from the
+kernel, and imports what it needs. The result is the median of the others; the ratio is the median
+of the ratios of a turn. Processor seconds are of this process, all threads: on a shared machine
+they say more than wall time. Tasks run as in a worker of Spark. The plain conversion reads the same
+segments with pyarrow alone, one thread, and writes files of the same columns, codec, encodings,
+statistics and page index; it knows no checksums, validates nothing, finds nothing by index, and
+makes nothing durable.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class Shape:
 
 
 def rows(count: int, value_bytes: int, seed: int) -> pa.RecordBatch:
-    """Keys of eight digits, values of hexadecimal noise: they compress to a half, as text does."""
+    """Make rows: keys of eight digits, values of hexadecimal noise, which compress to a half, as
+    text does.
+    """
     r = np.random.default_rng(seed)
     letters = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
     data = letters[r.integers(0, 16, count * value_bytes, dtype=np.uint8)]
@@ -81,14 +83,14 @@ def rows(count: int, value_bytes: int, seed: int) -> pa.RecordBatch:
 
 
 def batches(shape: Shape) -> Iterator[list[pa.RecordBatch]]:
-    """One list a segment, a batch for each partition."""
+    """Make batches: one list per segment, with a batch for each partition."""
     count = max(1, shape.segment_bytes // shape.partitions // (shape.value_bytes + 8))
     for segment in range(max(1, shape.total_bytes // shape.segment_bytes)):
         yield [rows(count, shape.value_bytes, segment * shape.partitions + p) for p in range(shape.partitions)]
 
 
 async def fill(root: Root, shape: Shape) -> int:
-    """Bytes of batches in segments."""
+    """Write the batches; return the bytes of batches in segments."""
     topic = await root.create_topic("t", shape.partitions, parquet_target_bytes=str(TARGET_BYTES))
     writer = await root.writer(1)
     total = 0
@@ -103,8 +105,8 @@ async def fill(root: Root, shape: Shape) -> int:
 
 
 def plain_conversion(shape: Shape, root: Path, folder: Path) -> tuple[float, float, int]:
-    """(processor seconds of it all, of the writing alone, rows): every segment's stream, partition
-    by partition, to one file each.
+    """Convert every segment's stream, partition by partition, to one file each; return (processor
+    seconds in total, of the writing alone, rows).
     """
     writers: dict[int, pq.ParquetWriter] = {}
     waiting: dict[int, list[pa.RecordBatch]] = {p: [] for p in range(shape.partitions)}
@@ -155,7 +157,7 @@ async def measure(shape: Shape, folder: Path, rounds: int) -> dict[str, object]:
     for turn in range(rounds + 1):
         shutil.copytree(folder / "root", folder / "copy")
         (folder / "plain").mkdir()
-        os.sync()  # what the kernel writes back later belongs to nobody's turn
+        os.sync()  # what the kernel writes back later would burden another turn
         if turn % 2:
             plain_cpu, writing_cpu, count = plain_conversion(shape, folder / "root", folder / "plain")
         async with FileStore(folder / "copy", Sources()) as copy:
@@ -197,7 +199,7 @@ async def measure(shape: Shape, folder: Path, rounds: int) -> dict[str, object]:
 async def compact(
     store: ObjectStore, run_blocking: RunBlocking
 ) -> tuple[float, float, CompactionReport, dict[str, int]]:
-    """Processor seconds, wall seconds, what was done, requests."""
+    """Compact; return processor seconds, wall seconds, what was done, requests."""
     sources, meter = Sources(), CountingMeter()
     begun, begun_wall = time.process_time(), time.perf_counter()
     report = await compact_root(

@@ -39,14 +39,15 @@ from tests.worlds.ledgers import append_and_wait
 from tests.worlds.roots import Root
 
 QUICK_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""The work is done in Python; a JVM that lives for a minute does not pay for the best code."""
+"""The work is done in Python; in a JVM that lives for a minute, full optimisation does not pay off.
+"""
 WARM_UP_BYTES = 8_000_000
 SEGMENT_BYTES = 4_000_000
 RUN_S_MAX = 600
 
 
 async def fill(folder: Path, shape: Shape, bundles: int) -> None:
-    """Bundle 1 and so on, each with a topic of its own; every second one is small, to warm up with."""
+    """Fill bundle 1 and so on, each with its own topic; every second one is small, for warming up."""
     sources = Sources()
     async with FileStore(folder, sources) as store:
         root = await Root.open(store, sources, bundles + 1)
@@ -68,7 +69,9 @@ async def fill_bundle(root: Root, bundle: int, shape: Shape) -> None:
 
 
 def cpu_s(sessions: list[int]) -> float:
-    """Of all processes that live in these sessions, and of their children that have ended."""
+    """Return the CPU seconds of all live processes in these sessions, and of their children that
+    have ended.
+    """
     ticks = 0
     for place in Path("/proc").iterdir():
         if place.name.isdigit():
@@ -82,7 +85,7 @@ def cpu_s(sessions: list[int]) -> float:
 
 
 async def compact(url: str, bundle: int, sessions: list[int]) -> dict[str, float]:
-    """In the driver."""
+    """Compact in the driver."""
     from spark.engine import SparkEngine
     from spark.session import open_session
 

@@ -83,9 +83,9 @@ async def measure_takeover(cluster: Cluster, store: CountingStore, commits: int)
     for i in range(GROUPS):
         found = await committed(cluster, f"g{i}")
         assert [part.offset for part in found] == [rounds] * PARTITIONS
-    told = time.monotonic()
+    answered = time.monotonic()
     say("takeover: bundles open", f"{opened - begun:.2f} s")
-    say("takeover: all offsets told", f"{told - begun:.2f} s ({time.process_time() - cpu_s:.2f} s CPU)")
+    say("takeover: all offsets returned", f"{answered - begun:.2f} s ({time.process_time() - cpu_s:.2f} s CPU)")
     say("  read for it", f"{sum(store.reads.values()):,} GETs {dict(store.reads)}, {store.bytes / 1e6:.2f} MB")
 
 

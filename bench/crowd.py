@@ -1,6 +1,6 @@
 """Many connected clients in one process: `python -m bench.crowd TARGET TOPIC --clients 250`.
 
-Each has a connection of its own, has produced one record, and reads at the end of the topic. Says
+Each has its own connection, has produced one record, and reads at the end of the topic. Says
 "connected" once all are, and stays until its standard input ends.
 """
 
@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 import ledgermq
 
 AT_ONCE = 20
-"""How many connect at the same time."""
+"""Clients that connect at the same time."""
 
 
 async def connect(stack: AsyncExitStack, target: str, topic: str, partition: int) -> None:

@@ -27,7 +27,7 @@ PIECE_BYTES, PIECES_MAX = 256 * 1024, 256
 
 
 def late_s(chance: random.Random) -> float:
-    """How late one answer is."""
+    """Return how late one answer is."""
     return chance.lognormvariate(math.log(MEDIAN_S), math.log(P99_S / MEDIAN_S) / Z99)
 
 
@@ -87,7 +87,7 @@ async def serve(host: str, port: int, seed: int = 7) -> None:
 
 @contextmanager
 def running(endpoint: str) -> Iterator[str]:
-    """The endpoint, http://host:port, of a line to another one; a process of its own."""
+    """Run a line to another server in a separate process; return its endpoint, http://host:port."""
     command = [sys.executable, "-m", "bench.distant", endpoint.removeprefix("http://")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -38,7 +38,7 @@ PARTITIONS = 4
 
 
 async def produce(servers: str, seconds: float, rate: int) -> None:
-    """Prints when each record was acknowledged: {"partition/offset": seconds since 1970}."""
+    """Print when each record was acknowledged: {"partition/offset": seconds since 1970}."""
     acknowledged: dict[str, float] = {}
     async with ledgermq.connect(servers) as client, client.producer() as producer, asyncio.TaskGroup() as group:
 

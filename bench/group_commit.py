@@ -1,4 +1,4 @@
-"""GC: what the pause between two segments of a bundle (`flush_spacing_ms`) buys and costs:
+"""GC: benefit and cost of the pause between two segments of a bundle (`flush_spacing_ms`):
 throughput, latency and PUTs, by store.
 """
 
@@ -19,7 +19,7 @@ RECORDS, VALUE_BYTES, PARTITIONS = 200_000, 1000, 8
 
 
 class GroupCommit:
-    """One round for each setting: a curve is meant, not a comparison."""
+    """One round for each setting, because the result is a curve, not a comparison."""
 
     def __init__(self, results: Results, scale: float) -> None:
         self._results, self._records, self._paced = results, int(RECORDS * scale), int(PACED_RECORDS * max(0.5, scale))
@@ -34,7 +34,7 @@ class GroupCommit:
                 self._results.curves.append(Curve("GC", "throughput against latency", store, points, marks))
 
     def _measure(self, folder: Path, root: str, store: str, spacing_ms: int) -> tuple[float, float]:
-        """(median latency in ms at 100 records a second, MB/s at full speed)."""
+        """Return (median latency in ms at 100 records a second, MB/s at full speed)."""
         cluster = Cluster(
             folder, root, 1, *OPTIONS, "--flush-spacing-ms", str(spacing_ms), "--no-background-compaction"
         )

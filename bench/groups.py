@@ -36,7 +36,7 @@ def watch(desk: Desk) -> list[float]:
 
 
 @contextmanager
-def told(what: str, desk: Desk, costs: list[float]) -> Iterator[None]:
+def timed(what: str, desk: Desk, costs: list[float]) -> Iterator[None]:
     costs.clear()
     batches, begun_s = len(desk.batches), desk.now_s
     yield
@@ -51,8 +51,8 @@ def told(what: str, desk: Desk, costs: list[float]) -> Iterator[None]:
 
 
 def until_stable(desk: Desk, consumers: Iterable[Consumer]) -> int:
-    """As a broker does it: only members that something changed for are answered, and only these
-    send again.
+    """Exchange heartbeats as a broker does: only members for which something changed get an answer,
+    and only these send again.
     """
     rounds = 0
     while desk.coordinator.describe("g", desk.now_s).state != pb.STABLE:
@@ -81,24 +81,24 @@ def main() -> None:
         Consumer(desk, "g", f"m{n:04}", topics=list(catalog.topics), assignor=options.assignor)
         for n in range(options.members)
     ]
-    with told("everybody joins within a second", desk, costs):
+    with timed("everybody joins within a second", desk, costs):
         for consumer in consumers:
             consumer.join()
             desk.wait(1 / options.members)
-    with told("until each holds its share", desk, costs):
+    with timed("until each holds its share", desk, costs):
         until_stable(desk, consumers)
-    with told("a heartbeat each, nothing changes", desk, costs):
+    with timed("a heartbeat each, nothing changes", desk, costs):
         for consumer in consumers:
             consumer.beat()
     gone = consumers.pop()
-    with told("one leaves, until each holds its share", desk, costs):
+    with timed("one leaves, until each holds its share", desk, costs):
         gone.leave()
         until_stable(desk, consumers)
-    with told("one joins, until each holds its share", desk, costs):
+    with timed("one joins, until each holds its share", desk, costs):
         gone.join()
         consumers.append(gone)
         until_stable(desk, consumers)
-    with told("each commits all of its partitions", desk, costs):
+    with timed("each commits all of its partitions", desk, costs):
         for consumer in consumers:
             consumer.commit(dict.fromkeys(consumer.owned, 1))
     begun = time.process_time()

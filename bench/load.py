@@ -34,7 +34,7 @@ DISTINCT_VALUES = 10_000
 SEND_AT_ONCE = 500
 NUMBER_BYTES = 8
 FIRST_RECORDS = 1
-"""Sent by a producer before its clock starts."""
+"""Records that a producer sends before its clock starts."""
 WARM = "warm"
 WORDS = (
     b"the broker keeps nothing and the bucket keeps it all so a ledger is a chain of segments whose order is the order of names in which "
@@ -43,7 +43,7 @@ WORDS = (
 
 
 def values(count: int, size: int, *, random_bytes: bool) -> list[bytes]:
-    """`count` different values of `size` bytes each; the same in every process."""
+    """Return `count` different values of `size` bytes each; the same in every process."""
     chance = random.Random(7)
     if random_bytes:
         return [chance.randbytes(size) for _ in range(count)]
@@ -83,8 +83,8 @@ async def produce(client: Client, topic: str, options: argparse.Namespace) -> di
 
 
 async def warm_up(producer: Producer, topic: str, partitions: int) -> None:
-    """One record to each partition, for the first one costs more; then says so, that others may
-    begin to count.
+    """Send one record to each partition, because the first one is slower; then print that others
+    may start their clocks.
     """
     for partition in range(partitions):
         producer.send(topic, b"first", partition=partition)
@@ -95,8 +95,8 @@ async def warm_up(producer: Producer, topic: str, partitions: int) -> None:
 
 
 async def spread(producer: Producer, topic: str, made: list[bytes], options: argparse.Namespace) -> None:
-    """`--run-records` to a partition, then so many to the next; no faster than `--megabytes-per-s`,
-    where that is given.
+    """Send `--run-records` to a partition, then as many to the next; no faster than
+    `--megabytes-per-s`, if that is given.
     """
     begun_s = time.perf_counter()
     for number in range(options.records):
@@ -110,8 +110,8 @@ async def spread(producer: Producer, topic: str, made: list[bytes], options: arg
 
 
 async def paced(client: Client, topic: str, options: argparse.Namespace) -> dict[str, object]:
-    """Acknowledgement latency at `--rate` records a second: each record is due at a fixed time, and
-    its wait counts from then.
+    """Measure acknowledgement latency at `--rate` records a second: each record is due at a fixed
+    time, from which its wait counts.
     """
     sent = Sent()
     async with client.producer(compression=options.compression, linger_ms=options.linger_ms) as producer:
@@ -121,7 +121,7 @@ async def paced(client: Client, topic: str, options: argparse.Namespace) -> dict
 
 
 class Sent:
-    """When each record was due and acknowledged, by its number."""
+    """Due and acknowledgement times of each record, by its number."""
 
     def __init__(self) -> None:
         self.due_s: dict[int, float] = {}
@@ -132,7 +132,8 @@ class Sent:
 
 
 async def send_paced(producer: Producer, topic: str, options: argparse.Namespace, sent: Sent) -> float:
-    """Seconds that it took. A record's value begins with its number, in NUMBER_BYTES.
+    """Send at the pace; return the seconds that it took. A record's value begins with its number,
+    in NUMBER_BYTES.
 
     What the process was started with is collected before: a young process spends tens of
     milliseconds on that once, some time.
@@ -156,8 +157,8 @@ async def send_paced(producer: Producer, topic: str, options: argparse.Namespace
 
 
 async def tail(client: Client, topic: str, options: argparse.Namespace) -> dict[str, object]:
-    """A consumer that is at the end while records come at `--rate`: how long until they are
-    acknowledged, and until it has them.
+    """Measure a consumer at the end of the topic while records come at `--rate`: the time until
+    records are acknowledged, and until the consumer has them.
     """
     sent, seen_s = Sent(), dict[int, float]()
     async with (
@@ -201,7 +202,7 @@ async def consume(client: Client, topic: str, options: argparse.Namespace) -> di
 
 
 async def drain(client: Client, topic: str, options: argparse.Namespace) -> dict[str, float]:
-    """Reads the topic from its beginning to its present end, over and over, for `--seconds`."""
+    """Read the topic from its beginning to its current end, repeatedly, for `--seconds`."""
     records, begun_s = 0, time.perf_counter()
     while time.perf_counter() - begun_s < options.seconds:
         ends = sum((await client.list_offsets(topic)).values())
@@ -230,7 +231,7 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
 
 
 def punctual_loop() -> asyncio.AbstractEventLoop:
-    """Sleeps to the microsecond.
+    """Return a loop that sleeps to the microsecond.
 
     Time-outs of epoll, the default, are whole milliseconds, rounded up: each record would be late
     by that.

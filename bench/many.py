@@ -1,6 +1,4 @@
-"""P9: one broker with very many partitions under load, with very many clients, and with nothing to
-do.
-"""
+"""P9: one broker with very many partitions under load, with very many clients, and while idle."""
 
 from __future__ import annotations
 
@@ -81,8 +79,8 @@ class Many:
                 process.communicate(timeout=60)
 
     def _idle(self, cluster: Cluster) -> None:
-        """After some records everything is left alone; heartbeats are counted beside, for they are
-        by broker.
+        """Measure after some records, with no further load; heartbeats are counted separately,
+        because their number depends on brokers.
         """
         bundles = 5
         topic = cluster.new_topic(8)
@@ -102,7 +100,7 @@ class Many:
 
 @contextmanager
 def broker() -> Iterator[Cluster]:
-    """One, on an empty folder."""
+    """Start one broker on an empty folder."""
     with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as name:
         folder = Path(name)
         (folder / "root").mkdir()

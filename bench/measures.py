@@ -21,7 +21,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """`row`: of the table of targets, as P1. `values`: one a round, in `unit`."""
+    """`row`: in the table of targets, such as P1. `values`: one per round, in `unit`."""
 
     row: str
     what: str
@@ -47,7 +47,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """When and on what rows were measured."""
+    """When and on which rows was measured."""
 
     rows: list[str]
     machine: str
@@ -62,13 +62,13 @@ class Results:
     date: str = ""
     commit: str = ""
     load_before: float = 0.0
-    """Processes that wanted to run in the minute before: above 0.5 others were at work."""
+    """Processes that wanted to run in the minute before: above 0.5, other work was running."""
     measures: list[Measure] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     """Peers that were not measured, and why."""
     curves: list[Curve] = field(default_factory=list)
     kept: list[Run] = field(default_factory=list)
-    """Whose measures stand among those of this run."""
+    """Earlier runs whose measures are among those of this run."""
 
     @classmethod
     def begin(cls) -> Results:
@@ -78,7 +78,7 @@ class Results:
         return next((m for m in self.measures if (m.row, m.what, m.subject) == (row, what, subject)), None)
 
     def add(self, row: str, what: str, subject: str, unit: str, value: float) -> None:
-        """The value of one more round."""
+        """Add the value of one more round."""
         print(f"{row} {what:44} {subject:24} {value:14,.2f} {unit}", file=sys.stderr, flush=True)
         found = self.of(row, what, subject)
         if found is None:
@@ -87,8 +87,8 @@ class Results:
         found.values.append(value)
 
     def ratio(self, row: str, what: str, subject: str, to: str) -> float | None:
-        """Median over the rounds of value / the other's value of the same round; None where there
-        is no such round.
+        """Return the median over the rounds of value / the other's value of the same round; None if
+        there is no such round.
         """
         ours, theirs = self.of(row, what, subject), self.of(row, what, to)
         if ours is None or theirs is None:
@@ -97,7 +97,7 @@ class Results:
         return statistics.median(ratios) if ratios else None
 
     def keep(self, earlier: Results) -> None:
-        """Take over the rows of an earlier run that this one has not measured."""
+        """Copy the rows of an earlier run that this one has not measured."""
         measured = {measure.row for measure in self.measures}
         kept = [replace(run, rows=[row for row in run.rows if row not in measured]) for run in earlier.runs]
         self.kept = [run for run in kept if run.rows]
@@ -111,12 +111,12 @@ class Results:
 
     @property
     def runs(self) -> list[Run]:
-        """Those that were kept, then this one."""
+        """Return the kept runs, then this one."""
         return [*self.kept, Run(self.own_rows, self.machine, self.date, self.commit, self.load_before)]
 
     @property
     def own_rows(self) -> list[str]:
-        """Those that were not kept of an earlier run."""
+        """Return the rows that were not kept from an earlier run."""
         kept = {row for run in self.kept for row in run.rows}
         return [row for row in dict.fromkeys(measure.row for measure in self.measures) if row not in kept]
 
@@ -133,7 +133,7 @@ class Results:
 
 
 def _place(row: str) -> tuple[int, int]:
-    """Limits of the machine first, then P1, P2, …, then what has no number."""
+    """Order: limits of the machine first, then P1, P2, …, then rows without a number."""
     number = row.removeprefix("P")
     return (0, 0) if row == "raw" else (1, int(number)) if number.isdigit() else (2, 0)
 
@@ -141,8 +141,8 @@ def _place(row: str) -> tuple[int, int]:
 def alternate(
     results: Results, row: str, what: str, unit: str, subjects: Mapping[str, Callable[[], float]], rounds: int
 ) -> None:
-    """Each subject once a round, in turn; the order turns around every round, for whoever is first
-    finds a rested machine.
+    """Measure each subject once a round, in turn. The order is reversed every round, because the
+    first subject finds a rested machine.
     """
     for number in range(rounds):
         order = list(subjects)[:: 1 if number % 2 == 0 else -1]

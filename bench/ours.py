@@ -22,8 +22,8 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Cluster:
-    """`root`: a root URL. One broker unless told otherwise, with every default: fsync, checks and
-    idempotence on.
+    """`root`: a root URL. By default one broker, with every default: fsync, checks and idempotence
+    on.
     """
 
     def __init__(self, folder: Path, root: str, brokers: int = 1, *options: str) -> None:
@@ -32,7 +32,7 @@ class Cluster:
         self._topics = 0
         try:
             self.brokers.start_all(brokers)
-        except BaseException:  # nobody has this cluster yet who could close it
+        except BaseException:  # no caller has this cluster yet, so none could close it
             self.close()
             raise
 
@@ -41,7 +41,7 @@ class Cluster:
         return topics.create(self.brokers.addresses, f"bench-{self._topics}", partitions)
 
     def bill(self) -> Bill:
-        """Of the first broker, which was started with `store_bill.OPTIONS`."""
+        """Return the bill of the first broker, which was started with `store_bill.OPTIONS`."""
         return Bill.of(AdminPort(self.brokers.running[0]))
 
     def start_client(self, what: str, topic: str, **options: object) -> subprocess.Popen[str]:
@@ -52,8 +52,8 @@ class Cluster:
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def start_warm_client(self, what: str, topic: str, **options: object) -> subprocess.Popen[str]:
-        """A producer that has sent a record to each partition, or a consumer that knows where it
-        starts; it begins only now.
+        """Start a producer that has sent a record to each partition, or a consumer that knows where
+        it starts; it begins only now.
         """
         client = self.start_client(what, topic, warm_up=True, **options)
         assert client.stdout is not None
@@ -65,7 +65,7 @@ class Cluster:
         return answer(self.start_client(what, topic, **options))
 
     def cpu_s(self) -> float:
-        """Of all brokers, since they began."""
+        """Return the CPU seconds of all brokers since they began."""
         return sum(_cpu_s(broker.pid) for broker in self.brokers.running)
 
     def rss_bytes(self) -> int:
@@ -76,7 +76,9 @@ class Cluster:
 
 
 def answer(client: subprocess.Popen[str]) -> dict[str, Any]:
-    """Raises RuntimeError where the client failed; what it said is on stderr."""
+    """Return the client's answer. Raises RuntimeError if the client failed; its output is on
+    stderr.
+    """
     text, _ = client.communicate(timeout=RUN_S_MAX)
     if client.returncode != 0:
         raise RuntimeError(f"the client ended with {client.returncode}")

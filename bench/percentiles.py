@@ -1,4 +1,4 @@
-"""Percentiles of measured values."""
+"""Compute percentiles of measured values."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 
 def at(sorted_values: Sequence[float], part: float) -> float:
-    """The value that `part` (0 to 1) of the sorted values do not exceed, by nearest rank.
+    """Return the value that `part` (0 to 1) of the sorted values do not exceed, by nearest rank.
 
-    Raises ValueError for none at all.
+    Raises ValueError if there is no value.
     """
     if not sorted_values:
         raise ValueError("no values")

@@ -1,6 +1,6 @@
-"""The plots of the page, from results alone.
+"""Draw the plots of the page, from results alone.
 
-Each function writes one file, or none where nothing was measured for it.
+Each function writes one file, or none if nothing was measured for it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COLOURS = (OTHERS, OWN, SECOND, "#38a169", "#805ad5")
 
 
 def throughput(results: Results, path: Path) -> bool:
-    """Records a second by subject, one panel for each measure; the line is from the lowest to the
+    """Draw records per second by subject, one panel per measure; the line is from the lowest to the
     highest round.
     """
     panels = rates(results)
@@ -50,7 +50,7 @@ def throughput(results: Results, path: Path) -> bool:
 
 
 def latency(results: Results, path: Path) -> bool:
-    """Part of the records that were acknowledged within a time, a panel for each store."""
+    """Draw the share of the records that were acknowledged within a time, a panel per store."""
     stores = list(dict.fromkeys(curve.what for curve in results.curves if curve.row == "P4"))
     if not stores:
         return False
@@ -80,7 +80,7 @@ def latency(results: Results, path: Path) -> bool:
 
 
 def group_commit(results: Results, path: Path) -> bool:
-    """Throughput at full speed against median latency at low load, a point for each setting of
+    """Draw throughput at full speed against median latency at low load, a point for each setting of
     `flush_spacing_ms`.
     """
     curves = [curve for curve in results.curves if curve.row == "GC"]
@@ -113,8 +113,8 @@ def group_commit(results: Results, path: Path) -> bool:
 
 
 def scaling(results: Results, path: Path) -> bool:
-    """Records a second by number of broker processes, beside what a straight line from one of them
-    would be.
+    """Draw records per second by number of broker processes, beside a straight line from one of
+    them.
     """
     curve = next((curve for curve in results.curves if curve.row == "P11"), None)
     if curve is None:
@@ -135,7 +135,7 @@ def scaling(results: Results, path: Path) -> bool:
 
 
 def cost(results: Results, path: Path) -> bool:
-    """Dollars a terabyte by number of partitions."""
+    """Draw dollars per terabyte by number of partitions."""
     curve = next((curve for curve in results.curves if curve.row == "P5"), None)
     if curve is None:
         return False
@@ -157,8 +157,8 @@ def cost(results: Results, path: Path) -> bool:
 
 
 def bundle(points: Sequence[tuple[float, float, float, float]], path: Path) -> bool:
-    """MB a second of one bundle, median and 99th percentile of acknowledgements in ms, and dollars
-    of segments a TB.
+    """Draw MB per second of one bundle, median and 99th percentile of acknowledgements in ms, and
+    dollars of segments per TB.
     """
     figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.4), constrained_layout=True)
     xs, p50s, p99s, dollars = zip(*points, strict=True)
@@ -183,7 +183,7 @@ def bundle(points: Sequence[tuple[float, float, float, float]], path: Path) -> b
 
 
 def overview(results: Results, path: Path) -> bool:
-    """The chart of README.md: producing and consuming 1000 B, a bar for each system.
+    """Draw the chart of README.md: producing and consuming 1000 B, a bar for each system.
 
     Lighter bars belong to systems whose acknowledgement does not wait for the disk.
     """
@@ -216,7 +216,7 @@ PLOTS: dict[str, tuple[str, Callable[[Results, Path], bool]]] = {
     "scaling.png": ("More broker processes", scaling),
     "cost.png": ("What requests cost", cost),
 }
-"""File name: title, and what draws it."""
+"""File name: title, and the function that draws it."""
 
 
 def draw(results: Results, folder: Path) -> list[str]:
@@ -230,7 +230,7 @@ _plain = FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 or value =
 
 
 def _even(count: int) -> list[float]:
-    """So many numbers from 0 to 1 at equal distances."""
+    """Return this many numbers from 0 to 1 at equal distances."""
     return [number / max(1, count - 1) for number in range(count)]
 
 

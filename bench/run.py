@@ -80,7 +80,7 @@ def main() -> None:
         )
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
-    )  # or servers would outlive a run that is told to stop
+    )  # or servers would outlive a run that gets a signal to stop
     if options.keep and (options.quick or not RESULTS.exists()):
         parser.error("--keep needs the results of a whole run, and is not for a quick one")
     whole = not options.quick and (options.keep or not options.only)
@@ -91,7 +91,7 @@ def main() -> None:
             run()
             print(f"{name}: {time.perf_counter() - begun_s:.0f} s", file=sys.stderr)
             if output is not None and output != RESULTS:
-                results.save(output)  # what there is, should a later row fail
+                results.save(output)  # keep the results so far, should a later row fail
     if options.keep:
         results.keep(Results.load(RESULTS))
     if output is not None:

@@ -1,7 +1,7 @@
 """What S3 clients cost, on a real MinIO: `python -m bench.s3_clients --rounds 5` prints a table and
 one JSON line (docs/decisions/0027).
 
-Each client gets a process of its own every round, the clients take turns, and all of them stand
+Each client gets a separate process every round, the clients take turns, and all of them stand
 behind the same `S3Store`. CPU is that of the client's process, its own threads included; it depends
 less on what else runs here than latencies do. aiobotocore is measured if it is installed.
 """
@@ -38,7 +38,7 @@ Run = dict[str, dict[str, float]]
 
 
 async def measure(store: ObjectStore) -> Run:
-    """By operation and requests at once: CPU in µs and latencies in ms for one request."""
+    """Return by operation and concurrency: CPU in µs and latencies in ms per request."""
     sources = Sources()
 
     def put(buffers: list[bytes]) -> Awaitable[None]:
@@ -67,9 +67,7 @@ async def _timed(step: Callable[[], Awaitable[object]], count: int, at_once: int
             await step()
             latencies_ms.append(1000 * (time.perf_counter() - begun_s))
 
-    await asyncio.gather(
-        *(worker(2) for _ in range(at_once))
-    )  # connections and threads are there before the clock runs
+    await asyncio.gather(*(worker(2) for _ in range(at_once)))  # connections and threads exist before the clock starts
     latencies_ms.clear()
     cpu_s = time.process_time()
     await asyncio.gather(*(worker(count // at_once) for _ in range(at_once)))
@@ -96,7 +94,7 @@ async def _open(client: str, root: str) -> S3Store:
 
 
 def run_rounds(rounds: int) -> dict[str, Run]:
-    """Medians over the rounds, by client."""
+    """Return medians over the rounds, by client."""
     clients = [*CLIENTS, *(["aiobotocore"] if find_spec("aiobotocore") else [])]
     found: dict[str, list[Run]] = {client: [] for client in clients}
     with minio.running() as server:

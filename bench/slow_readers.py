@@ -1,10 +1,10 @@
 """Many readers that take 1 KB a second, in one process: `python -m bench.slow_readers TARGET TOPIC
 --readers 250`.
 
-Each has a connection of its own with the smallest window that gRPC allows, reads all partitions,
-and asks for the next answer once it has spent as long on the last one as that takes at
-`--bytes-per-s`. A stream that ends is opened again, where it was. Says "connected" once each has an
-answer, and stays until its standard input ends, or until it is killed.
+Each has its own connection with the smallest window that gRPC allows, reads all partitions, and
+asks for the next answer once it has spent as long on the last one as that takes at `--bytes-per-s`.
+A stream that ends is opened again, where it was. Says "connected" once each has an answer, and
+stays until its standard input ends, or until it is killed.
 """
 
 from __future__ import annotations

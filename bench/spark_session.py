@@ -1,4 +1,4 @@
-"""One local Spark session for a measure: two cores, no console, no page."""
+"""Open one local Spark session for a measure: two cores, no console, no page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def local_session() -> Iterator[SparkSession]:
-    """Stopped when the block ends. Executors run this process's Python."""
+    """Open a session that stops when the block ends. Executors run this process's Python."""
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable

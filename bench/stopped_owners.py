@@ -1,5 +1,5 @@
-"""SIGSTOP of an owner, again and again, and a loaded machine on which nobody is stopped: how soon
-others own, and do they own too soon?
+"""SIGSTOP of an owner, again and again, and a loaded machine on which no broker is stopped: how
+soon others own, and do they own too soon?
 
 python -m bench.stopped_owners [--seconds 300] [--every 10] [--loaded-seconds 120] [--hogs 8]
 [--root s3://…] [--json]
@@ -58,7 +58,7 @@ PARTS = (("min", 0.0), ("median", 0.5), ("p99", 0.99), ("max", 1.0))
 
 @dataclass(slots=True)
 class Found:
-    """Seconds: `owned` a bundle and stop, the others a partition and stop."""
+    """Times in seconds: `owned` per bundle and stop, the others per partition and stop."""
 
     stops: int = 0
     owned: list[float] = field(default_factory=list)
@@ -71,9 +71,7 @@ class Found:
 
 
 class Traffic:
-    """`acknowledged_s`, `read_s`: by partition, when the newest record that has come so far was
-    sent.
-    """
+    """`acknowledged_s`, `read_s`: by partition, when the newest record received so far was sent."""
 
     def __init__(self, client: Client, topic: str) -> None:
         self._client, self._topic = client, topic
@@ -123,7 +121,7 @@ class Stops:
         self._found.owned += owned.result()
         self._found.acknowledged += sent.result()
         self._found.read += read.result()
-        self._found.false_takeovers -= len(bundles)  # those that are meant; `fenced` counts them all in the end
+        self._found.false_takeovers -= len(bundles)  # the intended ones; `fenced` counts them all in the end
 
     async def _busiest(self) -> tuple[BrokerProcess, list[int], list[int]]:
         async with ledgermq.connect(self._cluster.brokers.addresses) as client:
@@ -148,7 +146,7 @@ class Stops:
 
 
 async def _passed(newest_s: dict[int, float], partitions: list[int], stopped_s: float) -> list[float]:
-    """For each partition the time until a record came that was sent after the stop."""
+    """Return for each partition the time until a record came that was sent after the stop."""
     passed_s: dict[int, float] = {}
     while len(passed_s) < len(partitions) and time.perf_counter() - stopped_s < PATIENCE_S:
         for partition in partitions:
@@ -159,7 +157,7 @@ async def _passed(newest_s: dict[int, float], partitions: list[int], stopped_s: 
 
 
 def _fenced(cluster: Cluster) -> int:
-    """Terms that claims of others have ended, so far, on all brokers."""
+    """Return the number of terms that claims of other brokers have ended so far, on all brokers."""
     return sum(
         int(AdminPort(b).metrics().get("ledgermq_terms_ended_total", {}).get(("fenced",), 0))
         for b in cluster.brokers.running
@@ -225,7 +223,7 @@ def _brokers(root: str | None) -> Iterator[Cluster]:
 
 
 async def measure(options: argparse.Namespace, found: Found) -> None:
-    """All in one event loop: gRPC's, which a process has once."""
+    """Run everything in one event loop, because gRPC's exists once per process."""
     if options.seconds:
         with _brokers(options.root) as cluster:
             await stop_again_and_again(cluster, found, options.seconds, options.every)

@@ -1,5 +1,5 @@
-"""What a broker has asked of its store, as its own metrics tell it, and what that would cost on S3
-whatever the store is.
+"""Report what a broker has requested from its store, by its own metrics, and what that would cost
+on S3 whatever the store is.
 
 A broker under this measure is started with OPTIONS: an admin port, and the prices of S3.
 """
@@ -16,7 +16,7 @@ OPTIONS = (*ADMIN, "--price-write-dollars", str(S3_PRICES.write), "--price-read-
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """`requests`: by operation, every try.
+    """`requests`: by operation, every attempt.
 
     `dollars`: of all of them. `flushes`: segments of data that became durable.
     """
@@ -40,13 +40,15 @@ class Bill:
 
     @property
     def heartbeats(self) -> float:
-        """Requests that a broker sends by the clock, whatever is written: it puts its heartbeat,
-        lists all, and reads its own back.
+        """Return the requests that a broker sends by the clock, without any load: it puts its
+        heartbeat, lists all, and reads its own back.
         """
         puts = self.requests.get("put", 0.0)
         return puts + self.requests.get("list", 0.0) + min(puts, self.requests.get("get", 0.0))
 
     @property
     def beside_heartbeats(self) -> float:
-        """Of a broker that is alone, for those of others are read too."""
+        """Return the same for a broker that is alone, because it also reads the heartbeats of
+        others.
+        """
         return sum(self.requests.values()) - self.heartbeats

@@ -21,9 +21,9 @@ FILE, MINIO, DISTANT, HDFS = "file, fsync", "MinIO", "MinIO, as far as S3", "HDF
 
 @contextmanager
 def stores(folder: Path, *names: str) -> Iterator[dict[str, Callable[[], str]]]:
-    """By name, what makes a root that nobody has used, in stores that run until the block ends.
+    """Return by name what creates an unused root, in stores that run until the block ends.
 
-    One that is not installed is left out.
+    A store that is not installed is left out.
     """
     numbers = itertools.count()
 

@@ -1,4 +1,4 @@
-"""What is aimed at, row by row, and what was reached: pure."""
+"""Compare targets with results, row by row. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.throughput import KAFKA, OURS
 class Target:
     """`ratio`: value of `subject` / value of `to`; without `to` it is the value itself.
 
-    Met at `wanted` or more (with `most`: or less).
+    The target is met at `wanted` or more (with `most`: or less).
     """
 
     row: str
@@ -26,7 +26,7 @@ class Target:
     most: bool = False
 
     def value(self, results: Results) -> float | None:
-        """None where it was not measured."""
+        """Return the value; None if it was not measured."""
         if self.to is not None:
             return results.ratio(self.row, self.what, self.subject, self.to)
         found = results.of(self.row, self.what, self.subject)
@@ -53,7 +53,7 @@ class Reached:
 
 
 def reached(results: Results, targets: Iterable[Target]) -> list[Reached]:
-    """Of those that were measured."""
+    """Return the targets that were measured."""
     found = []
     for target in targets:
         value = target.value(results)

@@ -1,4 +1,4 @@
-"""Topics of a benchmark."""
+"""Create topics of a benchmark."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ledgermq.sync
 
 
 def create(target: str, name: str, partitions: int) -> str:
-    """The name, once the topic is there. `target`: addresses of brokers, or a root."""
+    """Return the name, once the topic exists. `target`: addresses of brokers, or a root."""
     with ledgermq.sync.connect(target) as client:
         client.create_topic(name, partitions)
     return name

@@ -8,8 +8,8 @@ Nothing has to be started first. Weather stations send a day of readings; Spark 
 it is still being sent.
 """
 
-# %% A topic with a day of readings. `connect(ROOT)` brings a broker of its own; with brokers it
-# would be their addresses.
+# %% A topic with a day of readings. `connect(ROOT)` starts its own broker; with running brokers,
+# pass their addresses instead.
 import asyncio
 import json
 import math

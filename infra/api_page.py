@@ -1,4 +1,5 @@
-"""docs/api.md: the public API of the package, from its docstrings, so that it cannot fall behind.
+"""docs/api.md: the public API of the package, from its docstrings, so that the page cannot be
+outdated.
 
     python -m infra.api_page > docs/api.md
 
@@ -192,7 +193,7 @@ def _returned(function: property) -> str:
 
 
 def _text(given: Any) -> str:
-    """The docstring, as Markdown; a class that inherits its docstring has none of its own."""
+    """Return the docstring as Markdown; a class that inherits its docstring has no own text."""
     if inspect.isclass(given) and not vars(given).get("__doc__"):
         return ""
     text = inspect.getdoc(given) or ""

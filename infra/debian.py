@@ -1,5 +1,5 @@
-"""Debian's packages, for servers that tests and benchmarks need: installed as root, or unpacked
-into .cache/.
+"""Provide Debian's packages for servers that tests and benchmarks need: installed as root, or
+unpacked into .cache/.
 
 Both need apt; elsewhere nothing happens.
 """
@@ -18,7 +18,7 @@ SECONDS_MAX = 600
 
 
 def install(package: str) -> None:
-    """Whether it helped the caller sees by looking again for what it needs."""
+    """Install a package. Callers look again for what they need to see whether it helped."""
     if shutil.which("apt-get") is None or os.geteuid() != 0:
         return
     print(f"Installing {package} with apt-get …", file=sys.stderr)
@@ -31,11 +31,11 @@ def install(package: str) -> None:
 
 
 def unpacked(package: str) -> Path | None:
-    """The folder that holds the files of `package` and of all that it needs and this machine lacks,
-    as if it were /.
+    """Return the folder with the files of `package` and of all its missing dependencies, as if it
+    were /.
 
-    Nothing of the machine changes, no service starts, and no script of a package runs. None where
-    it cannot be had.
+    Nothing on the machine changes, no service starts, and no script of a package runs. None if the
+    package is not available.
     """
     folder = CACHE / package
     done = folder / ".complete"
@@ -63,12 +63,12 @@ def unpacked(package: str) -> Path | None:
 
 
 def libraries(folder: Path) -> str:
-    """LD_LIBRARY_PATH for programs of an unpacked package."""
+    """Return LD_LIBRARY_PATH for programs of an unpacked package."""
     return ":".join(str(found) for place in ("lib", "usr/lib") for found in (folder / place).glob("*-linux-*"))
 
 
 def _run(*command: str, folder: str | None = None) -> str:
-    """What it printed; a failure shows in what is missing afterwards."""
+    """Run a command and return its output; a failure shows afterwards as missing files."""
     return subprocess.run(
         command, cwd=folder, stdout=subprocess.PIPE, text=True, check=False, timeout=SECONDS_MAX
     ).stdout

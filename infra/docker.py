@@ -1,7 +1,7 @@
 """A Docker daemon for tests, and images that come from Debian's packages instead of a registry of
 images.
 
-`python -m infra.docker` says whether this machine can do it, in one sentence, and gets it ready:
+`python -m infra.docker` prints in one sentence whether this machine can do it, and prepares it:
 daemon running, compose installed. A daemon that is started here stays; a base image, made once,
 too.
 """
@@ -29,7 +29,7 @@ BUILD_S_MAX = 1800
 
 
 def missing() -> str | None:
-    """Why containers cannot be run here, in one sentence; None when they can. Starts and installs
+    """Return in one sentence why containers cannot run here; None if they can. Starts and installs
     what it may.
     """
     for program, package in (("docker", "docker.io"), ("debootstrap", "debootstrap")):
@@ -53,7 +53,7 @@ def is_up() -> bool:
 
 
 def compose() -> list[str] | None:
-    """The command: Docker's plugin, or docker-compose."""
+    """Return the command: Docker's plugin, or docker-compose."""
     for command in (["docker", "compose"], ["docker-compose"]):
         if (
             shutil.which(command[0])
@@ -64,7 +64,7 @@ def compose() -> list[str] | None:
 
 
 def base_image() -> str:
-    """Debian with Python, made once by debootstrap."""
+    """Make Debian with Python, once, by debootstrap."""
     if not has_image(BASE_IMAGE):
         print(f"Making {BASE_IMAGE} with debootstrap (a minute or two, once) …", file=sys.stderr)
         with tempfile.TemporaryDirectory(prefix="ledgermq-base-") as root:
@@ -93,9 +93,9 @@ def has_image(name: str) -> bool:
 
 
 def build(name: str, folder: Path, arguments: Iterable[str] = ()) -> str:
-    """Build `folder` with its Dockerfile; what has not changed comes from the daemon's cache.
+    """Build `folder` with its Dockerfile; the daemon's cache serves what has not changed.
 
-    Raises RuntimeError with what it said.
+    Raises RuntimeError with the output.
     """
     options = [part for argument in arguments for part in ("--build-arg", argument)]
     done = subprocess.run(
@@ -111,7 +111,7 @@ def build(name: str, folder: Path, arguments: Iterable[str] = ()) -> str:
 
 
 def _start() -> str | None:
-    """Start the daemon for good; None when it is up."""
+    """Start the daemon permanently; return None when it is up."""
     print(f"Starting dockerd; it stays, its log is {DAEMON_LOG} …", file=sys.stderr)
     with DAEMON_LOG.open("ab") as log:
         daemon = subprocess.Popen(["dockerd"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)

@@ -1,5 +1,5 @@
-"""Servers written in Go: found where the machine has them, else built once by `go install` and kept
-in .cache/bin/.
+"""Provide servers written in Go: found on the machine, otherwise built once by `go install` and
+kept in .cache/bin/.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ BUILD_SECONDS_MAX = 1200
 
 @dataclass(frozen=True, slots=True)
 class GoBinary:
-    """`variable`: of the environment, says where it is.
+    """`variable`: the environment variable with its path.
 
-    `module`: with its version, as `go install` takes it. `minutes`: to build it.
+    `module`: with its version, as `go install` takes it. `minutes`: time to build it.
     """
 
     name: str
@@ -33,9 +33,9 @@ class GoBinary:
         return CACHE / self.name if (CACHE / self.name).exists() else None
 
     def install(self) -> Path:
-        """The binary, built if there is none yet.
+        """Return the binary, built if there is none yet.
 
-        Exits with one clear sentence when it cannot be had.
+        Exits with one clear sentence if it is not available.
         """
         if (binary := self.installed()) is not None:
             return binary

@@ -1,5 +1,5 @@
-"""A real HDFS for tests: a NameNode and a DataNode (`running`), of jars (68 MB) that `infra.maven`
-fetches once.
+"""Run a real HDFS for tests: a NameNode and a DataNode (`running`), of jars (68 MB) that
+`infra.maven` fetches once.
 
 Java 17 or newer is `infra.java`'s business.
 """
@@ -52,7 +52,7 @@ class Hdfs:
             process.wait(timeout=30)
 
     def state(self) -> dict[str, object]:
-        """What the NameNode tells of itself: NumLiveDataNodes, FSState ("Operational" or
+        """Return what the NameNode reports: NumLiveDataNodes, FSState ("Operational" or
         "safeMode"), …; empty while it does not answer.
         """
         query = "jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
@@ -64,7 +64,7 @@ class Hdfs:
         return dict(found)
 
     def wait_ready(self) -> None:
-        """Until it has a DataNode and takes writes."""
+        """Wait until it has a DataNode and accepts writes."""
         until = time.monotonic() + START_SECONDS_MAX
         while time.monotonic() < until:
             state = self.state()
@@ -99,7 +99,7 @@ class Hdfs:
 
 @contextmanager
 def running() -> Iterator[Hdfs]:
-    """One NameNode and one DataNode on free ports, in an empty temporary folder; all is gone
+    """Run one NameNode and one DataNode on free ports, in a temporary folder that is deleted
     afterwards.
     """
     with tempfile.TemporaryDirectory(prefix="ledgermq-hdfs-") as name:

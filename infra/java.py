@@ -62,7 +62,7 @@ def install_by_apt() -> None:
         ]
         if (
             installed() is not None
-        ):  # what counts; apt may fail at certificates, which Spark on local files does not need
+        ):  # the exit code of apt does not count: it may fail at certificates, which Spark on local files does not need
             return
         say(done[-1].stderr.strip())
 

@@ -1,5 +1,5 @@
-"""Jars of a server or tool, fetched once with Maven into .cache/NAME/ from a list of coordinates in
-a pom beside this file.
+"""Fetch jars of a server or tool once with Maven into .cache/NAME/, from a list of coordinates in a
+pom beside this file.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ SECONDS_MAX = 900
 
 
 def jars(name: str) -> Path:
-    """The folder with the jars of `infra/NAME.pom.xml` and of all that they need.
+    """Return the folder with the jars of `infra/NAME.pom.xml` and of all their dependencies.
 
-    Exits with one clear sentence when they cannot be had.
+    Exits with one clear sentence if they are not available.
     """
     folder = CACHE / name
     done = folder / ".complete"

@@ -1,4 +1,4 @@
-"""A real S3 server for tests: have MinIO's binary (`BINARY`), start and stop it (`running`).
+"""Run a real S3 server for tests: get MinIO's binary (`BINARY`), start and stop it (`running`).
 
 `python infra/minio.py` prints where its binary is, and builds it where there is none.
 """
@@ -32,7 +32,7 @@ class Minio:
     secret_key: str = "ledgermq-test-secret"
 
     def command(self, folder: Path) -> list[str]:
-        """Starts the server on what `folder` holds."""
+        """Return the command that starts the server on `folder`."""
         return [
             str(BINARY.install()),
             "server",
@@ -43,11 +43,11 @@ class Minio:
         ]
 
     def environment(self) -> dict[str, str]:
-        """For the server's process."""
+        """Return the environment of the server's process."""
         return {"MINIO_ROOT_USER": self.access_key, "MINIO_ROOT_PASSWORD": self.secret_key, "MINIO_BROWSER": "off"}
 
     def is_ready(self) -> bool:
-        """Blocks for a second at most."""
+        """Return whether it is ready; blocks for at most a second."""
         try:
             with urllib.request.urlopen(f"{self.endpoint}/minio/health/ready", timeout=1):
                 return True
@@ -57,7 +57,7 @@ class Minio:
 
 @contextmanager
 def running() -> Iterator[Minio]:
-    """A server on a free port with an empty temporary folder; both are gone afterwards."""
+    """Run a server on a free port with an empty temporary folder; both are removed afterwards."""
     server = Minio(f"http://127.0.0.1:{free_port()}")
     with tempfile.TemporaryDirectory(prefix="ledgermq-minio-") as folder:
         log = Path(folder) / "minio.log"

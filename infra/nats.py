@@ -1,4 +1,4 @@
-"""A real NATS server for benchmarks."""
+"""Provide a real NATS server for benchmarks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A port for a server that a test starts."""
+"""Choose a port for a server that a test starts."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import socket
 from itertools import count
 
 FIRST, LAST = 20_000, 32_000
-"""Below the ports that the kernel gives to whoever asks for any: those are handed out again before
-a server has bound them.
+"""Below the kernel's range of automatic ports, because the kernel may hand out one of those before
+a server has bound it.
 """
 _tried = count(os.getpid() * 37)
 
 
 def free_port() -> int:
-    """One that nobody listens on at this moment, on 127.0.0.1."""
+    """Return a port of 127.0.0.1 on which no process listens at this moment."""
     while True:
         port = FIRST + next(_tried) % (LAST - FIRST)
         with socket.socket() as free:

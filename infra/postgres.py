@@ -1,5 +1,5 @@
-"""A real PostgreSQL for tests: found, or installed with apt on Debian as root; started on a free
-port in a temporary folder.
+"""Run a real PostgreSQL for tests: found, or installed with apt on Debian as root; started on a
+free port in a temporary folder.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ USER = "ledgermq"
 
 
 def programs() -> Path | None:
-    """The folder of `initdb` and `postgres`, newest version first."""
+    """Return the folder of `initdb` and `postgres`, newest version first."""
     folders = sorted(
         Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: float(folder.parent.name), reverse=True
     )
@@ -33,7 +33,7 @@ def programs() -> Path | None:
 
 
 def install() -> Path:
-    """Exits with one clear sentence when it cannot be had."""
+    """Install it. Exits with one clear sentence if it is not available."""
     if (folder := programs()) is not None:
         return folder
     debian.install("postgresql")
@@ -46,7 +46,7 @@ def install() -> Path:
 
 @contextmanager
 def running() -> Iterator[str]:
-    """An SQLAlchemy URL of an empty database; everything is gone afterwards."""
+    """Run it; yield an SQLAlchemy URL of an empty database; everything is removed afterwards."""
     folder = install()
     owner = _owner()
     with tempfile.TemporaryDirectory(prefix="ledgermq-postgres-") as name:
@@ -90,7 +90,7 @@ def running() -> Iterator[str]:
 
 
 def _owner() -> str | None:
-    """PostgreSQL refuses to run as root; None: as we are."""
+    """Return the user to run as, because PostgreSQL refuses to run as root; None: the current user."""
     if os.geteuid() != 0:
         return None
     names = {entry.pw_name for entry in pwd.getpwall()}

@@ -1,7 +1,8 @@
-"""A real RabbitMQ for benchmarks: Debian's packages of it and of Erlang, unpacked into .cache/ and
-told where they lie.
+"""Provide a real RabbitMQ for benchmarks: Debian's packages of it and of Erlang, unpacked into
+.cache/ and configured for that place.
 
-Not installed, for Debian's package starts a service, on the usual ports, as a user of its own.
+The package is not installed, because Debian's package starts a service on the usual ports, as a
+separate user.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ ERLANG_AT = "/usr/lib/erlang"
 class Programs:
     """`home`: RabbitMQ's own folder, with sbin/ and plugins/.
 
-    `environment`: what its processes need besides that of ours.
+    `environment`: what its processes need besides this process's environment.
     """
 
     home: Path
@@ -33,7 +34,7 @@ class Programs:
 
 
 def install() -> Programs:
-    """Exits with one clear sentence when they cannot be had."""
+    """Return the programs. Exits with one clear sentence if they are not available."""
     folder = debian.unpacked("rabbitmq-server")
     homes = sorted((folder / "usr/lib/rabbitmq/lib").glob("rabbitmq_server-*")) if folder is not None else []
     if folder is None or not homes:
@@ -47,7 +48,7 @@ def install() -> Programs:
 
 
 def _move(erlang: Path) -> None:
-    """The scripts that start Erlang name the folder that they were installed in."""
+    """Adapt the scripts that start Erlang, which name the folder that they were installed in."""
     for script in (erlang / "bin" / "erl", *erlang.glob("erts-*/bin/erl")):
         text = script.read_text()
         moved = text.replace(f"ROOTDIR={ERLANG_AT}\n", f"ROOTDIR={erlang}\n")

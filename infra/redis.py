@@ -1,5 +1,5 @@
-"""A real Redis for benchmarks: REDIS_SERVER, or `redis-server` on PATH, else Debian's package
-unpacked into .cache/.
+"""Provide a real Redis for benchmarks: REDIS_SERVER, or `redis-server` on PATH, otherwise Debian's
+package unpacked into .cache/.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from infra import debian
 
 @dataclass(frozen=True)
 class Program:
-    """`environment`: what its process needs besides that of ours."""
+    """`environment`: what its process needs besides this process's environment."""
 
     path: Path
     environment: dict[str, str]
 
 
 def install() -> Program:
-    """The server. Exits with one clear sentence when it cannot be had."""
+    """Return the server. Exits with one clear sentence if it is not available."""
     if found := os.environ.get("REDIS_SERVER") or shutil.which("redis-server"):
         return Program(Path(found), {})
     folder = debian.unpacked("redis-server")

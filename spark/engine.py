@@ -1,9 +1,9 @@
-"""`SparkEngine`: the tasks of a round as one Spark job. A task carries the root URL; each worker
-opens its own store, once.
+"""Run the tasks of a round as one Spark job (`SparkEngine`). A task carries the root URL; each
+worker opens its own store, once.
 
-Spark only distributes: a task is the same plain function as everywhere else, and Spark may run it
-again, elsewhere, at any time, for all of its effects are fenced puts of the plan's own files. A
-task's typed error comes back as a value, not as a stack trace through the JVM.
+Spark only distributes. A task is the same plain function as in other engines, and Spark may run it
+again, anywhere and at any time, because all of its effects are fenced puts of the plan's own files.
+A task's typed error comes back as a value, not as a stack trace through the JVM.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NOT_ON_THE_WIRE: tuple[type[LedgerMQError], ...] = (
     StoreThrottled,
     StoreUncertain,
 )
-"""Errors that no broker sends, but a task may end with."""
+"""Errors that no broker sends, but that may end a task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class TaskFailure:
 
 
 class _Finished(AccumulatorParam[list[tuple[int, Any]]]):
-    """Outcomes as they come in, for progress; what counts is what the job returns."""
+    """Collect outcomes as they arrive, for progress; only what the job returns counts."""
 
     def zero(self, value: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
         return []
@@ -70,9 +70,9 @@ class _Finished(AccumulatorParam[list[tuple[int, Any]]]):
 
 
 class SparkEngine:
-    """Runs in the driver; `spark` stays the caller's.
+    """Runs in the driver; the caller keeps ownership of `spark`.
 
-    Needs a classic session: Spark Connect has no RDDs.
+    It needs a classic session: Spark Connect has no RDDs.
     """
 
     memory_bytes = TASK_MEMORY_BYTES
@@ -87,8 +87,8 @@ class SparkEngine:
     async def run(self, store: ObjectStore, tasks: Sequence[Any], on_done: OnTaskDone) -> list[Any]:
         """`store` is not used by the executors: they open `store.url`, which a task carries.
 
-        Raises what a task raised; Unavailable when Spark gave up; RuntimeError when the session has
-        ended.
+        Raises what a task raised; Unavailable if Spark cancelled the tasks; RuntimeError if the
+        session has ended.
         """
         if store.url.startswith("memory://"):
             raise InvalidConfig(
@@ -113,35 +113,35 @@ class SparkEngine:
             finally:
                 _accumulatorRegistry.pop(
                     finished.aid
-                )  # Spark keeps each one for ever; of a job that has ended it tells nothing more
+                )  # Spark keeps each accumulator without end; after the job it reports nothing more
 
         running = asyncio.create_task(asyncio.to_thread(collect))
-        told: set[int] = set()
+        reported: set[int] = set()
         try:
             while not running.done():
                 await asyncio.wait([running], timeout=PROGRESS_EVERY_S)
-                _tell(finished.value, tasks, told, on_done)
+                _report_progress(finished.value, tasks, reported, on_done)
             return _outcomes(await running)
         except (Py4JError, PySparkException) as error:
             raise self._what_failed(error) from error
         finally:
-            if not running.done():  # cancelled: the executors have better things to do
+            if not running.done():  # cancelled: free the executors for other work
                 running.cancel()
                 self._context.cancelJobGroup(work)
 
     def _what_failed(self, error: Exception) -> Exception:
-        """A job that Spark gave up, having lost executors again and again, may do better the next
-        time; a session that has ended cannot.
+        """Return the error of a failed job: retriable if Spark lost executors again and again, not
+        retriable if the session has ended.
         """
         if isinstance(error, Py4JNetworkError) or self._context._jsc is None or self._context._jsc.sc().isStopped():
             return RuntimeError("the Spark session has ended")
         reason = str(error).strip().partition("\n\n")[0]
-        return Unavailable(f"Spark cancelled the tasks:  {reason[:500]}")
+        return Unavailable(f"Spark cancelled the tasks: {reason[:500]}")
 
 
 @contextmanager
 def open_engine(sources: Sources) -> Iterator[SparkEngine]:
-    """For `ledgermq compact --engine spark`: a session for as long as the run lasts."""
+    """Open the engine of `ledgermq compact --engine spark`: a session for the duration of the run."""
     spark = open_session()
     spark.sparkContext.setLogLevel("ERROR")
     try:
@@ -150,10 +150,12 @@ def open_engine(sources: Sources) -> Iterator[SparkEngine]:
         spark.stop()
 
 
-def _tell(finished: Iterable[tuple[int, Any]], tasks: Sequence[Any], told: set[int], on_done: OnTaskDone) -> None:
+def _report_progress(
+    finished: Iterable[tuple[int, Any]], tasks: Sequence[Any], reported: set[int], on_done: OnTaskDone
+) -> None:
     for number, outcome in finished:
-        if number not in told:
-            told.add(number)
+        if number not in reported:
+            reported.add(number)
             on_done(tasks[number], outcome)
 
 
@@ -167,7 +169,9 @@ def _outcomes(returned: Iterable[Any]) -> list[Any]:
 
 
 def run_on_executor(task: StoreTask) -> Any:
-    """One task from start to end, in the event loop of this worker: its outcome, or a TaskFailure."""
+    """Run one task from start to end in the event loop of this worker; return its outcome, or a
+    TaskFailure.
+    """
 
     async def run() -> Any:
         async with kept_store(task.store_url) as store:

@@ -1,12 +1,12 @@
-"""Parquet compaction of a whole root as a Spark job: everything that is in segments now becomes
+"""Run Parquet compaction of a whole root as a Spark job: everything that is in segments now becomes
 Parquet.
 
     spark-submit spark/job.py ROOT [BUNDLE …] [--every INTERVAL] [--output table|json]
 
 ROOT is a root URL such as s3://bucket/prefix or file:///folder; without bundle numbers all bundles
-are compacted. With --every 30s it goes on as a service, by the topics' size and lag settings, until
+are compacted. With --every 30s it runs as a service, by the topics' size and lag settings, until
 SIGTERM. Executors reach ROOT by themselves: they need `ledgermq[spark]` installed (docs/spark.md
-shows how to send it along), and on S3 credentials in their environment, for a task carries no
+shows how to send it along), and on S3 credentials in their environment, because a task carries no
 secret. Any number of jobs may run on one root. Exit status: as of `ledgermq compact` (0 all done, 2
 wrong usage, 3 try again, 4 no cluster at ROOT, …), and 1 where a partition is parked.
 """
@@ -35,7 +35,7 @@ from spark.session import open_session
 
 
 async def compact(root: str, spark: SparkSession, bundles: Sequence[int] | None = None) -> CompactionReport:
-    """Raises InvalidConfig where `root` is no cluster, the store's errors."""
+    """Compact the root. Raises InvalidConfig if `root` is no cluster, and the store's errors."""
     sources = Sources()
     async with opened(root, sources) as store:
         check_bundles(await fitting_cluster_of(store), bundles)
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(chosen: argparse.Namespace, interval_s: float | None) -> int:
-    """Exit status."""
+    """Run the job; return its exit status."""
     spark = open_session()
     try:
         if interval_s is not None:
@@ -89,7 +89,7 @@ async def _serve(chosen: argparse.Namespace, spark: SparkSession, interval_s: fl
 
 
 async def _once(chosen: argparse.Namespace, spark: SparkSession) -> int:
-    """Exit status."""
+    """Run once; return the exit status."""
     started = asyncio.get_running_loop().time()
     done = await compact(chosen.root, spark, chosen.bundles or None)
     show(

@@ -1,5 +1,5 @@
-"""What the options of source and sink have in common: names as Spark hands them over, in any case,
-with some of its own among them.
+"""Parse what the options of source and sink have in common: names in any case, mixed with Spark's
+own options.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from ledgermq.hints import did_you_mean
 
 
 def known_options(given: Mapping[str, str], names: Sequence[str], ignored: Sequence[str] = ()) -> dict[str, str]:
-    """Values by the names as they are written in `names`; without those of `ignored`, which are in
-    lower case.
+    """Return values by the names as they are written in `names`, without those of `ignored`, which
+    are in lower case.
 
     Raises InvalidConfig, with the nearest name.
     """
@@ -27,7 +27,9 @@ def known_options(given: Mapping[str, str], names: Sequence[str], ignored: Seque
 
 
 def check_servers(servers: str) -> None:
-    """Raises InvalidConfig: a root URL would be a broker of this very process."""
+    """Check the addresses of brokers. Raises InvalidConfig for a root URL, which would start a
+    broker in this process.
+    """
     if "://" in servers:
         raise InvalidConfig(
             f"servers are addresses of brokers, host:port with commas between them, not {servers!r}; a URL is for root"

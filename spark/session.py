@@ -1,5 +1,5 @@
-"""The Spark session of a compaction: spark-submit's where there is one, else a local one in this
-process.
+"""Open the Spark session of a compaction: spark-submit's if there is one, otherwise a local one in
+this process.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from ledgermq.errors import InvalidConfig
 
 APP_NAME = "ledgermq-parquet-compaction"
 WORKER_ENVIRONMENT = {"MALLOC_MMAP_THRESHOLD_": str(32 * 1024 * 1024), "MALLOC_TRIM_THRESHOLD_": str(256 * 1024 * 1024)}
-"""For Python on the executors: glibc gives blocks of megabytes back to the kernel as soon as they
-are let go, and takes them anew, zeroed page by page: ranges that clients of S3 and HDFS hand over.
-Those of a folder are in Arrow's memory, which is kept anyway."""
+"""Environment of Python on the executors. By default glibc returns freed blocks of megabytes to the
+kernel at once, and new blocks are zeroed page by page. Clients of S3 and HDFS allocate their ranges
+so. Those of a folder are in Arrow's memory, which is kept anyway.
+"""
 
 
 def open_session() -> SparkSession:
-    """Settings given by spark-submit or spark-defaults.conf win over these.
+    """Open the session. Settings given by spark-submit or spark-defaults.conf override these.
 
-    Raises InvalidConfig where there is no Java for it.
+    Raises InvalidConfig if there is no Java for it.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(APP_NAME)

@@ -1,4 +1,4 @@
-"""The root as driver and executors alike reach it, and the cluster that is there."""
+"""Resolve the root as driver and executors alike reach it, and its cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ledgermq.errors import InvalidConfig
 
 
 def shared_root(root: str) -> str:
-    """The URL by which executors, whose working folder is another one, reach the root.
+    """Return the URL by which executors reach the root; their working folder is another one.
 
     Raises InvalidConfig.
     """
@@ -20,8 +20,8 @@ def shared_root(root: str) -> str:
 
 
 async def cluster_of(store: ObjectStore) -> ClusterSettings:
-    """Raises InvalidConfig where there is none, DataDamaged, FormatNotSupported, the store's
-    errors.
+    """Return the cluster. Raises InvalidConfig if there is none, DataDamaged, FormatNotSupported,
+    the store's errors.
     """
     try:
         return await read_cluster(store)

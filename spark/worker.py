@@ -1,4 +1,4 @@
-"""What a Python worker of Spark keeps from one task to the next: an event loop, and the stores that
+"""Keep what a Python worker of Spark reuses from task to task: an event loop, and the stores that
 it has opened.
 
 Spark uses a worker for task after task, one at a time, and a micro-batch has a task of a few
@@ -27,9 +27,7 @@ T = TypeVar("T")
 
 
 class Worker:
-    """A loop that stands still between tasks, and stores by root URL, the one that was used last at
-    the end.
-    """
+    """A loop that runs only during tasks, and stores by root URL, the most recently used last."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
@@ -37,7 +35,7 @@ class Worker:
         self.stores: OrderedDict[str, ObjectStore] = OrderedDict()
 
     async def store(self, url: str) -> ObjectStore:
-        """Raises InvalidConfig, Unauthorized."""
+        """Return the store. Raises InvalidConfig, Unauthorized."""
         if url not in self.stores:
             self.stores[url] = await open_store(url, sources=Sources())
             while len(self.stores) > STORES_MAX:
@@ -58,15 +56,17 @@ _workers = _Workers()
 
 
 def worker() -> Worker:
-    """This thread's."""
+    """Return this thread's worker."""
     if _workers.kept is None or _workers.kept.process != os.getpid():
         _workers.kept = Worker()
-        atexit.register(_workers.kept.loop.close)  # stores end with the process
+        atexit.register(_workers.kept.loop.close)  # stores close when the process ends
     return _workers.kept
 
 
 def drain(items: AsyncGenerator[T, None]) -> Iterator[T]:
-    """In the loop of this thread's worker. Spark may stop early: then `items` is closed."""
+    """Draw `items` in the loop of this thread's worker. Spark may stop early: then `items` is
+    closed.
+    """
 
     async def step() -> T | None:
         return await anext(items, None)
@@ -81,8 +81,8 @@ def drain(items: AsyncGenerator[T, None]) -> Iterator[T]:
 
 @asynccontextmanager
 async def kept_store(url: str) -> AsyncIterator[ObjectStore]:
-    """The worker's, where its loop is the one that runs, else one for this once. A task that fails
-    leaves nothing for the next one.
+    """Return the worker's store if its loop is running, otherwise one for this use. A task that
+    fails leaves nothing for the next one.
 
     Raises InvalidConfig, Unauthorized.
     """

@@ -41,11 +41,11 @@ OTHERS: dict[str, Running] = {
 
 
 def opened(stack: ExitStack, folder: Path, like: str = "") -> tuple[list[Peer], dict[str, str]]:
-    """Those that start, Kafka first, until `stack` ends; and of each other one why it is left out,
-    which is told on stderr too.
+    """Start peers, Kafka first, until `stack` ends; return those that run, and for each other one
+    the reason, which is also printed on stderr.
 
-    `like`: only those whose subject has this in it; Kafka's Java tools, which the targets are
-    about, in any case.
+    `like`: only those whose subject contains this; Kafka's Java tools, which the targets are about,
+    run in any case.
     """
     broker = stack.enter_context(kafka.running(_made(folder, "kafka")))
     wanted = OTHERS | {confluent.SUBJECT: lambda _: confluent.running(broker)}
@@ -60,9 +60,9 @@ def opened(stack: ExitStack, folder: Path, like: str = "") -> tuple[list[Peer], 
 
 
 def started(stack: ExitStack, folder: Path, wanted: Mapping[str, Running]) -> tuple[list[Peer], dict[str, str]]:
-    """Those that run now, and of each other one why it does not.
+    """Start peers; return those that run now, and for each other one the reason.
 
-    Every one has a folder of its own in `folder`.
+    Each has its own folder in `folder`.
     """
     peers: list[Peer] = []
     left_out: dict[str, str] = {}

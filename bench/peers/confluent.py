@@ -29,7 +29,7 @@ RUN_S_MAX = 600
 
 @dataclass
 class Confluent:
-    """A client of a broker that runs."""
+    """A client of a running broker."""
 
     kafka: Kafka
     subject: str = SUBJECT
@@ -72,13 +72,15 @@ class Confluent:
 
 @contextmanager
 def running(kafka: Kafka) -> Iterator[Confluent]:
-    """While `kafka` runs."""
+    """Run while `kafka` runs."""
     install()
     yield Confluent(kafka)
 
 
 def install() -> None:
-    """Into the environment that runs this. Exits with one clear sentence when it cannot be had."""
+    """Install it into the current environment. Exits with one clear sentence if it is not
+    available.
+    """
     if importlib.util.find_spec("confluent_kafka") is not None:
         return
     project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())

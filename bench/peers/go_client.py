@@ -25,7 +25,9 @@ RUN_S_MAX = 300
 
 
 def built() -> Path:
-    """The binary of the present sources. Exits with one clear sentence when it cannot be had."""
+    """Return the binary of the current sources. Exits with one clear sentence if it cannot be
+    built.
+    """
     digest = hashlib.sha256()
     for path in sorted(SOURCE.iterdir()):
         digest.update(path.read_bytes())
@@ -65,12 +67,14 @@ class GoPeer:
     durability: str
     sending: Callable[[int], Sending]
     read: int = 1000
-    """Records asked for at once, where a peer has such a thing."""
+    """Records requested at once, if a peer supports that."""
     _topics: Iterator[int] = field(default_factory=count)
     _newest: str | None = None
 
     def new_topic(self) -> str:
-        """The one before it is removed: records take memory or disk, and a benchmark makes many."""
+        """Create a topic. The one before it is removed, because records take memory or disk, and a
+        benchmark creates many topics.
+        """
         if self._newest is not None:
             self._run("remove", self._newest)
         self._newest = f"bench-{next(self._topics)}"

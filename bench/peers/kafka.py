@@ -60,7 +60,7 @@ class Kafka:
         )  # fmt: skip
 
     def produce(self, topic: str, records: int, payloads: Path, rate: int = -1) -> dict[str, float]:
-        """Records a second, and latencies in ms. `payloads`: a file with a value a line."""
+        """Return records per second, and latencies in ms. `payloads`: a file with a value per line."""
         text = self.run(
             "org.apache.kafka.tools.ProducerPerformance",
             "--topic", topic, "--num-records", str(records), "--payload-file", str(payloads), "--throughput", str(rate),
@@ -70,15 +70,15 @@ class Kafka:
         return {"per_s": float(per_s), "p50_ms": float(median), "p99_ms": float(late)}
 
     def consume(self, topic: str, records: int) -> dict[str, float]:
-        """Records a second while fetching: joining the group, which takes Kafka three seconds, is
-        left out.
+        """Return records per second while fetching, without joining the group, which takes Kafka
+        three seconds.
         """
         found = _reading(self.run("org.apache.kafka.tools.ConsumerPerformance", *self._reader(topic, records)))
         return {"per_s": float(found["fetch.nMsg.sec"]), "records": float(found["data.consumed.in.nMsg"])}
 
     def produce_and_consume(self, topic: str, records: int, payloads: Path) -> float:
-        """Records a second, from the first one sent until a consumer that had joined its group
-        before has read the last one.
+        """Return records per second, from the first one sent until a consumer that had joined its
+        group before has read the last one.
         """
         group = f"both-{topic}"
         command = _command(
@@ -124,7 +124,7 @@ class Kafka:
 
 @contextmanager
 def running(folder: Path) -> Iterator[Kafka]:
-    """`folder` takes the data and the log."""
+    """Run it; `folder` holds the data and the log."""
     kafka = Kafka(folder, free_port())
     controller = free_port()
     properties = folder / "server.properties"
@@ -155,7 +155,7 @@ def running(folder: Path) -> Iterator[Kafka]:
 
 
 def _reading(text: str) -> dict[str, str]:
-    """The last line of a consumer's table, by the names of its columns."""
+    """Return the last line of a consumer's table, by the names of its columns."""
     names, *rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line.count(",") >= 8]
     return dict(zip(names, rows[-1], strict=False))
 

@@ -1,7 +1,7 @@
 """NATS JetStream as a peer: one server, a stream on disk for a partition; twice, for its default
 acknowledges before it syncs.
 
-* `sync_interval: always`, the durability of LedgerMQ. A message of its own is then synced of its own (some 11,000 a second here), but
+* `sync_interval: always`, the durability of LedgerMQ. A single message is then synced separately (some 11,000 a second here), but
   an atomic batch is synced as one: so the client sends atomic batches of 1000 messages, the most that the server takes, four in flight
   for each stream. Readers see all of a batch or nothing, which is more than is needed here; there is no cheaper way to be synced.
 * The default: the acknowledgement means the page cache, and an fsync comes every two minutes. Messages go by fast ingest (since 2.14),
@@ -33,7 +33,7 @@ FAST = Sending(batch=500, window=1500, mode="fast")
 
 @contextmanager
 def running(folder: Path, *, sync_always: bool = True) -> Iterator[GoPeer]:
-    """`folder` takes the data and the log."""
+    """Run it; `folder` holds the data and the log."""
     binary = nats.BINARY.install()
     built()
     port = free_port()

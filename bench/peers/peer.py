@@ -14,11 +14,11 @@ from typing import Protocol
 START_S_MAX = 120.0
 END_S_MAX = 30.0
 STREAMS = 8
-"""Partitions, or streams where a peer has no partitions."""
+"""Partitions, or streams if a peer has no partitions."""
 
 
 class Peer(Protocol):
-    """A server that runs. Rates are from the first record until the last acknowledgement, or until
+    """A running server. Rates are from the first record until the last acknowledgement, or until
     the last record is read.
     """
 
@@ -31,21 +31,21 @@ class Peer(Protocol):
         """What an acknowledgement means, in words."""
 
     def new_topic(self) -> str:
-        """An empty one, of STREAMS partitions; the one before it may be gone."""
+        """Create an empty topic of STREAMS partitions; the one before it may be deleted."""
 
     def produce(self, topic: str, records: int, payloads: Path) -> dict[str, float]:
-        """`per_s`. `payloads`: a file with a value a line, which are sent over and over."""
+        """Return `per_s`. `payloads`: a file with a value per line; the values are sent repeatedly."""
 
     def consume(self, topic: str, records: int) -> dict[str, float]:
-        """`per_s` and `records`, read from the beginning."""
+        """Return `per_s` and `records`, read from the beginning."""
 
 
 @contextmanager
 def served(
     command: Sequence[str], port: int, log: Path, environment: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """The server process, from when it listens on `port` until the end of the block; then it is
-    killed, for nobody needs its data.
+    """Run the server process, from when it listens on `port` until the end of the block; it is then
+    killed, because its data is no longer needed.
     """
     with log.open("wb") as output:
         given = os.environ | dict(environment or {})
@@ -71,7 +71,7 @@ def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """With all that it started, for they are one process group."""
+    """End the process with all its children, because they are one process group."""
     if process.poll() is None:
         os.killpg(process.pid, 9)
     process.wait(timeout=END_S_MAX)

@@ -36,7 +36,7 @@ def sending(value_bytes: int) -> Sending:
 
 @contextmanager
 def running(folder: Path) -> Iterator[GoPeer]:
-    """`folder` takes the data and the log."""
+    """Run it; `folder` holds the data and the log."""
     programs = rabbitmq.install()
     built()
     port, names_port, node_port = free_port(), free_port(), free_port()
@@ -64,8 +64,8 @@ def running(folder: Path) -> Iterator[GoPeer]:
 
 
 def _end_names(programs: rabbitmq.Programs, port: int) -> None:
-    """Erlang's name server leaves the process group of the node that started it, and does not end
-    while it thinks that the node lives.
+    """End Erlang's name server, which leaves the process group of the node that started it, and
+    does not end while it counts the node as alive.
     """
     epmd = next(programs.erlang.glob("erts-*/bin/epmd"))
     for _ in range(END_TRIES_MAX):

@@ -32,7 +32,7 @@ def sending(value_bytes: int) -> Sending:
 
 @contextmanager
 def running(folder: Path) -> Iterator[GoPeer]:
-    """`folder` takes the data and the log."""
+    """Run it; `folder` holds the data and the log."""
     program = redis.install()
     built()
     port = free_port()

@@ -43,7 +43,9 @@ class RocketMQ:
     _newest: str | None = None
 
     def new_topic(self) -> str:
-        """The one before it is deleted; its records stay in the log, which all topics share."""
+        """Create a topic. The one before it is deleted; its records stay in the log, which all
+        topics share.
+        """
         if self._newest is not None:
             self._run("delete", self._newest)
         self._newest = f"bench-{next(self._topics)}"
@@ -84,7 +86,7 @@ def _rate(found: dict[str, float]) -> dict[str, float]:
 
 @contextmanager
 def running(folder: Path) -> Iterator[RocketMQ]:
-    """`folder` takes the data and the logs."""
+    """Run it; `folder` holds the data and the logs."""
     classes = folder / "classes"
     subprocess.run(
         [_compiler(), "-d", str(classes), "-cp", f"{maven.jars('rocketmq')}/*", str(SOURCE)],
@@ -127,7 +129,7 @@ def _settings(path: Path, settings: dict[str, object]) -> Path:
 
 
 def _java(home: Path, heap: str, main: str, *arguments: str, classes: Path | None = None) -> list[str]:
-    """`home`: where it may write logs of its own."""
+    """`home`: where it may write its logs."""
     found = java.installed()
     assert found is not None, "Java is needed: python infra/java.py installs it"
     path = os.pathsep.join([*([str(classes)] if classes is not None else []), f"{maven.jars('rocketmq')}/*"])
@@ -135,7 +137,7 @@ def _java(home: Path, heap: str, main: str, *arguments: str, classes: Path | Non
 
 
 def _compiler() -> str:
-    """Raises RuntimeError where it cannot be had."""
+    """Return the compiler. Raises RuntimeError if it is not available."""
     if (found := _found_compiler()) is None:
         debian.install(JDK)
         found = _found_compiler()

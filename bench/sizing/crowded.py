@@ -25,8 +25,8 @@ SENDS, PAUSE_S = 40, 0.05
 
 @dataclass(frozen=True, slots=True)
 class Crowded:
-    """Acknowledgement of single records of the small producer; megabytes that each of the greedy
-    ones got through in the same time.
+    """Acknowledgement times of single records of the small producer; megabytes that each of the
+    greedy ones produced in the same time.
     """
 
     acknowledged_ms_p50: float
@@ -35,9 +35,9 @@ class Crowded:
 
 
 def crowded(greedy: int, sends: int = SENDS, flooded_s: float = FLOODED_S) -> Crowded:
-    """After `flooded_s` the small producer begins.
+    """Run it; the small producer begins after `flooded_s`.
 
-    The same arguments are the same answer, each time.
+    The same arguments give the same answer each time.
     """
     return run_simulated(lambda loop: _Crowd(loop, greedy, sends).run(flooded_s))
 
@@ -73,7 +73,7 @@ class _Crowd:
         return sent * BATCH_RECORDS * VALUE_BYTES / 1e6
 
     async def _send_a_little(self, name: str) -> list[float]:
-        """Seconds of each acknowledgement."""
+        """Return the seconds of each acknowledgement."""
         client, found = self._broker.client(name), []
         async with client.producer() as producer:
             for number in range(self._sends):

@@ -27,7 +27,7 @@ SEED = 7
 
 
 class DistantBroker:
-    """`meter` counts its requests, every try.
+    """`meter` counts its requests, every attempt.
 
     Settings are those for S3; compaction is left to others.
     """
@@ -61,7 +61,7 @@ class DistantBroker:
         return self._world.start(name)
 
     def client(self, name: str) -> Client:
-        """To be made and used within a process of that name."""
+        """Create and use it within a process of that name."""
         return Client(self._network.connector(name, TIMEOUT_S), [NAME], ClientSettings(), self._world.sources(name))
 
     async def create_topic(self, name: str, partitions: int) -> None:

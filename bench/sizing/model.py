@@ -1,8 +1,8 @@
-"""From a demand and measured costs to brokers, cores and dollars: pure.
+"""Compute brokers, cores and dollars from a demand and measured costs. Pure.
 
-A broker process uses one core, and is planned to be busy for a part of the time only. Nothing is
+A broker process uses one core, and is planned to be busy for only a part of the time. Nothing is
 extrapolated: a broker gets no more partitions than were measured, and the cost of the next larger
-number of partitions that was.
+measured number of partitions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 BUSY = 0.6
-"""Part of a core that a broker is planned to use: the rest is for takeovers, bursts and slow
+"""Share of a core that a broker is planned to use: the rest is for takeovers, bursts and slow
 consumers.
 """
 BROKERS_MIN = 3
@@ -33,7 +33,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Measured. By number of partitions: CPU of a broker while it takes a megabyte in, and its
+    """Measured costs. By number of partitions: CPU of a broker per megabyte produced, and its
     memory at the end.
     """
 
@@ -46,8 +46,8 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """List prices, us-east-1, November 2026 as far as known: to be looked up again before anybody
-    relies on them.
+    """List prices, us-east-1, November 2026 as far as known. Look them up again before relying on
+    them.
     """
 
     core_hour: float = 0.04
@@ -58,7 +58,7 @@ class Prices:
 class Cluster:
     """`memory_mib`: of one broker.
 
-    Cores: those that work keeps busy, of all brokers and of compaction.
+    Cores: those that are kept busy by all brokers and by compaction.
     """
 
     brokers: int
@@ -107,9 +107,10 @@ def cluster_for(demand: Demand, costs: Costs) -> Cluster:
 def monthly_bill(
     demand: Demand, cluster: Cluster, costs: Costs, request_dollars_per_s_a_broker: float, prices: Prices
 ) -> MonthlyBill:
-    """`request_dollars_per_s_a_broker`: of what one broker asks of the store, as observed.
+    """Return the bill. `request_dollars_per_s_a_broker`: cost of one broker's requests to the
+    store, as observed.
 
-    Cores are paid for whether busy or not.
+    Cores are paid for whether they are busy or not.
     """
     seconds = HOURS_A_MONTH * 3600
     terabytes = demand.megabytes_per_s * seconds / 1e6
@@ -130,5 +131,5 @@ def _cores(demand: Demand, costs: Costs, brokers: int) -> float:
 
 
 def _at(measured: Mapping[int, float], partitions: int) -> float:
-    """For the next larger number of partitions that was measured."""
+    """Return the value for the next larger number of partitions that was measured."""
     return measured[min(number for number in measured if number >= partitions)]

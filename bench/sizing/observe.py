@@ -26,7 +26,7 @@ SETTLING_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Of one broker."""
+    """Load of one broker."""
 
     megabytes_per_s: float
     partitions: int
@@ -36,9 +36,9 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """`requests_per_s`: by operation of the store contract, every try.
+    """`requests_per_s`: by operation of the store contract, every attempt.
 
-    Latencies from `send_batch` until the acknowledgement.
+    Latencies are from `send_batch` until the acknowledgement.
     """
 
     acknowledged_ms_p50: float
@@ -49,7 +49,7 @@ class Observed:
 
     @property
     def dollars_per_s(self) -> float:
-        """At the list prices of S3 Standard."""
+        """Return dollars per second at the list prices of S3 Standard."""
         return sum(S3_PRICES.of(name) * rate for name, rate in self.requests_per_s.items())
 
     @property
@@ -58,7 +58,7 @@ class Observed:
 
 
 def observe(load: Load) -> Observed:
-    """The same load is the same answer, each time."""
+    """Observe the load; the same load gives the same answer each time."""
     return run_simulated(lambda loop: _Observation(loop, load).run())
 
 
@@ -77,7 +77,7 @@ class _Observation:
         await self._broker.create_topic(TOPIC, self._load.partitions)
         client = self._broker.client("client")
         async with client.producer(compression="none") as producer:
-            await self._send(producer, SETTLING_S)  # sessions are opened, queues have the length that they keep
+            await self._send(producer, SETTLING_S)  # sessions are open, and queues have their steady length
             self._latencies_s.clear()
             before, begun_s = self._broker.meter.by_operation(), self._loop.time()
             sent_bytes = await self._send(producer, self._load.seconds)
@@ -93,7 +93,7 @@ class _Observation:
         )
 
     async def _send(self, producer: Producer, seconds: float) -> int:
-        """Bytes of values; ends when all are acknowledged."""
+        """Send; return the bytes of values when all are acknowledged."""
         chance = random.Random(SEED)
         rows = pa.record_batch(
             {"value": pa.array([chance.randbytes(VALUE_BYTES) for _ in range(RUN_RECORDS)], pa.binary())}

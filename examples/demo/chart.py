@@ -1,4 +1,4 @@
-"""The picture at the end of the demo: mean departure delay by airline and by hour of the day."""
+"""Draw the picture at the end of the demo: mean departure delay by airline and by hour of the day."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _plain(axes: Axes, grid: str) -> None:
 
 
 def _short(airline: str) -> str:
-    """Without the legal form, which says nothing in a chart."""
+    """Return the name without the legal form, which adds nothing to a chart."""
     return (
         airline.removesuffix(" Inc.")
         .removesuffix(" Co.")

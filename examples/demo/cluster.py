@@ -1,5 +1,5 @@
-"""Three brokers as processes on one root: start them, find out who owns what, kill one as a crash
-would, stop the rest.
+"""Run three brokers as processes on one root: start them, find the owners of bundles, kill one as a
+crash would, stop the rest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STOP_SECONDS_MAX = 30
 
 @dataclass
 class Cluster:
-    """`folder`: where the brokers' logs and the list of their process ids go."""
+    """`folder`: where the brokers' logs and the list of their process ids are written."""
 
     url: str
     folder: Path
@@ -57,7 +57,9 @@ class Cluster:
         raise RuntimeError(f"the broker at {address} did not start; see {self.folder}/broker-*.log")
 
     def kill(self, address: str) -> None:
-        """As a power cut would: no time to flush, to say goodbye or to hand anything over."""
+        """Kill as a power cut would: without time to flush, to leave the cluster or to hand
+        anything over.
+        """
         process = self.brokers.pop(address)
         process.kill()
         process.wait()
@@ -76,7 +78,9 @@ class Cluster:
 
 
 def stop_leftovers(folder: Path) -> None:
-    """Brokers of an earlier run that was itself killed: they would go on writing into the new root."""
+    """Stop brokers of an earlier run that was itself killed: they would continue to write into the
+    new root.
+    """
     pids = folder / "pids"
     for pid in pids.read_text().split() if pids.exists() and shutil.which("ps") else ():
         command = subprocess.run(

@@ -1,4 +1,4 @@
-"""Parquet compaction by PySpark, as a job of its own: what `ledgermq compact ROOT --engine spark`
+"""Run Parquet compaction by PySpark as a separate job: what `ledgermq compact ROOT --engine spark`
 does.
 """
 
@@ -18,13 +18,13 @@ class Compacted:
     segment_bytes: int
     parquet_bytes: int
     seconds: float
-    """Without the start of Spark, but with that of its tasks, which is most of it: so little data
-    says nothing about rates.
+    """Without the start of Spark, but with the start of its tasks, which dominates: so little data
+    proves nothing about rates.
     """
 
 
 def compact(root_url: str) -> Compacted:
-    """Raises RuntimeError with what the job said."""
+    """Compact. Raises RuntimeError with the job's output."""
     command = [LEDGERMQ, "compact", root_url, "--engine", "spark", "--output", "json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -1,4 +1,6 @@
-"""Everything out of the topic again, and the proof: each flight exactly once, and in order per key."""
+"""Read everything from the topic, and prove that each flight arrived exactly once, in order per
+key.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ class Consumed:
 
 
 async def consume(client: ledgermq.Client, expected: int, progress: Progress) -> Consumed:
-    """Raises WrongData."""
+    """Consume the topic. Raises WrongData."""
     bar = progress.add_task("Consuming", total=expected, note="")
     check = Check(expected)
     begun = heard = time.monotonic()

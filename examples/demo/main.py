@@ -1,4 +1,4 @@
-"""The demo of LedgerMQ, run by `make demo`: real flights through three brokers, one of them killed,
+"""Run the demo of LedgerMQ (`make demo`): real flights through three brokers, one of them killed,
 to Spark and a chart.
 
     main.py [ROOT]        a folder (default demo-output/root, emptied first), or a new root: s3://bucket/prefix?endpoint=…, hdfs://host:8020/folder
@@ -44,7 +44,7 @@ console = Console(highlight=False, emoji=False, soft_wrap=True)
 
 def main(root: Root) -> None:
     begun = time.monotonic()
-    warnings.simplefilter("ignore")  # of Spark's own imports; nothing that a newcomer could act on
+    warnings.simplefilter("ignore")  # of Spark's own imports; a newcomer cannot act on them
     FOLDER.mkdir(exist_ok=True)
     stop_leftovers(FOLDER)
     root.make_empty()
@@ -66,7 +66,7 @@ def main(root: Root) -> None:
     import chart
 
     chart.draw(answer, flights.airlines, picture)
-    tell(root, answer, produced, consumed, shared, compacted, picture, time.monotonic() - begun)
+    report(root, answer, produced, consumed, shared, compacted, picture, time.monotonic() - begun)
 
 
 async def through_the_brokers(cluster: Cluster, flights: Flights) -> tuple[Produced, Consumed, Shared]:
@@ -115,7 +115,7 @@ def ask(root: Root, flights: Flights) -> delays.Answer:
     return answer
 
 
-def tell(
+def report(
     root: Root,
     answer: delays.Answer,
     produced: Produced,
@@ -169,7 +169,7 @@ def figures(produced: Produced, consumed: Consumed, shared: Shared, compacted: C
 
 
 def try_next(root: Root) -> list[str]:
-    """Commands that work as they stand, in the folder where the demo ran."""
+    """Return commands that work as they are, in the folder where the demo ran."""
     python = (
         f"import pandas; print(pandas.read_parquet('{root.parquet}', partitioning=None).groupby('partition').size())"
     )

@@ -1,7 +1,7 @@
-"""One member of the demo's consumer group, in a process of its own: member.py TARGET NAME. Stops at
-SIGTERM, after a last commit.
+"""Run one member of the demo's consumer group in a separate process: member.py TARGET NAME. It
+stops at SIGTERM, after a last commit.
 
-When it is a member it writes "ready", and waits for a line. For each handful of messages that it
+Once it is a member, it writes "ready", and waits for a line. For each handful of messages that it
 has finished it writes a line: partition, first offset, number of messages.
 """
 
@@ -17,9 +17,9 @@ import ledgermq
 
 GROUP = "demo"
 SESSION_TIMEOUT_S = 3.0
-"""After so much silence of a member others get its partitions.
+"""A member that is silent for this long loses its partitions to the others.
 
-A demo should not wait for the default of 45 s.
+The demo should not wait for the default of 45 s.
 """
 FETCH_RECORDS_MAX = 2000
 
@@ -37,7 +37,7 @@ async def main(target: str, name: str) -> None:
     async with ledgermq.connect(target) as client, client.consumer(TOPIC, group=GROUP, **settings) as consumer:
         await consumer.wait_ready()
         print("ready", flush=True)
-        await asyncio.to_thread(sys.stdin.readline)  # until all have their share: one alone would be done too soon
+        await asyncio.to_thread(sys.stdin.readline)  # until all have their share: one member would be done too soon
         while not stopped.is_set():
             for partition, offsets in runs(await consumer.fetch(FETCH_RECORDS_MAX, timeout=0.5)).items():
                 sys.stdout.write(
@@ -48,7 +48,7 @@ async def main(target: str, name: str) -> None:
 
 
 def runs(messages: list[ledgermq.GroupMessage]) -> dict[int, list[int]]:
-    """Offsets by partition."""
+    """Return offsets by partition."""
     found: dict[int, list[int]] = {}
     for message in messages:
         found.setdefault(message.partition, []).append(message.offset)

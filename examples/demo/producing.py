@@ -1,5 +1,5 @@
-"""All flights into the topic, with an idempotent producer; half-way the broker that owns most
-partitions is killed.
+"""Produce all flights into the topic with an idempotent producer; half-way, the broker that owns
+most partitions is killed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ PARTITIONS = 8
 PIECE = 2000
 LOOK_S = 0.005
 ANSWERS_ON_THEIR_WAY_S = 0.1
-"""What the client hears of the killed broker within this time was said before."""
+"""Answers of the killed broker that arrive within this time were sent before the kill."""
 
 
 @dataclass
 class Outage:
-    """What the kill did. `gaps`: for how many seconds each partition of the killed broker stored
+    """Effect of the kill. `gaps`: for how many seconds each partition of the killed broker stored
     nothing.
     """
 
@@ -48,8 +48,8 @@ class Outage:
 
 
 class Watch:
-    """Records on their way, one queue a key: records of a key are acknowledged in their order,
-    those of different keys are not.
+    """Records under way, one queue per key, because only records of the same key are acknowledged
+    in order.
     """
 
     def __init__(self, on_stored: Callable[[int], None]) -> None:
@@ -65,7 +65,7 @@ class Watch:
             self._queues.setdefault(key, deque()).append(delivery)
 
     def look(self) -> None:
-        """Raises what happened to a record that could not be stored."""
+        """Look at the records. Raises the error of a record that could not be stored."""
         now = time.monotonic()
         for queue in self._queues.values():
             while queue and queue[0].done():
@@ -98,7 +98,7 @@ class Produced:
 async def produce(
     client: ledgermq.Client, flights: Flights, kill: Callable[[str], None], progress: Progress
 ) -> Produced:
-    """`kill`: ends the broker at an address.
+    """Produce the flights. `kill`: ends the broker at an address.
 
     On return every record is acknowledged; raises if one could not be stored.
     """

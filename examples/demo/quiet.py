@@ -1,5 +1,5 @@
-"""Spark's own chatter goes to a log file: it says much that a newcomer can do nothing about, before
-any setting could stop it.
+"""Send Spark's own output to a log file, because a newcomer can act on little of it, and no setting
+stops it early enough.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ LINES_SHOWN = 15
 
 @contextmanager
 def stderr_to(log: Path) -> Iterator[None]:
-    """This process's and its children's, as long as the block runs; its last lines are shown after
-    all when the block fails.
+    """Redirect the stderr of this process and its children during the block; if the block fails,
+    the last lines are shown.
     """
     sys.stderr.flush()
     kept = os.dup(2)

@@ -1,5 +1,5 @@
-"""Where the demo keeps its cluster: a local folder that it empties first, or a root in S3 or HDFS
-that has to be new.
+"""Choose where the demo keeps its cluster: a local folder that it empties first, or a new root in
+S3 or HDFS.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class Root:
 
     @property
     def argument(self) -> str:
-        """As one types it in a shell."""
+        """Return the root as an argument in a shell."""
         return f"'{self.url}'" if self.folder is None else str(self.folder)
 
     @property
     def parquet(self) -> str:
-        """What `spark.read.parquet` takes."""
+        """Return the path for `spark.read.parquet`."""
         if self.folder is not None:
             return f"{self.folder}/parquet"
         parts = urlsplit(self.url)
@@ -37,7 +37,9 @@ class Root:
 
     @property
     def spark_settings(self) -> dict[str, str]:
-        """What Spark needs to know to read there; credentials come from the environment."""
+        """Return the settings that Spark needs to read there; credentials come from the
+        environment.
+        """
         if not self.url.startswith("s3:"):
             return {}
         query = parse_qs(urlsplit(self.url).query)
@@ -52,7 +54,7 @@ class Root:
         return settings
 
     def make_empty(self) -> None:
-        """Whatever an earlier run left behind is gone.
+        """Delete what an earlier run left behind.
 
         Raises RuntimeError for a folder that holds anything else.
         """
@@ -65,7 +67,7 @@ class Root:
 
 
 def root_of(argument: str) -> Root:
-    """A URL, or a folder."""
+    """Return the root of a URL or a folder."""
     if "://" in argument:
         return Root(argument.rstrip("/"))
     return Root(Path(argument).absolute().as_uri(), Path(argument))

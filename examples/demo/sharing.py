@@ -1,8 +1,8 @@
-"""Everything out of the topic once more, by a group of three processes, one of which is killed:
+"""Read everything from the topic once more, by a group of three processes, one of which is killed:
 every flight at least once.
 
-The group gives the partitions of the killed member to the others, which go on at its last commit:
-what it had handled since then comes again.
+The group gives the partitions of the killed member to the others, which continue at its last
+commit. What it had handled since then is delivered again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MEMBERS = ("one", "two", "three")
 class Shared:
     """`again`: records that were handled twice.
 
-    `gap_s`: from the kill until a partition of the killed member went on.
+    `gap_s`: time from the kill until a partition of the killed member continued.
     """
 
     records: int
@@ -40,7 +40,7 @@ class Shared:
 
 @dataclass
 class Coverage:
-    """`ends`: by partition. What members say that they have handled."""
+    """`ends`: by partition. Counts what members report as handled."""
 
     ends: Mapping[int, int]
     handled: int = 0
@@ -56,11 +56,11 @@ class Coverage:
         return sum(self.ends.values()) - self.handled
 
     def missing_of(self, member: str) -> int:
-        """Of the partitions that it was heard of last."""
+        """Return the missing records of the partitions that the member reported last."""
         return sum(self._seen[partition].count(0) for partition, holder in self.holders.items() if holder == member)
 
     def add(self, member: str, partition: int, first: int, count: int) -> None:
-        """Raises WrongData for what is not in the topic."""
+        """Add a report. Raises WrongData for records that are not in the topic."""
         seen = self._seen.get(partition, bytearray())
         if not 0 <= first <= first + count <= len(seen):
             raise WrongData(
@@ -86,7 +86,7 @@ class Group:
         self._processes: dict[str, asyncio.subprocess.Process] = {}
 
     async def run(self, progress: Progress) -> None:
-        """Until all is handled. Raises WrongData."""
+        """Run until everything is handled. Raises WrongData."""
         bar = progress.add_task("Consuming", total=self.coverage.handled + self.coverage.missing, note="")
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -99,7 +99,7 @@ class Group:
                     if not self.killed and self._is_under_way:
                         self._kill()
                     if time.monotonic() - self.heard_at > SILENCE_S_MAX:
-                        raise WrongData(f"{self.coverage.missing} records were handled by nobody")
+                        raise WrongData(f"{self.coverage.missing} records were not handled by any member")
                     await asyncio.sleep(0.02)
                 progress.update(bar, completed=self.coverage.handled)
                 await self._stop()
@@ -110,9 +110,9 @@ class Group:
             await self._stop()
 
     async def _begin_together(self) -> None:
-        """Once each member has its share of the partitions.
+        """Begin once each member has its share of the partitions.
 
-        Raises WrongData when that takes too long.
+        Raises WrongData if that takes too long.
         """
         until = time.monotonic() + SILENCE_S_MAX
         while not await self._is_complete():
@@ -153,7 +153,7 @@ class Group:
             if line == b"ready\n":
                 continue
             if not line.endswith(b"\n"):
-                break  # killed in the middle of it: what it had begun to say counts as not handled
+                break  # killed in the middle of a line: an incomplete line counts as not handled
             partition, first, count = map(int, line.split())
             self.coverage.add(name, partition, first, count)
             if name != self.killed and partition in self.lost and not self.resumed_at:
@@ -183,7 +183,7 @@ class Group:
 
 
 async def share(client: ledgermq.Client, target: str, topic: str, folder: Path, progress: Progress) -> Shared:
-    """Raises WrongData."""
+    """Share the topic. Raises WrongData."""
     coverage = Coverage(await client.list_offsets(topic))
     group = Group(client, target, folder, coverage)
     await group.run(progress)

@@ -1,1 +1,1 @@
-"""The Grafana dashboard, as code."""
+"""Define the Grafana dashboard as code."""

@@ -1,9 +1,9 @@
-"""The Grafana dashboard of a cluster. `make pages` writes it to ledgermq.json; a test holds both,
-and every metric name, to the code.
+"""Define the Grafana dashboard of a cluster. `make pages` writes it to ledgermq.json; a test holds
+both, and every metric name, to the code.
 
-Rows are what an operator asks in order: is it well, what goes through, how fast is it durable, what
-does the store do and cost, who owns what, does compaction keep up, how are the processes. Every
-query gives an answer on an idle cluster too.
+Rows answer an operator's questions in order: health, throughput, time until durable, the store and
+its cost, owners of bundles, compaction, processes. Every query gives an answer on an idle cluster
+too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Literal
 HERE = '{job=~"$job", instance=~"$instance"}'
 PER_ROW, WIDTH, HEIGHT, STAT_HEIGHT = 3, 24, 8, 4
 VARIABLES = {"$job": ".+", "$instance": ".+", "$__rate_interval": "1m"}
-"""What stands for each variable where somebody runs a query without Grafana."""
+"""Values of the variables for queries that run without Grafana."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Panel:
 
 
 def metric(name: str, **labels: str) -> str:
-    """A selector, narrowed to the brokers that are chosen."""
+    """Return a selector for the chosen brokers."""
     more = "".join(f", {label}{value}" for label, value in labels.items())
     return f"ledgermq_{name}" + HERE[:-1] + more + "}"
 
@@ -55,7 +55,7 @@ def quantiles(name: str) -> tuple[tuple[str, str], ...]:
 
 
 def or_zero(expression: str) -> str:
-    """For series that begin with the first event of their kind."""
+    """Use this for series that begin with the first event of their kind."""
     return f"{expression} or vector(0)"
 
 
@@ -214,7 +214,7 @@ def dashboard() -> dict[str, Any]:
 
 
 def queries() -> list[str]:
-    """Every query, with something that matches all in place of Grafana's variables."""
+    """Return every query, with a pattern that matches everything in place of Grafana's variables."""
     found = []
     for panels in ROWS.values():
         for expression in (expression for panel in panels for expression, _ in panel.queries):

@@ -18,6 +18,7 @@ from ledger.garbage import fences, found
 from ledger.garbage.found import Kind, Removable
 from ledger.log.checkpoint import Move, newest_checkpoint
 from ledger.log.recovery import advance_checkpoint
+from ledger.log.segment_indexes import SegmentIndexes
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.round import cut_open_plan_short, run_round
@@ -43,7 +44,8 @@ async def remove(compaction: Compaction, catalog: Catalog) -> Removals:
     A topic that cannot leave one of its bundles leaves the others, and keeps no other topic
     waiting.
     """
-    compaction, done = replace(compaction, on_progress=None), Removals()
+    # Bundles of other brokers too: their indexes must not take the room of what this process reads.
+    compaction, done = replace(compaction, on_progress=None, known=SegmentIndexes()), Removals()
     for topic in sorted((t for t in catalog.topics_by_name.values() if t.removed), key=lambda t: t.id):
         left = 0
         for bundle in sorted(set(topic.bundles)):

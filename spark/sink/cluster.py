@@ -1,4 +1,4 @@
-"""How driver and executors reach a cluster: its brokers, and its store."""
+"""Connect driver and executors to a cluster: its brokers, and its store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spark.sink.options import SinkOptions
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a write works: brokers, the store behind them, and what it was told."""
+    """Target of a write: brokers, the store behind them, and the options."""
 
     client: Client
     store: ObjectStore
@@ -27,7 +27,7 @@ class Place:
 
 @asynccontextmanager
 async def opened(options: SinkOptions) -> AsyncIterator[Place]:
-    """Raises InvalidConfig, Unavailable, the store's errors."""
+    """Open the target. Raises InvalidConfig, Unavailable, the store's errors."""
     sources = Sources()
     async with ledgermq.connect(options.servers, sources=sources, timeout_s=options.delivery_timeout_s) as client:
         root = options.root or (await client.describe_cluster()).root

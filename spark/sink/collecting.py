@@ -1,9 +1,9 @@
-"""Collects rows by partition until a batch of them is worth sending. Bounded: beyond
-`buffer_bytes_max` the largest go first.
+"""Collect rows by partition until a batch of them is worth sending. Bounded: above
+`buffer_bytes_max`, the largest batches go first.
 
-Invariant: what stays here is counted with what it takes in memory. Rows keep at most twice their
-own bytes, whatever they were cut from, and each part that they came in costs `PART_BYTES` besides:
-with rows for many partitions that is most of it.
+Invariant: held rows are counted with their actual memory. Rows keep at most twice their own bytes,
+whatever they were cut from. Each part that they came in costs `PART_BYTES` more, which dominates
+with rows for many partitions.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ledgermq.client.routing import TopicRoute
 from spark.sink.rows import Routed, lean
 
 PART_BYTES = 8 * 1024
-"""Of a part, whatever it holds: Arrow's and Python's objects for its columns, and their buffers'
-padding. Measured: 5.7 to 7.3 KB.
+"""Memory of a part besides its rows: Arrow's and Python's objects for its columns, and their
+buffers' padding. Measured: 5.7 to 7.3 KB.
 """
 
 
@@ -29,7 +29,7 @@ class _Pile:
     partition: int
     parts: list[pa.RecordBatch] = field(default_factory=list)
     bytes: int = 0
-    """Of the rows."""
+    """Bytes of the rows."""
 
     @property
     def held_bytes(self) -> int:
@@ -40,7 +40,7 @@ class _Pile:
 
 
 class Collector:
-    """Rows of a partition come out in the order in which they went in."""
+    """Rows of a partition leave in the order in which they were added."""
 
     def __init__(self, batch_bytes_max: int, buffer_bytes_max: int) -> None:
         self._batch_bytes_max = batch_bytes_max
@@ -50,11 +50,15 @@ class Collector:
 
     @property
     def held_bytes(self) -> int:
-        """At most `buffer_bytes_max` once all that `add` yields was taken."""
+        """Return the held bytes: at most `buffer_bytes_max` once everything that `add` yields was
+        taken.
+        """
         return self._held_bytes
 
     def add(self, routed: Routed) -> Iterator[Routed]:
-        """What is complete now. A row that is larger than a batch is a batch of its own."""
+        """Add rows and yield what is complete now. A row that is larger than a batch becomes a
+        separate batch.
+        """
         pile = self._piles.setdefault(
             PartitionId(routed.topic.topic_id, routed.partition), _Pile(routed.topic, routed.partition)
         )
@@ -72,7 +76,8 @@ class Collector:
             yield from self._make_room()
 
     def _make_room(self) -> Iterator[Routed]:
-        """A quarter of the bound at once: looking through all piles is not for every row.
+        """Free a quarter of the bound at once, because looking through all piles for every row is
+        expensive.
 
         Small parts are joined before any pile goes.
         """
@@ -99,7 +104,7 @@ class Collector:
 
 
 def split(rows: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
-    """In pieces of at most `bytes_max`, or of one row."""
+    """Split into pieces of at most `bytes_max`, or of one row."""
     if rows.nbytes <= bytes_max or rows.num_rows == 1:
         yield rows
         return

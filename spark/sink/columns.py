@@ -1,9 +1,9 @@
-"""Which columns a frame may have, told in the driver before any task runs.
+"""Check in the driver, before any task runs, which columns a frame has.
 
 value     binary or string; null is a tombstone           key       the same
 topic     string; needed where the option is not given    partition whole number; null: by the key, as every producer does
 headers   array<struct<key: string, value: binary>>       timestamp timestamp; null: the time of writing
-tag       string                                          offset, timestampType: passed over, so that what the source reads fits
+tag       string                                          offset, timestampType: ignored, so that what the source reads fits
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _WANTED = {
 
 
 def check_columns(schema: StructType, topic: str) -> None:
-    """`topic`: the option, empty if not given.
+    """Check the columns. `topic`: the option, empty if not given.
 
     Raises InvalidRecord, naming the column and its type.
     """

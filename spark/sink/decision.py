@@ -1,11 +1,10 @@
-"""What an epoch of a sink consists of, decided once: `put_if_absent` of one small object, before
+"""Decide once what an epoch of a sink consists of: `put_if_absent` of one small object, before
 anything is published.
 
 A *write* is a streaming query, by its id in the checkpoint, or one `df.write`; its *epochs* are the
 query's micro-batches (a `df.write` has one, 0). Invariant: the put id is the producer id under
 which the epoch's batches are sent, and `opened_slots` were learned before the decision was put; so
-whoever publishes the epoch, however often, sends the same batches with the same sequences (design
-P1).
+every attempt to publish the epoch sends the same batches with the same sequences (design P1).
 """
 
 from __future__ import annotations
@@ -19,7 +18,9 @@ from ledgermq.sources import Sources
 
 
 async def read_decision(store: ObjectStore, write: str, epoch: int) -> Decision | None:
-    """None: nothing is decided. Raises DataDamaged, FormatNotSupported, the store's errors."""
+    """Return the decision, or None if nothing is decided. Raises DataDamaged, FormatNotSupported,
+    the store's errors.
+    """
     key = keys.sink_decision(write, epoch)
     try:
         return decode_decision(await store.get(key), key)
@@ -28,7 +29,7 @@ async def read_decision(store: ObjectStore, write: str, epoch: int) -> Decision 
 
 
 async def decide(store: ObjectStore, sources: Sources, write: str, epoch: int, wanted: Decision) -> Decision:
-    """The decision of the epoch: `wanted`, or whatever was decided before. Raises Unavailable,
+    """Return the decision of the epoch: `wanted`, or an earlier decision. Raises Unavailable,
     DataDamaged, the store's errors.
     """
     key = keys.sink_decision(write, epoch)
@@ -42,8 +43,8 @@ async def decide(store: ObjectStore, sources: Sources, write: str, epoch: int, w
 
 
 async def is_settled(store: ObjectStore, write: str, epoch: int) -> bool:
-    """Whether this epoch's rows are decided, so that a task has nothing to add: also where the
-    decision was long ago, and is gone.
+    """Return whether this epoch's rows are decided, so that a task has nothing to add. That
+    includes an old decision that was deleted since.
     """
     decided = keys.sink_decided(write)
     async for info in store.list(decided):

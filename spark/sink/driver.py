@@ -1,6 +1,6 @@
-"""The driver's half of an exactly-once write: decide what the epoch is, publish it, tidy up.
+"""Run the driver's half of an exactly-once write: decide what the epoch is, publish it, clean up.
 
-Or, where a task failed, leave nothing.
+If a task failed, delete everything that was staged.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from spark.sink.staged import Staged, note_topic
 
 
 async def commit(options: SinkOptions, write: str, epoch: int, messages: Sequence[Staged], *, repeatable: bool) -> None:
-    """As `commit_epoch`, by the driver's own connections."""
+    """Commit as `commit_epoch` does, with the driver's own connections."""
     async with opened(options) as place:
         await commit_epoch(place, write, epoch, messages, repeatable=repeatable)
 
 
 async def commit_epoch(place: Place, write: str, epoch: int, messages: Sequence[Staged], *, repeatable: bool) -> None:
-    """`messages`: of all tasks of the epoch. `repeatable`: the same write may come again, and has
-    to add nothing then.
+    """Commit the epoch. `messages`: of all its tasks. `repeatable`: the same write may be repeated,
+    and must add nothing then.
 
-    Raises what `publish` raises; whoever calls this again goes on.
+    Raises what `publish` raises; a repeated call continues the commit.
     """
     if not await is_done(place.store, write, epoch):
         decision = await read_decision(place.store, write, epoch)
@@ -42,11 +42,11 @@ async def commit_epoch(place: Place, write: str, epoch: int, messages: Sequence[
 
 
 async def _check_age(place: Place, write: str, epoch: int, messages: Sequence[Staged]) -> None:
-    """Garbage collection takes staged rows that nobody decided about for so long: well before that
-    nobody may any more.
+    """Check the age of staged rows. Garbage collection deletes staged rows without a decision after
+    a time, so well before that no driver may decide on them.
 
-    By the store's clock alone, as garbage collection judges: neither the driver's nor an executor's
-    may let gone rows be decided.
+    Only the store's clock counts, as for garbage collection. Neither the driver's nor an executor's
+    clock may let deleted rows be decided.
     """
     wanted = {key for message in messages for key in message.objects}
     dates = [
@@ -64,7 +64,8 @@ async def _check_age(place: Place, write: str, epoch: int, messages: Sequence[St
 
 
 async def wanted_decision(place: Place, messages: Sequence[Staged]) -> Decision:
-    """What these tasks have staged, under an identity that brokers have opened now.
+    """Return the decision on what these tasks have staged, with an identity that brokers have
+    opened now.
 
     Raises UnknownTopic, UnknownPartition, Unavailable.
     """
@@ -86,11 +87,11 @@ async def wanted_decision(place: Place, messages: Sequence[Staged]) -> Decision:
 
 
 async def discard(options: SinkOptions, messages: Sequence[Staged]) -> None:
-    """Delete what these tasks have staged. Only where another task of theirs has failed: then
-    nobody has tried to decide for them.
+    """Delete what these tasks have staged. Call it only if another task of the epoch has failed,
+    because then no driver has tried to decide.
 
-    After a commit that failed nothing is deleted: its decision may still be on its way to the
-    store, and names what they staged.
+    After a failed commit nothing is deleted: its decision may still be on its way to the store, and
+    names what they staged.
     """
     objects = [key for message in messages for key in message.objects]
     if objects:

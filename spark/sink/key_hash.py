@@ -1,4 +1,4 @@
-"""Partitions of many keys at once: `partition_of_key` for a column, without Python code for each
+"""Compute partitions of many keys at once: `partition_of_key` for a column, without Python code per
 row.
 """
 
@@ -13,7 +13,7 @@ _M = np.uint32(0x5BD1E995)
 
 
 def partitions_of_keys(keys: pa.Array, partitions: int) -> npt.NDArray[np.int64]:
-    """`keys`: binary; what stands for a null is without meaning.
+    """Return the partitions. `keys`: binary; the result for a null is meaningless.
 
     Keys of one length are hashed together.
     """
@@ -30,7 +30,7 @@ def partitions_of_keys(keys: pa.Array, partitions: int) -> npt.NDArray[np.int64]
 
 
 def _murmur2(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.uint32]:
-    """As `ledgermq.client.partitioner.murmur2`, column by column; uint32 wraps by itself."""
+    """Hash as `ledgermq.client.partitioner.murmur2`, column by column; uint32 wraps by itself."""
     h = np.full(len(starts), (_SEED ^ length) & 0xFFFFFFFF, np.uint32)
     whole = length & ~3
     for at in range(0, whole, 4):
@@ -43,7 +43,7 @@ def _murmur2(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], length:
 
 
 def _word(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.uint32]:
-    """`count` bytes from each start, little endian."""
+    """Return `count` bytes from each start, little endian."""
     word = np.zeros(len(starts), np.uint32)
     for byte in range(count):
         word |= data[starts + byte].astype(np.uint32) << np.uint32(8 * byte)

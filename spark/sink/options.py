@@ -1,5 +1,5 @@
-"""The options of `df.write.format("ledgermq")` and `df.writeStream.format("ledgermq")`, as values.
-No Spark, no store.
+"""Parse the options of `df.write.format("ledgermq")` and `df.writeStream.format("ledgermq")` into
+values. No Spark, no store.
 
 | option           | default     |                                                                                                |
 |------------------|-------------|------------------------------------------------------------------------------------------------|
@@ -44,7 +44,7 @@ NAMES = (
     "deliveryTimeoutS",
 )
 _OF_SPARK = ("checkpointlocation", "queryname", "outputmode")
-"""Options of the query itself, which Spark hands on."""
+"""Options of the query itself, which Spark passes on."""
 
 _WRITE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_=-]{0,99}\Z")
 Delivery = Literal["exactlyOnce", "atLeastOnce"]
@@ -78,7 +78,7 @@ class SinkOptions:
 
 
 def parse_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
-    """`given`: as Spark hands them over, names in any case. Raises InvalidConfig."""
+    """Parse the options. `given`: as Spark passes them, names in any case. Raises InvalidConfig."""
     values = known_options(given, NAMES, _OF_SPARK)
     if not values.get("servers"):
         raise InvalidConfig('the option servers is missing: brokers of the cluster, as .option("servers", "host:9650")')

@@ -1,9 +1,9 @@
-"""Publishes an epoch in the driver: what the decision names goes to its topics, each batch once,
-however often this is begun again.
+"""Publish an epoch in the driver: what the decision names goes to its topics, each batch once,
+however often publishing starts again.
 
 Every partition gets its batches in the order of the decision under the decision's producer id, with
-sequences from 0; brokers say how far it came before, and that much is passed over. Once all is
-stored the epoch is marked as done, and only then its staged rows may go.
+sequences from 0; brokers report how far it came before, and that much is skipped. Once everything
+is stored, the epoch is marked as done; only then may its staged rows be deleted.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from spark.sink.staging import StagedBatch, read_staged
 log = logging.getLogger("ledgermq.sink")
 
 ATTEMPTS_MAX = 3
-"""One after the other in which no more is stored than before."""
+"""Consecutive attempts in which no more is stored than before."""
 
 
 async def is_done(store: ObjectStore, write: str, epoch: int) -> bool:
@@ -51,9 +51,9 @@ async def is_done(store: ObjectStore, write: str, epoch: int) -> bool:
 
 
 async def publish(place: Place, write: str, epoch: int, decision: Decision) -> None:
-    """Returns when every record of the epoch is stored, and the epoch marked as done.
+    """Return when every record of the epoch is stored, and the epoch is marked as done.
 
-    Raises Unavailable, DeadlineExceeded (begin again), OutcomeUnknown (brokers have forgotten how
+    Raises Unavailable, DeadlineExceeded (commit again), OutcomeUnknown (brokers no longer know how
     far it came), DataDamaged, what a topic refuses.
     """
     names = await _living(place.client, decision)
@@ -73,7 +73,7 @@ async def publish(place: Place, write: str, epoch: int, decision: Decision) -> N
             break
         except (UnknownProducer, ObjectMissing) as error:
             if await is_done(place.store, write, epoch):
-                return  # by another driver meanwhile, which has deleted what was staged
+                return  # published meanwhile by another driver, which has deleted the staged rows
             raise _gone(error) if isinstance(error, ObjectMissing) else _forgotten(write, epoch, error) from error
         except (OutOfOrderSequence, OutcomeUnknown, RetriableError) as error:
             attempts_left -= 1
@@ -84,7 +84,7 @@ async def publish(place: Place, write: str, epoch: int, decision: Decision) -> N
 
 
 async def _living(client: Client, decision: Decision) -> dict[int, str]:
-    """Names by id, without topics that are gone, also where there is another of that name.
+    """Return names by id, without removed topics, even if another topic has the name now.
 
     Raises Unavailable.
     """
@@ -98,9 +98,10 @@ async def _living(client: Client, decision: Decision) -> dict[int, str]:
 
 
 async def _id_of(client: Client, name: str) -> int | None:
-    """None: there is no such topic, by what all brokers have acknowledged.
+    """Return the topic's id, or None if there is no such topic, by what all brokers have
+    acknowledged.
 
-    One alone may be behind.
+    A single broker may be behind.
     """
     try:
         return (await client.describe_topic(name)).topic_id
@@ -165,7 +166,9 @@ def _forgotten(write: str, epoch: int, error: LedgerMQError) -> LedgerMQError:
 
 
 async def _mark_done(store: ObjectStore, sources: Sources, write: str, epoch: int) -> None:
-    """Raises Unavailable, the store's errors: without the mark nothing of the epoch may be deleted."""
+    """Mark the epoch as done. Raises Unavailable, the store's errors: without the mark, nothing of
+    the epoch may be deleted.
+    """
     mark = encode_done(DoneMark(sources.now_ms(), sources.new_id()))
     if await settle_put(store, keys.sink_done_epoch(write, epoch), [mark], sources=sources) is PutOutcome.UNKNOWN:
         raise Unavailable(

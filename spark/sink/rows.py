@@ -1,8 +1,8 @@
-"""From Spark's Arrow batches to rows of the record schema, each run of them for one partition.
-Columns at a time, no Python per row.
+"""Convert Spark's Arrow batches to rows of the record schema, each run of them for one partition.
+It works on whole columns, without Python code per row.
 
-Invariant: rows of one partition keep their order. What a topic does not take is refused here,
-before anything is sent or decided, and the error names row, column and bounds.
+Invariant: rows of one partition keep their order. Rows that a topic does not accept are refused
+here, before anything is sent or decided. The error names row, column and bounds.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FindTopic = Callable[[str, bool], Awaitable[TopicRoute]]
 """(name, ask brokers again). Raises UnknownTopic."""
 
 RECORD_FRAME_BYTES = 64 * 1024
-"""Of a request that holds one record alone: what is not the record's."""
+"""Bytes of a request with a single record that are not the record's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +48,19 @@ class Routed:
 
 
 class RowRouter:
-    """Of one task. `topic`: the option, which goes before the column."""
+    """Router of one task. `topic`: the option, which overrides the column."""
 
     def __init__(self, topic: str, find_topic: FindTopic, sources: Sources) -> None:
         self._topic = topic
         self._find_topic = find_topic
         self._sources = sources
         self._row = 0
-        """Of the task, from 0: the first of the batch in work."""
+        """Number of the task's row, from 0: the first of the current batch."""
         self._turn = sources.random.randrange(1 << 30)
 
     async def route(self, batch: pa.RecordBatch) -> Iterator[Routed]:
-        """Each part is made when it is asked for: a batch may be for thousands of partitions, and a
-        part takes kilobytes whatever it holds.
+        """Yield the parts of a batch, each made on demand: a batch may be for thousands of
+        partitions, and each part takes kilobytes, whatever it holds.
 
         Raises InvalidRecord, MessageTooLarge, UnknownTopic, UnknownPartition, PublishNotAccepted;
         nothing is routed then.
@@ -163,9 +163,7 @@ class RowRouter:
         return _Partitions(topic, numbers)
 
     async def _reaching(self, topic: TopicRoute, given: pa.Array, chosen: npt.NDArray[np.int64]) -> TopicRoute:
-        """The topic as it is known, or newly asked for where a row names a partition that is not
-        known.
-        """
+        """Return the topic as it is known; request it again if a row names an unknown partition."""
         for again in (False, True):
             if again:
                 topic = await self._find_topic(topic.name, True)
@@ -206,7 +204,9 @@ def _take(rows: pa.RecordBatch, chosen: npt.NDArray[np.int64]) -> pa.RecordBatch
 
 
 def lean(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """A slice keeps all that it was cut from in memory: where that is mostly not its own, a copy."""
+    """Copy a slice that is a small part of what it was cut from, because a slice keeps all of that
+    in memory.
+    """
     return rows if 2 * rows.nbytes >= rows.get_total_buffer_size() else rows.take(pa.array(np.arange(rows.num_rows)))
 
 

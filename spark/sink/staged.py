@@ -1,4 +1,4 @@
-"""What tasks tell the driver."""
+"""Declare the messages that tasks send to the driver."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ledgermq.errors import Unavailable
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """Of an epoch of a write. `objects`: keys of staged rows, in order. `topics`: ids by name."""
+    """Staged rows of an epoch of a write. `objects`: their keys, in order. `topics`: ids by name."""
 
     write: str
     epoch: int
@@ -23,8 +23,8 @@ class Staged(WriterCommitMessage):
 
 
 def note_topic(topics: dict[str, int], name: str, topic_id: int) -> None:
-    """In `topics`, ids by name. A name has one id in an epoch: rows are published by it, and those
-    of another would be passed over.
+    """In `topics`, ids by name. A name has one id in an epoch, because rows are published by id,
+    and those of another id would be skipped.
 
     Raises Unavailable.
     """

@@ -1,8 +1,8 @@
-"""Staged rows: what a task has made ready for topics, in the store, where no reader looks for it.
+"""Stage rows: put what a task has prepared for topics into the store, where no reader looks for it.
 
 An object of staged rows has the layout of a segment (`ledger.log.segment`): batches as producers
 would send them, an index that says for which topic id and partition each is, a trailer. Bundle,
-slot and kind are 0: it belongs to no ledger, and no fold would take it. Invariant: an object is
+slot and kind are 0: it belongs to no ledger, and no fold would accept it. Invariant: an object is
 named by the put id that is drawn for it, put once, and never changed; it counts only if a decision
 names it.
 """
@@ -30,7 +30,7 @@ from ledgermq.sources import Sources
 from spark.sink.rows import Routed
 
 OBJECT_BYTES = 16 * 1024 * 1024
-"""A task puts what it has once it is so large: a driver holds one such object, and the next, while
+"""A task puts an object once it has this size: a driver holds one such object, and the next, while
 it publishes.
 """
 
@@ -43,9 +43,9 @@ class StagedBatch:
 
 
 class StagedWriter:
-    """Of one task. One put is on its way while the next object is collected.
+    """Writer of one task. One put is on its way while the next object is collected.
 
-    `compression`: unless the topic names one.
+    `compression`: used unless the topic names one.
     """
 
     def __init__(self, store: ObjectStore, sources: Sources, write: str, epoch: int, compression: Compression) -> None:
@@ -103,15 +103,16 @@ class StagedWriter:
             self._putting = None
 
     async def finish(self) -> None:
-        """Everything that was added is durable now. Raises Unavailable, the store's errors."""
+        """Return when everything that was added is durable. Raises Unavailable, the store's errors."""
         if self._entries:
             await self._put()
         await self._wait()
 
     async def abort(self) -> None:
-        """The task fails: nobody will hear of what it has put, so that no decision names it.
+        """Abort because the task fails: the driver gets no message about these objects, so no
+        decision names them.
 
-        What cannot be deleted now is left.
+        Objects that cannot be deleted now are left to garbage collection.
         """
         if self._putting is not None:
             self._putting.cancel()
@@ -121,10 +122,12 @@ class StagedWriter:
 
 
 def _encoded(routed: Routed, compression: Compression) -> bytes:
-    """Raises MessageTooLarge: an epoch that is decided has to be such that brokers take it."""
+    """Encode a batch. Raises MessageTooLarge, because brokers must be able to accept every decided
+    epoch.
+    """
     data = encode_batch(routed.rows, compression)
     if len(data) > FRAME_PAYLOAD_BYTES_MAX and compression != "none":
-        data = encode_batch(routed.rows)  # what does not compress grows a little
+        data = encode_batch(routed.rows)  # incompressible data grows a little
     if len(data) > FRAME_PAYLOAD_BYTES_MAX:
         place = f"{routed.topic.name}/{routed.partition}"
         raise MessageTooLarge(
@@ -139,7 +142,9 @@ async def read_staged(store: ObjectStore, key: str) -> list[StagedBatch]:
 
 
 def batches_of(data: bytes, key: str) -> list[StagedBatch]:
-    """Of an object of staged rows. Raises DataDamaged, FormatNotSupported, naming it."""
+    """Return the batches of an object of staged rows. Raises DataDamaged, FormatNotSupported,
+    naming it.
+    """
     return list(_batches(data, staged_index(data, key)))
 
 

@@ -1,8 +1,8 @@
-"""One task of a write, in an executor, in an event loop of its own: rows in, staged rows or sent
-rows out.
+"""Run one task of a write in an executor, in a separate event loop: rows in, staged or sent rows
+out.
 
-Rows come from Spark by an iterator that blocks: it is drawn in a thread, so that what is on its way
-goes on meanwhile.
+Rows come from Spark by a blocking iterator. A thread reads it, so that requests under way continue
+meanwhile.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ from spark.sink.staging import StagedWriter
 
 
 async def stage(options: SinkOptions, write: str, epoch: int, batches: Iterator[pa.RecordBatch]) -> Staged:
-    """As `stage_rows`, by the executor's own connections."""
+    """Stage as `stage_rows` does, with the executor's own connections."""
     async with opened(options) as place:
         return await stage_rows(place, write, epoch, drawn(batches))
 
 
 async def stage_rows(place: Place, write: str, epoch: int, batches: AsyncIterator[pa.RecordBatch]) -> Staged:
-    """Durable on return, and seen by nobody. Rows of an epoch that is decided are not looked at.
+    """Stage rows: they are durable on return, and no reader sees them. Rows of a decided epoch are
+    not read.
 
     Raises InvalidRecord, MessageTooLarge, UnknownTopic, UnknownPartition, Unavailable, the store's
     errors.
@@ -60,10 +61,11 @@ async def stage_rows(place: Place, write: str, epoch: int, batches: AsyncIterato
 
 
 async def send(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Sent:
-    """Stored in their topics on return. Raises as `stage`; what was sent before stays.
+    """Send rows: they are stored in their topics on return. Raises as `stage`; what was sent before
+    stays.
 
-    The producer bounds the bytes that are on their way; batches are bounded here, as small ones
-    take more than their rows' bytes.
+    The producer bounds the bytes under way. Batches are bounded here, because small batches take
+    more than their rows' bytes.
     """
     sources = Sources()
     waiting_max = max(options.buffer_bytes_max // PART_BYTES, 1)
@@ -99,7 +101,7 @@ async def drawn(batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBat
 async def _collected(
     options: SinkOptions, client: Client, sources: Sources, batches: AsyncIterator[pa.RecordBatch]
 ) -> AsyncIterator[Routed]:
-    """The rows of a task, by partition, in batches worth sending."""
+    """Yield the rows of a task, by partition, in batches worth sending."""
     router = RowRouter(options.topic, _Topics(client).find, sources)
     collector = Collector(options.batch_bytes_max, options.buffer_bytes_max)
     async for batch in batches:
@@ -111,8 +113,8 @@ async def _collected(
 
 
 class _Topics:
-    """Each topic is asked for once in a task, and again when a row names a partition that it did
-    not have.
+    """Topics that a task requests once each, and again when a row names a partition that the topic
+    did not have.
     """
 
     def __init__(self, client: Client) -> None:

@@ -1,8 +1,8 @@
-"""What Spark calls: in the driver to begin and to commit, in executors to write. Exactly once by
-staging, or at least once by sending.
+"""Implement the writers that Spark calls: in the driver to begin and to commit, in executors to
+write. Delivery is exactly once by staging, or at least once by sending.
 
-A task knows its query and its micro-batch by the properties that Spark gives each job of a
-streaming query; the query's id is in its checkpoint, and so the same after a restart.
+A task reads its query and its micro-batch from the properties that Spark gives each job of a
+streaming query. The query's id is in its checkpoint, so it is the same after a restart.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Messages = Sequence[WriterCommitMessage | None]
 
 
 def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceWriter:
-    """Of `df.write`. Raises InvalidConfig, InvalidRecord."""
+    """Return the writer of `df.write`. Raises InvalidConfig, InvalidRecord."""
     options = parse_options(given, streaming=False)
     check_columns(schema, options.topic)
     if overwrite:
@@ -47,7 +47,7 @@ def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) 
 
 
 def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-    """Of `df.writeStream`. Raises InvalidConfig, InvalidRecord."""
+    """Return the writer of `df.writeStream`. Raises InvalidConfig, InvalidRecord."""
     options = parse_options(given, streaming=True)
     check_columns(schema, options.topic)
     if overwrite:
@@ -56,7 +56,7 @@ def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool)
 
 
 class StagingWriter(DataSourceArrowWriter):
-    """One `df.write`: all of it or, where a task fails, nothing."""
+    """One `df.write`: everything is written or, if a task fails, nothing."""
 
     def __init__(self, options: SinkOptions) -> None:
         self.options = options
@@ -127,7 +127,7 @@ def _discard(options: SinkOptions, messages: Messages) -> None:
 
 
 def _place() -> tuple[str, int]:
-    """Query and micro-batch of the task that runs. Raises InvalidConfig."""
+    """Return query and micro-batch of the running task. Raises InvalidConfig."""
     context = TaskContext.get()
     query = context.getLocalProperty(_QUERY) if context is not None else None
     epoch = context.getLocalProperty(_BATCH) if context is not None else None

@@ -1,5 +1,5 @@
-"""A partition whose log goes on below its log start, in the archive: what `includeArchive` plans
-with. No Spark.
+"""Read a partition whose log continues below its log start, in the archive; `includeArchive` plans
+with it. No Spark.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from ledger.view.reader import LedgerReader
 
 
 class ArchivedLog:
-    """Made by `open`. Its earliest offset is the first that is archived; there may be gaps below
-    the `border`, the log start.
+    """Made by `open`. Its earliest offset is the first archived one; there may be gaps below the
+    `border`, the log start.
     """
 
     def __init__(
@@ -28,13 +28,16 @@ class ArchivedLog:
         self._files = files
         self.border = border
         self._searched = 0, 0
-        """A time that was looked for, and the offset where it was found: no later time is below it."""
+        """A time that was searched, and the offset where it was found: later times are not below
+        it.
+        """
 
     @classmethod
     async def open(
         cls, store: ObjectStore, archive: ArchiveReader, reader: LedgerReader, topic: Topic, partition: int
     ) -> ArchivedLog:
-        """The checkpoint first, then the archive: what has left the one by then is in the other.
+        """Open the checkpoint first, then the archive, because records move from the first to the
+        second.
 
         Raises the errors of both stores.
         """
@@ -58,7 +61,7 @@ class ArchivedLog:
         return found if found is not None else await self._reader.offset_at(key, timestamp_us)
 
     def ranges(self, first: int, end: int) -> list[OffsetRange]:
-        """Of what is archived of these offsets; the log goes on at `border`."""
+        """Return the archived ranges of these offsets; the log continues at `border`."""
         return [
             OffsetRange(
                 self._reader.bundle, self._key, max(first, file.first), min(end, file.end), file.bytes, archived=file

@@ -1,4 +1,6 @@
-"""The batch half of the data source: the driver plans, executors read their ranges from the store."""
+"""Implement the batch half of the data source: the driver plans, executors read their ranges from
+the store.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ class BatchReader(DataSourceReader):
         self.options = options
 
     def partitions(self) -> list[InputPartition]:
-        """In the driver. Raises what `plan_query` raises."""
+        """Plan the tasks, in the driver. Raises what `plan_query` raises."""
         return [TaskPartition(ranges) for ranges in asyncio.run(self._plan())]
 
     async def _plan(self) -> list[list[TopicRange]]:
@@ -45,9 +47,9 @@ class BatchReader(DataSourceReader):
             return await plan_query(store, self.options)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """In an executor, in its worker's event loop.
+        """Read a task, in an executor, in its worker's event loop.
 
-        Spark asks for None where there is no partition.
+        Spark passes None if there is no partition.
         """
         if not isinstance(partition, TaskPartition):
             return iter(())

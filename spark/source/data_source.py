@@ -1,7 +1,7 @@
-"""`spark.read.format("ledgermq")` and `readStream`: topics as rows, straight from the store,
-compacted or not, with no broker.
+"""Implement the data source: `spark.read.format("ledgermq")` and `readStream` read topics as rows,
+straight from the store, compacted or not, without a broker.
 
-`df.write.format("ledgermq")` and `writeStream`: rows into topics, through brokers.
+`df.write.format("ledgermq")` and `writeStream` write rows into topics, through brokers.
 """
 
 from __future__ import annotations
@@ -31,14 +31,16 @@ class LedgerMQDataSource(DataSource):
         return schema(parse_options(self.options))
 
     def reader(self, schema: StructType) -> BatchReader:
-        """`schema`: ours, or the columns that the query wants.
+        """Return the batch reader. `schema`: the source's own, or the columns that the query wants.
 
         Raises InvalidConfig, Unavailable.
         """
         return BatchReader(self._options(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
-        """As `reader`; `endingOffsets` and `endingTimestamp` are refused: a stream has no end."""
+        """Return the stream reader, as `reader`; `endingOffsets` and `endingTimestamp` are refused,
+        because a stream has no end.
+        """
         if given := {"endingoffsets", "endingtimestamp"} & {name.lower() for name in self.options}:
             raise InvalidConfig(f"a stream has no end: {' and '.join(sorted(given))} cannot be given")
         options = self._options(schema)
@@ -47,16 +49,18 @@ class LedgerMQDataSource(DataSource):
         return StreamReader(options)
 
     def _options(self, schema: StructType) -> SourceOptions:
-        """With a root that executors can reach, and columns. Raises InvalidConfig, Unavailable."""
+        """Return the options, with a root that executors can reach, and columns. Raises
+        InvalidConfig, Unavailable.
+        """
         options, columns = parse_options(self.options), columns_of(schema)
         return replace(
             options, columns=columns, root=shared_root(options.root or asyncio.run(root_of(options.servers)))
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Raises InvalidConfig, InvalidRecord."""
+        """Return the batch writer. Raises InvalidConfig, InvalidRecord."""
         return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """Raises InvalidConfig, InvalidRecord."""
+        """Return the stream writer. Raises InvalidConfig, InvalidRecord."""
         return stream_writer(self.options, schema, overwrite)

@@ -1,8 +1,8 @@
-"""The side of a streaming query that lives as long as it does: a loop in a thread, the store, the
-ledgers that are followed.
+"""Run the side of a streaming query that lives as long as the query: a loop in a thread, the store,
+the followed ledgers.
 
-A store that does not answer for a while is waited for. Whatever else goes wrong is raised to Spark,
-which ends the query.
+If the store does not answer for a while, the query waits. Any other error is raised to Spark, which
+ends the query.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from spark.source.servers import Progress
 from spark.source.tracking import Tracker
 
 OUTAGE_S = 120.0
-"""So long a query waits for its store before it fails."""
+"""A query waits for its store this long before it fails."""
 PAUSE_S = 1.0
 T = TypeVar("T")
 log = logging.getLogger("ledgermq.spark")
 
 
 class Driver:
-    """One caller at a time.
+    """Use it from one caller at a time.
 
-    Every call raises what `Tracker` does. To make one opens the store, or waits for it.
+    Every call raises what `Tracker` raises. Creating one opens the store, or waits for it.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -47,7 +47,7 @@ class Driver:
         try:
             self._store, self._followed, self._tracker = self._loop.run(patiently(self._open))
         except BaseException:
-            self._loop.close()
+            self._loop.close(waits_for_workers=True)
             raise
 
     async def _open(self) -> tuple[ObjectStore, FollowedTopics, Tracker]:
@@ -64,7 +64,7 @@ class Driver:
         return store, followed, Tracker(followed, cluster.cluster_id, self._options, self._warn)
 
     def first(self) -> Position:
-        """The same however often it is asked."""
+        """Return the position where the query begins; the same in every call."""
         if self._first is None:
             self._first = self._loop.run(patiently(self._tracker.first))
         return self._first
@@ -77,7 +77,7 @@ class Driver:
         return self._loop.run(patiently(find))
 
     def latest(self) -> Position:
-        """As far as is known; asks nobody."""
+        """Return the latest known position, without a request."""
         return self._tracker.latest()
 
     def stop_at_latest(self) -> None:
@@ -91,7 +91,7 @@ class Driver:
         return self._loop.run(patiently(lambda: self._tracker.ranges(start, end)))
 
     def reached(self, position: Position) -> None:
-        """Everything before it has gone through the query."""
+        """Note that everything before the position has gone through the query."""
         if self._progress is not None:
             self._loop.call(self._progress.reached, position)
 
@@ -99,7 +99,7 @@ class Driver:
         if self._progress is not None:
             self._loop.run(self._progress.close())
         self._loop.run(self._store.close())
-        self._loop.close()
+        self._loop.close(waits_for_workers=True)
 
     def _warn(self, text: str) -> None:
         if text not in self._warned:
@@ -108,7 +108,7 @@ class Driver:
 
 
 async def patiently(call: Callable[[], Awaitable[T]]) -> T:
-    """Again and again while the store does not answer, for OUTAGE_S."""
+    """Repeat the call while the store does not answer, for OUTAGE_S."""
     until_s = asyncio.get_running_loop().time() + OUTAGE_S
     while True:
         try:
@@ -116,5 +116,5 @@ async def patiently(call: Callable[[], Awaitable[T]]) -> T:
         except RetriableError as error:
             if asyncio.get_running_loop().time() >= until_s:
                 raise
-            log.warning("the object store does not answer; the query waits for it:  %s", error)
+            log.warning("the object store does not answer; the query waits for it: %s", error)
             await asyncio.sleep(PAUSE_S)

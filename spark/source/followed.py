@@ -1,9 +1,9 @@
-"""The topics of a running query and the ledgers that hold them, kept open between its triggers. No
+"""Keep the topics of a running query and the ledgers that hold them open between its triggers. No
 Spark, no broker.
 
-`refresh` asks the store what is new, one GET a ledger where nothing is; LISTs come only at the
-begin, at a surprise and when topics change. However often it is called, it asks not more than every
-`poll_s`, ever more seldom when nothing comes.
+`refresh` reads what is new from the store: one GET per ledger if nothing is new. LISTs happen only
+at the begin, after an unexpected answer, and when topics change. However often it is called, it
+polls at most every `poll_s`, and less often while nothing new arrives.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from spark.source.planning import BUNDLES_AT_ONCE, INDEX_BATCHES_MAX
 POLL_S = 0.1
 POLL_IDLE_S = 0.5
 IDLE_SHARE = 0.02
-"""The wait between two polls, as a share of the time since something came: 0.1 s in the first five
+"""The wait between two polls, as a share of the time since the last news: 0.1 s in the first five
 seconds, half a second after 25.
 """
 CATALOG_POLL_S = 1.0
 RECENT_BYTES_MAX = 512 * 1024
-"""Of one bundle: some seconds of single records, which then travel with the tasks, and executors
-ask for nothing.
+"""Bytes per bundle: some seconds of single records, which then travel with the tasks, so that
+executors send no request for them.
 """
 
 
 class FollowedTopics:
-    """`open` first. One caller at a time."""
+    """Call `open` first. Use it from one caller at a time."""
 
     def __init__(self, store: ObjectStore, cluster: ClusterSettings, options: SourceOptions) -> None:
         self.catalog = Catalog()
         self.topics: dict[str, Topic] = {}
-        """Those of the query that live, by name."""
+        """Live topics of the query, by name."""
         self._store = store
         self._cluster = cluster
         self._sources = Sources()
@@ -61,9 +61,9 @@ class FollowedTopics:
         self._news_at_s = asyncio.get_running_loop().time()
 
     async def refresh(self, *, at_once: bool = False) -> None:
-        """Take in what is new: records, topics, partitions. Raises as `open` does.
+        """Apply what is new: records, topics, partitions. Raises as `open` does.
 
-        Unless `at_once`, it waits until the next poll is due, but POLL_S at most (a query may have
+        Unless `at_once`, it waits until the next poll is due, but at most POLL_S (a query may have
         other sources); then nothing is new.
         """
         loop = asyncio.get_running_loop()
@@ -86,7 +86,7 @@ class FollowedTopics:
         return self._ledgers[topic.bundles[partition]][1].reader
 
     def partitions(self, topic: Topic) -> list[int]:
-        """Those of the query."""
+        """Return the partitions of the query."""
         chosen = self._options.partitions
         return [partition for partition in range(topic.partitions) if chosen is None or partition in chosen]
 

@@ -1,5 +1,5 @@
-"""The options of `spark.read.format("ledgermq")` and of `spark.readStream`, as values. No Spark, no
-store.
+"""Parse the options of `spark.read.format("ledgermq")` and of `spark.readStream` into values. No
+Spark, no store.
 
 | option            | default  |                                                                                          |
 |-------------------|----------|------------------------------------------------------------------------------------------|
@@ -16,7 +16,7 @@ store.
 | minPartitions     | 1        | at least so many tasks, as far as there are records                                      |
 | failOnDataLoss    | true     | fail when records that are asked for were deleted by retention; else read what is left   |
 | includeArchive    | false    | batches: with records that retention took, of topics that archive them                   |
-| includeHeaders    | true     | with the column `headers`, where the query gives no schema of its own                    |
+| includeHeaders    | true     | with the column `headers`, where the query gives no schema                              |
 | tag               |          | only records with this tag; several with "||" between them                               |
 """
 
@@ -61,7 +61,7 @@ MIN_PARTITIONS_MAX = 100_000
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """The first record of this time or a later one; the end where there is none."""
+    """The first record of this time or a later one; the end if there is none."""
 
     timestamp_us: int
 
@@ -71,9 +71,9 @@ Offsets = Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]] | AtTi
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """`root` is empty where only `servers` were given.
+    """`root` is empty if only `servers` were given.
 
-    `columns`: in the order in which the query gets them.
+    `columns`: in the order of the query.
     """
 
     root: str
@@ -92,8 +92,8 @@ class SourceOptions:
     include_archive: bool = False
 
     def chosen(self, topics: list[str]) -> list[str]:
-        """Those of the cluster's user topics that are to be read; what was named is asked for,
-        whether it is there or not.
+        """Return those of the cluster's user topics that the query reads; named topics are included
+        even if they do not exist.
         """
         if self.topics_pattern is None:
             return list(self.topics)
@@ -101,7 +101,7 @@ class SourceOptions:
 
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
-    """`given`: as Spark hands them over, names in any case. Raises InvalidConfig."""
+    """Parse the options. `given`: as Spark passes them, names in any case. Raises InvalidConfig."""
     values = known_options(given, NAMES, ("path",))
     for name, value in given.items():
         if name.lower() == "path":
@@ -139,7 +139,9 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
 
 
 def _check_named(name: str, offsets: Offsets, options: SourceOptions) -> None:
-    """What is named is read: a mistyped topic would else be read from its begin."""
+    """Check that every named topic is read: otherwise a mistyped topic would be read from its
+    begin.
+    """
     if not isinstance(offsets, Mapping):
         return
     for topic, parts in offsets.items():

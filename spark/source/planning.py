@@ -1,5 +1,4 @@
-"""What a query reads, decided once in the driver: ranges of offsets, and how they are dealt out to
-tasks.
+"""Plan what a query reads, once, in the driver: ranges of offsets, and their division into tasks.
 
 Needs the store, no broker and no Spark.
 """
@@ -30,20 +29,23 @@ from spark.source.archived_log import ArchivedLog
 from spark.source.options import EARLIEST, LATEST, AtTime, Offsets, SourceOptions
 
 TASK_BATCHES = 50_000
-"""Their places travel to the executors with the task, some 60 bytes each."""
+"""Batches of a task. Their places travel to the executors with the task, about 60 bytes each."""
 TASK_BYTES = 128 * 1024 * 1024
 AT_HAND_BYTES_MAX = 512 * 1024
-"""Of a task; Spark warns of tasks from 1000 KiB on."""
+"""Records that travel with a task; Spark warns about tasks from 1000 KiB on."""
 BUNDLES_AT_ONCE = 8
 PARTITIONS_AT_ONCE = 32
-"""Searched by time side by side; where the index has no room for them, they are looked up together."""
+"""Partitions searched by time concurrently; those for which the index has no room are looked up
+together.
+"""
 INDEX_BATCHES_MAX = 2_000_000
-"""Of one bundle, in the driver; some 60 bytes each. What does not fit is looked up again when it is
-planned, at the price of a recovery for all its partitions."""
+"""Batches of one bundle in the driver's index; about 60 bytes each. Others are looked up again when
+they are planned, which costs one recovery for all their partitions.
+"""
 
 
 class Log(Protocol):
-    """What offsets are resolved against."""
+    """A log against which offsets are resolved."""
 
     def log_start(self, key: PartitionId) -> int: ...
 
@@ -61,8 +63,8 @@ class TopicRange:
 
 
 async def plan_query(store: ObjectStore, options: SourceOptions) -> list[list[TopicRange]]:
-    """Ranges by task. Raises InvalidConfig, UnknownTopic, UnknownPartition, OffsetOutOfRange,
-    DataDamaged, the store's errors.
+    """Return the ranges by task. Raises InvalidConfig, UnknownTopic, UnknownPartition,
+    OffsetOutOfRange, DataDamaged, the store's errors.
     """
     cluster = await cluster_of(store)
     sources = Sources()
@@ -76,7 +78,7 @@ async def plan_query(store: ObjectStore, options: SourceOptions) -> list[list[To
     readers = await _readers(ledgers, chosen)
     async with Archives(store, sources) as archives:
         for url in {topic.settings.archive_url for topic in topics if options.include_archive}:
-            await archives.store(url)  # so that they are not opened side by side
+            await archives.store(url)  # so that they are not opened concurrently
         archive = ArchiveReader(store, archives.store)
         works = (
             _part(store, archive, readers[topic.bundles[partition]], topic, partition, options)
@@ -88,7 +90,7 @@ async def plan_query(store: ObjectStore, options: SourceOptions) -> list[list[To
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What is read of one partition: these offsets of its log, and before them what is archived."""
+    """What is read of one partition: these offsets of its log, and the archived ones before them."""
 
     topic: str
     key: PartitionId
@@ -114,7 +116,7 @@ async def _part(
 
 
 async def plan_parts(parts: Sequence[Part]) -> list[TopicRange]:
-    """In the order of the parts; all of one ledger are looked up together.
+    """Return the ranges in the order of the parts; all parts of one ledger are looked up together.
 
     Raises DataDamaged, Unavailable, the store's errors.
     """
@@ -126,8 +128,8 @@ async def plan_parts(parts: Sequence[Part]) -> list[TopicRange]:
 
 
 def deal(ranges: Sequence[TopicRange], tasks_min: int, task_bytes: int = TASK_BYTES) -> list[list[TopicRange]]:
-    """Neighbouring ranges together, up to a size, and what does not tell its size alone; at least
-    `tasks_min` tasks, as far as there are records.
+    """Group neighbouring ranges up to a size; a range of unknown size stays alone. There are at
+    least `tasks_min` tasks, if there are enough records.
     """
     names = {each.range.key: each.topic for each in ranges}
     total_bytes = sum(each.range.bytes if each.range.is_sized else task_bytes for each in ranges)
@@ -135,14 +137,14 @@ def deal(ranges: Sequence[TopicRange], tasks_min: int, task_bytes: int = TASK_BY
     parts = split([*_pieces(ranges, bytes_max)], tasks_min)
     tasks = _packed(parts, bytes_max)
     if len(tasks) < (wanted := min(tasks_min, len(parts))):
-        # the largest size that gives enough; with 1 byte each part is a task
+        # the largest size that gives enough tasks; with 1 byte each part is a task
         sizes = range(bytes_max, 0, -1)
         tasks = _packed(parts, sizes[bisect_left(sizes, wanted, key=lambda size: len(_packed(parts, size)))])
     return [_bounded([TopicRange(names[part.key], part) for part in task]) for task in tasks]
 
 
 def _packed(parts: Sequence[OffsetRange], bytes_max: int) -> list[list[OffsetRange]]:
-    """A part that does not tell its size is a task; what lies around it goes together."""
+    """Pack the parts: one of unknown size is a task, its neighbours are grouped."""
     tasks: list[list[OffsetRange]] = []
     task: list[OffsetRange] = []
     size_bytes = batches = 0
@@ -161,7 +163,7 @@ def _packed(parts: Sequence[OffsetRange], bytes_max: int) -> list[list[OffsetRan
 
 
 def _bounded(task: list[TopicRange]) -> list[TopicRange]:
-    """With no more bytes at hand than may travel with it; the rest is read from the store."""
+    """Return the task with no more bytes than may travel with it; the rest is read from the store."""
     found, room = [], AT_HAND_BYTES_MAX
     for part in task:
         size_bytes = sum(map(len, part.range.at_hand.values()))
@@ -172,8 +174,8 @@ def _bounded(task: list[TopicRange]) -> list[TopicRange]:
 
 
 def _pieces(ranges: Iterable[TopicRange], bytes_max: int) -> Iterator[OffsetRange]:
-    """What is in segments is cut between batches: by their bytes, and so that few places travel
-    with a task.
+    """Cut ranges in segments between batches: by their bytes, and so that few places travel with a
+    task.
     """
     for each in ranges:
         whole, first = each.range, each.range.first
@@ -184,7 +186,7 @@ def _pieces(ranges: Iterable[TopicRange], bytes_max: int) -> Iterator[OffsetRang
 
 
 def topics_of(catalog: Catalog, options: SourceOptions) -> list[Topic]:
-    """Raises UnknownTopic; internal topics are none that a query reads."""
+    """Return the topics. Raises UnknownTopic; a query reads no internal topics."""
     names = options.chosen([topic.name for topic in catalog.living_topics() if not topic.internal])
     topics = [catalog.living(name) for name in names]
     internal = [topic.name for topic in topics if topic.internal]
@@ -218,8 +220,8 @@ def partitions_of(topic: Topic, options: SourceOptions) -> list[int]:
 
 
 async def _offsets(reader: Log, topic: str, key: PartitionId, options: SourceOptions) -> tuple[int, int]:
-    """First and end, within what there is; where that is less than was asked for, `failOnDataLoss`
-    decides.
+    """Return first and end offset within the existing log; if that is less than requested,
+    `failOnDataLoss` decides.
     """
     start, end = reader.log_start(key), reader.end(key)
     first = await resolve(reader, options.starting_offsets, topic, key, start)
@@ -239,7 +241,9 @@ def _lost(first: int, last: int, start: int, end: int) -> str:
 
 
 async def resolve(reader: Log, offsets: Offsets, topic: str, key: PartitionId, default: int) -> int:
-    """A partition that a mapping does not name is read from its begin, or to its end."""
+    """Resolve offsets; a partition that a mapping does not name is read from its begin, or to its
+    end.
+    """
     start, end = reader.log_start(key), reader.end(key)
     if isinstance(offsets, AtTime):
         found = await reader.offset_at(key, offsets.timestamp_us)

@@ -1,11 +1,11 @@
-"""Where a streaming query stands: offsets by topic and partition, as Spark keeps them in its
-checkpoint. A value; no Spark, no store.
+"""Represent the position of a streaming query: offsets by topic and partition, as Spark keeps them
+in its checkpoint. A value; no Spark, no store.
 
     {"version": 1, "cluster": "4f…", "topics": {"flights": {"id": 17, "offsets": {"0": 120, "1": 98}}}, "from": {…}}
 
-`cluster` and a topic's `id` tell a cluster or a topic that was made again under the same name.
+`cluster` and a topic's `id` reveal a cluster or a topic that was created again under the same name.
 Spark writes the end of each batch before it runs, but never where the first batch begins: so the
-end of the first batch says that itself, as `from` (in the form of `topics`), and a stream that
+end of the first batch records that itself, as `from` (in the form of `topics`), and a stream that
 began at "latest" runs its first batch again with the same rows. What is not done yet at the begin
 is marked `"first": true`.
 
@@ -39,7 +39,7 @@ Topics = Mapping[str, TopicPosition]
 class Position:
     """`is_first`: nothing was read yet.
 
-    `begun`: where the batch that ends here began, told of the first batch only.
+    `begun`: where the batch that ends here began, only for the first batch.
     """
 
     cluster: str
@@ -48,7 +48,7 @@ class Position:
     is_first: bool = False
 
     def moved_to(self, topics: Topics) -> Position:
-        """The end of a batch that begins here; this very position where nothing is new and
+        """Return the end of a batch that begins here, or this position if nothing is new and
         something was read before.
         """
         if self.is_first:
@@ -77,7 +77,9 @@ def _encode_topic(topic: TopicPosition) -> dict[str, Any]:
 
 
 def decode(found: Any) -> Position:
-    """Raises FormatNotSupported (a later version wrote it), InvalidConfig (it is none of ours)."""
+    """Decode a position. Raises FormatNotSupported (a later version wrote it), InvalidConfig (it
+    does not come from this source).
+    """
     try:
         version = _whole(found["version"])
         if version != VERSION:
@@ -96,7 +98,7 @@ def decode(found: Any) -> Position:
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidConfig(
-            f"the checkpoint holds {found!r:.300}, which is not a position of this source:  {error!r}"
+            f"the checkpoint holds {found!r:.300}, which is not a position of this source: {error!r}"
         ) from error
 
 
@@ -116,8 +118,8 @@ def _whole(value: Any) -> int:
 
 
 def share(lags: Mapping[tuple[str, int], int], rows_max: int) -> dict[tuple[str, int], int]:
-    """How far each partition moves when all together move `rows_max` at most: in proportion to what
-    waits there, all of it if it fits.
+    """Return how far each partition moves if all together move at most `rows_max`: in proportion to
+    what waits there, or all of it if it fits.
     """
     total = sum(lags.values())
     if total <= rows_max:

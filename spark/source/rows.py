@@ -1,9 +1,9 @@
-"""From the rows of a range to the columns of the source: those of Spark's Kafka source in its
+"""Convert the rows of a range to the columns of the source: those of Spark's Kafka source in its
 order, then the tag.
 
-A query that gives a schema of its own, `.schema("offset LONG, value BINARY")`, gets these columns
-only, and of Parquet files only they are fetched. Spark does not tell a Python source which columns
-a query needs, and what goes into the JVM is most of what reading costs.
+A query with its own schema, `.schema("offset LONG, value BINARY")`, gets only these columns, and
+only they are read from Parquet files. This matters because the transfer into the JVM is most of the
+cost of reading, and Spark does not pass the columns that a query needs to a Python source.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ledgermq.protocol.records import SCHEMA
 from spark.source.options import SourceOptions
 
 BATCH_BYTES_MAX = 8 * 1024 * 1024
-"""What the JVM gets at once; a larger row comes alone."""
+"""Bytes that the JVM gets at once; a larger row comes alone."""
 
 _TYPES: dict[str, DataType] = {
     "key": BinaryType(),
@@ -47,14 +47,14 @@ _TYPES: dict[str, DataType] = {
 
 
 def schema(options: SourceOptions) -> StructType:
-    """Of a query that gives none."""
+    """Return the schema of a query that gives none."""
     return StructType([StructField(name, _TYPES[name]) for name in options.columns])
 
 
 def columns_of(given: StructType) -> tuple[str, ...]:
-    """The columns of a query's schema, in its order.
+    """Return the columns of a query's schema, in its order.
 
-    Raises InvalidConfig, naming the first that the source does not have.
+    Raises InvalidConfig, naming the first column that the source does not have.
     """
     types = {name: kind.simpleString() for name, kind in _TYPES.items()}
     for field in given.fields:
@@ -73,7 +73,7 @@ def columns_of(given: StructType) -> tuple[str, ...]:
 
 
 def record_columns(options: SourceOptions) -> list[str]:
-    """What has to be read of each record: at least a column, which says how many there are."""
+    """Return the columns to read of each record: at least one, which gives the number of records."""
     needed = {*options.columns, *(["tag"] if options.tags else [])}
     return [name for name in SCHEMA.names if name in needed] or ["timestampType"]
 

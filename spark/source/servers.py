@@ -1,8 +1,8 @@
-"""What the source asks of brokers, where it was told some: the root of their cluster, and to show a
-query's progress as a group's.
+"""Use brokers if the options name some: read the root of their cluster, and show a query's progress
+as that of a group.
 
-Records are never read from brokers. Progress is for people to look at, the checkpoint alone decides
-what is read: a refusal, or an answer that does not come, is logged, and the query goes on.
+Records are never read from brokers. Progress is only for people; the checkpoint alone decides what
+is read. A refused or unanswered commit is logged, and the query continues.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from spark.source.positions import Position
 
 PUBLISH_EVERY_S = 1.0
 LAST_S = 5.0
-"""So long the end of a query waits for its last progress to be taken."""
+"""The end of a query waits this long for the commit of its last progress."""
 log = logging.getLogger("ledgermq.spark")
 
 
 async def root_of(servers: str) -> str:
-    """The root URL of the cluster of these brokers. Raises InvalidConfig, Unavailable."""
+    """Return the root URL of the cluster of these brokers. Raises InvalidConfig, Unavailable."""
     check_servers(servers)
     async with ledgermq.connect(servers) as client:
         return (await client.describe_cluster()).root
 
 
 class Progress:
-    """Tells brokers how far a query is, the newest position only, about once a second.
+    """Commit a query's newest position to brokers, about once a second.
 
-    Within one event loop; `close` tells the last.
+    Use it within one event loop; `close` commits the last position.
     """
 
     def __init__(self, servers: str, group: str) -> None:
@@ -40,13 +40,13 @@ class Progress:
         self._servers = servers
         self._group = group
         self._newest: Position | None = None
-        self._told: Position | None = None
+        self._committed: Position | None = None
         self._news = asyncio.Event()
         self._warned = ""
         self._running = asyncio.create_task(self._run())
 
     def reached(self, position: Position) -> None:
-        """Everything before it has gone through the query."""
+        """Note that everything before the position has gone through the query."""
         if self._newest is None or position.topics != self._newest.topics:
             self._newest = position
             self._news.set()
@@ -61,26 +61,26 @@ class Progress:
                 while True:
                     await self._news.wait()
                     self._news.clear()
-                    await self._tell(client)
+                    await self._commit(client)
                     await asyncio.sleep(PUBLISH_EVERY_S)
             finally:
                 async with asyncio.timeout(LAST_S):
-                    await self._tell(client)
+                    await self._commit(client)
 
-    async def _tell(self, client: ledgermq.Client) -> None:
+    async def _commit(self, client: ledgermq.Client) -> None:
         position = self._newest
-        if position is None or position == self._told:
+        if position is None or position == self._committed:
             return
         try:
             refused = await client.groups.commit(self._group, offsets_of(position))
         except LedgerMQError as error:
             self._warn(error.message)
-            self._news.set()  # after the pause once more, though the query may stand still
+            self._news.set()  # after the pause try again, even if the query does not move
             return
         if any(why.retriable for why in refused.values()):
-            self._news.set()  # all of it: what was taken does no harm again
+            self._news.set()  # all of it: committing the same offsets again does no harm
         else:
-            self._told = position
+            self._committed = position
         if refused:
             self._warn(
                 "; ".join(f"{topic}/{partition}: {why.message}" for (topic, partition), why in sorted(refused.items()))
@@ -93,7 +93,7 @@ class Progress:
 
 
 def offsets_of(position: Position) -> dict[TopicPartition, tuple[int, int]]:
-    """(topic id, offset) of each partition."""
+    """Return (topic id, offset) of each partition."""
     found: dict[TopicPartition, tuple[int, int]] = {}
     for name, topic in position.topics.items():
         found |= {TopicPartition(name, partition): (topic.id, offset) for partition, offset in topic.offsets.items()}

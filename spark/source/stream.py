@@ -1,8 +1,8 @@
-"""The streaming half of the data source: `spark.readStream.format("ledgermq")`.
+"""Implement the streaming half of the data source: `spark.readStream.format("ledgermq")`.
 
-Spark keeps one reader in a process beside the driver for as long as the query runs, asks it how far
-there is something (`latestOffset`) and what tasks a batch has (`partitions`), and hands copies of
-another, which has only options, to the executors (`read`).
+Spark keeps one reader in a process beside the driver for as long as the query runs, and calls it
+for the latest position (`latestOffset`) and the tasks of a batch (`partitions`). It sends copies of
+another reader, which has only options, to the executors (`read`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Waits a little where it was asked a moment ago."""
+        """Return the latest position; waits a little if it was called a moment ago."""
         begin = decode(start)
         self._driver.reached(begin)
         return encode(self._driver.next(begin, limit.max_rows if isinstance(limit, ReadMaxRows) else None))
@@ -57,7 +57,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [TaskPartition(ranges) for ranges in self._driver.ranges(decode(start), decode(end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In an executor, in its worker's event loop."""
+        """Read a task, in an executor, in its worker's event loop."""
         assert isinstance(partition, TaskPartition)
         return drain(read_ranges(self.options, partition.ranges))
 

@@ -1,11 +1,12 @@
-"""What a streaming query reads in each batch: from the position where it stands to the next, and
-from two positions to ranges for tasks.
+"""Track what a streaming query reads in each batch: from one position to the next, and from two
+positions to ranges for tasks.
 
 The same two positions give the same rows, whenever and in whichever process they are planned:
-offsets say which, the store says where they are now. Where records were deleted before they were
-read, or a topic was, `failOnDataLoss` decides: a typed error, or what is left. New partitions, and
-topics that a pattern finds later, are read from offset 0 on: so their begin needs no memory, and a
-log that starts above that has lost something of them. Needs the store, no broker and no Spark.
+offsets determine which, the store where they are now. If records, or a topic, were deleted before
+they were read, `failOnDataLoss` decides: a typed error, or the remaining records. New partitions,
+and topics that a pattern finds later, are read from offset 0 on: so their begin need not be stored,
+and a log that starts above 0 has lost some of their records. Needs the store, no broker and no
+Spark.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ TASK_BYTES = 32 * 1024 * 1024
 
 
 class Tracker:
-    """`warn` is told of each loss that `failOnDataLoss=false` lets pass."""
+    """`warn` is called with each loss that `failOnDataLoss=false` permits."""
 
     def __init__(
         self, followed: FollowedTopics, cluster_id: str, options: SourceOptions, warn: Callable[[str], None]
@@ -46,7 +47,7 @@ class Tracker:
         self._target: Topics | None = None
 
     async def first(self) -> Position:
-        """Where a query begins that has no checkpoint.
+        """Return where a query without a checkpoint begins.
 
         Raises UnknownTopic, UnknownPartition, InvalidConfig, OffsetOutOfRange, DataDamaged, the
         store's errors.
@@ -65,7 +66,7 @@ class Tracker:
         return self._within(topic, partition, offset, start, end)
 
     def latest(self) -> Position:
-        """As far as is known; asks nobody."""
+        """Return the latest known position, without a request."""
         return Position(self._cluster, self._ends())
 
     def _ends(self) -> Topics:
@@ -81,11 +82,11 @@ class Tracker:
         }
 
     def stop_at_latest(self) -> None:
-        """From now on there is nothing behind what is known now."""
+        """Treat what is known now as the end from now on."""
         self._target = self._ends()
 
     def next(self, start: Position, rows_max: int | None) -> Position:
-        """The end of the batch that begins at `start`; `start` itself where nothing is new.
+        """Return the end of the batch that begins at `start`; `start` itself if nothing is new.
 
         Raises UnknownTopic, OffsetOutOfRange; InvalidConfig: the checkpoint is of another cluster.
         """
@@ -107,7 +108,9 @@ class Tracker:
         return start.moved_to({name: TopicPosition(living[name].id, offsets) for name, offsets in moved.items()})
 
     async def ranges(self, start: Position, end: Position) -> list[list[TopicRange]]:
-        """By task. Raises as `next` does, and DataDamaged, Unavailable, the store's errors."""
+        """Return ranges by task. Raises as `next` does, and DataDamaged, Unavailable, the store's
+        errors.
+        """
         begins = start.topics if end.begun is None else end.begun
         self._check(end, end.topics)
         parts: list[Part] = []
@@ -117,7 +120,7 @@ class Tracker:
                 continue
             for partition in self._followed.partitions(topic):
                 if partition not in position.offsets:
-                    continue  # it came after this batch
+                    continue  # it was created after this batch
                 first, last = self._begin(begins, topic, partition), position.offsets[partition]
                 if first < last:
                     reader, key = self._followed.reader(topic, partition), PartitionId(topic.id, partition)
@@ -126,7 +129,7 @@ class Tracker:
         return deal(await plan_parts(parts), self._options.min_partitions, TASK_BYTES)
 
     def _check(self, position: Position, topics: Topics) -> None:
-        """That these are the topics of now."""
+        """Check that the position belongs to the current topics."""
         if position.cluster != self._cluster:
             raise InvalidConfig(
                 f"the checkpoint belongs to cluster {position.cluster}, but this root holds cluster {self._cluster}"
@@ -142,7 +145,7 @@ class Tracker:
             self._lose(UnknownTopic(f"{what} under a query that reads it; failOnDataLoss=false {left}"))
 
     def _begin(self, begins: Topics, topic: Topic, partition: int) -> int:
-        """Where a batch begins in a partition: one that is new to the query, at offset 0."""
+        """Return where a batch begins in a partition: at offset 0 if it is new to the query."""
         reader, key = self._followed.reader(topic, partition), PartitionId(topic.id, partition)
         known = begins.get(topic.name)
         offset = known.offsets.get(partition, 0) if known is not None and known.id == topic.id else 0

@@ -25,8 +25,7 @@ from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.deletion import Before, Deleted, delete_records
 from stateless_broker.bundle.group_commit import GroupCommit
 from stateless_broker.bundle.internal_state import LatestRecords, read_internal_state
-from stateless_broker.bundle.owned_ledger import OwnedLedger
-from stateless_broker.bundle.term_status import TermStatus, term_status
+from stateless_broker.bundle.owned_ledger import OwnedLedger, TermStatus
 from stateless_broker.bundle.upkeep import Upkeep
 from stateless_broker.bundle.write_gate import for_producer
 from stateless_broker.logs import get_logger, logs_debug
@@ -80,7 +79,7 @@ class BundleOwner:
     def parked(self) -> list[str]:
         """Return, for each parked partition, what stands in the way and what to do."""
         return [
-            f"partition {self._name(part.topic_id)}/{part.partition} of bundle {self.bundle} is parked, for {part.parked.object_key} "
+            f"partition {self._name(part.topic_id)}/{part.partition} of bundle {self.bundle} is parked, because {part.parked.object_key} "
             "cannot be read: its records no longer become Parquet; `ledgermq repair ROOT --dry-run` shows what is damaged, and how to go on"
             for part in self._ledger.view.parked
         ]
@@ -228,7 +227,7 @@ class BundleOwner:
 
     def status(self) -> TermStatus:
         """Return the status for metrics; costs no request."""
-        return term_status(self._writer, self._ledger.view, self._context.catalog(), self._context.sources.now_ms())
+        return self._ledger.status()
 
     def _on_durable(self, index: fmt.SegmentIndex, data: Sequence[Buffer]) -> None:
         self._context.metrics.stored(index)
@@ -288,9 +287,7 @@ class BundleOwner:
             ) from lost
 
     def _check_parked(self) -> None:
-        """Raises ResourceExhausted when a parked partition has kept too many slots from being
-        trimmed.
-        """
+        """Raise ResourceExhausted if a parked partition has kept too many slots from being trimmed."""
         view = self._ledger.view
         untrimmed = self._writer.durable.slot + 1 - view.checkpoint.trim_slot
         if untrimmed <= self._context.limits.parked_slots_max or not view.parked:
@@ -299,7 +296,7 @@ class BundleOwner:
             f"{self._name(part.topic_id)}/{part.partition} ({part.parked.object_key})" for part in view.parked[:3]
         )
         raise ResourceExhausted(
-            f"bundle {self.bundle}: {untrimmed} segments cannot be trimmed, for {len(view.parked)} partitions are parked: {named}; "
+            f"bundle {self.bundle}: {untrimmed} segments cannot be trimmed, because {len(view.parked)} partitions are parked: {named}; "
             "repair them",
             retry_after_ms=30_000,
         )

@@ -65,7 +65,7 @@ async def test_a_parked_partition_is_named_by_every_broker_until_it_is_repaired(
 
     for said in await park(parked):
         [problem] = said
-        assert problem.startswith(f"partition t/1 of bundle {bundle} is parked, for {damaged} cannot be read: ")
+        assert problem.startswith(f"partition t/1 of bundle {bundle} is parked, because {damaged} cannot be read: ")
         assert "ledgermq repair" in problem
     assert await park(repaired) == [(), ()]
 

@@ -133,7 +133,7 @@ async def test_a_topic_that_one_broker_does_not_know_was_not_deleted(cluster: Cl
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(place.client, "describe_topic", describe_topic)
-            with pytest.raises(Unavailable, match="topic t is there, though a broker does not know it yet"):
+            with pytest.raises(Unavailable, match="topic t exists, but a broker has not read it yet"):
                 await commit_epoch(place, "q", 0, [], repeatable=True)
         assert not await is_done(place.store, "q", 0)
         await commit_epoch(place, "q", 0, [], repeatable=True)
@@ -153,7 +153,7 @@ async def test_a_topic_that_is_made_anew_between_two_tasks_is_not_decided_about(
         for given in (messages, messages[::-1]):
             with pytest.raises(
                 Unavailable,
-                match="topic t was deleted and made again while rows for it were staged; nothing is written",
+                match="topic t was deleted and made again while rows for it were staged; nothing was written",
             ):
                 await commit_epoch(place, "q", 0, given, repeatable=True)
         assert await read_decision(place.store, "q", 0) is None
@@ -174,7 +174,7 @@ async def test_a_topic_that_is_made_anew_in_the_midst_of_a_task_fails_it(cluster
             yield pa.record_batch({"topic": ["t"], "value": ["y" * 300], "partition": pa.array([2], pa.int32())})
 
         with pytest.raises(
-            Unavailable, match="topic t was deleted and made again while rows for it were staged; nothing is written"
+            Unavailable, match="topic t was deleted and made again while rows for it were staged; nothing was written"
         ):
             await stage_rows(place, "q", 0, batches())
         assert [info.key async for info in place.store.list(keys.sink_staged("q"))] == []

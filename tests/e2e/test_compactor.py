@@ -32,7 +32,7 @@ async def test_it_waits_for_a_cluster_then_turns_records_into_parquet(tmp_path: 
     root = (tmp_path / "root").as_uri()
     with compactor(tmp_path, root) as service:
         admin = AdminPort(service)
-        until(lambda: "there is no cluster here yet" in admin.ready()[1]["why"])
+        until(lambda: "there is no cluster at this root yet" in admin.ready()[1]["why"])
         with BrokerProcesses(tmp_path, root) as brokers:
             async with RawClient(brokers.start().address) as client:
                 await client.create("t", 1, **{"parquet.max.lag.ms": "0"})
