@@ -1,10 +1,11 @@
-"""P10: what producers at the tail feel of a reader that drains a backlog far larger than the
+"""P10: the effect on producers at the tail of a reader that drains a backlog far larger than the
 broker's cache.
 
 python -m bench.run --only P10 --backlog-mb 20000
 
-The backlog lies in segments (compaction is off, for it would come and go), so that every byte of it
-is read from the store. The reader begins again when it is through, as long as the producer runs.
+The backlog is in segments (compaction is off, because its load would vary), so every byte of it is
+read from the store. When the reader reaches the end it begins again, as long as the producer
+runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""GC: what the pause between two segments of a bundle (`flush_spacing_ms`) buys and costs:
+"""GC: benefit and cost of the pause between two segments of a bundle (`flush_spacing_ms`):
 throughput, latency and PUTs, by store.
 """
 

@@ -1,8 +1,8 @@
 """raw: limits of the machine, in the same run: one write with fsync, Arrow encoding, a copy in
-memory, a gRPC call that does nothing.
+memory, and an empty gRPC call.
 
-The gRPC server is a process of its own, `python -m bench.limits`: it prints its port and ends with
-its standard input.
+The gRPC server is a separate process, `python -m bench.limits`. It prints its port, and ends when
+its standard input closes.
 """
 
 from __future__ import annotations

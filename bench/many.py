@@ -1,6 +1,4 @@
-"""P9: one broker with very many partitions under load, with very many clients, and with nothing to
-do.
-"""
+"""P9: one broker with very many partitions under load, with very many clients, and while idle."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""From results to a table in the terminal, docs/performance.md and its plots. Every figure in them
-comes from the results.
+"""Write results as a table to the terminal, and as docs/performance.md with its plots. Every figure
+in them comes from the results.
 
 python -m bench.page        writes the page again
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import textwrap
 from pathlib import Path
 
 from rich.console import Console
@@ -37,8 +38,9 @@ RESULTS = Path("bench/results.json")
 PAGE = Path("docs/performance.md")
 PLOTS = Path("docs/images")
 BUSY_LOAD = 0.7
+PROSE_COLUMNS = 100
 FILE_CHARS = 160
-"""Width of the tables where nobody says how wide the terminal is."""
+"""Width of the tables if the output is not a terminal."""
 MEASURES = (
     limits,
     throughput,
@@ -53,18 +55,18 @@ MEASURES = (
     slow,
     group_commit,
 )
-"""Their docstrings begin with the rows that they are about, and are part of the page."""
+"""Their docstrings begin with the names of their rows, and are part of the page."""
 HEAD = """\
-Written by `make bench` from `bench/results.json`; every figure of a row was measured by one run. Peers took turns with LedgerMQ,
-on the same machine, with the same payloads; `bench/peers/` says how each was set up.
-A ratio is the median of the ratios of each round, whose values were measured within the same minutes.
-`python -m bench.run --only P9` measures the rows of one number again, and writes nothing; with `--keep` it writes them here.
-[Profiles](profiles.md) say where the time goes in rows that miss their targets.
+`make bench` writes this page from `bench/results.json`. One run measured every figure of a row. Peers took turns with
+LedgerMQ, on the same machine, with the same payloads; `bench/peers/` says how each was set up. A ratio is the median of
+the ratios of each round, whose values were measured within the same minutes. `python -m bench.run --only P9` measures
+the rows of one number again without writing them; with `--keep` it writes them here. [Profiles](profiles.md) says where
+the time goes in rows that miss their targets.
 """
 
 
 def write(results: Results, *, page: bool) -> None:
-    """To the terminal; with `page` the page and its plots too."""
+    """Write to the terminal; with `page`, write the page and its plots, too."""
     console = Console(width=None if sys.stdout.isatty() else FILE_CHARS)
     table = Table(
         "row",
@@ -89,7 +91,7 @@ def write(results: Results, *, page: bool) -> None:
 
 
 def markdown(results: Results, images: list[str]) -> str:
-    """`images`: names of the plots that there are."""
+    """Return the page. `images`: names of the existing plots."""
     lines = [
         "# Performance",
         "",
@@ -109,7 +111,7 @@ def markdown(results: Results, images: list[str]) -> str:
         target.row for target in TARGETS if results.of(target.row, target.what, target.subject) is None
     )
     if unmeasured:
-        lines += ["", f"Targets that this run did not measure, or not all: {', '.join(unmeasured)}."]
+        lines += ["", f"Rows with targets that this run did not measure, or not completely: {', '.join(unmeasured)}."]
     for name, (title, _) in plots.PLOTS.items():
         if name in images:
             lines += ["", f"## {title}", "", f"![{title}](images/{name})"]
@@ -123,18 +125,44 @@ def markdown(results: Results, images: list[str]) -> str:
     lines += ["| | measure | subject | median | lowest to highest | unit |", "|---|---|---|---|---|---|"]
     for m in results.measures:
         lines.append(f"| {m.row} | {m.what} | {m.subject} | {_number(m.median)} | {_spread(m)} | {m.unit} |")
-    return "\n".join(lines) + "\n"
+    return wrapped("\n".join(lines) + "\n")
+
+
+def wrapped(page: str) -> str:
+    """Wrap the prose of a page of Markdown; headings, tables and images stay as they are."""
+    lines: list[str] = []
+    for line in page.split("\n"):
+        prose = bool(line) and not line.startswith(("|", "#", "!["))
+        goes_on = (
+            prose and not line.startswith("* ") and lines and lines[-1] and not lines[-1].startswith(("|", "#", "!["))
+        )
+        if goes_on:
+            lines[-1] += " " + line.strip()
+        else:
+            lines.append(line)
+    return "\n".join(
+        line
+        if not line or line.startswith(("|", "#", "!["))
+        else textwrap.fill(
+            line,
+            PROSE_COLUMNS,
+            subsequent_indent="  " if line.startswith("* ") else "",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for line in lines
+    )
 
 
 def _runs(results: Results) -> list[str]:
-    """Which rows were measured when, and on what."""
+    """Return which rows were measured when, and on which machine."""
     runs = results.runs
     return [f"{_run(runs[0])}."] if len(runs) == 1 else [f"* {', '.join(run.rows)}: {_run(run)}" for run in runs]
 
 
 def _run(run: Run) -> str:
     busy = (
-        " (others were at work: values are lower than they could be, ratios less certain)"
+        " (other processes were busy: values are lower than they could be, ratios less certain)"
         if run.load_before > BUSY_LOAD
         else ""
     )
@@ -142,15 +170,15 @@ def _run(run: Run) -> str:
 
 
 def _peers(results: Results) -> list[str]:
-    """What their acknowledgements mean; who is missing, and why."""
+    """Return what the acknowledgements of peers mean, and which peers are missing and why."""
     subjects = {m.subject for m in results.measures}
-    told = [f"| {subject} | {words} |" for subject, words in DURABILITY.items() if subject in subjects]
-    told += [f"| {subject} | not measured: {why} |" for subject, why in results.left_out.items()]
-    return ["## Peers", "", "| | an acknowledgement means |", "|---|---|", *told, "", *_faster(results)] if told else []
+    rows = [f"| {subject} | {words} |" for subject, words in DURABILITY.items() if subject in subjects]
+    rows += [f"| {subject} | not measured: {why} |" for subject, why in results.left_out.items()]
+    return ["## Peers", "", "| | an acknowledgement means |", "|---|---|", *rows, "", *_faster(results)] if rows else []
 
 
 def _faster(results: Results) -> list[str]:
-    """Peers that got more through than the best of LedgerMQ's own ways, by what was measured."""
+    """Return the peers with a higher rate than the fastest subject of LedgerMQ, by measure."""
     lines = []
     for what, found in throughput.rates(results).items():
         best = max((m.median for m in found if m.subject.startswith(OURS)), default=0.0)
@@ -162,7 +190,7 @@ def _faster(results: Results) -> list[str]:
     return (
         ["Faster than LedgerMQ:", "", *lines, ""]
         if lines
-        else ["None of them was faster than the fastest way of LedgerMQ.", ""]
+        else ["None of them was faster than the fastest subject of LedgerMQ.", ""]
     )
 
 

@@ -1,9 +1,9 @@
 """P7: Parquet compaction beside a plain pyarrow write of the same rows, by processor time; the
 Spark source beside Spark's own reader.
 
-Each runs in a process of its own (`bench.compaction`, `bench.source_scan`): one core for the first,
-one JVM for the second. Compaction runs as in a Python worker of Spark; in a broker or the
-compaction service, where others share the event loop, hand-overs to threads come on top.
+Each runs in a separate process (`bench.compaction`, `bench.source_scan`): one core for the first,
+one JVM for the second. Compaction runs as in a Python worker of Spark. In a broker or the
+compaction service, where other tasks share the event loop, hand-overs to threads are added.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""P11: one and two broker processes on one machine: what they take in together, and what a megabyte
-costs them from producer to consumer.
+"""P11: one and two broker processes on one machine: their joint rate, and the processor time of a
+megabyte from producer to consumer.
 
-Two clients produce, then one reads it all; on two cores clients and brokers share them, so the rate
-cannot double.
+Two clients produce, then one client reads everything. Clients and brokers share two cores, so the
+rate cannot double.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""P5: what the store is asked for: PUTs a flush, PUTs a GiB, and dollars a TB, whatever the number
-of partitions.
+"""P5: requests to the store: PUTs a flush, PUTs a GiB, and dollars a TB, by the number of
+partitions.
 
-Counted by the broker itself, with S3's defaults and prices, while one client sends 20 MB a second,
-in runs of 64 records of 1000 B to one partition after the other. The store is MinIO at the distance
-of S3, for how many segments there are depends on how long a put takes.
+The broker itself counts them, with S3's defaults and prices, while one client sends 20 MB a second,
+in runs of 64 records of 1000 B to one partition after the other. The store is MinIO behind a
+connection as slow as that to S3, because the number of segments depends on the duration of a put.
 """
 
 from __future__ import annotations

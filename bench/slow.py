@@ -1,9 +1,9 @@
-"""P12: what 1,000 readers that take 1 KB a second cost a broker, and a reader beside them that
-takes what it gets.
+"""P12: the cost for a broker of 1,000 readers that take 1 KB a second, and the rate of one fast
+reader beside them.
 
-Values of 1000 B that do not compress, batches of up to 1 MiB, all defaults. The memory is the most
-that the broker's process had while a producer wrote 20 MB a second and the slow readers stood in
-line; the fast reader is a new consumer that reads the topic from memory.
+The values have 1000 B and do not compress, batches have up to 1 MiB, and all settings are defaults.
+The memory is the peak of the broker's process while a producer wrote 20 MB a second and the slow
+readers waited. The fast reader is a new consumer that reads the topic from memory.
 """
 
 from __future__ import annotations

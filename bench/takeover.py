@@ -1,9 +1,9 @@
-"""P6: kill -9 of an owner until the next acknowledged send to a partition of it, with little and
+"""P6: kill -9 of an owner until the next acknowledged send to one of its partitions, with little and
 with much history in the ledger.
 
-Three brokers; one record at a time to every partition, in a loop of its own; after each kill
-another broker is started, as a supervisor would. The gap of a partition is the time between its
-last acknowledgement before the kill and its first after it.
+Three brokers run. One record at a time is sent to every partition, each in a separate loop. After
+each kill another broker is started, as a supervisor would do. The gap of a partition is the time
+between its last acknowledgement before the kill and its first one after it.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""P1 to P3: records a second through one broker on local files with fsync, beside its peers where
-they are wanted.
+"""P1 to P3: records a second through one broker on local files with fsync, beside its peers if they
+are selected.
 
-All get the same values (words of text) and eight partitions or streams; what a peer's
-acknowledgement means is in `bench.peers.DURABILITY`, how it is set up in its module. LedgerMQ's own
-compression (lz4) is its default; the others compress where that is faster for them. The clock of a
-client of ours starts once its first record is acknowledged, that of Kafka's tool before its first
-look at the cluster; with both at once the end of Kafka's tool tells when it began, some hundredths
-of a second late. Who consumes reads from the broker's memory, as far as it holds the topic. The two
-subjects *of segments* read another topic, whose broker keeps nothing in memory: through it, or with
-direct reads, where it says which ranges they are and the consumer reads the files.
+All of them get the same values (words of text) and eight partitions or streams.
+`bench.peers.DURABILITY` says what a peer's acknowledgement means, and the peer's module says how it
+is set up. LedgerMQ uses its default compression (lz4); the others compress where that is faster for
+them. The clock of a LedgerMQ client starts when its first record is acknowledged; that of Kafka's
+tool starts before its first metadata request. With both running at once, the end of Kafka's tool
+shows when it began, some hundredths of a second late. Consumers read from the broker's memory, as
+far as it holds the topic. The two subjects *of segments* read another topic, whose broker keeps
+nothing in memory. They read it through the broker, or with direct reads, for which the broker
+returns the ranges and the consumer reads the files.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""P8: how soon a record is seen: by a running Spark stream after its acknowledgement, by a tailing
-consumer beside its acknowledgement.
+"""P8: the time until a record is visible: to a running Spark stream, after its acknowledgement; to a
+tailing consumer, beside its acknowledgement.
 """
 
 from __future__ import annotations

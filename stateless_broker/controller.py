@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import pyarrow as pa
 from crc32c import crc32c
@@ -176,7 +177,8 @@ class Controller:
 
         async def in_bundle(bundle: int) -> None:
             catalog = self._metadata.catalog
-            await bring_facts_into_force(self._compaction.ledger(bundle), catalog)
+            # No indexes are kept: most bundles belong to other brokers.
+            await bring_facts_into_force(replace(self._compaction.ledger(bundle), known=None), catalog)
 
         bundles = sorted(set(topic.bundles))
         done = await asyncio.gather(*(in_bundle(bundle) for bundle in bundles), return_exceptions=True)

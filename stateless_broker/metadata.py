@@ -216,7 +216,7 @@ class Metadata:
 class Lookup:
     """The names in one request.
 
-    However many of them this broker does not know, it asks the controller once.
+    It requests the controller's catalog at most once, however many names this broker does not know.
     """
 
     def __init__(self, metadata: Metadata) -> None:
@@ -224,7 +224,7 @@ class Lookup:
         self._has_asked = False
 
     async def find(self, name: str, topic_id: int = 0) -> Topic:
-        """A living topic. Raises UnknownTopic, TopicBeingDeleted, Unavailable."""
+        """Return a live topic. Raises UnknownTopic, TopicBeingDeleted, Unavailable."""
         try:
             return self._known(name, topic_id)
         except UnknownTopic:
@@ -233,7 +233,7 @@ class Lookup:
         return self._known(name, topic_id)
 
     async def partition(self, name: str, partition: int, topic_id: int = 0) -> tuple[Topic, int]:
-        """The topic and the partition's bundle. Raises also UnknownPartition."""
+        """Return the topic and the partition's bundle. Also raises UnknownPartition."""
         topic = await self.find(name, topic_id)
         if partition >= topic.partitions and await self._has_news():
             topic = self._known(name, topic_id)
@@ -242,7 +242,7 @@ class Lookup:
         return topic, topic.bundles[partition]
 
     async def _has_news(self) -> bool:
-        """Learn what the controller knows; False: that has been done for this request."""
+        """Read the controller's catalog; return False if that was already done for this request."""
         if self._has_asked:
             return False
         await self._metadata.catch_up()

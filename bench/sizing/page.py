@@ -15,7 +15,7 @@ from pathlib import Path
 from bench import parquet, processes, requests
 from bench.distant import MEDIAN_S, P99_S
 from bench.measures import Results
-from bench.page import PLOTS, RESULTS
+from bench.page import PLOTS, RESULTS, wrapped
 from bench.plots import bundle
 from bench.sizing.crowded import crowded
 from bench.sizing.model import (
@@ -49,34 +49,35 @@ COMPACTED = "segments to Parquet, values of 1000 B"
 TEXT = """\
 # What a cluster needs
 
-Written by `make sizing` from measured rows of [performance](performance.md) and from a simulation, so that nobody has to guess.
-`python -m bench.sizing.page --megabytes-per-s 50 --partitions 300 --kept-tb 5` answers for a load of your own.
+`make sizing` writes this page from measured rows of [performance](performance.md) and from a simulation.
+`python -m bench.sizing.page --megabytes-per-s 50 --partitions 300 --kept-tb 5` prints the same for your load.
 
 {answers}
 
 ## From what
 
 * **CPU of brokers**, ms a MB written, in runs of 64 records of 1000 B: {produce_ms} (P5). {costs.read_ms_per_mb:.1f} ms more for
-  each consumer that is near the end (P11). A broker gets no more partitions than were measured, and the cost of the next larger
-  number that was.
+  each consumer that is near the end (P11). A broker gets no more partitions than were measured. Its cost is that of
+  the next larger measured number of partitions.
 * **Compaction**: {costs.compaction_mb_per_core_s:,.0f} MB a second of a core, {costs.compaction_dollars_per_tb:.2f} dollars of
   requests a TB (P7).
 * **Processes**: each broker is one process that is planned to use {busy:.0%} of a core; there are at least three, with {bundles}
   bundles each.
-* **Requests and latencies**: the product's own SDK, broker and ledger in virtual time (`bench/sizing/`), {seconds:.0f}
-  s of one broker at its share of the load, before a store that answers each request after {median_ms:.0f} ms in the median and
-  {p99_ms:.0f} ms at the 99th percentile (log-normal), as S3 Standard does. Processors cost nothing in it, so a busy broker is
-  slower by its queues. Row P5 counts the same with a real broker, on MinIO behind a slow line: compare its dollars.
+* **Requests and latencies**: the product's own SDK, broker and ledger in virtual time (`bench/sizing/`),
+  {seconds:.0f} s of one broker at its share of the load, before a store that answers each request after
+  {median_ms:.0f} ms in the median and {p99_ms:.0f} ms at the 99th percentile (log-normal), as S3 Standard does.
+  Processor time costs nothing in the simulation, so a real busy broker is slower by its queues. Row P5 counts the
+  same with a real broker, on MinIO behind a slow connection: compare its dollars.
 * **Prices**: requests as S3 Standard lists them (5 dollars a million PUTs and LISTs, 0.40 a million GETs), storage
   {prices.tb_month:.0f} dollars a TB and month, {prices.core_hour:.2f} dollars for an hour of a core. The last two are
-  assumptions: `--tb-month`, `--core-hour`. Traffic between clients, brokers and S3 in one zone and region is taken as free;
-  between zones it is not, and may well be more than all of this.
-* Measured: {runs}. What these machines do in a millisecond yours may do in half{unlike}.
+  assumptions: `--tb-month`, `--core-hour`. Traffic between clients, brokers and S3 in one
+  zone and region counts as free. Between zones it is not free, and may cost more than everything else together.
+* Measured: {runs}. Your machines may need half the time of these{unlike}.
 
 ## How many bundles
 
-A bundle is a ledger with segments of its own: more of them spread over more brokers, and each costs requests. One bundle with the settings
-for S3 (`flush_spacing_ms` 100), simulated as above:
+A bundle is a ledger with its own segments. More bundles spread over more brokers, and each bundle costs requests. One
+bundle with the settings for S3 (`flush_spacing_ms` 100), simulated as above:
 
 {swept}
 
@@ -84,8 +85,9 @@ for S3 (`flush_spacing_ms` 100), simulated as above:
 
 ## A small producer beside greedy ones
 
-Single records, 50 ms apart, to partitions that greedy producers flood at the same time over connections of their own, simulated as
-above. What a connection and a bundle may have waiting is bounded, so nobody can fill the broker alone:
+Single records, 50 ms apart, are sent to partitions that greedy producers flood at the same time over separate
+connections, simulated as above. The waiting bytes of a connection and of a bundle are bounded, so no producer can fill
+the broker alone:
 
 {crowds}
 """
@@ -213,9 +215,7 @@ def markdown(results: Results, costs: Costs, prices: Prices) -> str:
         median_ms=1000 * MEDIAN_S,
         p99_ms=1000 * P99_S,
         runs="; ".join(f"{', '.join(rows)} on {run.machine}, {run.date}" for rows, run in used),
-        unlike=""
-        if alike
-        else ". Their cores are not alike, and yet those of brokers and of compaction are added here",
+        unlike="" if alike else ". Their cores differ, but those of brokers and of compaction are added here",
         swept="\n".join(swept(seen)),
         plot=PLOT,
         crowds="\n".join(crowds()),
@@ -241,7 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except NotMeasured as error:
         parser.error(str(error))
     if options.megabytes_per_s is None:
-        PAGE.write_text(markdown(results, costs, prices))
+        PAGE.write_text(wrapped(markdown(results, costs, prices)))
         return
     if options.megabytes_per_s <= 0 or options.partitions < 1 or options.readers < 0 or options.kept_tb < 0:
         parser.error("a load has some MB a second and partitions, and no less than nothing of the rest")

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from ledger import keys
 from ledger.blocking import RunBlocking
 from ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.fsck.archive_check import check_archive
 from ledger.fsck.catalog_check import check_catalog, check_partitions, removed_ids
 from ledger.fsck.cluster_fit import contradictions
 from ledger.fsck.copy_check import check_copies
@@ -23,12 +23,15 @@ from ledger.fsck.ledger_check import LedgerView, check_ledger
 from ledger.fsck.names import check_names
 from ledger.fsck.offset_check import check_offsets, check_put_ids, check_sequences
 from ledger.fsck.parquet_check import ParquetCheck
+from ledger.fsck.parquet_rows import check_footer, find_wrong_rows
 from ledger.fsck.problem import Problem, Problems, Severity
 from ledger.fsck.round_check import check_rounds
 from ledger.fsck.sinks_check import check_sinks
 from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint
 from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.parquet.archive_owner import decode_mark
+from ledger.parquet.stored_file import read_footer
 from ledger.root.copies import CopyingStore
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.runtime.tasks import all_of
@@ -156,7 +159,7 @@ async def _check_once(
             await KeyedCheck(store, cluster.cluster_id, problems, run_blocking).run(
                 keyed, catalog, checkpoints, quick=quick
             )
-    await check_archive(store, cluster.cluster_id, problems, run_blocking, quick=quick)
+    await _check_archive(store, cluster.cluster_id, problems, run_blocking, quick=quick)
     await check_sinks(store, problems, run_blocking, quick=quick)
     checked.parquet_files = len(parquet)
     checked.records = sum(_end(view) for view in views)
@@ -170,3 +173,26 @@ def _end(view: LedgerView) -> int:
             key = PartitionId(entry.topic_id, entry.partition)
             ends[key] = max(ends.get(key, 0), entry.base_offset + entry.record_count)
     return sum(ends.values())
+
+
+async def _check_archive(
+    store: ObjectStore, cluster_id: str, problems: Problems, run_blocking: RunBlocking, *, quick: bool
+) -> None:
+    """The archive in the cluster's own root: its mark names this cluster, each file is whole.
+
+    An archive at another URL (`archive.url`) is not read. Files may lie there that are live, too: a
+    file is copied before it goes.
+    """
+    async for info in store.list(keys.ARCHIVE):
+        key = info.key
+        with problems.collecting(key):
+            if key == keys.ARCHIVE_OWNER:
+                if (owner := decode_mark(await store.get(key))) != cluster_id:
+                    problems.damage(key, "FOREIGN_ARCHIVE", f"it says that the archive belongs to cluster {owner}")
+            elif (name := keys.parse_archived(key)) is not None:
+                footer = await read_footer(store, key)
+                if check_footer(footer, key, name, cluster_id, problems) is None or quick:
+                    continue
+                wrong = await run_blocking(partial(find_wrong_rows, await store.get(key), key, name))
+                if wrong is not None:
+                    problems.damage(key, "DATA_DAMAGED", wrong)

@@ -146,19 +146,23 @@ class Listing:
 class RootListing:
     """`parquet`: every object below `parquet/`, by its key. `failures`: bundles of which it is
     unknown what they refer to: all of theirs counts as referred to. Of some of them there is a
-    listing, too.
+    listing, too. `parquet_failure`: why `parquet` is not complete; the bundles are listed all the same.
     """
 
     parquet: dict[str, ObjectInfo] = field(default_factory=dict)
     bundles: dict[int, Listing] = field(default_factory=dict)
     failures: dict[int, LedgerMQError] = field(default_factory=dict)
+    parquet_failure: LedgerMQError | None = None
 
     @classmethod
     async def take(cls, store: ObjectStore, bundles: int) -> Self:
         """List Parquet files first: a file that is listed was made by a plan that existed before."""
         found = cls()
-        async for info in store.list(keys.PARQUET):
-            found.parquet[info.key] = info
+        try:
+            async for info in store.list(keys.PARQUET):
+                found.parquet[info.key] = info
+        except LedgerMQError as error:
+            found.parquet_failure = error
 
         async def look(bundle: int) -> None:
             try:

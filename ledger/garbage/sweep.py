@@ -134,6 +134,8 @@ class Collected:
 async def find_garbage(store: ObjectStore, cluster: ClusterSettings, listing: RootListing | None = None) -> Garbage:
     """Find garbage without deleting it. Raises the store's errors that concern no single bundle."""
     listing = listing or await RootListing.take(store, cluster.bundles)
+    if listing.parquet_failure is not None:
+        raise listing.parquet_failure
     files = await parquet_files.find_unreferenced(store, cluster, listing)
     records = {bundle: [*pages.find(found), *snapshots.find(found)] for bundle, found in listing.bundles.items()}
     return Garbage(files, records, dict(listing.failures))
@@ -200,6 +202,7 @@ class _Search:
 
     async def run(self) -> None:
         await self._tried("garbage", self._ledgers)
+        self.found.removable.sort(key=lambda each: each.key)
         for bundle in range(self._cluster.bundles):
             await self._tried(name_of(bundle), partial(self._fences, bundle))
         await self._tried("heartbeats", self._heartbeats)
@@ -234,7 +237,6 @@ class _Search:
             for bundle, candidates in of_kind.items():
                 waiting = self._add(candidates)
                 kept[bundle] = [each for each in candidates if each.key not in waiting]
-        self.found.removable.sort(key=lambda each: each.key)
 
     async def _expired(self, listing: Listing) -> None:
         try:

@@ -20,6 +20,7 @@ from ledger.garbage import fences, found
 from ledger.garbage.found import Kind, Removable
 from ledger.log.checkpoint import Move, newest_checkpoint
 from ledger.log.recovery import advance_checkpoint
+from ledger.log.segment_indexes import SegmentIndexes
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.round import cut_open_plan_short, run_round
@@ -45,7 +46,8 @@ async def remove(compaction: Compaction, catalog: Catalog) -> Removals:
     A topic that cannot be removed from one of its bundles is removed from the others, and delays no
     other topic.
     """
-    compaction, done = replace(compaction, on_progress=None), Removals()
+    # Bundles of other brokers too: their indexes must not take the room of what this process reads.
+    compaction, done = replace(compaction, on_progress=None, known=SegmentIndexes()), Removals()
     for topic in sorted((t for t in catalog.topics_by_name.values() if t.removed), key=lambda t: t.id):
         left = 0
         for bundle in sorted(set(topic.bundles)):

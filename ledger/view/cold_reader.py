@@ -21,6 +21,7 @@ from ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
 from ledger.view.fetch_index import IndexedBatch, PartitionIndex, Place
 from ledgermq.errors import CorruptFrame, DataDamaged, LedgerMQError
 from ledgermq.protocol.batch_header import check_crc
+from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX
 
 REQUESTS_MAX = 64
 """Requests of one read, where segments are small."""
@@ -99,8 +100,8 @@ class ColdReader:
 
 
 def choose_batches(index: PartitionIndex, place: int, bytes_max: int) -> list[IndexedBatch]:
-    """Return those from `place` on that fit into `bytes_max` and into REQUESTS_MAX requests, and
-    one at least.
+    """Return the batches from `place` on that fit into `bytes_max`, REQUESTS_MAX requests and the
+    header of one answer; at least one.
     """
     chosen = [last := index[place]]
     size_bytes, requests = last.length, 1
@@ -108,7 +109,7 @@ def choose_batches(index: PartitionIndex, place: int, bytes_max: int) -> list[In
         batch = index[at]
         size_bytes += batch.length
         requests += not _are_neighbours(last, batch)
-        if size_bytes > bytes_max or requests > REQUESTS_MAX:
+        if size_bytes > bytes_max or requests > REQUESTS_MAX or len(chosen) == BATCHES_PER_FRAME_MAX:
             break
         chosen.append(last := batch)
     return chosen

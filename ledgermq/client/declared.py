@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import field, fields
 from functools import cache
+from math import inf
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
@@ -35,9 +36,15 @@ def check_between(name: str, value: Any, least: float, most: float) -> None:
         raise InvalidConfig(f"{name} must be a number from {least} to {most}, not {value!r}")
 
 
-def above_zero(default: float | None) -> Any:
-    """Declare a number above 0; None is accepted where it is the default."""
-    return _declared(default, _above_zero)
+def above_zero(default: float | None, most: float = inf) -> Any:
+    """Declare a number above 0, at most `most`; None is accepted where it is the default."""
+
+    def check(name: str, value: Any) -> None:
+        _above_zero(name, value)
+        if value > most:
+            raise InvalidConfig(f"{name} must be at most {most}, not {value!r}")
+
+    return _declared(default, check)
 
 
 def between(default: float | None, least: float, most: float) -> Any:

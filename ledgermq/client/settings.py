@@ -173,11 +173,11 @@ class GroupSettings(ConsumerSettings):
     """Time between two commits, with auto and acked. Lower it for fewer repeated messages after a
     crash.
     """
-    session_timeout_s: float = between(45.0, 0, MEMBER_TIMEOUT_S_MAX)
+    session_timeout_s: float = above_zero(45.0, MEMBER_TIMEOUT_S_MAX)
     """How long a member may send no heartbeat before the coordinator gives its partitions to
     others. Lower it for a faster hand-over after a crash.
     """
-    max_poll_interval_s: float = between(300.0, 0, MEMBER_TIMEOUT_S_MAX)
+    max_poll_interval_s: float = above_zero(300.0, MEMBER_TIMEOUT_S_MAX)
     """How long a program may neither call for messages nor acknowledge any before its partitions
     go to other members; the next call joins again. Raise it for messages that take long.
     """

@@ -53,9 +53,14 @@ class LoopThread:
         """Call a function in the loop soon, without waiting for it."""
         self.loop.call_soon_threadsafe(lambda: function(*args, **kwargs))
 
-    def close(self) -> None:
-        """Cancel what still runs, wait until it has ended, and stop the thread."""
+    def close(self, *, waits_for_workers: bool = False) -> None:
+        """Cancel what still runs, wait until it has ended, and stop the thread.
+
+        `waits_for_workers`: also wait until the loop's worker threads have finished their calls.
+        """
         self.run(_end_all())
+        if waits_for_workers:
+            self.run(self.loop.shutdown_default_executor())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()

@@ -47,7 +47,7 @@ class Driver:
         try:
             self._store, self._followed, self._tracker = self._loop.run(patiently(self._open))
         except BaseException:
-            self._loop.close()
+            self._loop.close(waits_for_workers=True)
             raise
 
     async def _open(self) -> tuple[ObjectStore, FollowedTopics, Tracker]:
@@ -99,7 +99,7 @@ class Driver:
         if self._progress is not None:
             self._loop.run(self._progress.close())
         self._loop.run(self._store.close())
-        self._loop.close()
+        self._loop.close(waits_for_workers=True)
 
     def _warn(self, text: str) -> None:
         if text not in self._warned:

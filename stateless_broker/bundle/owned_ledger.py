@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from ledger.format import ledgermq_format_pb2 as fmt
@@ -20,6 +21,25 @@ from ledger.view.reader import LedgerReader
 from ledger.view.view import LedgerView
 from ledgermq.errors import NotOwner
 from stateless_broker.bundle.context import BundleContext
+
+
+@dataclass(frozen=True, slots=True)
+class TermStatus:
+    """Report the state of a term of ownership, for metrics and status.
+
+    `untrimmed_slots`: segments that are not in Parquet yet, or that a parked partition keeps.
+
+    `compaction_age_ms`, `compaction_bytes`: age and size of the records of user topics that are not
+    in Parquet, as far as the fetch index reaches.
+    """
+
+    epoch: int
+    slot: int
+    puts_in_flight: int
+    untrimmed_slots: int
+    parked: int
+    compaction_age_ms: int
+    compaction_bytes: int
 
 
 class OwnedLedger:
@@ -68,6 +88,29 @@ class OwnedLedger:
     async def stop(self) -> None:
         """Cancel and await all tasks."""
         await self._looking.close()
+
+    def status(self) -> TermStatus:
+        """Return the status for metrics; costs no request."""
+        writer, view, catalog = self._writer, self.view, self.context.catalog()
+        now_ms = self.context.sources.now_ms()
+        parked = {(part.topic_id, part.partition) for part in view.parked}
+        oldest_ms, backlog_bytes = now_ms, 0
+        for key in view.index.partitions:
+            topic = catalog.topics_by_id.get(key.topic_id)
+            backlog = view.index.backlog(key, view.parquet_end(key))
+            if backlog is None or topic is None or topic.removed or topic.internal or key in parked:
+                continue
+            backlog_bytes += backlog[0]
+            oldest_ms = min(oldest_ms, backlog[1])
+        return TermStatus(
+            epoch=writer.epoch,
+            slot=writer.durable.slot,
+            puts_in_flight=writer.puts_in_flight,
+            untrimmed_slots=max(0, writer.durable.slot + 1 - view.checkpoint.trim_slot),
+            parked=len(parked),
+            compaction_age_ms=now_ms - oldest_ms,
+            compaction_bytes=backlog_bytes,
+        )
 
     # The methods of a source for the view.
 

@@ -25,8 +25,7 @@ from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.deletion import Before, Deleted, delete_records
 from stateless_broker.bundle.group_commit import GroupCommit
 from stateless_broker.bundle.internal_state import LatestRecords, read_internal_state
-from stateless_broker.bundle.owned_ledger import OwnedLedger
-from stateless_broker.bundle.term_status import TermStatus, term_status
+from stateless_broker.bundle.owned_ledger import OwnedLedger, TermStatus
 from stateless_broker.bundle.upkeep import Upkeep
 from stateless_broker.bundle.write_gate import for_producer
 from stateless_broker.logs import get_logger, logs_debug
@@ -228,7 +227,7 @@ class BundleOwner:
 
     def status(self) -> TermStatus:
         """Return the status for metrics; costs no request."""
-        return term_status(self._writer, self._ledger.view, self._context.catalog(), self._context.sources.now_ms())
+        return self._ledger.status()
 
     def _on_durable(self, index: fmt.SegmentIndex, data: Sequence[Buffer]) -> None:
         self._context.metrics.stored(index)
@@ -288,9 +287,7 @@ class BundleOwner:
             ) from lost
 
     def _check_parked(self) -> None:
-        """Raises ResourceExhausted when a parked partition has kept too many slots from being
-        trimmed.
-        """
+        """Raise ResourceExhausted if a parked partition has kept too many slots from being trimmed."""
         view = self._ledger.view
         untrimmed = self._writer.durable.slot + 1 - view.checkpoint.trim_slot
         if untrimmed <= self._context.limits.parked_slots_max or not view.parked:

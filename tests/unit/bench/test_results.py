@@ -96,7 +96,7 @@ def test_rows_that_are_not_measured_again_are_kept_with_their_date(tmp_path: Pat
     assert Results.load(tmp_path / "results.json") == third
     page = markdown(third, [])
     assert "* P4: 2 cores; tuesday; commit def; load before the run 0.2\n" in page
-    assert "* P1: 2 cores; wednesday; commit fed; load before the run 0.9 (others were at work" in page
+    assert "* P1: 2 cores; wednesday; commit fed; load before the run 0.9 (other processes were busy" in page
 
 
 def test_results_survive_their_file(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_the_page_says_what_was_met_and_what_was_not() -> None:
     assert f"| P1 | produce 1000 B: {OURS} send / {KAFKA} | 2.10 | ≥ 2.5 | **no** |" in page
     assert "| P9 | broker's memory, single records: 10,000 partitions | 2,000.00 MiB | ≤ 1024 MiB | **no** |" in page
     assert f"| P1 | produce 1000 B | {OURS} send | 210,000 | 200,000 to 220,000 | records/s |" in page
-    assert "others were at work" in page
+    assert "other processes were busy" in page
     assert "**P1 to P3**: records a second" in page
     assert "**P4**" not in page  # for it was not measured
     assert "images/latency.png" in page

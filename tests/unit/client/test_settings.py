@@ -202,3 +202,10 @@ async def test_topic_settings_that_cannot_be_sent_are_refused(settings: dict[str
     async with ledgermq.connect("127.0.0.1:1") as client:
         with pytest.raises(InvalidConfig):
             await client.create_topic("t", settings=settings)
+
+
+@pytest.mark.parametrize("name", ["session_timeout_s", "max_poll_interval_s"])
+@pytest.mark.parametrize("value", [0, -1, 24 * 3600 + 1])
+def test_time_outs_of_members_are_above_zero_and_at_most_a_day(name: str, value: float) -> None:
+    with pytest.raises(InvalidConfig, match=name):
+        GroupSettings(**{name: value})

@@ -57,3 +57,22 @@ def test_a_call_is_made_in_the_loop() -> None:
         assert called.result(10) == (7, True)
     finally:
         thread.close()
+
+
+def test_close_waits_for_worker_threads_when_asked() -> None:
+    thread = LoopThread("test")
+    begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        go_on.wait(60)
+        ended.set()
+
+    async def in_a_worker() -> None:
+        await asyncio.to_thread(work)
+
+    thread.start(in_a_worker())
+    assert begun.wait(60)
+    threading.Timer(0.05, go_on.set).start()
+    thread.close(waits_for_workers=True)
+    assert ended.is_set()

@@ -17,7 +17,7 @@ from ledger.garbage.sweep import Swept, find_removable, sweep
 from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint
 from ledger.log.recovery import advance_checkpoint
-from ledger.object_store.contract import ObjectStore
+from ledger.object_store.contract import ObjectInfo, ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.columns import FooterNote, empty_file
@@ -25,6 +25,7 @@ from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.round import run_round
 from ledger.topics.catalog import METADATA, topic_key
+from ledgermq.errors import Unavailable
 from ledgermq.sources import Sources
 from tests.stores.backends import memory_store
 from tests.stores.no_deletes import NoDeletes
@@ -292,3 +293,27 @@ async def test_a_heartbeat_that_is_written_again_meanwhile_stays(sources: Source
         await untidied.sweep(store=Awakes(store))
         assert [info.key async for info in store.list(keys.BROKERS)] == [keys.broker("slow")]
         assert (await newest_checkpoint(store, 0)).bundle == 0
+
+
+class ParquetCannotBeListed(StoreWrapper):
+    async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        if prefix.startswith(keys.PARQUET):
+            raise Unavailable("the store does not answer")
+        async for info in self.inner.list(prefix, start_after):
+            yield info
+
+
+async def test_parquet_files_that_cannot_be_listed_keep_no_other_kind_from_going(sources: Sources) -> None:
+    async with memory_store(sources) as store:
+        untidied = await Untidied.open(store, sources)
+        await untidied.root.create_topic("t")
+        for i in range(4):
+            await untidied.root.produce("t", (0, [b"%d" % i]))
+            await untidied.round()
+        untidied.pass_time()
+        whole = counts(await untidied.find())
+        catalog = await untidied.root.catalog()
+        found = await find_removable(ParquetCannotBeListed(store), untidied.root.cluster, catalog, 0)
+        assert "garbage" in found.failures
+        for kind in (Kind.SEGMENT, Kind.PLAN, Kind.CHECKPOINT):
+            assert counts(found)[kind] == whole[kind] > 0

@@ -1,0 +1,61 @@
+"""A small file earns its name by two importers, a contract, or its own test; otherwise it is a
+section of the one file that imports it.
+"""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import grimp
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("ledgermq", "ledger", "offsets", "stateless_broker", "spark", "ledgermq_tools")
+SMALL_LINES = 60
+
+ALLOWED = {
+    "ledger.log.put_latency": "its importer, ledger.log.writer, has more than 350 lines without it",
+    "offsets.assignors.consistent_hash": "one of four assignors behind one contract, each a file",
+    "offsets.assignors.ranges": "one of four assignors behind one contract, each a file",
+    "offsets.deadlines": "its importer, offsets.coordinator, has more than 350 lines without it",
+    "offsets.expiry": "its importer, offsets.coordinator, has more than 350 lines without it",
+    "offsets.resets": "its importer, offsets.coordinator, has more than 350 lines without it",
+}
+"""Small modules with one importer and no test that imports them, each with the reason why it is a
+file nevertheless.
+"""
+
+
+def _imported_by_tests() -> set[str]:
+    """Return the names that test modules import: modules, and what is imported from them."""
+    found = set()
+    for path in (ROOT / "tests").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module is not None:
+                found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+@cache
+def _unearned() -> frozenset[str]:
+    graph = grimp.build_graph(*PACKAGES, exclude_type_checking_imports=False, cache_dir=None)
+    return frozenset(
+        module
+        for module in graph.modules - _imported_by_tests()
+        if (path := ROOT / f"{module.replace('.', '/')}.py").exists()  # a package is a folder, and has no such file
+        and len(path.read_text().splitlines()) < SMALL_LINES
+        and len(graph.find_modules_that_directly_import(module)) == 1
+    )
+
+
+def test_a_small_module_has_two_importers_or_a_test_or_a_reason() -> None:
+    unearned = _unearned() - ALLOWED.keys()
+    assert not unearned, f"make each a section of its only importer, or give a reason in ALLOWED: {sorted(unearned)}"
+
+
+def test_each_reason_is_still_needed() -> None:
+    needless = ALLOWED.keys() - _unearned()
+    assert not needless, f"take out of ALLOWED what is gone, or has earned its name: {sorted(needless)}"
