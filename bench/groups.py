@@ -44,9 +44,9 @@ def timed(what: str, desk: Desk, costs: list[float]) -> Iterator[None]:
         len(r.key) + len(r.value or b"") for records in desk.batches[batches:] for record in [records] for r in record
     )
     print(
-        f"{what:44} {len(costs):7} calls, {sum(costs):8.3f} s CPU, mean {1e6 * sum(costs) / max(1, len(costs)):9.1f} µs, "
-        f"longest {1e3 * max(costs, default=0.0):8.2f} ms; {desk.now_s - begun_s:6.2f} s of protocol time, "
-        f"{len(desk.batches) - batches} batches, {written / 1024:.0f} KiB"
+        f"{what:44} {len(costs):7} calls, {sum(costs):8.3f} s CPU, mean {1e6 * sum(costs) / max(1, len(costs)):9.1f}"
+        f" µs, longest {1e3 * max(costs, default=0.0):8.2f} ms; {desk.now_s - begun_s:6.2f} s of protocol time,"
+        f" {len(desk.batches) - batches} batches, {written / 1024:.0f} KiB"
     )
 
 

@@ -37,8 +37,9 @@ FIRST_RECORDS = 1
 """Records that a producer sends before its clock starts."""
 WARM = "warm"
 WORDS = (
-    b"the broker keeps nothing and the bucket keeps it all so a ledger is a chain of segments whose order is the order of names in which "
-    b"offset epoch claim fence owner term batch record flush plan task commit page index reader writer late early put get list delete"
+    b"the broker keeps nothing and the bucket keeps it all so a ledger is a chain of segments whose order is the order"
+    b" of names in which offset epoch claim fence owner term batch record flush plan task commit page index reader"
+    b" writer late early put get list delete"
 ).split()
 
 

@@ -160,7 +160,10 @@ def _machine() -> str:
         "?",
     )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{os.cpu_count()} cores ({cpu}), {memory:.0f} GiB, Linux {platform.release()}, Python {platform.python_version()}"
+    return (
+        f"{os.cpu_count()} cores ({cpu}), {memory:.0f} GiB, Linux {platform.release()}, Python"
+        f" {platform.python_version()}"
+    )
 
 
 def _commit() -> str:

@@ -104,7 +104,8 @@ def markdown(results: Results, images: list[str]) -> str:
         "|---|---|---|---|---|",
     ]
     lines += [
-        f"| {found.target.row} | {found.target.name()} | {found.value} | {found.bound} | {'yes' if found.met else '**no**'} |"
+        f"| {found.target.row} | {found.target.name()} | {found.value} | {found.bound} |"
+        f" {'yes' if found.met else '**no**'} |"
         for found in reached(results, TARGETS)
     ]
     unmeasured = dict.fromkeys(
@@ -141,14 +142,16 @@ def wrapped(page: str) -> str:
         else:
             lines.append(line)
     return "\n".join(
-        line
-        if not line or line.startswith(("|", "#", "!["))
-        else textwrap.fill(
-            line,
-            PROSE_COLUMNS,
-            subsequent_indent="  " if line.startswith("* ") else "",
-            break_long_words=False,
-            break_on_hyphens=False,
+        (
+            line
+            if not line or line.startswith(("|", "#", "!["))
+            else textwrap.fill(
+                line,
+                PROSE_COLUMNS,
+                subsequent_indent="  " if line.startswith("* ") else "",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
         )
         for line in lines
     )

@@ -255,7 +255,8 @@ def main() -> None:
             print(f"{what:13} {parts}  ({len(values)} values)")
     print(f"false takeovers while brokers were stopped: {found.false_takeovers}")
     print(
-        f"false takeovers of {found.loaded_s:g} s under load ({options.hogs} processes that count): {found.false_takeovers_loaded}"
+        f"false takeovers of {found.loaded_s:g} s under load ({options.hogs} processes that count):"
+        f" {found.false_takeovers_loaded}"
     )
 
 

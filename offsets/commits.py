@@ -124,7 +124,8 @@ def stale(
         else f", which is {group.epoch_in_force(partition)} now"
     )
     return StaleAssignment(
-        f"partition {commit.partition} of {commit.topic} is not {whose} under epoch {commit.epoch}{now}: nothing was committed"
+        f"partition {commit.partition} of {commit.topic} is not {whose} under epoch {commit.epoch}{now}: nothing was"
+        " committed"
     )
 
 
@@ -161,7 +162,8 @@ def judge(
             return False
         if goes_back(stored, commit):
             raise CommitGoesBack(
-                f"partition {commit.partition} of {commit.topic}: offset {stored.offset} is committed, and {commit.offset} is before it"
+                f"partition {commit.partition} of {commit.topic}: offset {stored.offset} is committed, and"
+                f" {commit.offset} is before it"
             )
     elif group.offset_count >= limits.partitions_max:
         raise ResourceExhausted(

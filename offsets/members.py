@@ -41,7 +41,8 @@ def check_join(
         other = group.members[holder]
         wait_ms = max(0, int((other.silent_at_s - now_s) * 1000))
         raise StaticIdInUse(
-            f"instance id {subscription.instance_id} of group {group.name} belongs to member {holder}, which has not left the group",
+            f"instance id {subscription.instance_id} of group {group.name} belongs to member {holder}, which has not"
+            " left the group",
             retry_after_ms=wait_ms,
         )
     if member_id not in group.members and not replaces and len(group.members) >= limits.members_max:
@@ -58,7 +59,8 @@ def check_join(
     wanted |= {topic.topic_id: topic.partitions for topic in group.topics.values()}
     if sum(wanted.values()) > limits.partitions_max:
         raise ResourceExhausted(
-            f"group {group.name} would have {sum(wanted.values())} partitions, but at most {limits.partitions_max} are allowed",
+            f"group {group.name} would have {sum(wanted.values())} partitions, but at most {limits.partitions_max} are"
+            " allowed",
             retry_after_ms=RETRY_MS,
         )
 

@@ -29,7 +29,8 @@ def read_subscription(asked: pb.GroupSubscription, limits: GroupLimits) -> Subsc
         raise InvalidRequest("a member subscribes either to topics or to a pattern, not to both")
     if len(asked.topics) > limits.topics_max:
         raise InvalidRequest(
-            f"a subscription names at most {limits.topics_max} topics, this one names {len(asked.topics)}; use a pattern for more"
+            f"a subscription names at most {limits.topics_max} topics, this one names {len(asked.topics)}; use a"
+            " pattern for more"
         )
     if asked.topic_pattern:
         compile_pattern(asked.topic_pattern, limits)

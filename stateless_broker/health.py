@@ -97,7 +97,7 @@ def problems(directory: Directory, alarms: Collection[str], now: float) -> list[
             )
         if (changes := claims.changes(now)) > CHANGES_MAX:
             found.append(
-                f"bundle {bundle} changed owners {changes} times within a minute: look in the brokers' logs for `bundle lost`; "
-                "a store that is slow or full, or machines that stand still, cause it"
+                f"bundle {bundle} changed owners {changes} times within a minute: look in the brokers' logs for `bundle"
+                " lost`; a store that is slow or full, or machines that stand still, cause it"
             )
     return found + list(dict.fromkeys(alarms))

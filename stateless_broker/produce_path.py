@@ -238,7 +238,8 @@ def _batches(frame: ProduceFrame) -> list[tuple[pb.ProduceBatch, memoryview]]:
         raise CorruptFrame(f"a frame has 1 to {BATCHES_PER_FRAME_MAX} batches, not {len(headers)}")
     if sum(header.length for header in headers) != frame.payload_bytes:
         raise CorruptFrame(
-            f"the frame names {sum(header.length for header in headers)} bytes of batches, its payload has {frame.payload_bytes}"
+            f"the frame names {sum(header.length for header in headers)} bytes of batches, its payload has"
+            f" {frame.payload_bytes}"
         )
     if len(frame.payload) == len(headers) and all(
         len(p) == h.length for p, h in zip(frame.payload, headers, strict=True)
@@ -294,7 +295,8 @@ def _check_largest_record(topic: Topic, records: pa.RecordBatch) -> None:
     largest = largest_record_bytes(records)
     if largest > topic.settings.max_message_bytes:
         raise MessageTooLarge(
-            f"a record of {largest} bytes; topic {topic.name!r} takes at most {topic.settings.max_message_bytes} (max.message.bytes)"
+            f"a record of {largest} bytes; topic {topic.name!r} takes at most {topic.settings.max_message_bytes}"
+            " (max.message.bytes)"
         )
 
 

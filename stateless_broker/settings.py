@@ -119,14 +119,14 @@ class BrokerSettings(ProcessSettings):
     )
     broker_id: str | None = _setting(
         None,
-        "Name of this broker, unique in the cluster; not set: a random name at each start. Set it to recognise a broker "
-        "in logs and metrics after a restart",
+        "Name of this broker, unique in the cluster; not set: a random name at each start. Set it to recognise a broker"
+        " in logs and metrics after a restart",
         pattern=r"^[A-Za-z0-9._-]{1,64}$",
     )
     rack: str = _setting(
         "",
-        "Rack or availability zone in which this broker runs. Group members that give the same `rack` get partitions of "
-        "this broker first, which saves traffic between zones",
+        "Rack or availability zone in which this broker runs. Group members that give the same `rack` get partitions of"
+        " this broker first, which saves traffic between zones",
         max_length=249,
     )
 
@@ -164,10 +164,10 @@ class BrokerSettings(ProcessSettings):
     )
     direct_reads: bool | None = _setting(
         None,
-        "Return the location of old batches to consumers that ask for it, so that these read segments from the store "
-        "themselves; not set: true for files, false for other stores. On S3 the locations are URLs signed for 15 "
-        "minutes, each valid for a whole segment, records of other topics included: set true only if consumers may read "
-        "all of them",
+        "Return the location of old batches to consumers that ask for it, so that these read segments from the store"
+        " themselves; not set: true for files, false for other stores. On S3 the locations are URLs signed for 15"
+        " minutes, each valid for a whole segment, records of other topics included: set true only if consumers may"
+        " read all of them",
     )
     fetch_wait_ms_max: int = _live(
         30_000,
@@ -177,8 +177,8 @@ class BrokerSettings(ProcessSettings):
 
     reserve_bytes: int = _setting(
         64 * MIB,
-        "Files only: disk space kept in .reserve at the root, so that deletions, takeovers and checkpoints still work on "
-        "a full disk; a sixteenth of the disk at most, 0 keeps none. Set it alike in all brokers of a root",
+        "Files only: disk space kept in .reserve at the root, so that deletions, takeovers and checkpoints still work"
+        " on a full disk; a sixteenth of the disk at most, 0 keeps none. Set it alike in all brokers of a root",
         ge=0,
     )
 
@@ -190,8 +190,8 @@ class BrokerSettings(ProcessSettings):
     )
     holding_ms: int = _live(
         10_000,
-        "Least time for which a broker keeps a bundle that it took, so that bundles do not move to and fro. Lower it to "
-        "spread bundles faster after brokers start",
+        "Least time for which a broker keeps a bundle that it took, so that bundles do not move to and fro. Lower it to"
+        " spread bundles faster after brokers start",
         ge=0,
     )
 
@@ -203,21 +203,21 @@ class BrokerSettings(ProcessSettings):
     topics_max: int = _live(10_000, "Largest number of topics in the cluster. Raise it when it is reached", ge=1)
     offsets_partitions: int = _setting(
         16,
-        "Number of partitions of __consumer_offsets, used when the first group of the cluster creates it. Raise it before "
-        "that for thousands of groups",
+        "Number of partitions of __consumer_offsets, used when the first group of the cluster creates it. Raise it"
+        " before that for thousands of groups",
         ge=1,
         le=1000,
     )
     offsets_retention_ms: int = _setting(
         GroupLimits.retention_ms,
-        "How long committed offsets are kept after the last member left the group. Raise it for consumers that run less "
-        "than once a week",
+        "How long committed offsets are kept after the last member left the group. Raise it for consumers that run less"
+        " than once a week",
         ge=1000,
     )
     group_session_timeout_ms: int = _setting(
         GroupLimits.session_timeout_ms,
-        "How long a group member may send no heartbeat before it loses its partitions, unless the member chooses its own "
-        "`session_timeout_s`. Lower it for a faster hand-over after a crash, raise it if busy members are removed",
+        "How long a group member may send no heartbeat before it loses its partitions, unless the member chooses its"
+        " own `session_timeout_s`. Lower it for a faster hand-over after a crash, raise it if busy members are removed",
         ge=GroupLimits.session_timeout_ms_min,
         le=GroupLimits.session_timeout_ms_max,
     )
@@ -234,8 +234,8 @@ class BrokerSettings(ProcessSettings):
     )
     compaction_memory_bytes_max: int = _live(
         256 * MIB,
-        "Approximate memory of background compaction. With less memory row groups are smaller and segments are read more "
-        "often",
+        "Approximate memory of background compaction. With less memory row groups are smaller and segments are read"
+        " more often",
         ge=16 * MIB,
     )
     checkpoint_slots: int = _live(
@@ -304,7 +304,10 @@ LIVE = frozenset(name for kind in KINDS for name, field in kind.model_fields.ite
 """Settings that SIGHUP changes in a running process; all others need a restart."""
 
 _CONSTANT = "its value is a constant now"
-_PRICES = "ledgermq_store_dollars counts the list prices of S3 Standard; recompute other prices from ledgermq_store_requests_total"
+_PRICES = (
+    "ledgermq_store_dollars counts the list prices of S3 Standard; recompute other prices from"
+    " ledgermq_store_requests_total"
+)
 _OF_CLUSTERS = "cluster.json of a new cluster holds the default, and that of an existing cluster counts"
 REMOVED = {
     "price_write_dollars": _PRICES,
@@ -316,7 +319,9 @@ REMOVED = {
     "calls_max": f"{_CONSTANT}: 2000 calls and streams",
     "ownership_wait_ms": f"{_CONSTANT}: 3 s; clients retry within `timeout_s`",
     "trouble_retry_ms": f"{_CONSTANT}: 30 s",
-    "cleaning_bytes_max": f"{_CONSTANT}: 256 MiB; `background_compaction = false` leaves cleaning to the compaction service",
+    "cleaning_bytes_max": (
+        f"{_CONSTANT}: 256 MiB; `background_compaction = false` leaves cleaning to the compaction service"
+    ),
     "checkpoint_bytes": f"{_CONSTANT}: 64 MiB; `checkpoint_slots` sets how often checkpoints are written",
     "url_life_ms": _OF_CLUSTERS,
     "parquet_min_age_ms": _OF_CLUSTERS,

@@ -29,12 +29,13 @@ def shares(settings: BrokerSettings, processes: int) -> list[dict[str, Any]]:
     for name, first in (("port", port), ("admin_port", admin_port)):
         if first and first + processes - 1 > PORT_MAX:
             raise InvalidConfig(
-                f"{processes} processes from {name} {first} on need port {first + processes - 1}; the largest port is {PORT_MAX}"
+                f"{processes} processes from {name} {first} on need port {first + processes - 1}; the largest port is"
+                f" {PORT_MAX}"
             )
     if port and admin_port and abs(port - admin_port) < processes:
         raise InvalidConfig(
-            f"{processes} processes take {processes} ports in a row: port {port} and admin_port {admin_port} are too near, "
-            f"{port} and {port + processes} would do"
+            f"{processes} processes take {processes} ports in a row: port {port} and admin_port {admin_port} are too"
+            f" near, {port} and {port + processes} would do"
         )
     for name, address in (("advertised_address", settings.advertised_address), ("peer_address", settings.peer_address)):
         if address is not None and settings.port == 0:

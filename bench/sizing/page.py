@@ -166,7 +166,10 @@ def sweep() -> list[tuple[float, Observed]]:
 
 def swept(seen: Sequence[tuple[float, Observed]]) -> list[str]:
     lines = [
-        "| MB/s of a bundle | segments a second | MB of a segment | acknowledged, p50 ms | p99 ms | $ of segments a TB |",
+        (
+            "| MB/s of a bundle | segments a second | MB of a segment | acknowledged, p50 ms | p99 ms | $ of segments a"
+            " TB |"
+        ),
         "|---" * 6 + "|",
     ]
     for rate, o in seen:
@@ -182,7 +185,10 @@ def swept(seen: Sequence[tuple[float, Observed]]) -> list[str]:
 
 
 def crowds() -> list[str]:
-    head = "| greedy producers | small one acknowledged, p50 ms | longest ms | MB that each greedy one got through, fewest to most |"
+    head = (
+        "| greedy producers | small one acknowledged, p50 ms | longest ms | MB that each greedy one got through, fewest"
+        " to most |"
+    )
     lines = [head, "|---" * 4 + "|"]
     for greedy in GREEDY:
         print(f"a small producer beside {greedy}", file=sys.stderr)

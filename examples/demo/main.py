@@ -92,8 +92,8 @@ async def through_the_brokers(cluster: Cluster, flights: Flights) -> tuple[Produ
         with progress_bar() as progress:
             shared = await share(client, cluster.target, TOPIC, FOLDER, progress)
         console.print(
-            f"  [green]nothing was missed[/]: the others took over {shared.partitions} partitions of member {shared.killed} "
-            f"after {shared.gap_s:.1f} s, {shared.again:,} flights came twice; the group's lag is 0"
+            f"  [green]nothing was missed[/]: the others took over {shared.partitions} partitions of member"
+            f" {shared.killed} after {shared.gap_s:.1f} s, {shared.again:,} flights came twice; the group's lag is 0"
         )
         return produced, consumed, shared
 

@@ -75,7 +75,10 @@ class KeyedCheck:
         newest = await newest_version(self._store, place)
         end = newest.version.end if newest is not None else 0
         if part is not None and part.log_start < part.parquet_start and end < part.parquet_start:
-            text = f"the newest version ends at {end}, but the log begins at {part.parquet_start}: the records between are lost"
+            text = (
+                f"the newest version ends at {end}, but the log begins at {part.parquet_start}: the records between are"
+                " lost"
+            )
             self._problems.damage(keys.keyed_folder(place), "KEYED_GAP", text)
         if newest is None:
             self._unreferenced(listed, set(), 0, 0)

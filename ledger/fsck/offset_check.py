@@ -123,7 +123,10 @@ def check_sequences(view: LedgerView, cluster: ClusterSettings, problems: Proble
             )
             if entry.sequence != sequence and not (entry.sequence == 0 and may_be_forgotten):
                 code = "RECORD_DOUBLED" if entry.sequence < sequence else "SEQUENCE_GAP"
-                text = f"producer {entry.producer_id.hex()} continues with sequence {entry.sequence}, but {sequence} is next"
+                text = (
+                    f"producer {entry.producer_id.hex()} continues with sequence {entry.sequence}, but {sequence} is"
+                    " next"
+                )
                 problems.damage(keys.segment(view.bundle, index.slot), code, f"{_partition(entry)}: {text}")
             expected[key] = (entry.sequence + entry.record_count, index.slot)
 

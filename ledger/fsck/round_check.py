@@ -28,10 +28,16 @@ async def check_rounds(store: ObjectStore, view: LedgerView, problems: Problems)
     await _check_snapshot(store, view, problems)
     for part in view.checkpoint.partitions:
         if part.HasField("parked"):
-            where = f"topic id {part.topic_id} partition {part.partition} has waited for a repair since plan {part.parked.plan}"
+            where = (
+                f"topic id {part.topic_id} partition {part.partition} has waited for a repair since plan"
+                f" {part.parked.plan}"
+            )
             problems.damage(part.parked.object_key, "PARKED", f"{where}: {part.parked.reason}")
         for lost in part.lost:
-            where = f"topic id {part.topic_id} partition {part.partition}, offsets {lost.first_offset} to {lost.last_offset}"
+            where = (
+                f"topic id {part.topic_id} partition {part.partition}, offsets {lost.first_offset} to"
+                f" {lost.last_offset}"
+            )
             problems.note(
                 lost.object_key,
                 "GIVEN_UP",
@@ -91,7 +97,10 @@ async def _check_lists(store: ObjectStore, view: LedgerView, problems: Problems)
                 live[file.key] = None if is_leaving else file
             is_first = not files or files[0].first_offset == counters.parquet_start
             if not is_first:
-                text = f"{where}: its first file begins at {files[0].first_offset}, but Parquet begins at {counters.parquet_start}"
+                text = (
+                    f"{where}: its first file begins at {files[0].first_offset}, but Parquet begins at"
+                    f" {counters.parquet_start}"
+                )
                 problems.damage(keys.file_page(view.bundle, counters.newest_page), "WRONG_LIST", text)
     await _check_pages(store, view, used, problems)
     return live

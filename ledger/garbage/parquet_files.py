@@ -152,7 +152,8 @@ def _expired_move(starts: dict[PartitionId, int]) -> Move:
             start = starts.get(PartitionId(part.topic_id, part.partition), 0)
             if start > part.log_start:
                 raise AssertionError(
-                    f"{part.topic_id}/{part.partition}: Parquet would begin at {start}, but the log begins at {part.log_start}"
+                    f"{part.topic_id}/{part.partition}: Parquet would begin at {start}, but the log begins at"
+                    f" {part.log_start}"
                 )
             if start > part.parquet_start:
                 part.parquet_start = start
@@ -237,7 +238,8 @@ def cleaned_move(topic: Topic, partition: int, start: int) -> Move:
             if (part.topic_id, part.partition) == (topic.id, partition) and part.parquet_start < start:
                 if start > part.parquet_end:
                     raise AssertionError(
-                        f"{topic.name}/{partition}: the log would begin at {start}, but Parquet ends at {part.parquet_end}"
+                        f"{topic.name}/{partition}: the log would begin at {start}, but Parquet ends at"
+                        f" {part.parquet_end}"
                     )
                 part.parquet_start = start
                 return True

@@ -114,7 +114,8 @@ class KeyedReader:
             newest = await newest_version(self._store, place)
             if newest is None or newest.version.end < border:
                 raise DataDamaged(
-                    f"{keys.keyed_folder(place)}: the log begins at offset {border}, and no version holds the records before it",
+                    f"{keys.keyed_folder(place)}: the log begins at offset {border}, and no version holds the records"
+                    " before it",
                     object_key=keys.keyed_folder(place),
                 )
             known = self._keep(newest.version)

@@ -76,8 +76,8 @@ class LedgerState:
         end = self.ends.get(key, 0)
         if entry.base_offset != end or entry.record_count == 0:
             raise DataDamaged(
-                f"slot {self.slot}: batch of topic {entry.topic_id} partition {entry.partition} has {entry.record_count} records "
-                f"from offset {entry.base_offset}, but the partition ends at {end}"
+                f"slot {self.slot}: batch of topic {entry.topic_id} partition {entry.partition} has"
+                f" {entry.record_count} records from offset {entry.base_offset}, but the partition ends at {end}"
             )
         self.ends[key] = end + entry.record_count
         self.producers.add(entry, self.slot)

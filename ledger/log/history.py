@@ -65,7 +65,8 @@ def valid_before(older: list[SlotIndex], last_put_id: bytes, checkpoint: fmt.Che
     if len(older) < covered:
         missing = first + len(older)
         raise DataDamaged(
-            f"bundle {checkpoint.bundle}: slot {missing} is missing, but the newest checkpoint trims only up to {checkpoint.trim_slot}"
+            f"bundle {checkpoint.bundle}: slot {missing} is missing, but the newest checkpoint trims only up to"
+            f" {checkpoint.trim_slot}"
         )
     valid = []
     wanted = last_put_id

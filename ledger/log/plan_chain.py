@@ -87,7 +87,8 @@ async def require_open(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Chec
     checkpoint = await newest_checkpoint(store, plan.bundle)
     if checkpoint.finished_plan != plan.number - 1:
         raise PlanOvertaken(
-            f"bundle {plan.bundle}: plan {plan.number} is no longer open, because plan {checkpoint.finished_plan} is finished"
+            f"bundle {plan.bundle}: plan {plan.number} is no longer open, because plan {checkpoint.finished_plan} is"
+            " finished"
         )
     return checkpoint
 

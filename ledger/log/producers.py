@@ -170,7 +170,8 @@ class Producers:
             )
         if session.opened_slot <= self.forgotten_to:
             raise UnknownProducer(
-                f"unknown producer opened the partition at slot {session.opened_slot}; those up to slot {self.forgotten_to} are forgotten"
+                f"unknown producer opened the partition at slot {session.opened_slot}; those up to slot"
+                f" {self.forgotten_to} are forgotten"
             )
 
     def add(self, entry: fmt.BatchEntry, slot: int) -> None:

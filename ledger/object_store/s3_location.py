@@ -65,7 +65,8 @@ def parse_s3_url(url: str) -> S3Location:
     prefix = unquote(parts.path).strip("/")
     if len(prefix) > PREFIX_LENGTH_MAX or not _PREFIX.match(prefix) or {".", ".."} & set(prefix.split("/")):
         raise InvalidConfig(
-            f"root URL {_shown(url)!r}: a prefix has up to {PREFIX_LENGTH_MAX} letters, digits, '.', '_', '=', '-' and single '/'"
+            f"root URL {_shown(url)!r}: a prefix has up to {PREFIX_LENGTH_MAX} letters, digits, '.', '_', '=', '-' and"
+            " single '/'"
         )
     settings = _settings(url, parts.query)
     endpoint = settings.get("endpoint")

@@ -70,9 +70,9 @@ class FooterNote:
     def encode(self) -> dict[bytes, bytes]:
         found = {name: getattr(self, name) for name in self.__slots__}
         return {
-            _METADATA_KEY: json.dumps(
-                {"format": 1, "checksum": BLANK, "body_checksum": BLANK, **found}, sort_keys=True
-            ).encode()
+            _METADATA_KEY: (
+                json.dumps({"format": 1, "checksum": BLANK, "body_checksum": BLANK, **found}, sort_keys=True).encode()
+            )
         }
 
     @classmethod
@@ -134,7 +134,8 @@ class ParquetBuilder:
         rows = min(batch.num_rows, self._file.last_offset + 1 - base_offset) - skip
         if rows <= 0 or base_offset + skip != self._next:  # safety invariants 2, 3 and 8
             raise AssertionError(
-                f"{self._file.key}: offset {self._next} is next, but the batch has {batch.num_rows} rows from {base_offset}"
+                f"{self._file.key}: offset {self._next} is next, but the batch has {batch.num_rows} rows from"
+                f" {base_offset}"
             )
         batch = batch.slice(skip, rows)
         self._waiting.append(batch)

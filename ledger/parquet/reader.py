@@ -210,7 +210,8 @@ async def _file_at(
     files = await cache.pages(bundle).files_from(counters, offset)
     if not files:  # as of an internal topic, which has a snapshot instead
         raise DataDamaged(
-            f"bundle {bundle}: no Parquet file is listed for topic id {key.topic_id} partition {key.partition}, offset {offset}"
+            f"bundle {bundle}: no Parquet file is listed for topic id {key.topic_id} partition {key.partition}, offset"
+            f" {offset}"
         )
     file = files[0]
     parsed = keys.parse_parquet(file.key)

@@ -82,7 +82,10 @@ async def _mend(store: CopyingStore, key: str, *, dry_run: bool) -> Mended | Non
         return await _mend_original(store, key, copy, fault, dry_run=dry_run)
     if original is None and copy is None:
         return None  # deleted meanwhile
-    text = f"{fault.message if fault else 'it is missing'}; its second copy is {'missing' if copy is None else 'damaged too'}"
+    text = (
+        f"{fault.message if fault else 'it is missing'}; its second copy is"
+        f" {'missing' if copy is None else 'damaged too'}"
+    )
     if not dry_run:
         store.report(key, LOST, text)
     return Mended(key, text, "put it back from a copy of the bucket", is_lost=True)

@@ -45,11 +45,12 @@ def check_archive_beside(root_url: str, archive_url: str) -> None:
     root, archive = urlsplit(root_url), urlsplit(archive_url)
     if archive.scheme in _LOCAL and archive.scheme != root.scheme:
         raise InvalidConfig(
-            f"topic setting archive.url: {archive_url!r} names another place on each machine, but the cluster's root is in "
-            f"{root.scheme}; use a store that all machines share"
+            f"topic setting archive.url: {archive_url!r} names another place on each machine, but the cluster's root is"
+            f" in {root.scheme}; use a store that all machines share"
         )
     inner, outer = f"{archive.path.rstrip('/')}/", f"{root.path.rstrip('/')}/"
     if (root.scheme, root.netloc) == (archive.scheme, archive.netloc) and inner.startswith(outer):
         raise InvalidConfig(
-            f"topic setting archive.url: {archive_url!r} is inside the cluster's root; leave the setting empty for an archive there"
+            f"topic setting archive.url: {archive_url!r} is inside the cluster's root; leave the setting empty for an"
+            " archive there"
         )

@@ -86,7 +86,8 @@ class Catalog:
         topic = decode_topic_record(offset, value) if value is not None else None
         if topic is not None and topic.name != name:
             raise DataDamaged(
-                f"record {offset} of {keys.METADATA_TOPIC} has the key of topic {name!r}, but its value is of topic {topic.name!r}"
+                f"record {offset} of {keys.METADATA_TOPIC} has the key of topic {name!r}, but its value is of topic"
+                f" {topic.name!r}"
             )
         self.offset = offset + 1
         before = self.topics_by_name.pop(name, None)

@@ -51,7 +51,8 @@ def refuse_held(checkpoint: fmt.Checkpoint, topic: Topic) -> None:
     """Raise LegalHold if the topic is held."""
     if topic.settings.legal_hold or is_held(checkpoint, topic.id):
         raise LegalHold(
-            f"topic {topic.name!r} is under legal hold: none of its records can be deleted until legal.hold is set to false"
+            f"topic {topic.name!r} is under legal hold: none of its records can be deleted until legal.hold is set to"
+            " false"
         )
 
 

@@ -240,7 +240,8 @@ class LedgerView:
         found = self.find(key, offset)
         if found is None and offset >= self.parquet_end(key):
             raise DataDamaged(
-                f"bundle {self.bundle}: no segment holds offset {offset} of topic id {key.topic_id} partition {key.partition}"
+                f"bundle {self.bundle}: no segment holds offset {offset} of topic id {key.topic_id} partition"
+                f" {key.partition}"
             )
         return found
 

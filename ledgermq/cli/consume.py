@@ -31,8 +31,10 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="WHERE",
-        help="earliest, latest, a time (2026-11-21T07:30), an age (15m), an offset, or PARTITION:OFFSET,… (other partitions: earliest). "
-        "Default: latest; with --until-end or --group earliest.",
+        help=(
+            "earliest, latest, a time (2026-11-21T07:30), an age (15m), an offset, or PARTITION:OFFSET,… (other"
+            " partitions: earliest). Default: latest; with --until-end or --group earliest."
+        ),
     ),
 ]
 UntilEnd = Annotated[

@@ -74,7 +74,9 @@ _HINTS: dict[str, str] = {
     "UNAVAILABLE": "is a broker running? `ledgermq dev` starts one; give its address with --target or LEDGERMQ_TARGET",
     "DEADLINE_EXCEEDED": "try again, or raise --timeout",
     "RESOURCE_EXHAUSTED": "try again in a moment, or send more slowly",
-    "STORE_FULL": "make room: `ledgermq topic delete` and `ledgermq gc` work on a full store; see 'A full disk' in operations.md",
+    "STORE_FULL": (
+        "make room: `ledgermq topic delete` and `ledgermq gc` work on a full store; see 'A full disk' in operations.md"
+    ),
     "TOPIC_BEING_DELETED": "try again in a moment",
     "UNAUTHORIZED": "check the credentials of the store or the cluster, and this machine's clock",
     "DATA_DAMAGED": "`ledgermq inspect cluster ROOT` checks every object",

@@ -290,8 +290,8 @@ class Client:
                 size += tables[-1].nbytes
                 if size > bytes_max:
                     raise ResourceExhausted(
-                        f"topic {topic!r} has more than {bytes_max} bytes from {start!r} to {end!r}: read a part of it, "
-                        "raise bytes_max, or read it piece by piece from consumer(…, end=…).fetch_arrow()"
+                        f"topic {topic!r} has more than {bytes_max} bytes from {start!r} to {end!r}: read a part of it,"
+                        " raise bytes_max, or read it piece by piece from consumer(…, end=…).fetch_arrow()"
                     )
         return pa.concat_tables([TABLE_SCHEMA.empty_table(), *tables])
 

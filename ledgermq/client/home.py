@@ -35,7 +35,8 @@ class Home:
         """Raise UsedElsewhere in a process that was forked from the client's."""
         if self.left:
             raise UsedElsewhere(
-                "this client was made before os.fork(), and works only in the parent process; make a client in each process"
+                "this client was made before os.fork(), and works only in the parent process; make a client in each"
+                " process"
             )
 
     def check(self) -> None:

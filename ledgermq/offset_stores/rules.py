@@ -68,7 +68,8 @@ def committed(row: Row | None, entry: OffsetEntry, now_ms: int) -> Row:
             return row
         if row.offset is not None and entry.offset < row.offset:
             raise CommitGoesBack(
-                f"{entry.given.partition}: offset {row.offset} is committed already; committing {entry.offset} would go back"
+                f"{entry.given.partition}: offset {row.offset} is committed already; committing {entry.offset} would go"
+                " back"
             )
     return Row(entry.given.epoch, entry.counter, entry.offset, entry.metadata, now_ms)
 
@@ -101,5 +102,6 @@ def commit_rows(
 def _check_epoch(row: Row, given: GivenPartition) -> None:
     if given.epoch < row.epoch:
         raise StaleAssignment(
-            f"{given.partition} was given to another member under epoch {row.epoch}; this member holds epoch {given.epoch}"
+            f"{given.partition} was given to another member under epoch {row.epoch}; this member holds epoch"
+            f" {given.epoch}"
         )

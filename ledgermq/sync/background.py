@@ -40,7 +40,8 @@ class Background:
         self.home.check_process()
         if self._thread.is_current:
             raise UsedElsewhere(
-                "an asynchronous function of this client's own event loop cannot wait for the client: use a plain function"
+                "an asynchronous function of this client's own event loop cannot wait for the client: use a plain"
+                " function"
             )
         if self.loop.is_closed():
             raise Unavailable("the client is closed")

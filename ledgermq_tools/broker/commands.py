@@ -66,8 +66,10 @@ AdminPort = Annotated[
         min=0,
         max=65535,
         show_default=False,
-        help="Port of /metrics, /livez and /readyz, which `ledgermq top` reads; 0 takes a free one. "
-        f"Not set: none is opened. `ledgermq top` looks at {ADMIN_PORT}.",
+        help=(
+            "Port of /metrics, /livez and /readyz, which `ledgermq top` reads; 0 takes a free one. "
+            f"Not set: none is opened. `ledgermq top` looks at {ADMIN_PORT}."
+        ),
     ),
 ]
 Processes = Annotated[
@@ -75,7 +77,10 @@ Processes = Annotated[
     typer.Option(
         min=1,
         max=256,
-        help="Number of broker processes, one per core. Ports, admin ports and addresses count up from those given; 0 takes free ones.",
+        help=(
+            "Number of broker processes, one per core. Ports, admin ports and addresses count up from those given; 0"
+            " takes free ones."
+        ),
     ),
 ]
 Supervised = Annotated[bool, typer.Option("--supervised", hidden=True, help="Stop when the standard input ends.")]
@@ -204,7 +209,7 @@ def _option(name: str, field: FieldInfo) -> inspect.Parameter:
     """Return the option of a setting. None stands for "not given": then the environment, the file
     and the default apply, in this order.
     """
-    kind = next((k for k in (get_args(field.annotation) or [field.annotation]) if k in (bool, int, float)), str)
+    kind = next((k for k in get_args(field.annotation) or [field.annotation] if k in (bool, int, float)), str)
     flag = "--" + name.replace("_", "-")
     default = (
         "not set" if field.default in (None, "") else str(field.default).lower() if kind is bool else str(field.default)

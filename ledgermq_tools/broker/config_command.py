@@ -69,7 +69,8 @@ def validate(file: Checked = None, debug: Debug = False) -> None:
         settle(kind, given)
     settle(BrokerSettings, given).cluster_defaults().check()
     typer.echo(
-        f"{file or 'the environment'}: valid, {len(given.file)} settings in the file, {len(given.environment)} in the environment"
+        f"{file or 'the environment'}: valid, {len(given.file)} settings in the file, {len(given.environment)} in the"
+        " environment"
     )
 
 

@@ -29,7 +29,10 @@ Every = Annotated[
     typer.Option(
         "--every",
         metavar="INTERVAL",
-        help="Run as a service, by the topics' size and lag settings, with a run every 30s, 5m, …, until SIGTERM or Ctrl-C.",
+        help=(
+            "Run as a service, by the topics' size and lag settings, with a run every 30s, 5m, …, until SIGTERM or"
+            " Ctrl-C."
+        ),
     ),
 ]
 

@@ -67,8 +67,8 @@ def round_row(r: RoundReport) -> dict[str, Any]:
 def round_line(r: RoundReport) -> str:
     rate = f", {r.source_bytes / 1e6 / r.seconds:.1f} MB/s" if r.seconds else ""
     return (
-        f"bundle {r.bundle} plan {r.plan}: {r.records:,} records in {r.files} files, {r.source_bytes:,} bytes of segments became "
-        f"{r.stored_bytes:,} of Parquet, {r.seconds:.2f} s{rate}"
+        f"bundle {r.bundle} plan {r.plan}: {r.records:,} records in {r.files} files, {r.source_bytes:,} bytes of"
+        f" segments became {r.stored_bytes:,} of Parquet, {r.seconds:.2f} s{rate}"
     )
 
 
@@ -78,8 +78,8 @@ def cleaning_row(r: CleaningReport) -> dict[str, Any]:
 
 def cleaning_line(r: CleaningReport) -> str:
     return (
-        f"bundle {r.bundle} {r.topic}/{r.partition}: version {r.number} holds the latest record of each key below offset {r.end}: "
-        f"{r.records:,} of {r.read:,} records, {r.stored_bytes:,} bytes"
+        f"bundle {r.bundle} {r.topic}/{r.partition}: version {r.number} holds the latest record of each key below"
+        f" offset {r.end}: {r.records:,} of {r.read:,} records, {r.stored_bytes:,} bytes"
     )
 
 

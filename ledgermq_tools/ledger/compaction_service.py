@@ -64,7 +64,8 @@ async def serve(
                 sys.exit(128 + number)
             asked.append(number)
             notes().print(
-                f"{signal.Signals(number).name}: finishing the rounds under way; send it again to leave them to other processes"
+                f"{signal.Signals(number).name}: finishing the rounds under way; send it again to leave them to other"
+                " processes"
             )
             service.stop()
 

@@ -27,7 +27,10 @@ Grace = Annotated[
     typer.Option(
         "--grace",
         metavar="AGE",
-        help="Keep objects younger than this by the store's clock, such as 15m. Default: the cluster's parquet_min_age_ms.",
+        help=(
+            "Keep objects younger than this by the store's clock, such as 15m. Default: the cluster's"
+            " parquet_min_age_ms."
+        ),
     ),
 ]
 

@@ -34,8 +34,8 @@ def screen(view: View) -> Group:
     dollars = sum(row.dollars_per_hour for row in view.brokers)
     ready = sum(row.ready for row in view.brokers)
     head = Text.from_markup(
-        f"[bold]{ready}[/] of {len(view.brokers)} brokers ready   in [bold]{rate(total_in)}[/]   out [bold]{rate(total_out)}[/]"
-        f"   store [bold]{money(dollars)}[/] per hour   [dim]Ctrl-C ends[/]"
+        f"[bold]{ready}[/] of {len(view.brokers)} brokers ready   in [bold]{rate(total_in)}[/]   out"
+        f" [bold]{rate(total_out)}[/]   store [bold]{money(dollars)}[/] per hour   [dim]Ctrl-C ends[/]"
     )
     brokers = _table(BROKER_COLUMNS)
     for broker in view.brokers:

@@ -70,7 +70,10 @@ def _parsed(address: str, text: str | Exception, at_s: float, *, is_first: bool)
     except (urllib.error.HTTPError, HTTPException, ValueError) as error:
         if isinstance(error, ConnectionError):
             return "no answer: the connection was closed"
-        text = f"{address} is not the admin port of a broker ({_why_none(error)}); the setting admin_port names it, often {ADMIN_PORT}"
+        text = (
+            f"{address} is not the admin port of a broker ({_why_none(error)}); the setting admin_port names it, often"
+            f" {ADMIN_PORT}"
+        )
         if is_first:
             raise NotAdminPort(text) from error
         return text

@@ -73,7 +73,10 @@ def check_columns(schema: StructType, topic: str) -> None:
 
 
 def _hint(name: str) -> str:
-    known = f"columns are {', '.join(_TYPES)}; select those to be written, and put the others into value (to_json, struct) or headers"
+    known = (
+        f"columns are {', '.join(_TYPES)}; select those to be written, and put the others into value (to_json, struct)"
+        " or headers"
+    )
     return did_you_mean(name, _TYPES, f"records have no such column; {known}")
 
 

@@ -59,7 +59,8 @@ async def _check_age(place: Place, write: str, epoch: int, messages: Sequence[St
     age_ms = await place.store.store_time_ms() - min(dates, default=0)
     if age_ms > STAGED_AGE_MS // 2:
         raise Unavailable(
-            f"rows were staged {age_ms // 3_600_000} hours ago, which is too long; nothing was written: run the write again"
+            f"rows were staged {age_ms // 3_600_000} hours ago, which is too long; nothing was written: run the write"
+            " again"
         )
 
 

@@ -144,7 +144,8 @@ class _Publisher:
             return
         if sequence < stored:
             raise DataDamaged(
-                f"{name}/{staged.partition}: {stored} records are stored, which is inside the batch from {sequence} to {end - 1}"
+                f"{name}/{staged.partition}: {stored} records are stored, which is inside the batch from {sequence} to"
+                f" {end - 1}"
             )
         self._waiting.append(
             await producer.send_encoded(name, staged.topic_id, staged.partition, staged.batch, sequence)
@@ -160,8 +161,8 @@ def _gone(missing: ObjectMissing) -> LedgerMQError:
 
 def _forgotten(write: str, epoch: int, error: LedgerMQError) -> LedgerMQError:
     return OutcomeUnknown(
-        f"epoch {epoch} of {write} was decided, and brokers no longer know how much of it is stored ({error.message}); nothing was sent "
-        f"again. See docs/spark.md, 'When an epoch cannot be finished'"
+        f"epoch {epoch} of {write} was decided, and brokers no longer know how much of it is stored ({error.message});"
+        " nothing was sent again. See docs/spark.md, 'When an epoch cannot be finished'"
     )
 
 
@@ -172,5 +173,6 @@ async def _mark_done(store: ObjectStore, sources: Sources, write: str, epoch: in
     mark = encode_done(DoneMark(sources.now_ms(), sources.new_id()))
     if await settle_put(store, keys.sink_done_epoch(write, epoch), [mark], sources=sources) is PutOutcome.UNKNOWN:
         raise Unavailable(
-            f"epoch {epoch} of {write} is published; the outcome of the put of its done mark is unknown: commit the epoch again"
+            f"epoch {epoch} of {write} is published; the outcome of the put of its done mark is unknown: commit the"
+            " epoch again"
         )

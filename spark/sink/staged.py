@@ -30,7 +30,8 @@ def note_topic(topics: dict[str, int], name: str, topic_id: int) -> None:
     """
     if topics.setdefault(name, topic_id) != topic_id:
         raise Unavailable(
-            f"topic {name} was deleted and made again while rows for it were staged; nothing was written: run the write again"
+            f"topic {name} was deleted and made again while rows for it were staged; nothing was written: run the write"
+            " again"
         )
 
 

@@ -77,7 +77,10 @@ class StagingWriter(DataSourceArrowWriter):
                 )
             )
         except LedgerMQError as error:
-            text = f"{error.message}. The rows are kept; the same write with writeId={self.name!r} continues where this one stopped"
+            text = (
+                f"{error.message}. The rows are kept; the same write with writeId={self.name!r} continues where this"
+                " one stopped"
+            )
             raise type(error)(text) from error
 
     def abort(self, messages: Messages) -> None:

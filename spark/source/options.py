@@ -124,9 +124,9 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         partitions=partitions,
         starting_offsets=_position(values, "startingOffsets", "startingTimestamp", "earliest"),
         ending_offsets=_position(values, "endingOffsets", "endingTimestamp", "latest"),
-        offsets_per_trigger_max=_number(values, "maxOffsetsPerTrigger", 1, 10**9)
-        if "maxOffsetsPerTrigger" in values
-        else None,
+        offsets_per_trigger_max=(
+            _number(values, "maxOffsetsPerTrigger", 1, 10**9) if "maxOffsetsPerTrigger" in values else None
+        ),
         min_partitions=_number(values, "minPartitions", 1, MIN_PARTITIONS_MAX),
         fail_on_data_loss=_truth(values, "failOnDataLoss"),
         include_archive=_truth(values, "includeArchive", "false"),

@@ -60,7 +60,8 @@ def columns_of(given: StructType) -> tuple[str, ...]:
     for field in given.fields:
         if field.name not in types:
             raise InvalidConfig(
-                f"the schema has a column {field.name!r}, which the source does not have; {did_you_mean(field.name, types)}"
+                f"the schema has a column {field.name!r}, which the source does not have;"
+                f" {did_you_mean(field.name, types)}"
             )
         if field.dataType.simpleString() != types[field.name]:
             raise InvalidConfig(

@@ -79,8 +79,9 @@ class BundleOwner:
     def parked(self) -> list[str]:
         """Return, for each parked partition, what stands in the way and what to do."""
         return [
-            f"partition {self._name(part.topic_id)}/{part.partition} of bundle {self.bundle} is parked, because {part.parked.object_key} "
-            "cannot be read: its records no longer become Parquet; `ledgermq repair ROOT --dry-run` shows what is damaged, and how to go on"
+            f"partition {self._name(part.topic_id)}/{part.partition} of bundle {self.bundle} is parked, because"
+            f" {part.parked.object_key} cannot be read: its records no longer become Parquet; `ledgermq repair ROOT"
+            " --dry-run` shows what is damaged, and how to go on"
             for part in self._ledger.view.parked
         ]
 
@@ -296,8 +297,8 @@ class BundleOwner:
             f"{self._name(part.topic_id)}/{part.partition} ({part.parked.object_key})" for part in view.parked[:3]
         )
         raise ResourceExhausted(
-            f"bundle {self.bundle}: {untrimmed} segments cannot be trimmed, because {len(view.parked)} partitions are parked: {named}; "
-            "repair them",
+            f"bundle {self.bundle}: {untrimmed} segments cannot be trimmed, because {len(view.parked)} partitions are"
+            f" parked: {named}; repair them",
             retry_after_ms=30_000,
         )
 

@@ -71,7 +71,8 @@ def _answers(broker: Broker | None) -> Iterable[Metric]:
     answers = broker.context.answers if broker else None
     by_reader = GaugeMetricFamily(
         "ledgermq_answer_memory_bytes",
-        "Answers on their way to consumers, and the copies that are made of them, by what is known of the reader: fast, new or slow",
+        "Answers on their way to consumers, and the copies that are made of them, by what is known of the reader: fast,"
+        " new or slow",
         labels=("reader",),
     )
     for standing, held in answers.held.items() if answers else ():
@@ -156,7 +157,8 @@ def _bundles(broker: Broker | None) -> Iterable[Metric]:
 def _groups(broker: Broker | None) -> Iterable[Metric]:
     refused = GaugeMetricFamily(
         "ledgermq_refused_group_partitions",
-        "Partitions of __consumer_offsets whose records cannot be read: their groups are not served; the label says why",
+        "Partitions of __consumer_offsets whose records cannot be read: their groups are not served; the label"
+        " says why",
         labels=("code",),
     )
     for code, count in Counter(error.code for error in broker.groups.refused().values()).items() if broker else ():

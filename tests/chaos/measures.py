@@ -79,11 +79,13 @@ class Measures:
         ]
         lines.append("longest time without a record of each reader: " + ", ".join(pauses))
         lines.append(
-            "seconds until a partition of the broker that was hit acknowledged again (median, ninetieth of a hundred, longest):"
+            "seconds until a partition of the broker that was hit acknowledged again (median, ninetieth of a hundred,"
+            " longest):"
         )
         for kind, gaps in sorted(self.gaps_s.items()):
             gaps = sorted(gaps)
             lines.append(
-                f"  {median(gaps):6.1f} {gaps[len(gaps) * 9 // 10]:6.1f} {gaps[-1]:6.1f}  {kind} ({len(gaps)} partitions)"
+                f"  {median(gaps):6.1f} {gaps[len(gaps) * 9 // 10]:6.1f} {gaps[-1]:6.1f}  {kind} ({len(gaps)}"
+                " partitions)"
             )
         return lines

@@ -93,8 +93,8 @@ class Members:
             again = len(handled) - len({(entry.partition, entry.offset) for entry in handled})
             lines.append(f"{group} {len(handled)} handled, {again} of them again, at most {pause_s:.1f} s without one")
         return (
-            "; ".join(lines)
-            + f"; {self.starts} starts of members; they were told {dict(Counter(e.split(' ')[0] for _, e in self.told()))}"
+            "; ".join(lines) + f"; {self.starts} starts of members; they were told"
+            f" {dict(Counter(e.split(' ')[0] for _, e in self.told()))}"
         )
 
     def told(self) -> Iterator[tuple[str, str]]:

@@ -213,11 +213,13 @@ class ChaosRun:
     def report(self) -> list[str]:
         lines = self.measures.report()
         lines.append(
-            f"plain reader: {dict(self.plain.looks)}; {self.cluster.starts} broker starts, {self.cluster.failed_starts} failed"
+            f"plain reader: {dict(self.plain.looks)}; {self.cluster.starts} broker starts, {self.cluster.failed_starts}"
+            " failed"
         )
         lines.append(f"groups: {self.members.figures()}; {len(self.committed.told)} times told what is committed")
         lines.append(
-            f"{self.stored} records in Parquet, all read with pyarrow; fsck: {self.verdict}; at most {self.hands.late_s_max:.0f} s late"
+            f"{self.stored} records in Parquet, all read with pyarrow; fsck: {self.verdict}; at most"
+            f" {self.hands.late_s_max:.0f} s late"
         )
         return lines
 

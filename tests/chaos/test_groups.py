@@ -61,6 +61,7 @@ def test_a_committed_offset_that_goes_back() -> None:
 def test_a_line_in_whose_midst_a_member_was_killed_is_left_out(tmp_path: Path) -> None:
     diary = tmp_path / "member-0.diary"
     diary.write_text(
-        "\n7 handled main 0 0 p.0\n8 handled main 0 1\n9 committed main 0 1\n9 told UNAVAILABLE no answer\n10 handled main 0 2 p"
+        "\n7 handled main 0 0 p.0\n8 handled main 0 1\n9 committed main 0 1\n9 told UNAVAILABLE no answer\n10 handled"
+        " main 0 2 p"
     )
     assert list(entries(diary)) == [Entry(7, "handled", AT, 0, "p.0"), Entry(9, "committed", AT, 1)]

@@ -246,7 +246,10 @@ def test_a_record_that_is_too_large_is_named_and_the_run_goes_on_behind_it(shell
 
 def test_a_reader_that_goes_away_is_no_error(shell: Shell) -> None:
     shell("produce", "pipe", stdin="x\n" * 200_000)
-    command = f"'{LEDGERMQ}' consume pipe --from earliest --until-end --target {shell.address} | head -1; exit ${{PIPESTATUS[0]}}"
+    command = (
+        f"'{LEDGERMQ}' consume pipe --from earliest --until-end --target {shell.address} | head -1; exit"
+        " ${PIPESTATUS[0]}"
+    )
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "x\n", "")
 

@@ -59,8 +59,8 @@ def test_after_ctrl_c_a_second_run_goes_on(tmp_path: Path) -> None:
             process.kill()
         assert process.returncode == 130, err
         assert (
-            err
-            == b"3,000 records were stored before the interruption: lines 1 to 3,000 of stdin. --skip 3000 resumes after them.\n"
+            err == b"3,000 records were stored before the interruption: lines 1 to 3,000 of stdin. --skip 3000 resumes"
+            b" after them.\n"
         )
         second = producing(address, "--skip", "3000")
         write(second, 0, 4000)

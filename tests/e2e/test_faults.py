@@ -230,7 +230,10 @@ async def test_two_clusters_on_one_root_are_one_and_lose_nothing(tmp_path: Path)
 
 def test_a_broker_that_was_told_its_cluster_refuses_another_root(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
-    cluster = b'{"format": "ledgermq", "bundles": 5, "producer_states_max": 9, "url_life_ms": 5000, "parquet_min_age_ms": 20000, '
+    cluster = (
+        b'{"format": "ledgermq", "bundles": 5, "producer_states_max": 9, "url_life_ms": 5000, "parquet_min_age_ms":'
+        b" 20000, "
+    )
     (tmp_path / "root" / keys.CLUSTER).write_bytes(
         cluster + b'"cluster_id": "ours", "format_version": 1, "created_ms": 1}'
     )

@@ -208,7 +208,8 @@ def judge(members: Members, stored: Counter[int]) -> None:
     repeated = counts.total() - len(counts)
     assert repeated == again, "only what was handled after the last commit of a member that was killed comes again"
     print(
-        f"{len(counts)} messages, {repeated} handled again after {len(members.killed)} kills; {Counter(e.what for e in events)}"
+        f"{len(counts)} messages, {repeated} handled again after {len(members.killed)} kills;"
+        f" {Counter(e.what for e in events)}"
     )
 
 

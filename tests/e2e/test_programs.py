@@ -163,8 +163,7 @@ def test_a_forked_process_is_refused_at_once_and_its_parent_goes_on(
 def test_a_multiprocessing_child_is_refused_and_a_spawned_one_works(address: str, tmp_path: Path) -> None:
     program = tmp_path / "pool.py"
     program.write_text(
-        textwrap.dedent(
-            """
+        textwrap.dedent("""
             import multiprocessing, sys
             import ledgermq.sync
             from ledgermq import errors
@@ -182,8 +181,7 @@ def test_a_multiprocessing_child_is_refused_and_a_spawned_one_works(address: str
                     for method in ("fork", "spawn"):
                         with multiprocessing.get_context(method).Pool(1) as pool:
                             print(pool.apply(child, [sys.argv[1]]))
-            """
-        )
+            """)
     )
     ended = subprocess.run(
         [sys.executable, program, address], capture_output=True, text=True, timeout=PROGRAM_S_MAX, check=False

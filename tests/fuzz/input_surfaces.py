@@ -29,7 +29,10 @@ def check_config(data: bytes) -> None:
 
 
 CONFIGS = [
-    b'host = "0.0.0.0"\nport = 9650\nflush_spacing_ms = 5\nbundles = 5\nlog_format = "json"\nauto_create_topics = true\n',
+    (
+        b'host = "0.0.0.0"\nport = 9650\nflush_spacing_ms = 5\nbundles = 5\nlog_format = "json"\nauto_create_topics ='
+        b" true\n"
+    ),
     b"port = 99999\n",
     b"[port]\nx = 1\n",
     b"port = 1979-05-27T07:32:00Z\n",

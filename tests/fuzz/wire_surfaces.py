@@ -154,8 +154,14 @@ HEARTBEATS = [
     encode_heartbeat(Heartbeat("b2", "h:1", 0, "")),
     b"[" * 100_000,
     b'{"broker": ' * 20_000,
-    b'{"broker": "b", "address": "a", "incarnation": 1e999, "session": "s", "counter": 0, "bundles": {}, "troubles": {}, "leaving": 0}',
-    b'{"broker": "\\ud800", "address": "a", "incarnation": 1, "session": "s", "counter": 0, "bundles": {}, "troubles": {}, "leaving": 0}',
+    (
+        b'{"broker": "b", "address": "a", "incarnation": 1e999, "session": "s", "counter": 0, "bundles": {},'
+        b' "troubles": {}, "leaving": 0}'
+    ),
+    (
+        b'{"broker": "\\ud800", "address": "a", "incarnation": 1, "session": "s", "counter": 0, "bundles": {},'
+        b' "troubles": {}, "leaving": 0}'
+    ),
 ]
 
 

@@ -35,7 +35,9 @@ MUTANTS = {
     "claims-deleted": "claims are never deleted",
     "voids-deleted": "void segments are never deleted",
     "void-believed": "a reader believes a void segment only if it is not trimmed",
-    "narrow-reader-check": "a reader checks the trim slot against where its last look began, not against where it stands",
+    "narrow-reader-check": (
+        "a reader checks the trim slot against where its last look began, not against where it stands"
+    ),
 }
 
 

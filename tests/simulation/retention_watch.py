@@ -48,7 +48,10 @@ class RetentionWatch:
         for part in checkpoint.partitions:
             start = self._held.get(part.topic_id, {}).get(part.partition)
             if start is not None and part.log_start > start:
-                text = f"{part.topic_id}-{part.partition}: its log started at {start}, at {part.log_start} in checkpoint {checkpoint.number}"
+                text = (
+                    f"{part.topic_id}-{part.partition}: its log started at {start}, at {part.log_start} in checkpoint"
+                    f" {checkpoint.number}"
+                )
                 self._world.violations.append(Violation("held records deleted", text))
 
     def on_parquet(self, changed: keys.ParquetName) -> None:

@@ -105,7 +105,8 @@ def show_totals(level: str, totals: Totals, seconds: float) -> list[str]:
     """Prints; returns what was never reached."""
     rate = totals.runs / totals.cpu_s
     print(
-        f"\n{level}: {totals.runs} seeds in {seconds:.0f} s, {totals.cpu_s:.0f} s of CPU ({rate:.1f} seeds a CPU second),"
+        f"\n{level}: {totals.runs} seeds in {seconds:.0f} s, {totals.cpu_s:.0f} s of CPU ({rate:.1f} seeds a CPU"
+        " second),"
     )
     print(f"  {totals.virtual_s / 3600:.1f} virtual hours,")
     print(

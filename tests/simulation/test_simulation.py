@@ -80,8 +80,9 @@ def test_a_seed_that_once_failed(level: str, seed: int) -> None:
 def test_the_same_seed_is_the_same_run(level: str, seed: int) -> None:
     """In other processes too, whatever their strings hash to."""
     code = (
-        "import os, sys; from tests.simulation.levels import LEVELS; from tests.simulation.result import simulate;"
-        "r = simulate(LEVELS[sys.argv[1]], int(sys.argv[2])); print(r.trace.count, r.trace.digest(), flush=True); os._exit(0)"
+        "import os, sys; from tests.simulation.levels import LEVELS; from tests.simulation.result import simulate;r ="
+        " simulate(LEVELS[sys.argv[1]], int(sys.argv[2])); print(r.trace.count, r.trace.digest(), flush=True);"
+        " os._exit(0)"
     )
     here = simulate(LEVELS[level], seed)
     env = {**os.environ, "PYTHONHASHSEED": "1"}

@@ -264,7 +264,10 @@ class SoakRun:
                 self._begin_again_with_the_stream()
             up = [broker.number for broker in self.cluster.brokers if broker.is_up]
             parts = ", ".join(f"{name} {size / 1e6:.0f} MB" for name, size in sorted(sizes.items()))
-            read = f"batches {lines(self.stream_file)}, {lag:,} records behind, plain reads {lines(self.folder / 'plain.jsonl')}"
+            read = (
+                f"batches {lines(self.stream_file)}, {lag:,} records behind, plain reads"
+                f" {lines(self.folder / 'plain.jsonl')}"
+            )
             self.note(f"-- {parts}; brokers up {up}{', producers rest' if pause.exists() else ''}; {read}")
             await asyncio.sleep(STATUS_EVERY_S)
 

@@ -76,7 +76,10 @@ def test_rows_come_to_their_partitions_with_all_that_they_have(
         (b"", "", 0, [], moment, ""),
         (b"k2", "x" * 5000, None, None, None, None),
     ]
-    schema = "key binary, value string, partition int, headers array<struct<key:string,value:binary>>, timestamp timestamp, tag string"
+    schema = (
+        "key binary, value string, partition int, headers array<struct<key:string,value:binary>>, timestamp timestamp,"
+        " tag string"
+    )
     write(spark.createDataFrame(rows, schema), cluster, topic=topic, delivery=delivery)
     found = {bytes(row.key) if row.key is not None else None: row for row in read(spark, cluster, topic)}
     assert len(found) == 4

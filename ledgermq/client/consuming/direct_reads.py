@@ -86,7 +86,8 @@ def ranges_of(header: pb.FetchHeader) -> list[Range]:
         size_bytes += batch.length
         if batch.object > len(header.objects) or batch.position > POSITION_MAX or size_bytes > FRAME_PAYLOAD_BYTES_MAX:
             raise CorruptFrame(
-                f"an answer locates {batch.length} bytes at {batch.position} of object {batch.object}, or too many in all"
+                f"an answer locates {batch.length} bytes at {batch.position} of object {batch.object}, or too many"
+                " in all"
             )
         url = header.objects[batch.object - 1]
         if end == (url, batch.position):

@@ -154,7 +154,8 @@ class FetchStream:
         named = sum(batch.length for batch in batches if not batch.object)
         if named != len(view) or sum(1 for batch in batches if batch.object) != len(located):
             raise CorruptFrame(
-                f"{self._connection.address} sent {len(view)} bytes but its header names {named}, or locations that differ from its header"
+                f"{self._connection.address} sent {len(view)} bytes but its header names {named}, or locations that"
+                " differ from its header"
             )
         pieces = _pieces(batches, view, iter(located))
         for part in frame.header.partitions:

@@ -73,7 +73,8 @@ class Message(NamedTuple):
         Raises InvalidRequest.
         """
         raise InvalidRequest(
-            "this consumer has no group, so messages cannot be refused; use seek to go back, or client.consumer(…, group=…)"
+            "this consumer has no group, so messages cannot be refused; use seek to go back, or client.consumer(…,"
+            " group=…)"
         )
 
 

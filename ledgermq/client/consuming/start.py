@@ -81,7 +81,8 @@ def check_known(
     if unknown:
         of_topic = sorted(at.partition for at in partitions if at.topic == unknown[0].topic)
         raise UnknownPartition(
-            f"{name} names partition {unknown[0].partition} of topic {unknown[0].topic!r}; this consumer reads {_span(of_topic)}"
+            f"{name} names partition {unknown[0].partition} of topic {unknown[0].topic!r}; this consumer reads"
+            f" {_span(of_topic)}"
         )
 
 

@@ -203,7 +203,8 @@ class Commits:
                 or not holding.progress.counts(message.offset, message.handout.generation)
             ):
                 raise StaleAssignment(
-                    f"{partition}: not held by this member any longer, or the program seeked since; roll the transaction back"
+                    f"{partition}: not held by this member any longer, or the program seeked since; roll the"
+                    " transaction back"
                 )
             last[partition] = max(last.get(partition, 0), message.offset)
         return [self._held[partition].next_entry(offset + 1, "") for partition, offset in last.items()]

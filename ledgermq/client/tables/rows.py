@@ -48,7 +48,8 @@ class Rows:
             size_bytes = self.size_bytes + _size_of(message) - (_size_of(before) if before is not None else 0)
             if size_bytes > max(self.bytes_max, self.size_bytes):
                 raise ResourceExhausted(
-                    f"the table of {message.topic!r} would take {size_bytes} bytes of memory, more than table_bytes_max = {self.bytes_max}"
+                    f"the table of {message.topic!r} would take {size_bytes} bytes of memory, more than table_bytes_max"
+                    f" = {self.bytes_max}"
                 )
             self.messages[message.key] = message
             self.size_bytes += _size_of(message)

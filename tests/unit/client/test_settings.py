@@ -92,11 +92,17 @@ def test_a_shorter_session_shortens_what_depends_on_it() -> None:
     [
         (
             {"session_timeout_s": 6, "heartbeat_wait_s": 3},
-            "heartbeat_wait_s (3) is more than a third of session_timeout_s (6): leave heartbeat_wait_s out, or give at most 2, or ",
+            (
+                "heartbeat_wait_s (3) is more than a third of session_timeout_s (6): leave heartbeat_wait_s out, or"
+                " give at most 2, or "
+            ),
         ),
         (
             {"max_poll_interval_s": 10, "revoke_wait_s": 20},
-            "revoke_wait_s (20) is more than max_poll_interval_s (10): leave revoke_wait_s out, or give at most 10, or ",
+            (
+                "revoke_wait_s (20) is more than max_poll_interval_s (10): leave revoke_wait_s out, or give at most"
+                " 10, or "
+            ),
         ),
         ({"heartbeat_wait_s": 0}, "heartbeat_wait_s must be a number above 0"),
         ({"revoke_wait_s": -1}, "revoke_wait_s must be a number from 0"),

@@ -97,7 +97,10 @@ def test_no_flipped_bit_gives_wrong_rows_by_the_documented_calls(here: Path) -> 
     (tests/unit/parquet/duckdb_process.py).
     """
     environment_path = f"import sys; sys.path.insert(0, {str(CLONE)!r})"
-    code = f"{environment_path}; from tests.unit.parquet.test_flipped_bits import flip; import json; print(json.dumps(flip('.', 23)))"
+    code = (
+        f"{environment_path}; from tests.unit.parquet.test_flipped_bits import flip; import json;"
+        " print(json.dumps(flip('.', 23)))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=here, capture_output=True, text=True, timeout=240, check=False
     )

@@ -142,7 +142,10 @@ async def test_topics_with_names_that_look_like_something_else(tmp_path: Path) -
             sorted(tuple(row.values()) for row in ds.dataset(folder).to_table(columns=columns).to_pylist()) == expected
         )
         assert sorted(pl.read_parquet(folder, hive_partitioning=False).select(columns).rows()) == expected
-        query = f"SELECT topic, partition, \"offset\", value FROM read_parquet('{folder}/**/*.parquet', hive_partitioning=false)"
+        query = (
+            f"SELECT topic, partition, \"offset\", value FROM read_parquet('{folder}/**/*.parquet',"
+            " hive_partitioning=false)"
+        )
         assert sorted(answers(query)[0]) == expected
         for name in ODD_NAMES:
             assert pq.read_table(folder / f"topic={name}", partitioning=None)["value"].to_pylist() == [name.encode()]
@@ -194,5 +197,8 @@ async def test_a_bloom_filter_on_the_key_is_a_setting_of_the_topic(tmp_path: Pat
         assert (filters[0] is not None) == (bloom == "true")
         assert not any(filters[1:])
         if bloom == "true":
-            probe = f"SELECT bloom_filter_excludes FROM parquet_bloom_probe('{tmp_path / 'root' / key}', 'key', '{{}}'::BLOB)"
+            probe = (
+                f"SELECT bloom_filter_excludes FROM parquet_bloom_probe('{tmp_path / 'root' / key}', 'key',"
+                " '{}'::BLOB)"
+            )
             assert answers(probe.format("a"), probe.format("q")) == [[(False,)], [(True,)]]

@@ -66,7 +66,8 @@ def check_where(where: object) -> Where:
         not isinstance(where, int | datetime | Shift | Like) and where not in ("earliest", "latest")
     ):
         raise InvalidConfig(
-            f"the target of a reset must be 'earliest', 'latest', a datetime, an offset, Shift(n) or Like(group), not {where!r}"
+            "the target of a reset must be 'earliest', 'latest', a datetime, an offset, Shift(n) or Like(group), not"
+            f" {where!r}"
         )
     if isinstance(where, datetime) and where.tzinfo is None:
         raise InvalidConfig("a time needs a time zone; use datetime(…, tzinfo=UTC)")

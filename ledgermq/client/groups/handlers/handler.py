@@ -89,7 +89,10 @@ def handler_settings(topics: Topics, group: str, given: Mapping[str, Any]) -> Ha
     for name in others:
         if name not in NAMES:
             near = nearest(name, NAMES)
-            text = f"a handler has no setting {name!r}{f' (did you mean {near!r}?)' if near else ''}; it takes {', '.join(OWN_NAMES)}"
+            text = (
+                f"a handler has no setting {name!r}{f' (did you mean {near!r}?)' if near else ''}; it takes"
+                f" {', '.join(OWN_NAMES)}"
+            )
             raise InvalidConfig(f"{text}, and of its consumer {', '.join(NAMES[len(OWN_NAMES) :])}")
     settings_from(GroupSettings, {name: value for name, value in others.items() if name != "start"})
     return HandlerSettings(topics=topics, group=group, consumer=others, **own)
