@@ -101,7 +101,7 @@ class Catalog:
         """Return a live topic. Raises UnknownTopic, TopicBeingDeleted."""
         topic = self.topics_by_name.get(name)
         if topic is None:
-            raise UnknownTopic(f"there is no topic {name!r}{self._hint(name)}")
+            raise UnknownTopic(f"topic {name!r} does not exist{self._hint(name)}")
         if topic.removed:
             raise TopicBeingDeleted(f"topic {name!r} is being deleted", retry_after_ms=1000)
         return topic

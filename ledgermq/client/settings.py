@@ -95,7 +95,7 @@ class ProducerSettings:
     """
     when_full: Literal["wait", "fail"] = "wait"
     """What happens when the buffer is full. wait: `send_many`, `send_batch`, and awaiting the result
-    of `send` wait for room; plain `send` calls may fill the buffer once more before they raise
+    of `send` wait for room; plain `send` calls may add 64 MiB above the buffer before they raise
     ResourceExhausted. fail: every call raises ResourceExhausted.
     """
     window_batches: int = between(WINDOW_BATCHES, 1, WINDOW_BATCHES)
@@ -244,7 +244,7 @@ class GroupSettings(ConsumerSettings):
 
 
 REMOVED = {
-    "waiting_bytes_max": "plain `send` calls may take `buffer_bytes_max` once more; set that, or when_full='fail'",
+    "waiting_bytes_max": "plain `send` calls may add 64 MiB above `buffer_bytes_max`; set that, or when_full='fail'",
 }
 """Removed settings of producers, each with what to do instead; docs/upgrades.md has the rule."""
 

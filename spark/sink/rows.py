@@ -112,7 +112,7 @@ class RowRouter:
         try:
             found = await self._find_topic(name, False)
         except (UnknownTopic, InvalidTopicName) as error:
-            raise UnknownTopic(f"{where}: there is no topic {name!r}") from error
+            raise UnknownTopic(f"{where}: topic {name!r} does not exist") from error
         if name.startswith("__") or found.settings.get("accept.publish") == "false":
             raise PublishNotAccepted(
                 f"{where}: topic {name!r} takes no records (it belongs to the system, or accept.publish = false)"

@@ -129,7 +129,7 @@ async def test_a_topic_that_one_broker_does_not_know_was_not_deleted(cluster: Cl
         await stage_and_decide(place)
 
         async def describe_topic(name: str) -> TopicDescription:
-            raise UnknownTopic(f"there is no topic {name!r}")
+            raise UnknownTopic(f"topic {name!r} does not exist")
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(place.client, "describe_topic", describe_topic)

@@ -108,7 +108,7 @@ async def test_one_message_can_be_followed_by_its_ids_from_end_to_end(
         )
         assert str(answered["connection"]).startswith("ipv4:127.0.0.1:")
         [stored] = [line for line in lines(broker, "segment durable") if line["bundle"] == answered["bundle"]]
-        assert (stored["batches"], stored["epoch"]) == ([f"{topic_id}-0:0+2"], 1)
+        assert (stored["batches"], stored["epoch"]) == ([f"{topic_id}/0:0+2"], 1)
         command = [
             sys.executable,
             "-m",

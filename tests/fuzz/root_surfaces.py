@@ -116,7 +116,9 @@ async def _check(data: bytes) -> None:
 
 
 async def _inspect(store: MemoryStore, root: Root, key: str) -> None:
-    reports: list[Report] = [await cluster_report(store, full=True, on_bundle=lambda done, total: None)]
+    reports: list[Report] = [
+        await cluster_report(store, seeded_sources(), full=True, on_bundle=lambda done, total: None)
+    ]
     for bundle in range(root.cluster.bundles):
         findings = Findings()
         view = await view_ledger(ledger_of(store, bundle, cluster=root.cluster), findings, full=False)

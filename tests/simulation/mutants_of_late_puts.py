@@ -14,6 +14,7 @@ import ledger.garbage.fences
 import ledger.garbage.topics
 import ledger.object_store.s3
 import ledger.parquet.task
+import tests.simulation.s3
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.checkpoint import newest_checkpoint
 from ledger.object_store.contract import Buffer, ObjectStore
@@ -21,7 +22,7 @@ from ledger.object_store.memory import MemoryStore
 from ledger.parquet.task import _Run
 from tests.simulation.mutants import mutant
 from tests.simulation.rounds_plan import rounds_plan_of
-from tests.simulation.s3 import SimulatedS3, _S3Side
+from tests.simulation.s3 import SimulatedS3
 
 LOADED = True
 Patch = pytest.MonkeyPatch
@@ -41,7 +42,7 @@ def late_on_files(seed: int) -> bool:
 @mutant("rounds", likely=late_on_s3)
 def url_life_without_end(patch: Patch) -> None:
     """S3: nothing refuses an upload by its age."""
-    patch.setattr(_S3Side, "_is_expired", lambda self, query: False)
+    patch.setattr(tests.simulation.s3, "is_expired", lambda query, now_ms: False)
 
 
 @mutant("rounds", likely=late_on_s3)

@@ -64,7 +64,7 @@ def test_a_query_without_records_is_empty_and_errors_say_what_is_wrong(spark: Sp
     assert read(spark, folder, startingOffsets="latest").count() == 0
     with pytest.raises(Exception, match="did you mean 'startingOffsets'"):
         read(spark, folder, startOffsets="latest").count()
-    with pytest.raises(Exception, match="there is no topic 'none'"):
+    with pytest.raises(Exception, match="topic 'none' does not exist"):
         read(spark, folder, topic="none").count()
 
 

@@ -11,12 +11,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+from ledgermq.buffers import MIB
 from ledgermq.client.producing.delivery import Outcome
 from ledgermq.client.producing.partition_queue import Failure
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.errors import DeadlineExceeded, ResourceExhausted
 
 UNSEEN_FAILURES_MAX = 100
+WAITING_BYTES_MAX = 64 * MIB
+"""Bytes that plain `send` calls, which cannot wait, may add above the buffer with
+when_full="wait".
+"""
 
 
 class SendBuffer:
@@ -28,7 +33,7 @@ class SendBuffer:
     def __init__(self, settings: ProducerSettings) -> None:
         self.held_bytes = 0
         self.full_bytes = settings.buffer_bytes_max
-        self.limit_bytes = settings.buffer_bytes_max * (2 if settings.when_full == "wait" else 1)
+        self.limit_bytes = settings.buffer_bytes_max + (WAITING_BYTES_MAX if settings.when_full == "wait" else 0)
         self._fails = settings.when_full == "fail"
         self._timeout_s = settings.delivery_timeout_s
         self._released: asyncio.Future[None] | None = None

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from ledgermq.client.producing import send_buffer
 from ledgermq.client.producing.send_buffer import SendBuffer
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.errors import DeadlineExceeded, ResourceExhausted
@@ -16,13 +17,14 @@ def buffer(**settings: object) -> SendBuffer:
     return SendBuffer(ProducerSettings(buffer_bytes_max=100, **settings))  # type: ignore[arg-type]
 
 
-def test_waiting_sends_have_their_own_bound() -> None:
+def test_waiting_sends_have_their_own_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(send_buffer, "WAITING_BYTES_MAX", 50)
     waiting = buffer()
     waiting.admit(100)
-    waiting.admit(100)
+    waiting.admit(50)
     with pytest.raises(ResourceExhausted, match="send_many"):
         waiting.admit(1)
-    assert waiting.held_bytes == 200
+    assert waiting.held_bytes == 150
 
 
 def test_failing_sends_have_the_buffer_alone() -> None:

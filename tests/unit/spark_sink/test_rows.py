@@ -36,7 +36,7 @@ class Topics:
     async def find(self, name: str, again: bool) -> TopicRoute:
         self.asked_again += again
         if name not in self.partitions:
-            raise UnknownTopic(f"there is no topic {name!r}")
+            raise UnknownTopic(f"topic {name!r} does not exist")
         count = self.grown if again and self.grown else self.partitions[name]
         return TopicRoute(name, sorted(self.partitions).index(name) + 1, count, self.settings, 0.0)
 
@@ -111,9 +111,9 @@ def test_errors_name_the_row_of_the_task_and_bounds() -> None:
     with pytest.raises(UnknownPartition, match="column partition is -1;"):
         route(Topics(t=3), "t", pa.record_batch({"value": pa.array(["x"]), "partition": pa.array([-1])}))
     nowhere = pa.record_batch({"value": pa.array(["x", "y"]), "topic": pa.array(["t", "s"])})
-    with pytest.raises(UnknownTopic, match="row 1 of this task, column topic: there is no topic 's'"):
+    with pytest.raises(UnknownTopic, match="row 1 of this task, column topic: topic 's' does not exist"):
         route(Topics(t=3), "", nowhere)
-    with pytest.raises(UnknownTopic, match="the option topic: there is no topic 'u'"):
+    with pytest.raises(UnknownTopic, match="the option topic: topic 'u' does not exist"):
         route(Topics(t=3), "u", nowhere)
     unsaid = pa.record_batch({"value": pa.array(["x", "y"]), "topic": pa.array(["t", None])})
     with pytest.raises(InvalidRecord, match="row 1 of this task: column topic is null"):

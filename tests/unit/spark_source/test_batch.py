@@ -90,7 +90,7 @@ def test_tasks_give_the_same_after_compaction_has_moved_their_records(folder: Pa
         ({"partitions": "2"}, UnknownPartition, "there is no partition 2"),
         ({"startingOffsets": '{"t": {"0": 99}}'}, OffsetOutOfRange, "the log ends at 18"),
         ({"endingOffsets": '{"t": {"0": 99}}'}, OffsetOutOfRange, "the log ends at 18"),
-        ({"topics": "none"}, UnknownTopic, "there is no topic 'none'"),
+        ({"topics": "none"}, UnknownTopic, "topic 'none' does not exist"),
         ({"topics": "__metadata"}, InvalidConfig, "belongs to the system"),
         ({"root": "/nowhere"}, InvalidConfig, "there is no cluster"),
     ],
