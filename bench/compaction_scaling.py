@@ -1,7 +1,8 @@
 """How Parquet compaction grows with the executors of a real Spark cluster: one worker of one core,
 then two.
 
-    python -m bench.compaction_scaling [--megabytes 2000] [--value-bytes 1000] [--partitions 16] [--workers 1 2] [--rounds 1]
+    python -m bench.compaction_scaling [--megabytes 2000] [--value-bytes 1000] [--partitions 16]
+                                       [--workers 1 2] [--rounds 1]
 
 A root with one bundle for each round, equally full, in a local folder; a standalone cluster of
 processes on this machine; a driver that compacts one small bundle first, for executors and Python

@@ -1,6 +1,9 @@
-"""What groups cost, measured on one broker in this process, without gRPC:  python -m bench.coordinator [--commits 1000000] [--root URL]
+"""What groups cost, measured on one broker in this process, without gRPC.
 
-1. commits: many of them on a thousand keys (ten groups, a hundred partitions), a hundred in a request; and one in a request
+    python -m bench.coordinator [--commits 1000000] [--root URL]
+
+1. commits: many of them on a thousand keys (ten groups, a hundred partitions), a hundred in a request; and one in a
+   request
 2. takeover: another broker, with nothing in memory, tells all offsets; its time, its GETs and their bytes
 3. rebalance: five hundred members join a group of five thousand partitions at once; then fifty of them leave
 """

@@ -1,9 +1,12 @@
 """`make bench` and `make bench-quick`: measures, prints a table, keeps the results as JSON, writes
 docs/performance.md and its plots.
 
-python -m bench.run [--quick] [--only P1,P4] [--rounds 5]        with --quick or --only nothing is written, unless --output says where
-python -m bench.run --only P4,P6 --keep                          these rows again; the page gets the others as they were measured before
-python -m bench.page                                             the page again, from the results that are kept
+python -m bench.run [--quick] [--only P1,P4] [--rounds 5]
+    with --quick or --only nothing is written, unless --output says where
+python -m bench.run --only P4,P6 --keep
+    these rows again; the page gets the others as they were measured before
+python -m bench.page
+    the page again, from the results that are kept
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 knows `# %%`.
 
     pip install "ledgermq[broker,spark]" matplotlib        # and Java 17 or newer
-    python examples/topic_to_chart.py [ROOT]               # a local folder, by default ./ledgermq-example; s3://… and hdfs://… work as well
+    python examples/topic_to_chart.py [ROOT]               # by default the folder ./ledgermq-example
+                                                           # s3://… and hdfs://… work as well
 
 Nothing has to be started first. Weather stations send a day of readings; Spark draws the day while
 it is still being sent.

@@ -7,7 +7,8 @@
     ledgers/<bundle:04d>/compactions/<plan:020d>
     ledgers/<bundle:04d>/files/<plan:020d>
     ledgers/<bundle:04d>/snapshots/<plan:020d>
-    ledgers/0000/<segments, checkpoints, compactions or snapshots>/<number:020d>.copy    the same bytes again (`ledger.root.copies`)
+    ledgers/0000/<segments, checkpoints, compactions or snapshots>/<number:020d>.copy
+        the same bytes again (`ledger.root.copies`)
     parquet/topic=<topic>/partition=<p>/<first:020d>-<last:020d>-<topic id>-<plan>.parquet
     archive/topic=<topic>/partition=<p>/<name as below parquet/>        what retention took, where it archives
     archive/_cluster.json                                  whose archive it is
@@ -16,7 +17,7 @@
     sinks/<write>/staged/<epoch:020d>-<put id hex>         rows of a task of a Spark sink, not published yet
     sinks/<write>/decided/<epoch:020d>                     which of them are epoch's, once and for all
     sinks/<write>/done/<epoch:020d>                        all of them are in their topics
-    parquet/_tmp/<fence>/                          made by the store for fence `<bundle:04d>-<plan:020d>-<plan put id hex>`
+    parquet/_tmp/<fence>/              made by the store for fence `<bundle:04d>-<plan:020d>-<plan put id hex>`
 
 Slots, checkpoints and plans are numbered from 1; number 0 stands for "none yet".
 """

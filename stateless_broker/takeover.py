@@ -1,10 +1,11 @@
 """Decide when a broker may try to claim a bundle. Pure decisions about values; only the ledger
 decides whether it may *own* the bundle.
 
-    gone       connection refused and no heartbeat since, or no answer and no heartbeat for an interval and two seconds, or no heartbeat
-               for ten intervals
-    wait       0, 0.5, 1, 2 … 30 s with jitter, by the number of contested claims in the last minute: claims must not fight. None before
-               the first try at what is free: its owner has ended or stands still, or handed it over
+    gone       connection refused and no heartbeat since, or no answer and no heartbeat for an interval and two
+               seconds, or no heartbeat for ten intervals
+    wait       0, 0.5, 1, 2 … 30 s with jitter, by the number of contested claims in the last minute: claims must not
+               fight. None before the first try at what is free: its owner has ended or stands still, or handed it
+               over
     claim back only after the minimum holding time of the winner, unless the winner is gone
 
 All times are one process's monotonic seconds; no two machines' clocks are compared. Silence is

@@ -56,7 +56,8 @@ class Kafka:
     def create_topic(self, name: str, partitions: int) -> None:
         self.run(
             "org.apache.kafka.tools.TopicCommand",
-            "--bootstrap-server", self.address, "--create", "--topic", name, "--partitions", str(partitions), "--replication-factor", "1",
+            "--bootstrap-server", self.address, "--create", "--topic", name,
+            "--partitions", str(partitions), "--replication-factor", "1",
         )  # fmt: skip
 
     def produce(self, topic: str, records: int, payloads: Path, rate: int = -1) -> dict[str, float]:

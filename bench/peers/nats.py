@@ -1,11 +1,14 @@
 """NATS JetStream as a peer: one server, a stream on disk for a partition; twice, for its default
 acknowledges before it syncs.
 
-* `sync_interval: always`, the durability of LedgerMQ. A single message is then synced separately (some 11,000 a second here), but
-  an atomic batch is synced as one: so the client sends atomic batches of 1000 messages, the most that the server takes, four in flight
-  for each stream. Readers see all of a batch or nothing, which is more than is needed here; there is no cheaper way to be synced.
-* The default: the acknowledgement means the page cache, and an fsync comes every two minutes. Messages go by fast ingest (since 2.14),
-  acknowledged every 500, 1500 in flight for each stream: half as fast again here as publishing asynchronously, and as atomic batches.
+* `sync_interval: always`, the durability of LedgerMQ. A single message is then synced separately
+  (some 11,000 a second here), but an atomic batch is synced as one: so the client sends atomic
+  batches of 1000 messages, the most that the server takes, four in flight for each stream. Readers
+  see all of a batch or nothing, which is more than is needed here; there is no cheaper way to be
+  synced.
+* The default: the acknowledgement means the page cache, and an fsync comes every two minutes.
+  Messages go by fast ingest (since 2.14), acknowledged every 500, 1500 in flight for each stream:
+  half as fast again here as publishing asynchronously, and as atomic batches.
 
 Reading is an ordered consumer for each stream that pulls 1000 messages at a time. The client is a
 program of ours around nats.go, for the project's own `nats bench` could not be had as a Go module

@@ -1,8 +1,10 @@
 """Writes docs/sizing.md: what 1 GB/s, 100,000 partitions and 100 TB need, from bench/results.json
 and a simulation of the protocol.
 
-python -m bench.sizing.page                                                         the page
-python -m bench.sizing.page --megabytes-per-s 50 --partitions 300 --kept-tb 5       one demand of your own, to the terminal
+python -m bench.sizing.page
+    the page
+python -m bench.sizing.page --megabytes-per-s 50 --partitions 300 --kept-tb 5
+    one demand of your own, to the terminal
 """
 
 from __future__ import annotations
@@ -56,13 +58,14 @@ TEXT = """\
 
 ## From what
 
-* **CPU of brokers**, ms a MB written, in runs of 64 records of 1000 B: {produce_ms} (P5). {costs.read_ms_per_mb:.1f} ms more for
-  each consumer that is near the end (P11). A broker gets no more partitions than were measured. Its cost is that of
-  the next larger measured number of partitions.
-* **Compaction**: {costs.compaction_mb_per_core_s:,.0f} MB a second of a core, {costs.compaction_dollars_per_tb:.2f} dollars of
-  requests a TB (P7).
-* **Processes**: each broker is one process that is planned to use {busy:.0%} of a core; there are at least three, with {bundles}
-  bundles each.
+* **CPU of brokers**, ms a MB written, in runs of 64 records of 1000 B: {produce_ms} (P5).
+  {costs.read_ms_per_mb:.1f} ms more for each consumer that is near the end (P11). A broker gets no
+  more partitions than were measured. Its cost is that of the next larger measured number of
+  partitions.
+* **Compaction**: {costs.compaction_mb_per_core_s:,.0f} MB a second of a core,
+  {costs.compaction_dollars_per_tb:.2f} dollars of requests a TB (P7).
+* **Processes**: each broker is one process that is planned to use {busy:.0%} of a core; there are at
+  least three, with {bundles} bundles each.
 * **Requests and latencies**: the product's own SDK, broker and ledger in virtual time (`bench/sizing/`),
   {seconds:.0f} s of one broker at its share of the load, before a store that answers each request after
   {median_ms:.0f} ms in the median and {p99_ms:.0f} ms at the 99th percentile (log-normal), as S3 Standard does.

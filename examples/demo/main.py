@@ -1,7 +1,8 @@
 """Run the demo of LedgerMQ (`make demo`): real flights through three brokers, one of them killed,
 to Spark and a chart.
 
-    main.py [ROOT]        a folder (default demo-output/root, emptied first), or a new root: s3://bucket/prefix?endpoint=…, hdfs://host:8020/folder
+    main.py [ROOT]        a folder (default demo-output/root, emptied first), or a new root:
+                          s3://bucket/prefix?endpoint=…, hdfs://host:8020/folder
 
 Everything else that it writes lies in demo-output/. Exit status 0 only if every flight arrived
 exactly once and in order per carrier, a group of three that loses a member misses none, and Spark,

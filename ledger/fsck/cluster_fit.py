@@ -1,7 +1,8 @@
 """Check `cluster.json` against the rest of its root: whether all of it was written under these
 values (decision 30).
 
-    bundles               no ledger beyond them; each bundle has a ledger once the cluster has lived, for brokers claim all of them
+    bundles               no ledger beyond them; each bundle has a ledger once the cluster has lived, for brokers
+                          claim all of them
     cluster_id            that of the Parquet files that file lists name, or of the files of keyed partitions
     producer_states_max   no checkpoint remembers more producers
     the others            nothing in the root shows them

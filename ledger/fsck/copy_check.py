@@ -36,7 +36,9 @@ async def _check_pair(store: ObjectStore, key: str, problems: Problems) -> None:
         with_copy = "missing" if copy is None else "damaged too" if copy_fault else f"sound, and readers use it; {MEND}"
         problems.damage(key, fault.code, f"{_text(fault, key)}; its second copy is {with_copy}")
     if copy is None:
-        return  # if the original is sound, the owner of bundle 0 makes a copy: an older release has put it, or its writer was cut off
+        # If the original is sound, the owner of bundle 0 makes a copy: an older release has put it, or its writer was
+        # cut off.
+        return
     if copy_fault is not None:
         which = "damaged too" if fault else f"sound; {MEND}"
         problems.damage(

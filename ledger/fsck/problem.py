@@ -1,8 +1,9 @@
 """Hold the findings of a check of a root, as values.
 
-NOTE      normal, and worth knowing: a void segment, a slot after a gap, the check could not be repeated on a quiet root, what waits to be
-          collected
-UNTIDY    left over: nothing refers to it, or its deletion was not finished, and garbage collection should have taken it; or it is not ours
+NOTE      normal, and worth knowing: a void segment, a slot after a gap, the check could not be repeated on a quiet
+          root, what waits to be collected
+UNTIDY    left over: nothing refers to it, or its deletion was not finished, and garbage collection should have taken
+          it; or it is not ours
 DAMAGE    records, or the right to give them out, are lost, doubled or in doubt; or a partition waits for repair
 """
 

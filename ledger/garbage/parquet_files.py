@@ -1,10 +1,12 @@
 """Parquet files of the log: a file may go when no read of the log needs it.
 
-expired         below the log start (design D2), ascending, each gone before the next; archived first where the topic wants it
-cleaned         of a keyed topic: it ends below the end of a version that is `parquet_min_age` old (docs/decisions/0022). First a
-                checkpoint moves `parquet_start` above it, then all below that go, ascending
-unreferenced    in no page above `parquet_start`, in no open plan (design D5): it stands for a batch that was recorded as failed, or a
-                process died during one of the two above
+expired         below the log start (design D2), ascending, each gone before the next; archived first where the topic
+                wants it
+cleaned         of a keyed topic: it ends below the end of a version that is `parquet_min_age` old
+                (docs/decisions/0022). First a checkpoint moves `parquet_start` above it, then all below that go,
+                ascending
+unreferenced    in no page above `parquet_start`, in no open plan (design D5): it stands for a batch that was recorded
+                as failed, or a process died during one of the two above
 
 In all cases: only files of finished plans, whose fences are closed first, and only `parquet_min_age`
 after the commit, because a put that was signed before may come late (design Q1). Nothing of a topic

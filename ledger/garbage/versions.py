@@ -1,8 +1,9 @@
 """Versions of keyed topics, and their files (docs/decisions/0022).
 
-versions      a version may go when the one after it is `parquet_min_age` old, ascending: readers have found the newer one by then
-files         a file may go when no version names it and its number is not above the newest version's: it is of a replaced version,
-              or of a round that lost
+versions      a version may go when the one after it is `parquet_min_age` old, ascending: readers have found the newer
+              one by then
+files         a file may go when no version names it and its number is not above the newest version's: it is of a
+              replaced version, or of a round that lost
 everything    of a partition whose topic was removed (`topics`)
 
 Never the newest version, also not an empty one: a number that is free again could be put late.

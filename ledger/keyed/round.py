@@ -1,7 +1,8 @@
 """Run one round of cleaning of one partition: read the newest version, write the files of the next
 one, publish it by one put.
 
-    newest version n | what the log holds above its end | tasks, under a separate attempt id | put version n+1, unless a rival has
+    newest version n | what the log holds above its end | tasks, under a separate attempt id |
+    put version n+1, unless a rival has
 
 Rivals may do the same at the same time; each has its own files, one wins the number. What a round
 that ends early leaves is garbage, which no process has to finish. Safety (docs/decisions/0022):

@@ -1,8 +1,10 @@
 """Read and put the versions of a keyed partition: a numbered chain `versions/<number>`, each put
 once; the highest number counts (docs/decisions/0022).
 
-    {"attempt": "<32 hex digits>", "checksum": "<8 hex digits>", "cluster": …, "earlier": [[end, published ms], …], "end": …,
-     "files": [{"key": …, "first": …, "last": …, "rows": …, "tombstones": …, "size": …, "timestamp_min_us": …, "timestamp_max_us": …}, …],
+    {"attempt": "<32 hex digits>", "checksum": "<8 hex digits>", "cluster": …,
+     "earlier": [[end, published ms], …], "end": …,
+     "files": [{"key": …, "first": …, "last": …, "rows": …, "tombstones": …, "size": …,
+                "timestamp_min_us": …, "timestamp_max_us": …}, …],
      "expired_ms": …, "format": 1, "number": …, "partition": …, "tombstones_to": …, "topic": …, "topic_id": …}
 
 JSON, so that readers of plain Parquet need nothing of ours. The checksum is the CRC-32C of the

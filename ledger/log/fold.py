@@ -1,6 +1,7 @@
 """Fold a ledger: decide which segments are valid, and what state they add up to (design L1).
 
-    CLAIM            valid if its epoch is higher than the current one and it links to the last valid segment; opens a term
+    CLAIM            valid if its epoch is higher than the current one and it links to the last valid
+                     segment; opens a term
     DATA, RELEASE    valid if epoch and writer are the current ones and it links to the last valid segment
     anything else    void: changes nothing, and every reader skips it by this same rule
 

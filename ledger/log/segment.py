@@ -4,7 +4,8 @@ their validity.
     | Arrow schema | batch … batch | end of stream | index (protobuf SegmentIndex) | trailer |
 
     trailer, 28 bytes, little endian:
-    | index offset u64 | index length u32 | CRC-32C of index u32 | format version u16 | zero u16 | magic "LMQSEG\\r\\n" |
+    | index offset u64 | index length u32 | CRC-32C of index u32 | format version u16 | zero u16 |
+    | magic "LMQSEG\\r\\n" |
 
 The part before the index is an Arrow IPC stream that any Arrow reader opens; batches stand there
 byte for byte as the producers encoded them. Offsets are in the index only. Index and trailer

@@ -1,7 +1,8 @@
 """Encode and decode snapshots: the internal topics of a bundle, cleaned by key (design G2). Each
 round puts one object `snapshots/<plan>`.
 
-    envelope( Snapshot{ bundle, plan, put id of the plan, per partition: end, latest record of each key with its offset } )
+    envelope( Snapshot{ bundle, plan, put id of the plan,
+                        per partition: end, latest record of each key with its offset } )
 
 Every process that runs the plan writes the same bytes, so it does not matter which one wins.
 """

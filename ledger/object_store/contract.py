@@ -15,8 +15,10 @@ Errors that a backend raises, and no others:
     FenceClosed         a fenced put came after close_fence
     StoreUncertain      time-out, 409, 5xx, broken connection: the operation may or may not have happened
     StoreThrottled      503 SlowDown, 429: a StoreUncertain with the store's request to wait
-    ledgermq.errors.StoreFull                         no room, or a quota is used up: certainly nothing was put
-    ledgermq.errors.StoreUnusable / Unauthorized      final: no bucket, read-only; wrong credentials: certainly nothing was put
+    ledgermq.errors.StoreFull
+                        no room, or a quota is used up: certainly nothing was put
+    ledgermq.errors.StoreUnusable / Unauthorized
+                        final: no bucket, read-only; wrong credentials: certainly nothing was put
 """
 
 from __future__ import annotations

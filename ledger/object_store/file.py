@@ -2,7 +2,8 @@
 several machines share.
 
     <root>/<key>                       the object, whole; never changed, except by `put` (a new file renamed over it)
-    <root>/.tmp/<32 hex digits>        a put in flight; one older than an hour is abandoned, and opening the store removes it
+    <root>/.tmp/<32 hex digits>        a put in flight; one older than an hour is abandoned, and opening the
+                                       store removes it
     <root>/.reserve                    room for a full disk, see `file_reserve`
     <root>/parquet/_tmp/<fence>/<hex>  a fenced put on its way: once its folder is gone, linking from it fails
 

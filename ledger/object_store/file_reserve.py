@@ -1,7 +1,8 @@
 """Set room aside for a full disk: one preallocated file, given back to the disk when a small put
 needs it.
 
-    <root>/.reserve     4 KiB that say how large it is, then nothing but room; cut down to the 4 KiB while it is given back
+    <root>/.reserve     4 KiB that say how large it is, then nothing but room; cut down to the 4 KiB
+                        while it is given back
 
 A full disk must not keep a cluster from being read, taken over and emptied: claims, heartbeats,
 checkpoints and deletions need a few KiB. Other programs may have filled the disk, so watching the

@@ -2,7 +2,8 @@
 (hdfs-native; no Java in this process).
 
     <root>/<key>                       the object, whole; never changed, except by `put` (a new file renamed over it)
-    <root>/.tmp/<32 hex digits>        a put in flight; one older than an hour is abandoned, and the first write removes it
+    <root>/.tmp/<32 hex digits>        a put in flight; one older than an hour is abandoned, and the first
+                                       write removes it
     <root>/parquet/_tmp/<fence>/<hex>  a fenced put on its way: once its folder is gone, the NameNode refuses its rename
 
 A put writes a temporary file, has the DataNodes sync it to disk, closes it and renames it without

@@ -1,7 +1,8 @@
 """Write the Parquet files of user topics: their columns, their encoding and their footers.
 
-    key, value, topic, partition, offset, timestamp, timestampType, headers    the columns of Spark's Kafka source, in its order and types
-    tag                                                                        ours
+    key, value, topic, partition, offset, timestamp, timestampType, headers
+           the columns of Spark's Kafka source, in its order and types
+    tag    ours
 
 `topic` and `partition` stand inside the files although the folders say them too:
 docs/decisions/0004-parquet-columns.md says why. zstd level 1, page index, statistics on key, offset

@@ -1,7 +1,8 @@
 """Read and put file lists: the Parquet files of each partition, in immutable pages `files/<plan>`,
 merged by powers (docs/design.md, Checkpoints).
 
-    envelope( FilePage{ per partition: its files of this plan and of merged older pages, ascending; the page before these } )
+    envelope( FilePage{ per partition: its files of this plan and of merged older pages, ascending;
+                        the page before these } )
 
 A new page takes in the page before it when that lists no more files than itself, so a partition's
 list is a chain of a logarithmic number of pages, and each file is written down a logarithmic number

@@ -1,8 +1,8 @@
 """One round of Parquet compaction: plan, tasks, commit (docs/design.md, Parquet compaction). Any
 process may begin it, any other finish it.
 
-    read or make plan k, its fence opened before it is put | the newest checkpoint has finished exactly k−1 | tasks | snapshot | page |
-    checkpoint: k finished
+    read or make plan k, its fence opened before it is put | the newest checkpoint has finished
+    exactly k−1 | tasks | snapshot | page | checkpoint: k finished
 
 Plain readers see a file as soon as it exists, so everything is decided by the plan before. Each
 step may be done twice, by rivals or after a crash, with the same result.

@@ -8,7 +8,8 @@ object of bundle 0 does not stop all bundles.
 a copy.
 
     put       the original first. Only the process that has won it puts the copy. The put counts once both stand there
-    read      the original, if it is sound; else the copy, if that is sound. Sound: every checksum fits, and bundle and number fit the key
+    read      the original, if it is sound; else the copy, if that is sound. Sound: every checksum fits, and bundle
+              and number fit the key
     list      an original that is missing is shown if its copy is there
     delete    both with one request, the copy first: what is left of a pair is mostly an original
 

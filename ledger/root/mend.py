@@ -4,8 +4,10 @@
     original sound     copy missing     put the copy: its writer was cut off, or knows no copies
     original sound     copy damaged     write the original over it
     original damaged   copy sound       write the copy over it
-    both sound, not the same            write the copy over the original, which a late put has put where the first one was deleted
-    original missing   copy sound       put the original where the metadata still needs it; else remove the copy, or leave it to compaction
+    both sound, not the same            write the copy over the original, which a late put has put where the first one
+                                        was deleted
+    original missing   copy sound       put the original where the metadata still needs it; else remove the copy, or
+                                        leave it to compaction
     anything else                       nothing: two damaged ones stay as they are; only a copy of the bucket can help
 
 Safe at any time, beside brokers and others of its kind, and to interrupt anywhere: the bytes that

@@ -3,7 +3,8 @@
     named      the checkpoint takes in the fact: from now on no plan is made that writes a file of the topic
     barrier    the first plan after that is finished: no plan from before it is open any more, its late puts are refused
     deleted    the topic's Parquet files are gone, in ascending order, and a LIST has confirmed it
-    forgotten  every bundle is that far and the name is free: `__metadata` holds a tombstone, the checkpoint drops the note
+    forgotten  every bundle is that far and the name is free: `__metadata` holds a tombstone, the
+               checkpoint drops the note
 
 The end offsets of a removed topic stay in the fold: an owner that has not seen the removal may
 still append to it, and its offsets have to stay dense. No plan writes these records. This module

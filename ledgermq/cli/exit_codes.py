@@ -3,10 +3,12 @@
   0  done
   1  an error without a code below; a bug, if it says INTERNAL
   2  wrong usage: an option, an argument, a setting, a topic name, an input record
-  3  unavailable: no broker or store answered in time, or a limit was reached; try again; `status`: the cluster is not healthy
+  3  unavailable: no broker or store answered in time, or a limit was reached; try again; `status`:
+     the cluster is not healthy
   4  not found: topic, partition, offset, group, cluster, object
   5  already exists
-  6  damaged, or written by another version, or the store is unusable; `ledgermq inspect` and `fsck` return 6 for findings
+  6  damaged, or written by another version, or the store is unusable; `ledgermq inspect` and `fsck`
+     return 6 for findings
   7  refused: credentials, or the topic or the group does not accept the request
   8  unknown outcome: some records may or may not be stored
   9  untidy: `ledgermq fsck` found no damage, but left-over objects

@@ -1,7 +1,8 @@
 """Formats in which `ledgermq consume` prints messages: one line each, written as they arrive.
 
 value   the value's bytes and a newline (a tombstone is an empty line)
-jsonl   topic, partition, offset, timestamp, key, value, headers, tag; bytes as text where they are UTF-8, else in …_base64
+jsonl   topic, partition, offset, timestamp, key, value, headers, tag; bytes as text where they are
+        UTF-8, else in …_base64
 csv     the same columns with a header row; headers as JSON
 table   aligned columns for a terminal, values cut to its width
 """

@@ -4,7 +4,8 @@ earliest | latest              the first record that is kept | only what comes f
 2026-11-21, 2026-11-21T07:30   the first record at or after this time (UTC unless it names a zone)
 15m, 2h, 1d                    the first record of the last 15 minutes, 2 hours, 1 day
 4711                           this offset, in every partition that is read
-0:15,3:20                      partition 0 from offset 15, partition 3 from offset 20, others from earliest, as start={0: 15, 3: 20}
+0:15,3:20                      partition 0 from offset 15, partition 3 from offset 20, others from
+                               earliest, as start={0: 15, 3: 20}
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Offsets in a local JSON file, which several processes of one machine may share.
 
-    {"version": 1, "offsets": [{"group", "topic", "topic_id", "partition", "epoch", "counter", "offset", "metadata", "commit_ms"}, …]}
+    {"version": 1,
+     "offsets": [{"group", "topic", "topic_id", "partition", "epoch", "counter", "offset", "metadata", "commit_ms"}, …]}
 
 Invariants: the file is always whole: a new one is written beside it, fsynced, and renamed over it.
 It is changed only under the lock of `<file>.lock`. A damaged file is an error that names it, never

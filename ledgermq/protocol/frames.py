@@ -1,6 +1,7 @@
 """Frames: a small protobuf header and payload bytes that never pass through a protobuf object.
 
-    | 0x0A | varint: length of header | header (ProduceHeader or FetchHeader) | 0x12 | varint: length of payload | payload |
+    | 0x0A | varint: length of header  | header (ProduceHeader or FetchHeader) |
+    | 0x12 | varint: length of payload | payload |
 
 This is the protobuf encoding of ProduceRequest and FetchResponse with both fields present, in
 order; `tests` compare it with the generated code. The decoder also accepts what other protobuf

@@ -25,27 +25,31 @@ INTRODUCTION = """\
 
 This page is made by `make pages`; a test holds it to the code. Units are the last word of a name.
 
-A process takes a setting from its **flag** (`--flush-bytes 1048576`), else from its **variable** (`LEDGERMQ_FLUSH_BYTES=1048576`), else
-from the **TOML file** that `--config` or `LEDGERMQ_CONFIG` names (`flush_bytes = 1048576`), else from the default. One file serves
-every process of a cluster: each takes its own settings. An unknown name is refused with an error that gives the nearest name: in
-the file, among the variables that begin with `LEDGERMQ_`, and among the flags.
+A process takes a setting from its **flag** (`--flush-bytes 1048576`), else from its **variable**
+(`LEDGERMQ_FLUSH_BYTES=1048576`), else from the **TOML file** that `--config` or `LEDGERMQ_CONFIG`
+names (`flush_bytes = 1048576`), else from the default. One file serves every process of a cluster:
+each takes its own settings. An unknown name is refused with an error that gives the nearest name:
+in the file, among the variables that begin with `LEDGERMQ_`, and among the flags.
 
 `ledgermq config show` prints the values in force and their sources, `ledgermq config validate FILE` checks a file.
 
-**Live** settings change in a running process: edit the file, then send SIGHUP. A change of any other setting is refused until a
-restart, and the log names it. Credentials are not settings: stores read them from the usual places (`AWS_…`), and a root URL that
-contains credentials is refused.
+**Live** settings change in a running process: edit the file, then send SIGHUP. A change of any
+other setting is refused until a restart, and the log names it. Credentials are not settings: stores
+read them from the usual places (`AWS_…`), and a root URL that contains credentials is refused.
 """
 OF_BROKERS = """\
-Of `ledgermq broker`, `ledgermq dev`, and an embedded broker (a client that was given a root URL). That one has no flags, takes a free
-port, and never takes `broker_id`, `advertised_address` and `peer_address`, so that a command beside a broker does not take its
-place. Settings that begin with *New cluster* count only where the process is the first one at its root."""
+Of `ledgermq broker`, `ledgermq dev`, and an embedded broker (a client that was given a root
+URL). That one has no flags, takes a free port, and never takes `broker_id`, `advertised_address`
+and `peer_address`, so that a command beside a broker does not take its place. Settings that
+begin with *New cluster* count only where the process is the first one at its root."""
 OF_COMPACTION = "Of `ledgermq compactor`, the compaction service."
 OF_TOPICS = """\
-By topic, kept in the cluster: `ledgermq topic create NAME --set retention.ms=86400000`, `ledgermq topic alter NAME --set … --unset …`.
-A change takes effect in every broker within seconds, without a restart."""
+By topic, kept in the cluster: `ledgermq topic create NAME --set retention.ms=86400000`,
+`ledgermq topic alter NAME --set … --unset …`. A change takes effect in every broker within seconds,
+without a restart."""
 OF_CLIENTS = """\
-Arguments of `ledgermq.connect(…)`, `client.producer(…)` and `client.consumer(…)`. Clients read neither variables nor a file."""
+Arguments of `ledgermq.connect(…)`, `client.producer(…)` and `client.consumer(…)`. Clients read
+neither variables nor a file."""
 
 _UNITS = {
     "ms": "ms",

@@ -1,9 +1,13 @@
 """Check in the driver, before any task runs, which columns a frame has.
 
-value     binary or string; null is a tombstone           key       the same
-topic     string; needed where the option is not given    partition whole number; null: by the key, as every producer does
-headers   array<struct<key: string, value: binary>>       timestamp timestamp; null: the time of writing
-tag       string                                          offset, timestampType: ignored, so that what the source reads fits
+value            binary or string; null is a tombstone
+key              the same
+topic            string; needed where the option is not given
+partition        whole number; null: by the key, as every producer does
+headers          array<struct<key: string, value: binary>>
+timestamp        timestamp; null: the time of writing
+tag              string
+offset, timestampType    ignored, so that what the source reads fits
 """
 
 from __future__ import annotations

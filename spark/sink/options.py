@@ -1,19 +1,19 @@
 """Parse the options of `df.write.format("ledgermq")` and `df.writeStream.format("ledgermq")` into
 values. No Spark, no store.
 
-| option           | default     |                                                                                                |
-|------------------|-------------|------------------------------------------------------------------------------------------------|
-| servers          |             | brokers, as host:port[,host:port]                                                              |
-| topic            |             | where all rows go; without it each row says it in its column `topic`                           |
-| delivery         | exactlyOnce | or atLeastOnce: sent by the tasks at once, and again when a task or a micro-batch is repeated  |
-| root             | by brokers  | root URL of the cluster, as executors reach it; only exactlyOnce needs it                      |
-| writeId          |             | `df.write` only: a name for this write, so that the same one adds nothing when it is repeated  |
-| writeEpoch       | 0           | with writeId: the number of this write under that name; numbers rise                           |
-| compression      | lz4         | none, lz4 or zstd, unless the topic's own setting names one                                    |
-| batchBytesMax    | 1 MiB       | size of a batch of one partition, before compression                                           |
-| bufferBytesMax   | 64 MiB      | rows that a task, or the driver, holds at once                                                 |
-| requestTimeoutS  | 30          | a request that is not answered within this time is tried again                                 |
-| deliveryTimeoutS | 120         | rows that are not stored within this time fail the task, or the commit                         |
+| option           | default     |                                                                                    |
+|------------------|-------------|------------------------------------------------------------------------------------|
+| servers          |             | brokers, as host:port[,host:port]                                                  |
+| topic            |             | where all rows go; without it each row says it in its column `topic`               |
+| delivery         | exactlyOnce | or atLeastOnce: tasks send at once, and again if a task or micro-batch is repeated |
+| root             | by brokers  | root URL of the cluster, as executors reach it; only exactlyOnce needs it          |
+| writeId          |             | `df.write` only: a name for this write; repeating the same one adds nothing        |
+| writeEpoch       | 0           | with writeId: the number of this write under that name; numbers rise               |
+| compression      | lz4         | none, lz4 or zstd, unless the topic's own setting names one                        |
+| batchBytesMax    | 1 MiB       | size of a batch of one partition, before compression                               |
+| bufferBytesMax   | 64 MiB      | rows that a task, or the driver, holds at once                                     |
+| requestTimeoutS  | 30          | a request that is not answered within this time is tried again                     |
+| deliveryTimeoutS | 120         | rows that are not stored within this time fail the task, or the commit             |
 """
 
 from __future__ import annotations

@@ -1,23 +1,23 @@
 """Parse the options of `spark.read.format("ledgermq")` and of `spark.readStream` into values. No
 Spark, no store.
 
-| option            | default  |                                                                                          |
-|-------------------|----------|------------------------------------------------------------------------------------------|
-| root              |          | root URL of the cluster; `.load(root)` gives it too                                      |
-| servers           |          | instead of root, or beside it: addresses of brokers, which are asked for the root        |
-| groupIdForCommit  |          | streams: the group that shows the query's progress as committed offsets; needs servers   |
-| topic             |          | one topic; or `topics`: several, with commas; or `topicsPattern`: a regular expression   |
-| partitions        | all      | of one topic: numbers, with commas                                                       |
-| startingOffsets   | earliest | earliest, latest, or JSON as {"topic": {"0": 23, "1": -2}}; -2 is earliest, -1 latest    |
-| endingOffsets     | latest   | the same; the first offset that is not read                                              |
-| startingTimestamp |          | instead: the first record at or after this time; ISO 8601 with a zone, or ms since 1970    |
-| endingTimestamp   |          | instead: up to the first record at or after this time                                    |
-| maxOffsetsPerTrigger | all   | streams: so many records a batch at most, of all partitions together                     |
-| minPartitions     | 1        | at least so many tasks, as far as there are records                                      |
-| failOnDataLoss    | true     | fail when records that are asked for were deleted by retention; else read what is left   |
-| includeArchive    | false    | batches: with records that retention took, of topics that archive them                   |
-| includeHeaders    | true     | with the column `headers`, where the query gives no schema                              |
-| tag               |          | only records with this tag; several with "||" between them                               |
+| option               | default  |                                                                                    |
+|----------------------|----------|------------------------------------------------------------------------------------|
+| root                 |          | root URL of the cluster; `.load(root)` gives it too                                |
+| servers              |          | instead of root, or beside it: addresses of brokers, which are asked for the root  |
+| groupIdForCommit     |          | streams: the group that shows the progress as committed offsets; needs servers     |
+| topic                |          | one topic; or `topics`: several, with commas; or `topicsPattern`: a regex          |
+| partitions           | all      | of one topic: numbers, with commas                                                 |
+| startingOffsets      | earliest | earliest, latest, or JSON as {"topic": {"0": 23, "1": -2}}; -2 earliest, -1 latest |
+| endingOffsets        | latest   | the same; the first offset that is not read                                        |
+| startingTimestamp    |          | instead: the first record at or after it; ISO 8601 with a zone, or ms since 1970   |
+| endingTimestamp      |          | instead: up to the first record at or after it                                     |
+| maxOffsetsPerTrigger | all      | streams: so many records a batch at most, of all partitions together               |
+| minPartitions        | 1        | at least so many tasks, as far as there are records                                |
+| failOnDataLoss       | true     | fail when records asked for were deleted by retention; else read what is left      |
+| includeArchive       | false    | batches: with records that retention took, of topics that archive them             |
+| includeHeaders       | true     | with the column `headers`, where the query gives no schema                         |
+| tag                  |          | only records with this tag; several with "||" between them                         |
 """
 
 from __future__ import annotations

@@ -18,12 +18,14 @@ from stateless_broker.metrics.topic_totals import TOPICS_MAX
 INTRODUCTION = f"""\
 # Metrics
 
-This page is made by `make pages`; a test holds it to the code. A broker whose setting `admin_port` is set gives them at `/metrics`, and
-Prometheus adds `job` and `instance`. `infra/grafana/ledgermq.json` is a dashboard, `infra/prometheus/alerts.yml` the rules for what an
+This page is made by `make pages`; a test holds it to the code. A broker whose setting `admin_port`
+is set gives them at `/metrics`, and Prometheus adds `job` and `instance`.
+`infra/grafana/ledgermq.json` is a dashboard, `infra/prometheus/alerts.yml` the rules for what an
 operator must know.
 
-Labels are bounded: operations and error codes are closed sets, bundles are those that the broker owns (256 at most), and topics above
-the first {TOPICS_MAX} are summed up under `(other)`. Times are measured to the millisecond.
+Labels are bounded: operations and error codes are closed sets, bundles are those that the broker owns
+(256 at most), and topics above the first {TOPICS_MAX} are summed up under `(other)`. Times are measured
+to the millisecond.
 """
 
 

@@ -172,10 +172,12 @@ def test_a_topic_that_was_deleted_is_judged_by_what_was_seen_of_it() -> None:
 
 
 GRPC_TELLS = """\
-2026-11-21T15:31:58.152215Z [error    ] ExecuteBatchError raised in core by servicer method [/ledgermq.v1.Broker/GroupHeartbeat] broker=b
+2026-11-21T15:31:58.152215Z [error    ] ExecuteBatchError raised in core by servicer method\
+ [/ledgermq.v1.Broker/GroupHeartbeat] broker=b
 Traceback (most recent call last):
   File "src/python/grpcio/grpc/_cython/_cygrpc/aio/server.pyx.pxi", line 710, in grpc._cython.cygrpc._handle_exceptions
-grpc._cython.cygrpc.ExecuteBatchError: Failed "execute_batch": (<grpc._cython.cygrpc.SendMessageOperation object at 0x7f>)
+grpc._cython.cygrpc.ExecuteBatchError: Failed "execute_batch": \
+(<grpc._cython.cygrpc.SendMessageOperation object at 0x7f>)
 2026-11-21T15:32:19.561394Z [info     ] compacted                      broker=b bundle=2
 """
 

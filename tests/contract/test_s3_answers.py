@@ -315,7 +315,10 @@ async def test_answers_to_fenced_puts(
 
 
 async def test_a_store_that_lists_in_no_order_is_refused(store: ObjectStore, server: ScriptedServer) -> None:
-    entry = "<Contents><Key>root/a/{}</Key><Size>1</Size><ETag>x</ETag><LastModified>2026-11-21T08:00:00.000Z</LastModified></Contents>"
+    entry = (
+        "<Contents><Key>root/a/{}</Key><Size>1</Size><ETag>x</ETag>"
+        "<LastModified>2026-11-21T08:00:00.000Z</LastModified></Contents>"
+    )
     page = "".join(entry.format(name) for name in ("1", "3", "2"))
     server.answer = Answer(
         200, f'<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{page}</ListBucketResult>'.encode()

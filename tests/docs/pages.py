@@ -3,9 +3,10 @@
 An HTML comment right above a block says what is special about it; readers of the page do not see
 it:
 
-    <!-- test: not run, REASON -->       it cannot run here; its syntax is checked, and that its commands, options and targets exist
-    <!-- test: until TEXT, REASON -->    it never ends: a script is stopped when it prints TEXT, a fragment when it calls it
-                                         (`print x2`: the second time)
+    <!-- test: not run, REASON -->       it cannot run here; its syntax is checked, and that its
+                                         commands, options and targets exist
+    <!-- test: until TEXT, REASON -->    it never ends: a script is stopped when it prints TEXT, a
+                                         fragment when it calls it (`print x2`: the second time)
     <!-- test: save as NAME -->          a file in the reader's folder, which later blocks use
 
 markdown-it-py, which the lock file has anyway, finds the blocks. mktestdocs and sybil run Python

@@ -213,7 +213,8 @@ def test_another_event_loop_is_refused_at_once(address: str) -> None:
             await producer.send("moved", b"v", key=b"k")
         async def wait():
             await delivery
-        for call in (client.list_topics, send, wait, producer.flush, consumer.fetch, producer.close, consumer.close, client.close):
+        calls = (client.list_topics, send, wait, producer.flush, consumer.fetch)
+        for call in (*calls, producer.close, consumer.close, client.close):
             try:
                 async with asyncio.timeout(10):
                     await call()

@@ -19,7 +19,8 @@ PARENT = """
 import sys
 from stateless_broker.settings import load_settings
 from stateless_broker.supervisor import run_brokers
-sys.exit(run_brokers([["sh", "-c", script] for script in sys.argv[1:]], load_settings(log_format="json", shutdown_ms=100)))
+settings = load_settings(log_format="json", shutdown_ms=100)
+sys.exit(run_brokers([["sh", "-c", script] for script in sys.argv[1:]], settings))
 """
 STAYS = 'trap "exit 0" TERM; echo ready; while :; do sleep 0.05; done'
 

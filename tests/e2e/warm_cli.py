@@ -1,7 +1,7 @@
 """Run `ledgermq …` in processes that have imported it already: a call costs 0.07 s of processor
 time, where a start costs 0.95 s.
 
-with WarmCommands(folder) as command:                      # the path of a program `ledgermq`, to be called like the real one
+with WarmCommands(folder) as command:    # the path of a program `ledgermq`, to be called like the real one
     subprocess.run([command, "topic", "list"])
 
 One process imports the command line, then forks for each call: every command still has a separate

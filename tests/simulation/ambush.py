@@ -1,8 +1,10 @@
 """Sleep at the worst moment: just before a request, until the world has moved past the state that
 the request assumes.
 
-    a put       until another process has created the object at its key and deleted it again: then the put "wins", and must not count
-    a delete    until some more checkpoints have been put: then the object that it was about to delete may be another one
+    a put       until another process has created the object at its key and deleted it again: then
+                the put "wins", and must not count
+    a delete    until some more checkpoints have been put: then the object that it was about to
+                delete may be another one
 
 Every rule about looking again, about fences and about undeletable objects comes from these places
 (docs/design.md); dice alone find them once in hundreds of seeds. A seed draws which kinds of

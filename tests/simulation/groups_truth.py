@@ -6,7 +6,8 @@ committed offset went back    lower than before, and no reset
 zombie commit                 under another epoch than the one under which its partition was held
 committed offset forgotten    a tombstone for a partition that exists, of a group that no client deleted
 skipped                       the group has committed past a record that no member was done with
-stale committed offset, phantom commit      an answer is older than an acknowledged commit, or newer than any that was sent
+stale committed offset        an answer is older than an acknowledged commit
+phantom commit                an answer is newer than any commit that was sent
 committed offsets differ      a new coordinator reports other offsets than the log holds
 """
 

@@ -1,9 +1,11 @@
 """What legal holds and archives promise, looked at whenever a log start moves or a Parquet file
 goes.
 
-held        from the answer on, until it is taken back: no log start of the topic moves, and no file goes that holds records above it
-archived    from the answer on: a file that goes and holds records above the log start of that moment stands in the archive, byte for byte;
-            not judged beside damage, where a file goes that no commit has named, for its partition was parked and keeps its segments
+held        from the answer on, until it is taken back: no log start of the topic moves, and no file goes that holds
+            records above it
+archived    from the answer on: a file that goes and holds records above the log start of that moment stands in the
+            archive, byte for byte; not judged beside damage, where a file goes that no commit has named, for its
+            partition was parked and keeps its segments
 """
 
 from __future__ import annotations

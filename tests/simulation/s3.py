@@ -58,7 +58,8 @@ class _S3Side:
         self._signed += 1
         signed = datetime.fromtimestamp(self._sources.now_ms() / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
         query = {"X-Amz-Date": signed, "X-Amz-Expires": life_s, "operation": operation, "number": self._signed}
-        return f"{PLACE}/{parameters.get('Key', '')}?{urlencode(query | {k: v for k, v in parameters.items() if k != 'Key'})}"
+        others = {name: value for name, value in parameters.items() if name != "Key"}
+        return f"{PLACE}/{parameters.get('Key', '')}?{urlencode(query | others)}"
 
     def begin(self, url: str) -> bool:
         """An upload begins. False: too late."""

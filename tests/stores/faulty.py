@@ -3,7 +3,8 @@ it waits with asyncio.sleep.
 
 before     StoreUncertain, and nothing has happened
 after      it has happened, and yet StoreUncertain
-late       StoreUncertain now; it happens up to `delay_s_max` later, perhaps after the caller has looked (puts and deletes)
+late       StoreUncertain now; it happens up to `delay_s_max` later, perhaps after the caller has
+           looked (puts and deletes)
 throttle   StoreThrottled, and nothing has happened
 full       StoreFull, and nothing has happened (puts)
 """

@@ -1,9 +1,12 @@
 """Writes the golden root of this version, once: `make golden`, as a step of every release
 (docs/upgrades.md).
 
-    tests/golden/roots/<version>/root/           a whole cluster: every kind of object, written by real processes of this version
-    tests/golden/roots/<version>/expected.json   what was acknowledged, which every later version has to find there
-    tests/golden/roots/<version>/calls.json     what a client of this version says to a broker on that root, and what it is told (`calls`)
+    tests/golden/roots/<version>/root/
+        a whole cluster: every kind of object, written by real processes of this version
+    tests/golden/roots/<version>/expected.json
+        what was acknowledged, which every later version has to find there
+    tests/golden/roots/<version>/calls.json
+        what a client of this version says to a broker on that root, and what it is told (`calls`)
 
 A root that exists is never written again: it stands for what users have. Files of a few kilobytes:
 git keeps them forever.

@@ -9,7 +9,8 @@ the cost of rows. The first other record turns them all into rows.
 
 Compression "auto" is lz4 as long as it saves space, judged by its results:
 
-    compress each batch ──a tenth or less saved──> leave the next n as they are, n = 4, 8 … 64 ──> compress one ──more saved──> each again
+    compress each batch ──a tenth or less saved──> leave the next n as they are, n = 4, 8 … 64
+        ──> compress one ──more saved──> each again
 
 A compressed batch shows what compression saves, so nothing is compressed twice; of incompressible
 data, one batch of 65 is tried. A batch of a few small records is never compressed: its message

@@ -17,12 +17,15 @@ Numbering decides what a queue without a session does: it opens a new one (UNOPE
 (SENDING), or has lost the only one that it may use (OVER).
 
 Invariants
-- Batches are settled, and sent, in the order of their records. After a failure nothing is sent before everything on its way has been
-  answered; then everything in the window is sent again, in order.
+- Batches are settled, and sent, in the order of their records. After a failure nothing is sent
+  before everything on its way has been answered; then everything in the window is sent again, in
+  order.
 - Sequences of a session are dense and never used twice for different records.
-- A batch whose sequence was decided before it came here is sent under that sequence or not at all: it fails with the one before it.
-- A session ends when its numbering cannot go on: the broker forgot the producer, or a batch in the middle failed. Batches whose
-  outcome is unknown then fail with OutcomeUnknown and are never sent again; the others get new numbers in a new session (design P5).
+- A batch whose sequence was decided before it came here is sent under that sequence or not at all:
+  it fails with the one before it.
+- A session ends when its numbering cannot go on: the broker forgot the producer, or a batch in the
+  middle failed. Batches whose outcome is unknown then fail with OutcomeUnknown and are never sent
+  again; the others get new numbers in a new session (design P5).
 
 A session belongs to one partition, so that its end disturbs no other; brokers remember producers by
 partition anyway.

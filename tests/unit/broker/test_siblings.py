@@ -47,10 +47,12 @@ def test_admin_ports_addresses_and_ids_are_their_own() -> None:
     }
     first, second = of(2, **flags)
     assert first == {
-        "port": 9650, "admin_port": 9750, "broker_id": "left-0", "advertised_address": "far:19650", "peer_address": "[::1]:9650",
+        "port": 9650, "admin_port": 9750, "broker_id": "left-0",
+        "advertised_address": "far:19650", "peer_address": "[::1]:9650",
     }  # fmt: skip
     assert second == {
-        "port": 9651, "admin_port": 9751, "broker_id": "left-1", "advertised_address": "far:19651", "peer_address": "[::1]:9651",
+        "port": 9651, "admin_port": 9751, "broker_id": "left-1",
+        "advertised_address": "far:19651", "peer_address": "[::1]:9651",
     }  # fmt: skip
 
 

@@ -166,7 +166,9 @@ def test_an_object_under_another_key_is_refused() -> None:
 def write_missing() -> None:
     record = fmt.TopicRecord(topic_id=4, name="t", bundles=[1, 2], settings={"retention.ms": "1000"}, created_ms=1)
     numbers = '"bundles": 5, "producer_states_max": 1000, "url_life_ms": 5000, "parquet_min_age_ms": 20000'
-    cluster = f'{{"format": "ledgermq", {numbers}, "cluster_id": "{"ab" * 16}", "format_version": 1, "created_ms": 1}}\n'.encode()
+    cluster = (
+        f'{{"format": "ledgermq", {numbers}, "cluster_id": "{"ab" * 16}", "format_version": 1, "created_ms": 1}}\n'
+    ).encode()
     files = {name: seal(kind, message) for name, kind, message in KINDS}
     fields = json.loads(cluster) | {"bundles": 3}
     with_checksum = json.dumps(fields | {CHECKSUM: checksum_of(fields)}).encode() + b"\n"
