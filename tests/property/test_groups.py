@@ -17,10 +17,10 @@ from offsets.group import Group, Member
 from offsets.records import LogRecord
 from tests.property.group_life import GroupLife
 
-LIVES = settings(max_examples=60, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))
+LIVES = settings(max_examples=10_000, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))
 HUNT = settings(
     LIVES,
-    max_examples=400,
+    max_examples=10_000,
     derandomize=True,
     database=None,
     phases=[Phase.generate],
@@ -130,6 +130,7 @@ MUTANTS: list[Mutate] = [
 ]
 
 
+@pytest.mark.timeout(1500)  # most are caught by tens of examples, two need some thousand
 @pytest.mark.parametrize("mutate", MUTANTS, ids=lambda mutate: mutate.__name__)
 def test_a_broken_rule_is_caught(mutate: Mutate, monkeypatch: pytest.MonkeyPatch) -> None:
     """By an assertion: a promise of the group, or one of the program's own."""
