@@ -17,7 +17,7 @@ from offsets.group import Group, Member
 from offsets.records import LogRecord
 from tests.property.group_life import GroupLife
 
-LIVES = settings(max_examples=10_000, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))
+LIVES = settings(max_examples=60, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))
 HUNT = settings(
     LIVES,
     max_examples=10_000,
