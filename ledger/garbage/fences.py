@@ -15,19 +15,26 @@ from ledger.garbage.found import Kind, Removable
 from ledger.log.checkpoint import newest_checkpoint
 from ledger.object_store.contract import FENCES, ObjectStore
 
+PlansByFence = dict[str, int]
 
-async def find(store: ObjectStore, bundle: int) -> list[Removable]:
-    open_ = [
-        (name, fence.plan)
-        for name in await store.list_fences()
-        if (fence := keys.parse_fence(name)) is not None and fence.bundle == bundle
-    ]
+
+async def list_open(store: ObjectStore) -> dict[int, PlansByFence]:
+    """Return the open fences by bundle, each with its plan, by one LIST."""
+    found: dict[int, PlansByFence] = {}
+    for name in await store.list_fences():
+        if (fence := keys.parse_fence(name)) is not None:
+            found.setdefault(fence.bundle, {})[name] = fence.plan
+    return found
+
+
+async def find(store: ObjectStore, bundle: int, open_: PlansByFence) -> list[Removable]:
+    """Return those of a bundle's open fences whose plan is finished."""
     if not open_:
         return []
     finished = (await newest_checkpoint(store, bundle)).finished_plan
     return [
         Removable(Kind.FENCE, f"{FENCES}{name}", 0, 0, f"temporary files of plan {plan}, which is finished")
-        for name, plan in open_
+        for name, plan in open_.items()
         if plan <= finished
     ]
 
@@ -39,4 +46,5 @@ async def remove(store: ObjectStore, fences: Sequence[Removable]) -> None:
 
 async def close_finished(store: ObjectStore, bundle: int) -> None:
     """Close all fences of finished plans, before a Parquet file is deleted."""
-    await remove(store, await find(store, bundle))
+    open_ = (await list_open(store)).get(bundle, {})
+    await remove(store, await find(store, bundle, open_))

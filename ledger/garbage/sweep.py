@@ -203,8 +203,7 @@ class _Search:
     async def run(self) -> None:
         await self._tried("garbage", self._ledgers)
         self.found.removable.sort(key=lambda each: each.key)
-        for bundle in range(self._cluster.bundles):
-            await self._tried(name_of(bundle), partial(self._fences, bundle))
+        await self._tried("fences", self._fences)
         await self._tried("heartbeats", self._heartbeats)
         await self._tried("removed topics", self._removed_topics)
         await self._tried("staged rows", self._staged_rows)
@@ -263,8 +262,13 @@ class _Search:
             elif not self._add([Removable.of(Kind.PARQUET, info, why)]):
                 self.found.archived += archives
 
-    async def _fences(self, bundle: int) -> None:
-        self._add(await fences.find(self._store, bundle))
+    async def _fences(self) -> None:
+        open_ = await fences.list_open(self._store)
+        for bundle in range(self._cluster.bundles):
+            await self._tried(name_of(bundle), partial(self._finished_fences, bundle, open_.get(bundle, {})))
+
+    async def _finished_fences(self, bundle: int, open_: fences.PlansByFence) -> None:
+        self._add(await fences.find(self._store, bundle, open_))
 
     async def _heartbeats(self) -> None:
         self._add(await heartbeats.find(self._store, self._now_ms))
