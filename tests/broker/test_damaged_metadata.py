@@ -125,7 +125,7 @@ async def _everything_works(cluster: Cluster, new: str) -> None:
 @pytest.mark.parametrize("what", OBJECTS)
 @virtual
 async def test_brokers_that_know_the_topics_serve_them_while_bundle_0_cannot_be_read_at_all(what: str) -> None:
-    """Both of a pair are damaged, and nobody owns bundle 0: records go in and out, changes of
+    """Both of a pair are damaged, and no broker owns bundle 0: records go in and out, changes of
     topics wait, and new brokers refuse.
     """
 

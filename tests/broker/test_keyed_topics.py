@@ -174,6 +174,6 @@ async def test_a_group_reads_and_commits_over_gaps() -> None:
             while len(messages) < 5:
                 messages += await consumer.fetch(timeout=10)
             assert [m.offset for m in messages] == [7, 11, 13, 14, 15]
-            assert await consumer.fetch(timeout=0.1) == []  # whoever asks for more has finished what came before
+            assert await consumer.fetch(timeout=0.1) == []  # a request for more finishes what came before
             await consumer.commit()
             assert list((await consumer.committed()).values()) == [16]

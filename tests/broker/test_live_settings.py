@@ -55,8 +55,8 @@ async def test_a_smaller_cache_lets_go_at_once(cluster: Cluster) -> None:
 
 @in_cluster("a:1", "b:1")
 async def test_a_topic_setting_counts_in_every_broker_without_a_restart(cluster: Cluster) -> None:
-    """As many brokers as there are, whoever owns what: the owner of a partition refuses and accepts
-    as the topic says.
+    """As many brokers as there are, and any of them owns a partition: the owner of a partition
+    refuses and accepts as the topic says.
     """
     await cluster.create("t", 4)
     line = cluster.line("b:1")

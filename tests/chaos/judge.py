@@ -94,8 +94,8 @@ def _final_log(
 
 
 def _ends_of_the_deleted(work: Workload) -> dict[Partition, int]:
-    """Nobody has a copy of what was deleted: what was seen below these offsets is held against what
-    was sent and acknowledged.
+    """No client has a copy of what was deleted: what was seen below these offsets is held against
+    what was sent and acknowledged.
     """
     ends: dict[Partition, int] = {}
     sends: dict[int, Partition] = {}

@@ -119,7 +119,7 @@ async def test_no_commit_is_taken_back_by_kills(tmp_path: Path, wanted: int) -> 
                     killed = [broker for broker in brokers.running if broker.address == address]
                     if (
                         not killed
-                    ):  # it was killed just now, and nobody has noticed yet; or it is one that has just started
+                    ):  # it was killed just now, and no broker has noticed yet; or it is one that has just started
                         if starting:
                             await asyncio.to_thread(brokers.wait_ready, starting.pop(0))
                         continue

@@ -2,8 +2,8 @@
 EXAMPLES SURFACE…`
 
 An input is any bytes, or a valid one with a few pieces replaced; hypothesis makes one that fails as
-small as it can. The input file holds the present one, so that whoever sees this process die knows
-by what. Failures go to stdout as the worker's do, with the bytes.
+small as it can. The input file holds the present one, so that the process that sees this one die
+knows by what. Failures go to stdout as the worker's do, with the bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a broker takes poisons nobody: a batch of any bytes is refused, or every reader gets the
+"""What a broker takes poisons no reader: a batch of any bytes is refused, or every reader gets the
 same rows of it forever.
 
 An input is a few batches. Those that are acknowledged are read as a consumer does, printed as the

@@ -1,8 +1,8 @@
 """The child process: `python -m tests.fuzz.worker SEED PROGRESS_FILE SURFACE:FIRST:COUNT …`
 
 Before each input it writes the number of the piece of work and of the input into the progress file,
-so that whoever sees this process die knows by what. Failures that are exceptions go to stdout, a
-JSON object a line, and the work goes on.
+so that the process that sees this one die knows by what. Failures that are exceptions go to stdout,
+a JSON object a line, and the work goes on.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ and what has to hold at the end.
 
 Safety invariants 1 to 6 of the design, as a client can see them: every acknowledged record is
 there, at the offset that was answered; offsets are dense; each record is there once, whatever was
-retried; records of one producer stand in the order in which it sent them; nobody reads what is not
-durable. All in virtual time, from one seed, so a failure replays.
+retried; records of one producer stand in the order in which it sent them; no consumer reads what is
+not durable. All in virtual time, from one seed, so a failure replays.
 """
 
 from __future__ import annotations

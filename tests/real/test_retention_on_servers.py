@@ -104,8 +104,8 @@ def test_what_retention_takes_is_archived_and_read(request: pytest.FixtureReques
 
 @PLACES
 def test_gc_removes_what_a_dead_round_left_and_nothing_else(request: pytest.FixtureRequest, place: str) -> None:
-    """Nobody has tidied up behind the round; a stranger's object is left alone, and so is what is
-    live.
+    """No process has tidied up behind the round; a stranger's object is left alone, and so is what
+    is live.
     """
     root_url: str = request.getfixturevalue(place)
 

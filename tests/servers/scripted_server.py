@@ -1,4 +1,4 @@
-"""An HTTP server that answers as it is told, or not at all, and counts what it is asked: for what
+"""An HTTP server that gives prepared answers, or none, and counts requests: for what
 clients make of bad answers.
 """
 

@@ -1,11 +1,11 @@
 """Rounds of Parquet compaction in which one object is damaged half-way, judged by rules of its own.
 
 *metadata*: objects of bundle 0, originals and copies, are damaged or taken away one after the
-other, each once the one before is mended or gone. Nobody refuses, no topic and no record is lost,
-and at the end `fsck` finds nothing. The other kinds are of bundles without copies: whoever meets
-the object refuses and names it, or parks the one partition whose batch it is; all other partitions
-go on, to the end, with every record; nothing else is ever called damaged; and `ledgermq fsck` names
-the object, if it is still there at the end.
+other, each once the one before is mended or gone. No reader refuses, no topic and no record is
+lost, and at the end `fsck` finds nothing. The other kinds are of bundles without copies: whoever
+meets the object refuses and names it, or parks the one partition whose batch it is; all other
+partitions go on, to the end, with every record; nothing else is ever called damaged; and `ledgermq
+fsck` names the object, if it is still there at the end.
 """
 
 from __future__ import annotations

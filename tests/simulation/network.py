@@ -1,7 +1,7 @@
 """The simulated network: connections between processes that carry bytes, take time, break, and are
 cut.
 
-A call runs in the process that it is made to, so a paused broker answers nobody and a dead one
+A call runs in the process that it is made to, so a paused broker answers no call and a dead one
 breaks every line to it. Requests and answers cross as the bytes that gRPC would carry, errors as
 the published ones.
 """
@@ -88,8 +88,8 @@ class _Connector(Connector):
 
 
 class Line(UnaryCalls, Connection):
-    """One end's connection to an address; it finds whoever listens there now, as a gRPC channel
-    does.
+    """One end's connection to an address; it finds the process that listens there now, as a gRPC
+    channel does.
     """
 
     def __init__(self, network: Network, who: str, address: str, timeout_s: float) -> None:

@@ -25,7 +25,7 @@ Noted = Callable[[str, str, BaseException | None], None]
 class Request:
     """`delay_s` is asked before each way.
 
-    `answered` may be cancelled by whoever waits; the request does not notice.
+    `answered` may be cancelled by its caller; the request does not notice.
     """
 
     def __init__(

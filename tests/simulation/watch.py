@@ -173,7 +173,7 @@ class WatchedStore(MemoryStore):
             self.violations.append(Violation("a loser's copy", f"{key} was put, its original never had these bytes"))
 
     def _judge_close(self, name: str) -> None:
-        """While a plan is open nobody may take away its tasks' right to put, but by cutting it
+        """While a plan is open no process may take away its tasks' right to put, but by cutting it
         short.
         """
         fence = keys.parse_fence(name)

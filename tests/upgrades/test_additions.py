@@ -80,8 +80,8 @@ def add_to_segment(path: Path) -> None:
 
 
 def add_to_cluster(path: Path) -> None:
-    """Whoever adds a field writes a checksum: a file without one has the fields of before, and no
-    other.
+    """A version that adds a field writes a checksum: a file without one has the fields of before,
+    and no other.
     """
     path.write_bytes(cluster_with(path.read_bytes(), later={"x": 1}))
 

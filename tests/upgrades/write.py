@@ -208,7 +208,7 @@ class _NoEngine:
 
 
 async def _leave_unfinished(store: ObjectStore, cluster: ClusterSettings) -> None:
-    """In a bundle of the topic: a plan that nobody has finished, then a void segment, which a
+    """In a bundle of the topic: a plan that no process has finished, then a void segment, which a
     former owner put too late.
     """
     catalog = await read_catalog(ledger_of(store, 0, cluster=cluster))

@@ -131,7 +131,7 @@ def replayed(batches: Iterable[list[LogRecord]], limits: GroupLimits, catalog: C
 
 
 class Consumer:
-    """A member that keeps to the protocol: takes what it is given at once, lets go what it is told,
+    """A member that keeps to the protocol: takes its partitions at once, lets go what it must,
     says so with the next heartbeat.
     """
 

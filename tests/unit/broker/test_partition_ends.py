@@ -21,7 +21,7 @@ WANTED = [EndWanted("t", 7, partition) for partition in range(3)]
 
 
 class Answering:
-    """A broker that says what it is told to, for ends that cost nothing and for those that are
+    """A broker that gives prepared answers, for ends that cost nothing and for those that are
     certain.
     """
 

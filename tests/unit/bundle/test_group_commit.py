@@ -215,7 +215,7 @@ async def test_all_waiters_of_a_refused_flush_fail_and_so_does_what_is_queued_an
     await asyncio.sleep(5)
     assert world.context.write_gate.refusal is not None
     world.store.broken = None
-    await asyncio.sleep(5)  # nobody has to write for the broker to notice
+    await asyncio.sleep(5)  # no producer has to write for the broker to notice
     assert world.context.write_gate.refusal is None
     assert await world.send() == 0
     gate.cancel()

@@ -1,4 +1,4 @@
-"""A peer that answers as it is told: garbage, errors, or nothing.
+"""A peer that gives prepared answers: garbage, errors, or nothing.
 
 It stands for what no real broker of ours can be made to do.
 """

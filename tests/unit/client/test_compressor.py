@@ -1,5 +1,5 @@
-"""Compression "auto": lz4 where it pays, by what was seen of the partition; nobody pays long for
-what does not compress.
+"""Compression "auto": lz4 where it pays, by what was seen of the partition; no producer pays long
+for what does not compress.
 """
 
 from __future__ import annotations

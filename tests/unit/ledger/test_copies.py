@@ -263,7 +263,7 @@ async def test_a_copy_that_cannot_be_put_leaves_the_put_uncertain(root: Root, bu
 async def test_who_comes_late_to_the_place_of_a_lost_object_has_lost(
     root: Root, bucket: MemoryStore, sources: Sources
 ) -> None:
-    """A rival's put was under way when somebody took the original away: it finds the number empty,
+    """A rival's put was under way when the original was taken away: it finds the number empty,
     and the copy taken.
     """
     for key in [await last(bucket, folder) for folder in FOLDERS.values()]:

@@ -1,4 +1,4 @@
-"""A process that dies at any store operation, before or after its effect: whoever comes next ends
+"""A process that dies at any store operation, before or after its effect: the next process ends
 with the same result.
 """
 

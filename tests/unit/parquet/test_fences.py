@@ -1,5 +1,5 @@
-"""Late puts: whoever sleeps in the middle of a task cannot bring a deleted file back, on memory and
-on files.
+"""Late puts: a process that sleeps in the middle of a task cannot bring a deleted file back, on
+memory and on files.
 """
 
 from __future__ import annotations

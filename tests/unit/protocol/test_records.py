@@ -74,8 +74,8 @@ def test_a_batch_of_plain_values_takes_hardly_more_than_its_data() -> None:
 
 
 def test_nulls_may_have_content_behind_them() -> None:
-    """Arrow allows it, and nobody sees it: null lists with pairs, null pairs with keys, null keys
-    with bytes.
+    """Arrow allows it, and no reader sees it: null lists with pairs, null pairs with keys, null
+    keys with bytes.
     """
     batch = nulls_with_content()
     assert batch.column("headers").to_pylist() == [
