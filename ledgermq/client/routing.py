@@ -33,6 +33,14 @@ for this time before raising UnknownTopic. It is shorter, because a program with
 for it.
 """
 
+SUSPICION_S = 2.0
+"""A broker that has not answered for this time is suspected of standing still: query another one
+about the present owner of its partitions. A stopped process keeps its connections open, so only
+its silence reveals it.
+"""
+QUERY_AGAIN_S = 0.5
+QUERY_AGAIN_PART = 0.25
+
 RECORD_BYTES_MAX_DEFAULT = 1024 * 1024
 
 
@@ -270,3 +278,15 @@ class AtOwners(Generic[A]):
             named = last.owner if isinstance(last, NotOwner) else None
             self._routing.redirected(asked.topic, asked.partition, named, refused_by=owner)
         return last
+
+
+def ask_at_s(waits_since_s: float, asked_s: float) -> float:
+    """Return when a caller that waits for a broker queries another one. `asked_s`: when other
+    brokers were last queried.
+
+    The first query comes after two seconds without an answer, the next after half a second or a
+    quarter of the wait: the longer the wait, the rarer they become.
+    """
+    if asked_s < waits_since_s:
+        return waits_since_s + SUSPICION_S
+    return asked_s + max(QUERY_AGAIN_S, QUERY_AGAIN_PART * (asked_s - waits_since_s))
