@@ -1,5 +1,5 @@
-"""Descriptions of a cluster and its topics, as plain frozen values; checks of topic names and partition
-numbers that a program gives.
+"""Descriptions of a cluster and its topics, as plain frozen values; checks of the topic names and
+partition numbers that a program gives.
 """
 
 from __future__ import annotations
