@@ -15,8 +15,7 @@ from ledgermq.errors import InvalidConfig, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi, Connection, Connector
 from ledgermq.protocol.frames import FetchFrame, ProduceFrame
-from ledgermq.protocol.methods import Method
-from ledgermq.protocol.unary import UnaryCalls
+from ledgermq.protocol.methods import Method, UnaryCalls
 
 
 class Network:

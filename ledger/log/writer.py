@@ -31,13 +31,12 @@ from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.fold import LedgerState
 from ledger.log.ledger_ref import LedgerRef
-from ledger.log.put_latency import PutLatency
 from ledger.log.recovery import Recovered, recover
 from ledger.log.segment import Batch, encode_segment, first_batch_position, read_index
 from ledger.log.segment_indexes import SegmentIndexes
 from ledger.log.shared_run import SharedRun
 from ledger.object_store.contract import Buffer, ObjectMissing
-from ledger.object_store.settle import PutOutcome, settle_put
+from ledger.object_store.settle import PutLatency, PutOutcome, settle_put
 from ledgermq.errors import LedgerMQError, NotOwner, ProducerError
 
 log = logging.getLogger(__name__)

@@ -9,6 +9,7 @@ shows whose it is.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from enum import Enum
 from functools import partial
@@ -21,6 +22,9 @@ from ledgermq.sources import Sources
 ATTEMPTS_MAX = 12
 BACKOFF_FIRST_S = 0.05
 BACKOFF_MAX_S = 10.0
+LATENCY_SAMPLES = 128
+LATENCY_SAMPLES_MIN = 32
+HEDGE_MIN_S = 0.05
 
 
 class PutOutcome(Enum):
@@ -32,6 +36,28 @@ class PutOutcome(Enum):
     WON = 1
     LOST = 2
     UNKNOWN = 3
+
+
+class PutLatency:
+    """Decides when to send a put a second time: after the store's recent ninety-ninth percentile,
+    measured from the puts themselves.
+    """
+
+    def __init__(self) -> None:
+        self._seconds: deque[float] = deque(maxlen=LATENCY_SAMPLES)
+
+    def add(self, seconds: float) -> None:
+        self._seconds.append(seconds)
+
+    def hedge_after_s(self) -> float | None:
+        """Return the delay before a second put, or None until there are enough measurements.
+
+        Never below HEDGE_MIN_S: on a fast store a second put would only add load.
+        """
+        if len(self._seconds) < LATENCY_SAMPLES_MIN:
+            return None
+        ranked = sorted(self._seconds)
+        return max(HEDGE_MIN_S, ranked[int(len(ranked) * 0.99)])
 
 
 async def settle_put(

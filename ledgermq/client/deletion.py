@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from ledgermq.client.at_owners import AtOwners
 from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.record import microseconds_of
+from ledgermq.client.routing import AtOwners
 from ledgermq.errors import InvalidRequest, LedgerMQError, UnknownPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi

@@ -1,4 +1,6 @@
-"""Descriptions of a cluster and its topics, as plain frozen values."""
+"""Descriptions of a cluster and its topics, as plain frozen values; checks of the topic names and
+partition numbers that a program gives.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from ledgermq.errors import InvalidTopicName
+from ledgermq.errors import InvalidConfig, InvalidTopicName, UnknownPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
 
 
@@ -86,6 +88,17 @@ def check_topic_text(name: object) -> str:
     except UnicodeEncodeError as error:
         raise InvalidTopicName(f"a topic's name must be valid Unicode text: {error}") from error
     return name
+
+
+def check_partition(partition: object, partitions: int, topic: str) -> int:
+    """Check a partition that a user, or a user's partitioner, chose. Raises UnknownPartition,
+    InvalidConfig.
+    """
+    if isinstance(partition, bool) or not isinstance(partition, int):
+        raise InvalidConfig(f"a partition must be a whole number, not {partition!r}")
+    if not 0 <= partition < partitions:
+        raise UnknownPartition(f"topic {topic} has partitions 0 to {partitions - 1}, not {partition}")
+    return partition
 
 
 def topic_description(info: pb.TopicInfo) -> TopicDescription:

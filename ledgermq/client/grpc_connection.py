@@ -21,9 +21,8 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol import methods
 from ledgermq.protocol.frames import FetchFrame, ProduceFrame, encode_frame
 from ledgermq.protocol.limits import GRPC_OPTIONS
-from ledgermq.protocol.methods import METHODS, Kind, Method
+from ledgermq.protocol.methods import METHODS, Kind, Method, UnaryCalls
 from ledgermq.protocol.status import error_from_rpc
-from ledgermq.protocol.unary import UnaryCalls
 
 REQUEST_TIMEOUT_S = 30.0
 _PROBE_TIMEOUT_S = 2.0

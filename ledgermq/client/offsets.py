@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
-from ledgermq.client.at_owners import AtOwners
 from ledgermq.client.connections import Connections
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.record import microseconds_of
-from ledgermq.client.routing import Routing
+from ledgermq.client.routing import AtOwners, Routing
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi

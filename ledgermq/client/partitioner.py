@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ledgermq.errors import InvalidConfig, UnknownPartition
 from ledgermq.sources import Sources
 
 _SEED = 0x9747B28C
@@ -60,14 +59,3 @@ class StickyPartition:
         """Choose another partition if the complete batch was of the current one."""
         if partition == self._present and partitions > 1:
             self._present = (partition + self._random.randrange(1, partitions)) % partitions
-
-
-def checked(partition: object, partitions: int, topic: str) -> int:
-    """Check a partition that a user, or a user's partitioner, chose. Raises UnknownPartition,
-    InvalidConfig.
-    """
-    if isinstance(partition, bool) or not isinstance(partition, int):
-        raise InvalidConfig(f"a partition must be a whole number, not {partition!r}")
-    if not 0 <= partition < partitions:
-        raise UnknownPartition(f"topic {topic} has partitions 0 to {partitions - 1}, not {partition}")
-    return partition

@@ -1,5 +1,5 @@
-"""The client's cache of topics and of the brokers that own their partitions. Only a cache: brokers
-decide, and redirect.
+"""Find the brokers that own partitions: the client's cache of topics and owners, and calls that
+need the owners of several partitions (`AtOwners`). Only a cache: brokers decide, and redirect.
 
 Invariants: a topic is looked up once at a time, however many callers need it. An answer replaces
 the whole entry of its topic, except that an owner learned from a redirect is kept until the next
@@ -9,18 +9,18 @@ answer. The size is bounded by the topics that the program names.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast, get_args
+from typing import Generic, TypeVar, cast, get_args
 
 from ledgermq.client.connections import Connections
-from ledgermq.client.descriptions import check_topic_text
-from ledgermq.errors import UnknownTopic
+from ledgermq.client.descriptions import TopicPartition, check_topic_text
+from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner, Unavailable, UnknownPartition, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.api import Connection
+from ledgermq.protocol.api import BrokerApi, Connection
 from ledgermq.protocol.records import Compression
 from ledgermq.protocol.status import error_from_proto
-from ledgermq.runtime.tasks import end
+from ledgermq.runtime.tasks import all_of, end
 
 UNKNOWN_TOPIC_GRACE_S = 5.0
 """A broker may not know a topic yet that another broker has described to the client: its refusal
@@ -32,6 +32,14 @@ UNKNOWN_TOPIC_ASK_S = 1.0
 for this time before raising UnknownTopic. It is shorter, because a program with a wrong name waits
 for it.
 """
+
+SUSPICION_S = 2.0
+"""A broker that has not answered for this time is suspected of standing still: query another one
+about the present owner of its partitions. A stopped process keeps its connections open, so only
+its silence reveals it.
+"""
+QUERY_AGAIN_S = 0.5
+QUERY_AGAIN_PART = 0.25
 
 RECORD_BYTES_MAX_DEFAULT = 1024 * 1024
 
@@ -169,3 +177,116 @@ class Routing:
 
     async def close(self) -> None:
         await end(*self._asking.values())
+
+
+A = TypeVar("A")
+
+Ask = Callable[[BrokerApi, Sequence[TopicPartition]], Awaitable[Sequence[A | LedgerMQError]]]
+"""Send one request to one broker, and return an answer or an error for each partition, in their
+order.
+"""
+
+
+class AtOwners(Generic[A]):
+    """Sends a request to the owners of partitions, one per owner for all of its partitions, until
+    every partition has an answer.
+
+    Redirects and dead brokers are followed until the deadline. An owner that does not answer delays
+    no other.
+    """
+
+    def __init__(self, connections: Connections, routing: Routing, ask: Ask[A]) -> None:
+        self._connections = connections
+        self._routing = routing
+        self._ask_one = ask
+
+    async def find(self, wanted: Sequence[TopicPartition], deadline: float) -> dict[TopicPartition, A]:
+        """Return every partition's answer.
+
+        Raises UnknownPartition, the first other error that no retry cures, and Unavailable.
+        """
+        await self._check_partitions(wanted, deadline)
+        found: dict[TopicPartition, A] = {}
+        backoff = self._connections.backoff()
+        while True:
+            missing = [partition for partition in wanted if partition not in found]
+            if not missing:
+                return found
+            last = await self._round(missing, found, deadline)
+            if last is None:
+                continue
+            if not await backoff.pause(last.retry_after_ms, deadline):
+                names = ", ".join(str(partition) for partition in missing if partition not in found)
+                raise Unavailable(f"no answer in time for {names}: {last}") from last
+            for topic in {partition.topic for partition in missing if partition not in found}:
+                if any(self._routing.owner(*partition) is None for partition in missing if partition.topic == topic):
+                    await self._routing.refresh(topic, deadline)
+
+    async def _check_partitions(self, wanted: Sequence[TopicPartition], deadline: float) -> None:
+        """Raise UnknownPartition for a partition that the topic does not have: the call would look
+        for its owner until the deadline.
+
+        The topic may have grown since the partition was looked up.
+        """
+        for topic, partition in wanted:
+            if partition >= (await self._routing.route(topic, deadline)).partitions:
+                count = (await self._routing.refresh(topic, deadline)).partitions
+                if partition >= count:
+                    raise UnknownPartition(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
+
+    async def _round(
+        self, missing: Sequence[TopicPartition], found: dict[TopicPartition, A], deadline: float
+    ) -> LedgerMQError | None:
+        """Send one request to each owner, all at the same time.
+
+        Return the last error that a retry may cure.
+        """
+        by_owner: dict[str, list[TopicPartition]] = {}
+        last: LedgerMQError | None = None
+        for partition in missing:
+            await self._routing.route(partition.topic, deadline)
+            if (owner := self._routing.owner(*partition)) is not None:
+                by_owner.setdefault(owner, []).append(partition)
+            else:
+                last = Unavailable(f"no broker owns {partition} at present")
+        errors = await all_of(self._ask(*one, found, deadline) for one in by_owner.items())
+        return next((error for error in errors if error is not None), last)
+
+    async def _ask(
+        self, owner: str, partitions: list[TopicPartition], found: dict[TopicPartition, A], deadline: float
+    ) -> LedgerMQError | None:
+        try:
+            results = await self._connections.ask_at(owner, lambda at: self._ask_one(at, partitions), deadline)
+            if len(results) != len(partitions):
+                raise Unavailable(f"{owner} answered for {len(results)} of {len(partitions)} partitions")
+        except InvalidRequest:
+            raise
+        except LedgerMQError as error:
+            if not error.retriable:
+                raise
+            self._routing.unreachable(owner)
+            return error
+        last: LedgerMQError | None = None
+        for asked, result in zip(partitions, results, strict=True):
+            if not isinstance(result, LedgerMQError):
+                found[asked] = result
+                continue
+            last = result
+            if not last.retriable:
+                raise last
+            # A broker that cannot serve the partition may be a former owner.
+            named = last.owner if isinstance(last, NotOwner) else None
+            self._routing.redirected(asked.topic, asked.partition, named, refused_by=owner)
+        return last
+
+
+def ask_at_s(waits_since_s: float, asked_s: float) -> float:
+    """Return when a caller that waits for a broker queries another one. `asked_s`: when other
+    brokers were last queried.
+
+    The first query comes after two seconds without an answer, the next after half a second or a
+    quarter of the wait: the longer the wait, the rarer they become.
+    """
+    if asked_s < waits_since_s:
+        return waits_since_s + SUSPICION_S
+    return asked_s + max(QUERY_AGAIN_S, QUERY_AGAIN_PART * (asked_s - waits_since_s))

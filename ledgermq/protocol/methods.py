@@ -1,5 +1,5 @@
 """The methods of the service `ledgermq.v1.Broker` as a table, from which gRPC clients and servers
-are built.
+are built, and the unary calls of a connection (`UnaryCalls`).
 
 gRPC itself gets no (de)serializers: it carries bytes, and the handler of a call decodes them with
 this table. So bytes that cannot be decoded give a typed CorruptFrame in one place, not an internal
@@ -10,6 +10,7 @@ method of `ledgermq.protocol.api.BrokerApi`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -146,3 +147,84 @@ METHODS: tuple[Method, ...] = (
     DESCRIBE_GROUP,
     DELETE_GROUP,
 )
+
+
+class UnaryCalls(ABC):
+    """Implements the unary calls of `BrokerApi` through one method `ask`; shared by all
+    connections, however they carry a call.
+    """
+
+    @abstractmethod
+    async def ask(self, method: Method, request: Any, wait_s: float = 0.0) -> Any:
+        """Return the answer to one request.
+
+        `wait_s`: how long the callee may hold it on purpose, on top of the call's own time.
+        """
+
+    async def produce_once(self, request: frames.ProduceFrame) -> pb.ProduceResponse:
+        answer: pb.ProduceResponse = await self.ask(PRODUCE_ONCE, request)
+        return answer
+
+    async def fetch_once(self, request: pb.FetchRequest) -> frames.FetchFrame:
+        answer: frames.FetchFrame = await self.ask(FETCH_ONCE, request, request.max_wait_ms / 1000)
+        return answer
+
+    async def list_offsets(self, request: pb.ListOffsetsRequest) -> pb.ListOffsetsResponse:
+        answer: pb.ListOffsetsResponse = await self.ask(LIST_OFFSETS, request)
+        return answer
+
+    async def open_producer(self, request: pb.OpenProducerRequest) -> pb.OpenProducerResponse:
+        answer: pb.OpenProducerResponse = await self.ask(OPEN_PRODUCER, request)
+        return answer
+
+    async def describe_cluster(self, request: pb.DescribeClusterRequest) -> pb.DescribeClusterResponse:
+        answer: pb.DescribeClusterResponse = await self.ask(DESCRIBE_CLUSTER, request)
+        return answer
+
+    async def describe_topics(self, request: pb.DescribeTopicsRequest) -> pb.DescribeTopicsResponse:
+        answer: pb.DescribeTopicsResponse = await self.ask(DESCRIBE_TOPICS, request)
+        return answer
+
+    async def create_topic(self, request: pb.CreateTopicRequest) -> pb.CreateTopicResponse:
+        answer: pb.CreateTopicResponse = await self.ask(CREATE_TOPIC, request)
+        return answer
+
+    async def alter_topic(self, request: pb.AlterTopicRequest) -> pb.AlterTopicResponse:
+        answer: pb.AlterTopicResponse = await self.ask(ALTER_TOPIC, request)
+        return answer
+
+    async def delete_topic(self, request: pb.DeleteTopicRequest) -> pb.DeleteTopicResponse:
+        answer: pb.DeleteTopicResponse = await self.ask(DELETE_TOPIC, request)
+        return answer
+
+    async def delete_records(self, request: pb.DeleteRecordsRequest) -> pb.DeleteRecordsResponse:
+        answer: pb.DeleteRecordsResponse = await self.ask(DELETE_RECORDS, request)
+        return answer
+
+    async def group_heartbeat(self, request: pb.GroupHeartbeatRequest) -> pb.GroupHeartbeatResponse:
+        answer: pb.GroupHeartbeatResponse = await self.ask(GROUP_HEARTBEAT, request, request.max_wait_ms / 1000)
+        return answer
+
+    async def commit_offsets(self, request: pb.CommitOffsetsRequest) -> pb.CommitOffsetsResponse:
+        answer: pb.CommitOffsetsResponse = await self.ask(COMMIT_OFFSETS, request)
+        return answer
+
+    async def fetch_committed(self, request: pb.FetchCommittedRequest) -> pb.FetchCommittedResponse:
+        answer: pb.FetchCommittedResponse = await self.ask(FETCH_COMMITTED, request)
+        return answer
+
+    async def reset_offsets(self, request: pb.ResetOffsetsRequest) -> pb.ResetOffsetsResponse:
+        answer: pb.ResetOffsetsResponse = await self.ask(RESET_OFFSETS, request)
+        return answer
+
+    async def list_groups(self, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse:
+        answer: pb.ListGroupsResponse = await self.ask(LIST_GROUPS, request)
+        return answer
+
+    async def describe_group(self, request: pb.DescribeGroupRequest) -> pb.DescribeGroupResponse:
+        answer: pb.DescribeGroupResponse = await self.ask(DESCRIBE_GROUP, request)
+        return answer
+
+    async def delete_group(self, request: pb.DeleteGroupRequest) -> pb.DeleteGroupResponse:
+        answer: pb.DeleteGroupResponse = await self.ask(DELETE_GROUP, request)
+        return answer

@@ -18,9 +18,8 @@ from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi, Connection, Connector
 from ledgermq.protocol.frames import FetchFrame, ProduceFrame
-from ledgermq.protocol.methods import METHODS, Method
+from ledgermq.protocol.methods import METHODS, Method, UnaryCalls
 from ledgermq.protocol.status import error_from_proto, error_to_proto
-from ledgermq.protocol.unary import UnaryCalls
 from tests.simulation.loop import Process
 from tests.simulation.world import World, failed_assertions
 

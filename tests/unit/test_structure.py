@@ -15,7 +15,6 @@ PACKAGES = ("ledgermq", "ledger", "offsets", "stateless_broker", "spark", "ledge
 SMALL_LINES = 60
 
 ALLOWED = {
-    "ledger.log.put_latency": "its importer, ledger.log.writer, has more than 350 lines without it",
     "offsets.assignors.consistent_hash": "one of four assignors behind one contract, each a file",
     "offsets.assignors.ranges": "one of four assignors behind one contract, each a file",
     "offsets.deadlines": "its importer, offsets.coordinator, has more than 350 lines without it",

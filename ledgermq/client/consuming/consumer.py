@@ -18,8 +18,7 @@ from ledgermq.client.consuming.reader import Reader
 from ledgermq.client.consuming.reading import Reading
 from ledgermq.client.consuming.start import Position, Start, Wanted, check_known, check_position, check_start, wishes
 from ledgermq.client.context import ClientContext
-from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.partitioner import checked
+from ledgermq.client.descriptions import TopicPartition, check_partition
 from ledgermq.client.settings import ConsumerSettings
 from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable, UnknownPartition
 
@@ -132,7 +131,7 @@ class Consumer:
         for topic in self._topics:
             route = await self._routing.refresh(topic, deadline)
             for number in range(route.partitions) if self._partitions is None else self._partitions:
-                chosen[TopicPartition(topic, checked(number, route.partitions, topic))] = route.topic_id
+                chosen[TopicPartition(topic, check_partition(number, route.partitions, topic))] = route.topic_id
         check_known(self._start, chosen)
         positions = await self._resolve(wishes(self._start, chosen), deadline)
         ends: dict[TopicPartition, int] = {}

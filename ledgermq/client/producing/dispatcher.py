@@ -25,9 +25,8 @@ from ledgermq.client.producing.partition_queue import PartitionQueue
 from ledgermq.client.producing.produce_stream import Answer, ProduceStream, SentFrame
 from ledgermq.client.producing.send_buffer import SendBuffer
 from ledgermq.client.producing.topics import ProducerTopics
-from ledgermq.client.routing import UNKNOWN_TOPIC_GRACE_S
+from ledgermq.client.routing import UNKNOWN_TOPIC_GRACE_S, ask_at_s
 from ledgermq.client.settings import ProducerSettings
-from ledgermq.client.suspicion import ask_at_s
 from ledgermq.errors import InvalidRecord, LedgerMQError, MessageTooLarge, Unavailable, UnknownPartition, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame

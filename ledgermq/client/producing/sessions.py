@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ledgermq.client.at_owners import AtOwners
 from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.routing import AtOwners
 from ledgermq.errors import LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi

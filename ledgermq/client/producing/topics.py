@@ -12,8 +12,8 @@ from dataclasses import replace
 import pyarrow as pa
 
 from ledgermq.client.context import ClientContext
-from ledgermq.client.descriptions import TopicPartition, check_topic_text
-from ledgermq.client.partitioner import StickyPartition, checked, partition_of_key
+from ledgermq.client.descriptions import TopicPartition, check_partition, check_topic_text
+from ledgermq.client.partitioner import StickyPartition, partition_of_key
 from ledgermq.client.producing.batch import Batch, Compressor
 from ledgermq.client.producing.delivery import Delivery
 from ledgermq.client.producing.partition_queue import Numbering, PartitionQueue
@@ -201,9 +201,9 @@ class TopicQueues:
     def _partition(self, key: bytes | None, partition: int | None) -> int:
         count = len(self.queues)
         if partition is not None:
-            return checked(partition, count, self.route.name)
+            return check_partition(partition, count, self.route.name)
         if self._settings.partitioner is not None:
-            return checked(self._settings.partitioner(self.route.name, key, count), count, self.route.name)
+            return check_partition(self._settings.partitioner(self.route.name, key, count), count, self.route.name)
         return self._sticky.get(count) if key is None else partition_of_key(key, count)
 
     def _open_batch(self, queue: PartitionQueue) -> Batch:
@@ -258,7 +258,7 @@ class TopicQueues:
 
     def add_encoded(self, encoded: EncodedBatch, partition: int, sequence: int) -> Batch:
         """Return the rows of each partition. Raises UnknownPartition; then no row is queued."""
-        queue = self.queues[checked(partition, len(self.queues), self.route.name)]
+        queue = self.queues[check_partition(partition, len(self.queues), self.route.name)]
         batch = self._new_batch(queue)
         batch.take_encoded(encoded, sequence)
         queue.add_sealed(batch)

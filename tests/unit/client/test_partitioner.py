@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.client.partitioner import StickyPartition, checked, murmur2, partition_of_key
+from ledgermq.client.descriptions import check_partition
+from ledgermq.client.partitioner import StickyPartition, murmur2, partition_of_key
 from ledgermq.errors import InvalidConfig, UnknownPartition
 from ledgermq.sources import Sources
 
@@ -62,10 +63,10 @@ def test_one_partition_is_left_for_itself() -> None:
 @pytest.mark.parametrize("partition", [-1, 3, 2**40])
 def test_a_partition_that_is_not_there_is_refused(partition: int) -> None:
     with pytest.raises(UnknownPartition):
-        checked(partition, 3, "t")
+        check_partition(partition, 3, "t")
 
 
 @pytest.mark.parametrize("partition", [1.0, "1", True])
 def test_a_partition_that_is_no_number_is_refused(partition: object) -> None:
     with pytest.raises(InvalidConfig):
-        checked(partition, 3, "t")
+        check_partition(partition, 3, "t")

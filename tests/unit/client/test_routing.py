@@ -1,5 +1,5 @@
 """Whom the client asks: any broker, the owner, the one that it is redirected to; never for longer
-than its deadline.
+than its deadline. When it asks others about a broker that does not answer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 
 from ledgermq.client import connections as connections_module
 from ledgermq.client.connections import Connections
-from ledgermq.client.routing import Routing
+from ledgermq.client.routing import Routing, ask_at_s
 from ledgermq.client.settings import ClientSettings
 from ledgermq.errors import NotOwner, ResourceExhausted, TopicBeingDeleted, Unavailable, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -243,3 +243,14 @@ async def test_lines_to_brokers_that_come_and_go_are_bounded(
         brokers.behaviour = {f"x{number}:1": well}
         await connections.ask_at(f"x{number}:1", lambda at: at.describe_topics(request), connections.deadline())
     assert brokers.closed == [f"x{number}:1" for number in range(6)]
+
+
+def test_others_are_asked_after_two_seconds_and_then_ever_more_rarely() -> None:
+    asked, times = float("-inf"), list[float]()
+    while (asked := ask_at_s(100.0, asked)) < 110.0:
+        times.append(asked - 100.0)
+    assert times == pytest.approx([2.0, 2.5, 3.125, 3.906, 4.883, 6.104, 7.629, 9.537], abs=0.001)
+
+
+def test_a_question_of_before_does_not_count() -> None:
+    assert ask_at_s(100.0, 99.0) == 102.0
