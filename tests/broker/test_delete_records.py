@@ -29,9 +29,10 @@ from ledgermq.errors import (
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker.in_process import InProcessConnector
-from tests.broker.cluster import TIMESTAMP_US, Cluster, fetch_of, in_cluster, until, values_of
+from tests.broker.cluster import TIMESTAMP_US, Cluster, fetch_of, in_cluster, values_of
 from tests.stores.late_checkpoint import LateCheckpoint
 from tests.virtual_time import virtual_sources
+from tests.waiting import until
 from tests.worlds.roots import Root
 
 AT = datetime.fromtimestamp(TIMESTAMP_US / 1e6, UTC)

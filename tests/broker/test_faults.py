@@ -19,10 +19,11 @@ from ledgermq.sources import Sources
 from stateless_broker.broker import Broker
 from stateless_broker.in_process import InProcessConnector
 from stateless_broker.membership import Superseded
-from tests.broker.cluster import Cluster, cluster_of, frame_of, in_cluster, until
+from tests.broker.cluster import Cluster, cluster_of, frame_of, in_cluster
 from tests.stores.faulty import Faults, FaultyStore
 from tests.stores.one_put import OnePut
 from tests.virtual_time import EPOCH_US, virtual, virtual_sources
+from tests.waiting import until
 from tests.worlds.roots import cluster_with
 
 

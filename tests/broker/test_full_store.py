@@ -15,11 +15,12 @@ from ledger.log.segment import decode_tail
 from ledger.object_store.contract import Buffer
 from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import LedgerMQError, StoreFull, StoreUnusable
-from tests.broker.cluster import Cluster, cluster_of, until
+from tests.broker.cluster import Cluster, cluster_of
 from tests.broker.groups import Outsider, committed_offset
 from tests.stores.full import RefusingStore
 from tests.stores.one_put import OnePut
 from tests.virtual_time import virtual, virtual_sources
+from tests.waiting import until
 
 BUNDLES = {0, 1, 2}
 

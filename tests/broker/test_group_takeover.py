@@ -18,7 +18,7 @@ from ledgermq.errors import DataDamaged, LedgerMQError, NotOwner, RetriableError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from stateless_broker.groups.offsets_topic import partition_of
-from tests.broker.cluster import Cluster, cluster_of, in_cluster, until
+from tests.broker.cluster import Cluster, cluster_of, in_cluster
 from tests.broker.groups import (
     Member,
     Outsider,
@@ -31,6 +31,7 @@ from tests.broker.groups import (
     settled,
 )
 from tests.virtual_time import virtual, virtual_sources
+from tests.waiting import until
 
 
 def bundle_of(cluster: Cluster, group: str) -> int:

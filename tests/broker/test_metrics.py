@@ -16,8 +16,9 @@ from ledger.parquet.engine import LocalEngine
 from ledger.rounds.runner import compact_root
 from stateless_broker.metrics.owner_metrics import OwnerMetrics
 from stateless_broker.metrics.scrape import BrokerCollector
-from tests.broker.cluster import Cluster, fetch_of, frame_of, until
+from tests.broker.cluster import Cluster, fetch_of, frame_of
 from tests.virtual_time import virtual_in, virtual_sources
+from tests.waiting import until
 
 ME = "m:1"
 

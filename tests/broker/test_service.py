@@ -21,9 +21,9 @@ from tests.broker.cluster import (
     frame_of,
     in_cluster,
     read_all,
-    until,
     values_of,
 )
+from tests.waiting import until
 
 
 @in_cluster("a:1", "b:1", "c:1")

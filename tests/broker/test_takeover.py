@@ -13,8 +13,9 @@ from ledgermq.errors import NotOwner, TopicExists
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import FetchFrame
 from stateless_broker.terms import Trouble
-from tests.broker.cluster import Cluster, fetch_of, frame_of, in_cluster, read_all, until, values_of
+from tests.broker.cluster import Cluster, fetch_of, frame_of, in_cluster, read_all, values_of
 from tests.virtual_time import virtual_sources
+from tests.waiting import until
 from tests.worlds.ledgers import ledger_of, take_over
 
 

@@ -12,6 +12,7 @@ import pytest
 import ledgermq
 from tests.compose.project import BROKERS, Project
 from tests.compose.traffic import read_all, traffic_on
+from tests.waiting import until
 
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(900)]
 
@@ -27,10 +28,11 @@ async def until_not_owner(project: Project, number: int) -> None:
     """Until the other brokers say that they own everything."""
     lost = project.address(f"BROKER_{number}_PORT")
     others = ",".join(address for address in project.target.split(",") if address != lost)
-    until = time.monotonic() + MOVED_S_MAX
-    while (found := await owners(others)) & {lost, ""}:
-        assert time.monotonic() < until, f"still owned by {found}"
-        await asyncio.sleep(0.5)
+
+    async def moved() -> bool:
+        return not await owners(others) & {lost, ""}
+
+    await until(moved, MOVED_S_MAX, every_s=0.5, what=f"{lost} owns no bundle, and each bundle has an owner")
 
 
 async def test_a_killed_broker_is_replaced_by_the_others(project: Project) -> None:

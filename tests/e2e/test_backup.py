@@ -19,8 +19,8 @@ import pytest
 import ledgermq
 from ledger import keys
 from ledgermq.cli.exit_codes import ExitCode
-from tests.e2e.admin_port import until
 from tests.e2e.processes import QUICK, BrokerProcesses
+from tests.waiting import wait_until
 
 PARTITIONS = 3
 OPTIONS = tuple(option for option in QUICK if option != "--no-background-compaction")
@@ -89,10 +89,10 @@ async def test_a_copy_of_a_folder_that_is_written_to_is_a_whole_cluster(tmp_path
             async with asyncio.TaskGroup() as tasks:
                 for partition in range(PARTITIONS):
                     tasks.create_task(writing.run(partition, stop))
-                await asyncio.to_thread(until, lambda: "compacted" in broker.text())
+                await asyncio.to_thread(wait_until, lambda: "compacted" in broker.text())
                 settings.write_text("background_compaction = false\n")
                 os.kill(broker.pid, signal.SIGHUP)
-                await asyncio.to_thread(until, lambda: "background compaction at rest" in broker.text())
+                await asyncio.to_thread(wait_until, lambda: "background compaction at rest" in broker.text())
                 async with client.consumer("t", group="g", commit="manual") as consumer:
                     await consumer.commit(await consumer.fetch(50, timeout=30))
                     committed = await consumer.committed()

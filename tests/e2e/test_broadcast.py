@@ -13,10 +13,11 @@ import pytest
 import ledgermq
 from ledgermq.errors import InvalidConfig
 from ledgermq.offset_stores import FileOffsetStore, MemoryOffsetStore
-from tests.broker.cluster import Cluster, in_cluster, until
+from tests.broker.cluster import Cluster, in_cluster
 from tests.e2e.group_clients import drop, fill, take
 from tests.e2e.test_client_takeover import client_of
 from tests.virtual_time import virtual_sources
+from tests.waiting import until
 
 
 @in_cluster("a:1", "b:1")

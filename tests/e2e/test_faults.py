@@ -27,6 +27,7 @@ from tests.e2e.admin_port import ADMIN, AdminPort
 from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.servers.small_disk import small_disk
 from tests.servers.throttling_proxy import throttling_proxy
+from tests.waiting import until
 
 PARTITIONS = 4
 
@@ -177,12 +178,12 @@ async def test_a_full_disk_is_taken_over_and_emptied_from_its_reserve(tmp_path: 
 
 async def until_trouble(client: ledgermq.Client, text: str) -> None:
     """Until the cluster says so of some bundle; "": until no bundle is in trouble."""
-    async with asyncio.timeout(60):
-        while True:
-            troubles = [bundle.trouble for bundle in (await client.describe_cluster()).bundles if bundle.trouble]
-            if (text and any(text in trouble for trouble in troubles)) or (not text and not troubles):
-                return
-            await asyncio.sleep(0.1)
+
+    async def told() -> bool:
+        troubles = [bundle.trouble for bundle in (await client.describe_cluster()).bundles if bundle.trouble]
+        return any(text in trouble for trouble in troubles) if text else not troubles
+
+    await until(told, every_s=0.1, what=f"a bundle in trouble: {text}" if text else "no bundle in trouble")
 
 
 async def read_to(client: ledgermq.Client, last: bytes, topic: str = "t") -> list[bytes | None]:

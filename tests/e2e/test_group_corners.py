@@ -14,9 +14,10 @@ from ledgermq import TopicPartition, errors
 from ledgermq.offset_stores import MemoryOffsetStore
 from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry
 from ledgermq.protocol import ledgermq_pb2 as pb
-from tests.broker.cluster import Cluster, in_cluster, until
+from tests.broker.cluster import Cluster, in_cluster
 from tests.e2e.group_clients import committed, fill, take, take_messages
 from tests.e2e.test_client_takeover import client_of
+from tests.waiting import until
 
 AT = TopicPartition("t", 0)
 

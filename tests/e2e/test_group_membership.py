@@ -13,9 +13,10 @@ import pytest
 
 import ledgermq
 from ledgermq import TopicPartition, errors
-from tests.broker.cluster import Cluster, in_cluster, until
+from tests.broker.cluster import Cluster, in_cluster
 from tests.e2e.group_clients import committed, coordinator_of, drop, fill, take, take_messages
 from tests.e2e.test_client_takeover import client_of
+from tests.waiting import until
 
 
 @in_cluster("a:1", "b:1")

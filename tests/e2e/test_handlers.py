@@ -13,9 +13,10 @@ import pytest
 
 import ledgermq
 from ledgermq import errors
-from tests.broker.cluster import Cluster, in_cluster, until
+from tests.broker.cluster import Cluster, in_cluster
 from tests.e2e.group_clients import committed, fill
 from tests.e2e.test_client_takeover import client_of
+from tests.waiting import until
 
 
 def now_s() -> float:
