@@ -11,8 +11,9 @@ import pytest
 
 import ledgermq
 from tests.compose.project import BROKERS, Project
-from tests.compose.traffic import read_all, traffic_on
+from tests.compose.traffic import traffic_on
 from tests.waiting import until
+from tests.worlds.consumed import read_values
 
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(900)]
 
@@ -101,4 +102,4 @@ async def test_everything_is_still_there_after_down_and_up(project: Project) -> 
     await asyncio.to_thread(project.compose, "down")
     await asyncio.to_thread(project.up)
     async with ledgermq.connect(project.target) as client:
-        assert await read_all(client, "kept") == traffic.sent
+        assert await read_values(client, "kept") == traffic.sent

@@ -28,6 +28,7 @@ from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.servers.small_disk import small_disk
 from tests.servers.throttling_proxy import throttling_proxy
 from tests.waiting import until
+from tests.worlds.consumed import read_values
 
 PARTITIONS = 4
 
@@ -62,13 +63,7 @@ class Steady:
 
     async def check(self) -> None:
         """Everything once, in order."""
-        found: dict[int, list[bytes | None]] = {partition: [] for partition in range(PARTITIONS)}
-        async with self._client.consumer("t") as consumer, asyncio.timeout(60):
-            ends = await consumer.end_offsets()
-            while consumer.positions() != ends:
-                for message in await consumer.fetch(1000, timeout=30):
-                    found[message.partition].append(message.value)
-        assert found == self.stored
+        assert await read_values(self._client) == self.stored
 
 
 async def survives_a_storm(folder: Path, server: Minio, root: str, storm_s: float) -> None:

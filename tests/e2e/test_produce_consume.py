@@ -23,6 +23,7 @@ from ledgermq.sources import Sources
 from stateless_broker import produce_path
 from stateless_broker.node import Node
 from stateless_broker.settings import load_settings
+from tests.worlds.consumed import read_messages
 
 Connect = Callable[..., AbstractAsyncContextManager[ledgermq.Client]]
 
@@ -50,12 +51,7 @@ async def a_topic(connect: Connect, partitions: int = 2, **settings: object) -> 
 
 
 async def values_of(client: ledgermq.Client, topic: str = "t", **settings: object) -> list[bytes | None]:
-    values = []
-    async with client.consumer(topic, **settings) as consumer:  # type: ignore[arg-type]
-        ends = await consumer.end_offsets()
-        while consumer.positions() != ends:
-            values += [message.value for message in await consumer.fetch(timeout=10)]
-    return values
+    return [message.value for message in await read_messages(client, topic, **settings)]
 
 
 # -- what goes in comes out

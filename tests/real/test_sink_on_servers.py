@@ -21,6 +21,7 @@ from ledger.root.open import open_store
 from ledgermq.sources import Sources
 from tests.e2e.processes import BrokerProcess, BrokerProcesses
 from tests.waiting import wait_until
+from tests.worlds.consumed import read_messages
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly, pytest.mark.timeout(3600)]
 
@@ -117,12 +118,8 @@ def create(servers: str, topic: str, partitions: int = 3) -> None:
 
 def stored(servers: str, topic: str) -> Counter[str]:
     async def run() -> Counter[str]:
-        found: Counter[str] = Counter()
-        async with ledgermq.connect(servers) as client, client.consumer(topic) as consumer:
-            ends = await consumer.end_offsets()
-            while consumer.positions() != ends:
-                found.update((message.value or b"").decode() for message in await consumer.fetch(5000, timeout=30))
-        return found
+        async with ledgermq.connect(servers) as client:
+            return Counter((message.value or b"").decode() for message in await read_messages(client, topic))
 
     return asyncio.run(run())
 
