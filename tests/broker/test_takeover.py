@@ -249,7 +249,7 @@ async def test_an_owner_that_was_robbed_by_a_broker_that_died_at_once_finds_out(
 
 
 @in_cluster("a:1", "b:1")
-async def test_a_rebalance_costs_one_retry_at_most_and_nobody_waits_for_what_is_served_elsewhere(
+async def test_a_rebalance_costs_one_retry_at_most_and_other_bundles_cost_no_wait(
     cluster: Cluster,
 ) -> None:
     await cluster.create("t", 2)

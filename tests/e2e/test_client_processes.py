@@ -104,7 +104,7 @@ async def test_nothing_is_lost_or_doubled_when_an_owner_stands_still(
         await asyncio.gather(*(producer.send("t", b"after", partition=partition) for partition in range(8)))
 
 
-async def test_nobody_listens() -> None:
+async def test_requests_fail_when_no_process_listens() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # not listening: connections are refused
         address = f"127.0.0.1:{taken.getsockname()[1]}"

@@ -333,7 +333,7 @@ async def test_a_topic_that_accepts_nothing_says_so(connect: Connect) -> None:
         assert await values_of(client) == [b"v"]
 
 
-async def test_an_error_nobody_awaited_comes_up_at_the_next_flush(connect: Connect) -> None:
+async def test_an_error_that_was_not_awaited_comes_up_at_the_next_flush(connect: Connect) -> None:
     async with a_topic(connect, 1, accept_publish=False) as client:
         producer = client.producer()
         producer.send("t", b"lost")

@@ -172,7 +172,7 @@ async def _live(seed: int) -> int:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 @virtual
-async def test_what_is_due_is_done_in_time_whatever_was_taken_for_still(seed: int) -> None:
+async def test_due_bundles_are_compacted_in_time_though_they_were_taken_for_still(seed: int) -> None:
     await _live(seed)
 
 

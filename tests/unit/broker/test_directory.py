@@ -49,7 +49,7 @@ def test_one_that_is_handed_over_is_none() -> None:
     assert recent(directory) == 0
 
 
-def test_nor_one_that_had_been_handed_over_before_anybody_looked() -> None:
+def test_nor_one_that_had_been_handed_over_between_two_looks() -> None:
     """A hand-over is over within one interval: who looks but once in that time has not seen it
     announced.
     """
@@ -80,7 +80,7 @@ def test_who_takes_it_from_a_living_owner_fights() -> None:
     assert recent(directory) == 2
 
 
-def test_so_do_those_who_take_at_the_same_time_what_nobody_has() -> None:
+def test_so_do_two_brokers_that_claim_a_free_bundle_at_the_same_time() -> None:
     for order in ("ab", "ba"):
         directory = Directory(2)
         update(directory, 0.0, beat("dead", 1))

@@ -64,7 +64,7 @@ def test_claims_are_counted_by_epochs_and_only_for_a_minute() -> None:
     assert history.epoch == 21
 
 
-def test_what_is_free_is_claimed_at_once_whatever_was_fought_over_before_but_only_once() -> None:
+def test_a_free_bundle_is_claimed_at_once_after_a_fight_but_only_once() -> None:
     generator, history = random.Random(1), ClaimHistory()
     for epoch in range(1, 5):
         history.note(epoch, now=float(epoch))
@@ -94,7 +94,7 @@ def test_who_lost_a_term_claims_at_once_when_the_winner_has_ended() -> None:
     assert history.wait_s(3.0, generator) > 0
 
 
-def test_who_lost_twice_in_a_minute_waits_longer_and_longer_whatever_looks_free() -> None:
+def test_a_broker_that_lost_twice_in_a_minute_waits_longer_and_longer_though_the_bundle_looks_free() -> None:
     """Two brokers that live and refuse each other's connections: each takes the other for ended."""
     generator, history = random.Random(1), ClaimHistory()
     waits = []

@@ -278,7 +278,7 @@ async def test_a_reader_that_goes_away_gives_everything_back(budget: AnswerBudge
 @settings(max_examples=20)
 @given(st.integers(0, 2**32), st.integers(16, 64))
 @virtual
-async def test_whatever_readers_do_the_bound_holds_and_all_comes_back(seed: int, mebibytes: int) -> None:
+async def test_readers_stay_within_the_bound_and_give_all_of_it_back(seed: int, mebibytes: int) -> None:
     """Readers of all speeds, some cancelled at any moment: never above the bound, every one that
     stays is served, nothing is left.
     """

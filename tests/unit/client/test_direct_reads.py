@@ -232,7 +232,7 @@ async def test_what_it_cannot_read_it_asks_the_broker_for(
     assert [(request.direct, request.partitions[0].offset) for request in broker.requests] == [(True, 0), (False, 1)]
 
 
-async def test_a_place_that_nobody_asked_for_is_refused(
+async def test_a_place_that_the_client_did_not_ask_for_is_refused(
     client: tuple[HostileBroker, ledgermq.Client], root: Path
 ) -> None:
     broker, made = client

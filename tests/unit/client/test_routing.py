@@ -136,7 +136,7 @@ async def test_who_is_to_be_avoided_is_asked_last(brokers: Brokers, connections:
 
 
 @with_brokers
-async def test_nobody_is_asked_beyond_the_deadline(
+async def test_no_broker_is_asked_beyond_the_deadline(
     brokers: Brokers, connections: Connections, routing: Routing
 ) -> None:
     with pytest.raises(Unavailable, match=r"a:1, b:1 answered in time; the last error: b:1 refuses"):

@@ -188,7 +188,7 @@ async def test_a_root_url_without_the_server_packages_says_what_to_install(monke
 
 
 @pytest.mark.parametrize("name", [None, 5, b"t", "\ud800"])
-async def test_a_topic_name_that_cannot_be_sent_is_refused_and_disturbs_nobody(name: Any) -> None:
+async def test_a_topic_name_that_cannot_be_sent_is_refused_and_not_buffered(name: Any) -> None:
     async with ledgermq.connect("127.0.0.1:1", timeout_s=0.2) as client:
         producer = client.producer(delivery_timeout_s=0.2)
         with pytest.raises(InvalidTopicName):

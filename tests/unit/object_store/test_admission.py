@@ -23,7 +23,7 @@ BYTES_MAX = 100
     )
 )
 @virtual
-async def test_bounds_hold_whoever_comes_goes_or_is_cancelled(
+async def test_bounds_hold_while_callers_come_go_and_are_cancelled(
     callers: list[tuple[int, float, float, float | None]],
 ) -> None:
     """Each caller: size, when it comes, how long it stays, when it is cancelled."""

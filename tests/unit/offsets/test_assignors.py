@@ -170,7 +170,7 @@ def test_a_member_that_gives_partitions_up_keeps_the_near_ones() -> None:
     assert ASSIGNORS["uniform"](Problem(members, topics, target, problem.rack)) == target
 
 
-def test_a_static_member_has_its_place_whatever_its_member_id_is() -> None:
+def test_the_place_of_a_static_member_does_not_depend_on_its_member_id() -> None:
     topics = topics_of([4])
     for name, assign in ASSIGNORS.items():
         first = assign(Problem([Candidate("x", "s1", frozenset([1])), Candidate("b", "b", frozenset([1]))], topics))

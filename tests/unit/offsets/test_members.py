@@ -33,7 +33,7 @@ def test_a_lone_member_gets_everything_at_once(desk: Desk) -> None:
     assert len(desk.batches) == 1
 
 
-def test_nobody_is_given_what_another_one_has_not_let_go(desk: Desk) -> None:
+def test_a_member_gets_a_partition_only_after_the_other_has_let_it_go(desk: Desk) -> None:
     first, second = two(desk)
     assert not second.owned
     still_held = dict(first.owned)

@@ -155,6 +155,6 @@ def test_a_note_is_replaced_by_a_later_plan_once_it_has_served(plan: int, seen_m
     assert (draft.witnessed_plan, draft.witnessed_ms) == ((plan, seen_ms) if taken else (7, 10_000))
 
 
-def test_a_plan_that_nobody_finished_is_not_noted() -> None:
+def test_a_plan_that_is_not_finished_is_not_noted() -> None:
     with pytest.raises(AssertionError, match="plan 3"):
         witness_move(3, 10_000, 20_000)(fmt.Checkpoint(bundle=1, finished_plan=2))

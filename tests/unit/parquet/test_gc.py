@@ -179,7 +179,7 @@ class _OnePut(FencedPuts):
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_whatever_others_do_meanwhile_nothing_live_is_deleted(begun: bool) -> None:
+def test_a_collector_deletes_nothing_live_while_others_run_rounds(begun: bool) -> None:
     """Another process runs rounds, or finishes one that was begun, between any two calls of a
     collector that then finds all old enough.
     """

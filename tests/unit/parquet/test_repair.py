@@ -161,7 +161,7 @@ async def test_a_second_repair_and_one_of_an_old_look_change_nothing(sources: So
         assert await find_parked(store, root.cluster, run_inline) == []
 
 
-async def test_a_repair_that_nobody_reads_is_made_again(sources: Sources) -> None:
+async def test_a_repair_in_a_checkpoint_that_is_never_read_is_made_again(sources: Sources) -> None:
     """It stood in a checkpoint under a number that was free again."""
     async with memory_store() as store:
         root, _ = await parked_root(store, sources)

@@ -14,7 +14,7 @@ from tests.virtual_time import virtual
 
 
 @virtual
-async def test_whoever_is_cancelled_twice_still_leaves_nothing_running() -> None:
+async def test_ending_a_task_leaves_nothing_running_when_it_is_cancelled_twice() -> None:
     async def slow_to_end() -> None:
         try:
             await asyncio.Event().wait()

@@ -12,7 +12,7 @@ from tests.stores.backends import memory_store
 from tests.unit.sweep.test_sweep import HOUR_MS, Untidied
 
 
-async def test_only_what_nobody_will_publish_goes(sources: Sources) -> None:
+async def test_only_rows_that_no_driver_will_publish_go(sources: Sources) -> None:
     async with memory_store(sources) as store:
         untidied = await Untidied.open(store, sources)
         staged = {
