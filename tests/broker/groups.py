@@ -154,7 +154,7 @@ class Member:
 
 
 async def settled(members: Sequence[Member], quiet_s: float = 3.0) -> None:
-    """Until no heartbeat has changed anything for anybody for a while."""
+    """Until no heartbeat has changed anything for any member for a while."""
     loop = asyncio.get_running_loop()
     changed_s = loop.time()
     while loop.time() - changed_s < quiet_s:

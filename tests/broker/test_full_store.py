@@ -56,7 +56,7 @@ def terms(cluster: Cluster) -> dict[int, list[tuple[str, int]]]:
 
 @virtual
 async def test_no_bundle_is_handed_over_while_the_store_is_full() -> None:
-    """The successor could not claim it, so nobody would serve its readers until there is room."""
+    """The successor could not claim it, so no broker would serve its readers until there is room."""
     store = RefusingStore()
     async with cluster_of("a:1", store=store, holding_ms=8000) as cluster:
         await cluster.create("t", 2)

@@ -129,7 +129,7 @@ async def test_bombs_are_refused_by_what_they_claim(cluster: Cluster) -> None:
 
 
 async def test_a_batch_that_takes_long_to_decompress_does_not_block_the_loop() -> None:
-    """It is decoded by whoever runs blocking work; small and plain batches are not worth the way."""
+    """The runner of blocking work decodes it; small and plain batches are not worth the way."""
     ran = []
 
     async def run(step: Callable[[], Any]) -> Any:

@@ -114,7 +114,9 @@ async def test_reads_are_counted_by_where_they_were_found(found: Measured) -> No
     assert backlog > 1_000_000
     engine = LocalEngine(virtual_sources(5), run_inline)
     await compact_root(cluster.store, virtual_sources(5), engine)
-    await line.fetch_once(fetch_of("t", 0, offset=9))  # whoever reads looks for new checkpoints, now and then
+    await line.fetch_once(
+        fetch_of("t", 0, offset=9)
+    )  # an owner that serves a read looks for new checkpoints, now and then
     await until(lambda: found.value("compaction_lag_seconds", bundle=1) == 0)
     cluster.brokers[ME].apply(cluster.settings.model_copy(update={"cache_bytes_max": 0}))
     await line.fetch_once(fetch_of("t", 0, offset=0))

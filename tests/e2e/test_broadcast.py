@@ -29,7 +29,7 @@ async def test_every_consumer_gets_everything(cluster: Cluster) -> None:
         for consumer in consumers:
             assert sorted(await take(consumer, 30)) == values
             assert len(consumer.assignment) == 3
-        assert await client.groups.list() == [], "nobody coordinates it"
+        assert await client.groups.list() == [], "no broker coordinates it"
 
 
 @in_cluster("a:1")

@@ -175,7 +175,7 @@ async def test_coordinators_die_while_members_commit_and_nothing_goes_back(clust
             assert all(now.get(partition, 0) >= offset for partition, offset in highest.items())
             highest = now
         await consumer.close()
-        assert set(seen.values()) == {1}, "whoever coordinates, the member keeps its partitions"
+        assert set(seen.values()) == {1}, "the member keeps its partitions when another broker coordinates"
 
 
 @in_cluster("a:1")

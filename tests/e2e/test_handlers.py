@@ -234,7 +234,7 @@ async def test_at_most_once_does_not_try_again(cluster: Cluster) -> None:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("ordered_by", ["partition", "key"])
 def test_order_holds_while_handlers_fail_stop_and_are_cancelled(ordered_by: str, seed: int) -> None:
-    """Whoever handles a message: all before it in its lane have succeeded."""
+    """When a handler gets a message, all before it in its lane have succeeded."""
 
     @in_cluster("a:1", "b:1")
     async def scenario(cluster: Cluster) -> None:

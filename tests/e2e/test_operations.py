@@ -83,8 +83,8 @@ async def test_the_admin_port_tells_of_health_and_what_was_done(tmp_path: Path) 
 async def test_one_message_can_be_followed_by_its_ids_from_end_to_end(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The producer's log → the broker's log → the segment, by `ledgermq inspect` → whoever fetched
-    it.
+    """The producer's log → the broker's log → the segment, by `ledgermq inspect` → the client
+    that fetched it.
     """
     root = tmp_path / "root"
     with BrokerProcesses(tmp_path, root.as_uri()) as brokers:

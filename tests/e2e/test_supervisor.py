@@ -74,7 +74,7 @@ def test_who_ends_again_and_again_begins_later_each_time(tmp_path: Path) -> None
         (1, 4, 1.0),
         (1, 4, 2.0),
     ]
-    assert parent.stop() == 0  # in the middle of the pause: nobody was lost by that
+    assert parent.stop() == 0  # in the middle of the pause: no broker was lost by that
 
 
 def test_a_failure_of_the_first_start_ends_all(tmp_path: Path) -> None:

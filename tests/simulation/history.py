@@ -113,7 +113,7 @@ class FinalLog:
     """The one truth at the end: every record that was ever durable (`records`), and from where on
     they must still be readable.
 
-    `judged_from`: below it retention took records that nobody had copied; of these only some are in
+    `judged_from`: below it retention took records that the judge had not copied; of these only some are in
     `records`, those that readers saw.
     """
 

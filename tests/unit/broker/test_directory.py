@@ -32,7 +32,7 @@ def test_a_bundle_whose_owners_end_one_after_the_other_is_no_fight() -> None:
 
 
 def test_one_whose_owners_fall_silent_may_be() -> None:
-    """In a storm at the store nobody's heartbeat comes through, and all live."""
+    """In a storm at the store no broker's heartbeat comes through, and all live."""
     directory = Directory(2)
     for epoch, owner in enumerate("abababab", start=1):
         update(directory, float(epoch), beat(owner, epoch))
@@ -50,8 +50,8 @@ def test_one_that_is_handed_over_is_none() -> None:
 
 
 def test_nor_one_that_had_been_handed_over_between_two_looks() -> None:
-    """A hand-over is over within one interval: who looks but once in that time has not seen it
-    announced.
+    """A hand-over is over within one interval: a broker that looks but once in that time has
+    not seen it announced.
     """
     directory = Directory(2)
     update(directory, 0.0, beat("a", 1), beat("b"))

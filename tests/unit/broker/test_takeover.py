@@ -72,9 +72,9 @@ def test_a_free_bundle_is_claimed_at_once_after_a_fight_but_only_once() -> None:
     history.is_free = True
     assert history.wait_s(5.0, generator) == 0
     history.note_attempt(5.0)
-    assert history.wait_s(5.0, generator) >= 2.0, "somebody else was faster, and has not said so yet"
+    assert history.wait_s(5.0, generator) >= 2.0, "another broker was faster, and has not said so yet"
     history.note(5, now=6.0)
-    assert history.wait_s(6.0, generator) >= 2.0, "whoever was faster lives"
+    assert history.wait_s(6.0, generator) >= 2.0, "the faster broker lives"
     history.is_free = True
     assert history.wait_s(6.0, generator) == 0, "and has ended too"
 
@@ -121,7 +121,7 @@ def test_the_claim_of_what_is_free_does_not_count() -> None:
     assert history.recent(20.0) == 0
     history.is_free = True
     history.note(22, now=21.0)
-    assert history.recent(21.0) == 2, "of three claims one took what nobody had; the others fought over it"
+    assert history.recent(21.0) == 2, "of three claims one took a free bundle; the others fought over it"
 
 
 def test_failed_attempts_count_and_memory_is_bounded() -> None:
@@ -144,7 +144,7 @@ def test_who_lost_a_term_leaves_the_winner_alone_for_the_holding_time() -> None:
 @pytest.mark.parametrize(
     ("evidence", "looked_at", "still"),
     [
-        (seen(100.0), 119.0, False),  # silent, and nobody knows whether it would answer
+        (seen(100.0), 119.0, False),  # silent, and whether it would answer is unknown
         (seen(100.0, lost_at=100.5), 103.9, False),  # its next heartbeat was due at 102, and may be late
         (seen(100.0, lost_at=100.5), 104.1, True),
         (seen(100.0, lost_at=97.0), 104.1, False),  # it has spoken since

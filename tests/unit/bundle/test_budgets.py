@@ -210,7 +210,7 @@ async def test_while_others_wait_a_connection_that_takes_nothing_is_broken_and_n
     for line in stuck:
         line.never_taken()
     await asyncio.sleep(3600)
-    assert all(line.cut_at_s is None for line in stuck), "nobody wanted the room"
+    assert all(line.cut_at_s is None for line in stuck), "no other reader wanted the room"
     begun_s = now_s()
     assert await Line(budget, "new").answer(0.01)
     assert now_s() - begun_s < 1

@@ -1,4 +1,4 @@
-"""When segments are put, what is refused, and that nobody waits forever.
+"""When segments are put, what is refused, and that no caller waits forever.
 
 Virtual time: a put takes 100 ms here.
 """

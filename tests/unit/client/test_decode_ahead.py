@@ -41,7 +41,7 @@ class Stepwise(Executor):
         return future
 
     def run(self) -> int:
-        """How many were done, of those that nobody had cancelled."""
+        """How many were done, of those that were not cancelled."""
         done = 0
         while self.waiting:
             future, work = self.waiting.popleft()

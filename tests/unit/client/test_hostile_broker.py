@@ -1,5 +1,5 @@
-"""A peer that answers garbage, nonsense or nothing: a typed error in time to whoever is concerned,
-and to nobody else.
+"""A peer that answers garbage, nonsense or nothing: the callers that are concerned get a typed
+error in time, and no other caller does.
 """
 
 from __future__ import annotations

@@ -229,7 +229,7 @@ async def test_a_broker_that_lags_takes_no_newer_topic_back(
     assert routing.owner("t", 0) == "b:1"
     await asyncio.sleep(routing.age_s_max + 1)
     assert (await routing.refresh("t", connections.deadline())).topic_id == 1, (
-        "nobody lags for as long: it is another cluster"
+        "no broker lags for as long: it is another cluster"
     )
 
 

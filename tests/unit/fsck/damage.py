@@ -116,7 +116,7 @@ async def delete_claim(root: Root) -> str:
 
 
 async def overlap(root: Root) -> str:
-    """A file of a plan that somebody ran again."""
+    """A file of a plan that a second process ran again."""
     first = await parquet(root)
     name = keys.parse_parquet(first)
     assert name is not None

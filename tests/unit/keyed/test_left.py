@@ -321,7 +321,7 @@ async def test_a_round_that_slept_over_the_alteration_publishes_no_version_whose
 
 
 async def test_files_stay_whose_version_was_lost() -> None:
-    """They hold what the log does not: nobody may take them for those of a round that ended early."""
+    """They hold what the log does not: a collector must not take them for files of a round that ended early."""
     keyed = await left()
     version = await keyed.version()
     await keyed.root.store.delete([version.key])

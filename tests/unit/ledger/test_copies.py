@@ -191,7 +191,7 @@ async def test_two_that_are_damaged_refuse_and_are_named(root: Root, bucket: Mem
     [lost] = [each for each in await mend_copies(store) if each.is_lost]
     assert lost.object_key == key
     assert {key, key + keys.COPY} <= set(await damage(root))
-    assert await bucket.get(key) == flipped(good, len(good) - 40), "nobody guesses"
+    assert await bucket.get(key) == flipped(good, len(good) - 40), "no process guesses"
 
 
 async def test_a_missing_segment_with_a_damaged_copy_is_no_end_of_the_ledger(
@@ -228,8 +228,8 @@ async def test_a_loser_puts_no_copy(bucket: MemoryStore, sources: Sources) -> No
 async def test_a_put_counts_only_once_its_copy_is_there(
     root: Root, bucket: MemoryStore, sources: Sources, fault: str
 ) -> None:
-    """The put of the copy fails, with its effect or without: it is tried again before anybody hears
-    that the put has won.
+    """The put of the copy fails, with its effect or without: it is tried again before the caller
+    learns that the put has won.
     """
 
     class FailsCopies(FaultyStore):

@@ -85,7 +85,7 @@ async def test_only_those_from_the_refused_slot_on_are_told_that_nothing_is_stor
 async def test_what_lands_behind_a_refused_put_is_void(
     store: ObjectStore, sources: Sources, landed_first: bool
 ) -> None:
-    """Two segments behind the refused one are stored, and count for nobody: not here, and not after
+    """Two segments behind the refused one are stored, and no reader counts them: not here, and not after
     a takeover.
     """
     refusing = Refusing(store)

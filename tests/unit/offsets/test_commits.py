@@ -117,7 +117,7 @@ def test_the_end_is_asked_for_only_above_what_is_known(desk: Desk, alone: Consum
     assert desk.commit(request) == ["", ""]
     assert not desk.coordinator.ends_needed(alone.commit_request({(1, 0): 60}))
     desk.take_over()
-    assert not desk.coordinator.ends_needed(alone.commit_request({(1, 0): 50}))  # somebody has committed there
+    assert not desk.coordinator.ends_needed(alone.commit_request({(1, 0): 50}))  # a member has committed there
     assert desk.coordinator.ends_needed(alone.commit_request({(1, 0): 51}))
 
 

@@ -186,7 +186,7 @@ def test_a_static_member_finds_its_partitions_after_a_restart(desk: Desk) -> Non
     assert set(new.owned) == set(mine)
     assert all(new.owned[p].epoch > mine[p].epoch for p in mine)
     first.beat()
-    assert first.owned == theirs  # nobody else noticed
+    assert first.owned == theirs  # no other member noticed
 
 
 def test_a_static_member_that_stays_away_is_put_out(desk: Desk) -> None:

@@ -146,7 +146,7 @@ async def test_a_note_proves_its_age_to_the_millisecond() -> None:
         (7, 10_000, False),  # it says nothing new
         (8, 29_999, False),  # who waits for the first note would wait forever if each took its place
         (8, 30_000, True),
-        (6, 90_000, False),  # somebody slept after the look
+        (6, 90_000, False),  # the process slept after the look
     ],
 )
 def test_a_note_is_replaced_by_a_later_plan_once_it_has_served(plan: int, seen_ms: int, taken: bool) -> None:

@@ -1,4 +1,4 @@
-"""A damaged footer is found before anybody parses it: pyarrow's reader ends the process on some of
+"""A damaged footer is found before pyarrow parses it: its reader ends the process on some of
 them.
 """
 

@@ -1,5 +1,5 @@
-"""Parked partitions are taken up again: as they are once their object was put back, or without what
-somebody has given up.
+"""Parked partitions are taken up again: as they are once their object was put back, or without the
+records that an operator has given up.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ async def test_once_the_object_was_put_back_nothing_is_lost(sources: Sources) ->
         await put_back(store, healthy)
         found = await found_in(root)
         assert found.damaged == []
-        assert not (await root.compact()).records, "parked until somebody says so"
+        assert not (await root.compact()).records, "parked until an operator repairs it"
         assert await repair_partition(store, root.cluster, found, sources)
         assert not (await root.compact()).parked
         assert await rows_of(root) == root.produced["t", 1]
@@ -206,7 +206,7 @@ def test_the_command(tmp_path: Path) -> None:
     code, shown = run.json(tmp_path, *only, "--dry-run")
     assert (code, [row["outcome"] for row in shown["partitions"]]) == (ExitCode.OK, ["would be given up"])
     assert run(tmp_path, "--skip")[0] == ExitCode.USAGE, "one partition has to be named"
-    assert run(tmp_path, *only)[0] == ExitCode.ERROR, "nobody answered the question"
+    assert run(tmp_path, *only)[0] == ExitCode.ERROR, "no answer came to the question"
     code, shown = run.json(tmp_path, *only, "--yes", "--by", "me")
     assert (code, [(row["records"], row["outcome"]) for row in shown["partitions"]]) == (
         ExitCode.OK,

@@ -1,5 +1,5 @@
-"""Several tasks at once, and their end: none is left running, and whoever is cancelled is
-cancelled.
+"""Several tasks at once, and their end: none is left running, and a cancelled caller gets its
+CancelledError.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Options and columns are read strictly, in the driver: what nobody knows, or what cannot be, is
+"""Options and columns are read strictly, in the driver: an unknown name and an impossible value are
 refused by name.
 """
 

@@ -1,4 +1,4 @@
-"""Options are read strictly: what nobody knows, or what cannot be, is refused by name."""
+"""Options are read strictly: an unknown name and an impossible value are refused by name."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_a_hot_partition_and_many_small_ones_make_about_as_many_tasks_as_asked_f
 
 
 def test_what_was_cleaned_is_a_task_and_what_lies_around_it_goes_together() -> None:
-    """Nobody says how large it is: it may be all that there is of a keyed topic."""
+    """Its size is unknown: it may be all that there is of a keyed topic."""
     cleaned = [TopicRange("t", OffsetRange(1, (5, partition), 0, 1000)) for partition in range(64)]
     tails = [of_sizes([MB], partition) for partition in range(64)]
     ranges = [each for pair in zip(cleaned, tails, strict=True) for each in pair]

@@ -1,5 +1,5 @@
-"""Staged rows of Spark sinks: what is done or too old to be decided goes; what somebody may still
-publish stays.
+"""Staged rows of Spark sinks: rows of epochs that are done, or too old to be decided, go; rows that a
+driver may still publish stay.
 """
 
 from __future__ import annotations

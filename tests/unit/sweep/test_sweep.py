@@ -138,7 +138,7 @@ async def test_what_is_younger_than_the_grace_stays(sources: Sources) -> None:
 
 
 async def test_a_plan_stays_until_all_that_it_names_is_gone(sources: Sources) -> None:
-    """Else nobody would know the younger ones of its segments any more."""
+    """Without it, a sweep would no longer know the younger ones of its segments."""
     async with memory_store(sources) as store:
         untidied = await Untidied.open(store, sources)
         root = untidied.root

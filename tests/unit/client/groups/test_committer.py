@@ -1,4 +1,4 @@
-"""Commits go one at a time, those that come meanwhile together, and nobody's cancellation takes
+"""Commits go one at a time, those that come meanwhile together, and no caller's cancellation takes
 another's commit with it.
 """
 
