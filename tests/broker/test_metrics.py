@@ -55,7 +55,7 @@ measured = virtual_in(measured_broker, "found")
 
 
 @measured
-async def test_what_is_produced_and_fetched_is_counted_by_topic_up_to_the_cap(found: Measured) -> None:
+async def test_produced_and_fetched_records_are_counted_by_topic_up_to_the_cap(found: Measured) -> None:
     for name in ("t", "u", "v"):
         await found.cluster.create(name, 2)
         await found.cluster.produce(name, 0, b"1", b"2")

@@ -137,7 +137,7 @@ async def test_an_idle_zombie_learns_from_heartbeats_that_its_term_is_over(clust
 
 
 @in_cluster("a:1", "b:1")
-async def test_who_lost_a_term_does_not_fight_for_it(cluster: Cluster) -> None:
+async def test_a_broker_that_lost_a_term_does_not_fight_for_it(cluster: Cluster) -> None:
     await cluster.create("t", 2)
     bundle = 1
     await asyncio.sleep(10)

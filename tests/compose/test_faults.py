@@ -49,7 +49,7 @@ async def test_a_killed_broker_is_replaced_by_the_others(project: Project) -> No
 
 
 @pytest.mark.parametrize("service", ["broker-2", "minio", "compactor"])
-async def test_what_crashes_is_started_again(project: Project, service: str) -> None:
+async def test_a_crashed_process_is_started_again(project: Project, service: str) -> None:
     before = project.inspect(service)["RestartCount"]
     async with traffic_on(project.target, f"crashed-{service}") as traffic:
         await asyncio.to_thread(project.kill_process, service)

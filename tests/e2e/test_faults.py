@@ -200,8 +200,8 @@ def fill(path: Path) -> None:
 
 
 async def test_two_clusters_on_one_root_are_one_and_lose_nothing(tmp_path: Path) -> None:
-    """An operator starts the brokers of a new cluster on the root of another: the brokers ignore
-    their own settings of a cluster.
+    """An operator starts the brokers of a new cluster on the root of another: the settings
+    of the new cluster do not count.
     """
     root = (tmp_path / "root").as_uri()
     with BrokerProcesses(tmp_path, root) as ours, BrokerProcesses(tmp_path / "theirs", root) as theirs:

@@ -194,7 +194,7 @@ async def test_an_end_that_takes_too_long_is_told(cluster: Cluster) -> None:
 
 
 @in_cluster("a:1")
-async def test_what_time_does_not_cure_ends_the_handlers(cluster: Cluster) -> None:
+async def test_an_error_that_time_does_not_cure_ends_the_handlers(cluster: Cluster) -> None:
     async with client_of(cluster) as client:
         with pytest.raises(errors.InvalidConfig, match="no handler"):
             await client.run_handlers()

@@ -56,7 +56,7 @@ def test_all_stop_with_the_parent(tmp_path: Path) -> None:
     assert parent.stop() == 0
 
 
-def test_who_does_not_end_is_killed_at_the_deadline(tmp_path: Path) -> None:
+def test_a_broker_that_does_not_end_is_killed_at_the_deadline(tmp_path: Path) -> None:
     parent = Parent(tmp_path, STAYS, 'trap "" TERM; echo ready; while :; do sleep 0.05; done')
     wait_until(lambda: parent.text().count("ready") == 2)
     begun = time.monotonic()
@@ -65,7 +65,7 @@ def test_who_does_not_end_is_killed_at_the_deadline(tmp_path: Path) -> None:
     assert parent.events("not every broker process has ended in time")
 
 
-def test_who_ends_again_and_again_begins_later_each_time(tmp_path: Path) -> None:
+def test_a_broker_that_ends_again_and_again_begins_later_each_time(tmp_path: Path) -> None:
     parent = Parent(tmp_path, STAYS, "echo ready; exit 4")
     wait_until(lambda: len(parent.events("a broker process ended")) == 3)
     ended = parent.events("a broker process ended")
@@ -83,7 +83,7 @@ def test_a_failure_of_the_first_start_ends_all(tmp_path: Path) -> None:
     assert "[1] no such bucket" in parent.text()
 
 
-def test_who_is_killed_before_it_was_ready_begins_again(tmp_path: Path) -> None:
+def test_a_broker_that_is_killed_before_it_was_ready_begins_again(tmp_path: Path) -> None:
     once = tmp_path / "once"
     parent = Parent(tmp_path, f"if [ -e {once} ]; then {STAYS}; fi; touch {once}; kill -9 $$")
     wait_until(lambda: "[0] ready" in parent.text())

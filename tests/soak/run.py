@@ -187,7 +187,8 @@ class SoakRun:
 
     def _begin_again_with_the_stream(self) -> None:
         """Spark ends a query whose Python process takes ten seconds to start. On a busy machine
-        that is no bug, and the query goes on from its checkpoint."""
+        that is no bug, and the query goes on from its checkpoint.
+        """
         said = self.stream.text()
         if NOT_STARTED not in said:
             self.violations.append(Violation("stream ended", said[-1500:]))

@@ -63,7 +63,7 @@ TOPIC = {
     "parquet.bloom.key": "unit/parquet/test_odd_rounds.py::test_a_bloom_filter_on_the_key_is_a_setting_of_the_topic",
     "delete.action": "unit/keyed/test_left.py::test_what_was_to_be_archived_stays_until_it_is_deleted_on_demand",
     "delete.when": "unit/keyed/test_expiry.py::test_between_the_times_of_delete_when_no_key_goes",
-    "delete.when.timezone": "unit/ledger/test_deletion_times.py::test_what_is_no_time_zone",
+    "delete.when.timezone": "unit/ledger/test_deletion_times.py::test_names_that_are_no_time_zone",
     "archive.url": "unit/parquet/test_archive.py::test_another_store_may_be_the_archive",
     "legal.hold": "broker/test_delete_records.py::test_nothing_of_a_held_topic_is_deleted",
 }
@@ -87,7 +87,7 @@ PRODUCER = {
     "compression": "e2e/test_produce_consume.py::test_every_way_of_producing_stores_the_records",
     "buffer_bytes_max": "unit/client/test_send_buffer.py::test_waiting_sends_have_their_own_bound",
     "when_full": "unit/client/test_send_buffer.py::test_failing_sends_have_the_buffer_alone",
-    "window_batches": "property/test_partition_queue.py::test_what_is_acknowledged_is_stored_once_in_order_where_it_was_said",
+    "window_batches": "property/test_partition_queue.py::test_acknowledged_records_are_stored_once_in_order_at_their_offsets",
     "partitioner": "e2e/test_produce_consume.py::test_a_partitioner_of_one_s_own",
     "auto_create": "broker/test_service.py::test_topics_are_created_on_first_use_where_that_is_allowed",
 }

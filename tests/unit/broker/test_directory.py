@@ -72,7 +72,7 @@ def test_heartbeats_that_dead_brokers_left_say_nothing_of_a_fight_to_one_that_st
     assert recent(directory) == 0
 
 
-def test_who_takes_it_from_a_living_owner_fights() -> None:
+def test_a_broker_that_takes_a_bundle_from_a_living_owner_fights() -> None:
     directory = Directory(2)
     update(directory, 0.0, beat("a", 1), beat("b"))
     update(directory, 1.0, beat("a", 1), beat("b", 2))

@@ -180,7 +180,7 @@ def test_heartbeats_round_trip() -> None:
 
 
 @virtual
-async def test_what_is_no_heartbeat_is_never_read_nor_deleted() -> None:
+async def test_a_strange_object_among_heartbeats_is_never_read_nor_deleted() -> None:
     """A copy that a tool made has a name that no store would take: reading it is an error."""
 
     class Strewn(StoreWrapper):

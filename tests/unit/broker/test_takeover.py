@@ -79,7 +79,7 @@ def test_a_free_bundle_is_claimed_at_once_after_a_fight_but_only_once() -> None:
     assert history.wait_s(6.0, generator) == 0, "and has ended too"
 
 
-def test_who_lost_a_term_claims_at_once_when_the_winner_has_ended() -> None:
+def test_a_broker_that_lost_a_term_claims_at_once_when_the_winner_has_ended() -> None:
     """As after a start, when brokers claim side by side, and one of them is killed within the
     minute.
     """
@@ -131,7 +131,7 @@ def test_failed_attempts_count_and_memory_is_bounded() -> None:
     assert history.recent(1.0) == 64
 
 
-def test_who_lost_a_term_leaves_the_winner_alone_for_the_holding_time() -> None:
+def test_a_broker_that_lost_a_term_leaves_the_winner_alone_for_the_holding_time() -> None:
     history = ClaimHistory()
     assert may_claim_back(history, winner_gone=False, now=0.0, holding_s=10)
     history.note_lost(now=100.0)
@@ -157,7 +157,7 @@ def test_a_process_that_neither_answers_nor_beats_stands_still(
     assert stands_still(evidence, looked_at, INTERVAL_S) is still
 
 
-def test_what_a_broker_lost_while_it_stood_still_it_did_not_fight_for() -> None:
+def test_a_broker_that_stood_still_did_not_fight_for_the_bundles_it_lost() -> None:
     generator, history = random.Random(1), ClaimHistory()
     for turn in range(1, 8):
         history.is_free = True

@@ -130,7 +130,7 @@ async def test_an_answer_follows_what_its_reader_took(budget: AnswerBudget) -> N
 
 
 @in_budget()
-async def test_who_waits_is_served_in_turn_and_keeps_its_place(budget: AnswerBudget) -> None:
+async def test_a_waiting_reader_is_served_in_turn_and_keeps_its_place(budget: AnswerBudget) -> None:
     """A reader stops to wait now and then, to tell its caller that it does; it loses nothing by
     that.
     """
@@ -230,7 +230,7 @@ async def test_a_line_that_is_slow_but_takes_its_answer_is_left_alone(budget: An
 
 
 @in_budget()
-async def test_what_is_urgent_never_waits(budget: AnswerBudget) -> None:
+async def test_an_urgent_answer_never_waits(budget: AnswerBudget) -> None:
     for number in range(200):
         Line(budget, f"slow {number}").never_taken()
     await asyncio.sleep(1.5)

@@ -314,7 +314,7 @@ async def test_readers_that_are_surprised_together_look_once(store: CountingStor
         assert counting.lists - before <= 3
 
 
-async def test_what_is_cached_needs_no_parquet(store: CountingStore, sources: Sources) -> None:
+async def test_cached_records_need_no_parquet(store: CountingStore, sources: Sources) -> None:
     sums = Sums()
     context = bundle_context(store, sources, metrics=sums)
     async with opened(context) as owner:

@@ -94,7 +94,7 @@ def test_places_that_may_be_given(place: str) -> None:
 @pytest.mark.parametrize(
     "place", ["/folder", "file://host/x", "s3://bucket", "https:///x", "ftp://h/x", "file:///x?y", "http://[/", True, 1]
 )
-def test_what_is_no_place_is_refused(place: str) -> None:
+def test_an_invalid_place_is_refused(place: str) -> None:
     with pytest.raises(InvalidConfig, match="direct_reads"):
         check_place("direct_reads", place)
 

@@ -123,7 +123,7 @@ def test_addresses_are_parsed() -> None:
 @pytest.mark.parametrize(
     "bad", ["", ",", "host", "host:", ":1", "host:0", "host:99999", "host:x", "a b:1", "http:/x:1", "user@host:1"]
 )
-def test_what_is_no_address_is_refused(bad: str) -> None:
+def test_a_text_that_is_no_address_is_refused(bad: str) -> None:
     with pytest.raises(InvalidConfig):
         parse_addresses(bad)
 

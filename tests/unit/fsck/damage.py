@@ -297,7 +297,7 @@ async def flip_parquet(root: Root, at: int) -> str:
 
 
 async def break_chain(root: Root) -> str:
-    """A valid segment below the checkpoint that no link leads to: its records are in nobody's
+    """A valid segment below the checkpoint that no link leads to: its records are in no
     ledger any more.
     """
     slot = await slot_before_checkpoint(root)

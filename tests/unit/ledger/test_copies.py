@@ -260,7 +260,7 @@ async def test_a_copy_that_cannot_be_put_leaves_the_put_uncertain(root: Root, bu
     assert await bucket.get(key) == b"a segment"
 
 
-async def test_who_comes_late_to_the_place_of_a_lost_object_has_lost(
+async def test_a_late_put_at_the_place_of_a_lost_object_has_lost(
     root: Root, bucket: MemoryStore, sources: Sources
 ) -> None:
     """A rival's put was under way when the original was taken away: it finds the number empty,
@@ -420,7 +420,7 @@ async def test_an_object_of_a_later_release_is_not_called_damaged(root: Root, bu
     assert meter.told == []
 
 
-async def test_what_is_not_there_is_missing(root: Root) -> None:
+async def test_reading_a_missing_object_raises_object_missing(root: Root) -> None:
     for read in (
         root.store.get,
         root.store.head,

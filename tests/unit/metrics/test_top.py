@@ -133,6 +133,6 @@ def test_no_broker_answers() -> None:
 
 
 @pytest.mark.parametrize("address", ["localhost", "host:port", "http://x:1", ":1", "a/b:1"])
-def test_what_is_no_address_is_refused(address: str) -> None:
+def test_a_text_that_is_no_address_is_refused(address: str) -> None:
     code, _, err = run(address, "--once")
     assert (code, "host:port" in err) == (ExitCode.USAGE, True)

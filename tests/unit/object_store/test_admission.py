@@ -76,7 +76,7 @@ async def test_a_large_request_is_not_passed_for_ever() -> None:
 
 
 @virtual
-async def test_who_finds_too_many_waiting_is_refused_at_once() -> None:
+async def test_a_caller_that_finds_too_many_waiting_is_refused_at_once() -> None:
     admission = Admission(1, BYTES_MAX, 1)
 
     async def call() -> None:

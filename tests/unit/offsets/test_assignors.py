@@ -120,7 +120,7 @@ def test_sticky_moves_as_little_as_can_be(members: int, sizes: list[int], data: 
 
 @pytest.mark.parametrize("name", BALANCED)
 @given(members=st.integers(1, 7), sizes=st.lists(st.integers(1, 9), min_size=1, max_size=1))
-def test_who_joins_takes_only_its_share(name: str, members: int, sizes: list[int]) -> None:
+def test_a_member_that_joins_takes_only_its_share(name: str, members: int, sizes: list[int]) -> None:
     before = ASSIGNORS[name](alike(members, sizes))
     after = ASSIGNORS[name](alike(members + 1, sizes, before))
     moved = {partition for partition in before if before[partition] != after[partition]}

@@ -106,7 +106,7 @@ def test_a_member_that_does_not_let_go_in_time_is_put_out(desk: Desk) -> None:
         desk.heartbeat(stuck)
 
 
-def test_who_was_put_out_hears_it_before_it_comes_back(desk: Desk) -> None:
+def test_a_removed_member_learns_it_before_it_comes_back(desk: Desk) -> None:
     alone = Consumer(desk, "g", "a")
     alone.join()
     desk.wait(60)

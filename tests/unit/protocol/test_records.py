@@ -31,7 +31,7 @@ Codec = Literal["none", "lz4", "zstd"]
 
 
 @given(record_batches(), CODECS)
-def test_what_is_encoded_comes_back(batch: pa.RecordBatch, codec: Codec) -> None:
+def test_encoded_records_come_back(batch: pa.RecordBatch, codec: Codec) -> None:
     data = encode_batch(batch, codec)
     assert data == serialize(batch, compression=None if codec == "none" else codec)
     assert decode_batch(data).equals(batch)

@@ -76,7 +76,7 @@ async def test_the_first_error_ends_the_others_and_comes_alone() -> None:
 
 @pytest.mark.parametrize("error_at_s", [0.5, 0.9])
 @virtual
-async def test_who_is_cancelled_is_cancelled_though_a_task_fails_at_that_time(error_at_s: float) -> None:
+async def test_a_cancelled_caller_is_cancelled_though_a_task_fails_at_that_time(error_at_s: float) -> None:
     """A broker's loop that goes on after errors once took such an error for all that had happened,
     and could not be stopped.
     """

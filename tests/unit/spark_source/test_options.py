@@ -10,7 +10,7 @@ from ledgermq.errors import InvalidConfig
 from spark.source.options import COLUMNS, NAMES, AtTime, SourceOptions, parse_options
 
 
-def test_what_is_not_given_has_its_default() -> None:
+def test_an_option_that_is_not_given_has_its_default() -> None:
     assert parse_options({"path": "/root", "topic": "t"}) == SourceOptions("/root", ("t",))
 
 

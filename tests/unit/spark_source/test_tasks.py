@@ -71,7 +71,7 @@ def sizes_mb(tasks: list[list[TopicRange]]) -> list[int]:
     return [sum(part.range.bytes for part in task) // MB for task in tasks]
 
 
-def test_what_is_in_segments_is_cut_by_bytes() -> None:
+def test_ranges_in_segments_are_cut_by_bytes() -> None:
     hot = of_sizes([MB] * 20_480)
     tasks = deal([hot], 1)
     assert sizes_mb(tasks) == [128] * 160
