@@ -1,5 +1,5 @@
-"""Staged rows of Spark sinks: rows of epochs that are done, or too old to be decided, go; rows that a
-driver may still publish stay.
+"""Staged rows of Spark sinks: rows of epochs that are done, or too old to be decided, go; rows
+that a driver may still publish stay.
 """
 
 from __future__ import annotations
