@@ -29,6 +29,7 @@ from stateless_broker.bundle.context import BundleMetrics
 from stateless_broker.in_process import InProcessConnector, Network
 from stateless_broker.settings import BrokerConstants, BrokerSettings, load_settings
 from tests.virtual_time import VirtualTest, virtual_in, virtual_sources
+from tests.waiting import until
 
 FAST = {
     "heartbeat_interval_ms": 500,
@@ -168,12 +169,6 @@ class Cluster:
 
     async def read_all(self, topic: str, partition: int) -> list[bytes]:
         return await read_all(self.line(await self.owner_of(topic, partition)), topic, partition)
-
-
-async def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

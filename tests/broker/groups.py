@@ -15,7 +15,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.status import error_from_proto
 from stateless_broker.groups.offsets_topic import partition_of
-from tests.broker.cluster import Cluster, until
+from tests.broker.cluster import Cluster
 
 T = TypeVar("T")
 
@@ -154,7 +154,7 @@ class Member:
 
 
 async def settled(members: Sequence[Member], quiet_s: float = 3.0) -> None:
-    """Until no heartbeat has changed anything for anybody for a while."""
+    """Until no heartbeat has changed anything for any member for a while."""
     loop = asyncio.get_running_loop()
     changed_s = loop.time()
     while loop.time() - changed_s < quiet_s:
@@ -184,5 +184,4 @@ __all__ = [
     "coordinator_of",
     "error_of",
     "settled",
-    "until",
 ]

@@ -22,9 +22,10 @@ from ledgermq.errors import StoreUnusable
 from ledgermq_tools.broker.compactor import LoggedEvents
 from stateless_broker.bundle.background_rounds import BackgroundRounds
 from stateless_broker.bundle.context import BundleMetrics
-from tests.broker.cluster import Cluster, cluster_of, until
+from tests.broker.cluster import Cluster, cluster_of
 from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import virtual, virtual_sources
+from tests.waiting import until
 
 
 class SlowFences(StoreWrapper):

@@ -175,7 +175,7 @@ async def _until_created(cluster: Cluster, name: str) -> None:
 
 
 @virtual
-async def test_the_owner_of_bundle_0_mends_what_nobody_reads_and_puts_back_what_was_taken_away(
+async def test_the_owner_of_bundle_0_mends_snapshots_and_copies_that_are_damaged_or_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(upkeep, "MEND_EVERY_S", 30.0)

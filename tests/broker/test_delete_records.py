@@ -29,9 +29,10 @@ from ledgermq.errors import (
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker.in_process import InProcessConnector
-from tests.broker.cluster import TIMESTAMP_US, Cluster, fetch_of, in_cluster, until, values_of
+from tests.broker.cluster import TIMESTAMP_US, Cluster, fetch_of, in_cluster, values_of
 from tests.stores.late_checkpoint import LateCheckpoint
 from tests.virtual_time import virtual_sources
+from tests.waiting import until
 from tests.worlds.roots import Root
 
 AT = datetime.fromtimestamp(TIMESTAMP_US / 1e6, UTC)
@@ -71,7 +72,7 @@ async def first_comes_late(cluster: Cluster, address: str, is_it: Callable[[fmt.
 
 
 @in_cluster("a:1", "b:1")
-async def test_what_is_below_is_out_of_range_at_once_and_for_whoever_takes_over(cluster: Cluster) -> None:
+async def test_deleted_offsets_are_out_of_range_at_once_and_for_the_next_owner(cluster: Cluster) -> None:
     """In segments, not compacted."""
     await cluster.create("t", 2)
     for i in range(6):
@@ -180,7 +181,7 @@ async def test_a_broker_that_was_fenced_does_not_answer(cluster: Cluster) -> Non
 
 
 @in_cluster("a:1")
-async def test_a_log_start_that_nobody_reads_is_not_answered(cluster: Cluster) -> None:
+async def test_a_log_start_in_a_checkpoint_that_is_never_read_is_not_answered(cluster: Cluster) -> None:
     """It stood in a checkpoint under a number that was free again: newer ones did not have it, nor
     would a later owner.
     """
@@ -197,7 +198,7 @@ async def test_a_log_start_that_nobody_reads_is_not_answered(cluster: Cluster) -
 
 
 @in_cluster("a:1")
-async def test_a_hold_that_nobody_reads_is_not_answered(cluster: Cluster) -> None:
+async def test_a_hold_in_a_checkpoint_that_is_never_read_is_not_answered(cluster: Cluster) -> None:
     await cluster.create("t", 1)
     late = await first_comes_late(cluster, "a:1", lambda checkpoint: any(fact.held for fact in checkpoint.topic_facts))
     async with client_of(cluster) as client:

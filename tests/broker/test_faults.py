@@ -19,10 +19,11 @@ from ledgermq.sources import Sources
 from stateless_broker.broker import Broker
 from stateless_broker.in_process import InProcessConnector
 from stateless_broker.membership import Superseded
-from tests.broker.cluster import Cluster, cluster_of, frame_of, in_cluster, until
+from tests.broker.cluster import Cluster, cluster_of, frame_of, in_cluster
 from tests.stores.faulty import Faults, FaultyStore
 from tests.stores.one_put import OnePut
 from tests.virtual_time import EPOCH_US, virtual, virtual_sources
+from tests.waiting import until
 from tests.worlds.roots import cluster_with
 
 
@@ -187,7 +188,7 @@ async def test_a_broker_whose_address_is_taken_stops_serving_and_says_why(cluste
 
 @in_cluster("a:1", "b:1")
 async def test_the_catalog_is_followed_without_the_controller(cluster: Cluster) -> None:
-    """The controller is silent: topics that it had acknowledged are known to whoever asks."""
+    """The controller is silent: the other brokers know the topics that it had acknowledged."""
     await cluster.create("t", 2)
     controller = next(address for address, broker in cluster.brokers.items() if 0 in broker.ownership.terms.opened)
     other = next(address for address in cluster.brokers if address != controller)

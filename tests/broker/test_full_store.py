@@ -15,11 +15,12 @@ from ledger.log.segment import decode_tail
 from ledger.object_store.contract import Buffer
 from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import LedgerMQError, StoreFull, StoreUnusable
-from tests.broker.cluster import Cluster, cluster_of, until
+from tests.broker.cluster import Cluster, cluster_of
 from tests.broker.groups import Outsider, committed_offset
 from tests.stores.full import RefusingStore
 from tests.stores.one_put import OnePut
 from tests.virtual_time import virtual, virtual_sources
+from tests.waiting import until
 
 BUNDLES = {0, 1, 2}
 
@@ -55,7 +56,7 @@ def terms(cluster: Cluster) -> dict[int, list[tuple[str, int]]]:
 
 @virtual
 async def test_no_bundle_is_handed_over_while_the_store_is_full() -> None:
-    """The successor could not claim it, so nobody would serve its readers until there is room."""
+    """The successor could not claim it, so no broker would serve its readers until there is room."""
     store = RefusingStore()
     async with cluster_of("a:1", store=store, holding_ms=8000) as cluster:
         await cluster.create("t", 2)

@@ -16,10 +16,11 @@ from ledger.parquet.engine import LocalEngine
 from ledger.parquet.plan import INTERNAL_SEGMENTS
 from ledger.rounds.runner import compact_root
 from ledgermq.protocol import ledgermq_pb2 as pb
-from tests.broker.cluster import Cluster, cluster_of, in_cluster, until
+from tests.broker.cluster import Cluster, cluster_of, in_cluster
 from tests.broker.groups import Member, Outsider, ask, committed, coordinator_of
 from tests.stores.counting import CountingStore
 from tests.virtual_time import virtual, virtual_sources
+from tests.waiting import until
 
 
 async def take_over(cluster: Cluster, store: CountingStore, groups: Sequence[str]) -> dict[str, list[int | None]]:

@@ -87,7 +87,7 @@ async def test_what_is_committed_without_members_is_stamped_alike() -> None:
 
 
 class TimelessStore(StoreWrapper):
-    """While `silent` nobody is told the time."""
+    """While `silent`, no coordinator gets the time."""
 
     silent = True
 

@@ -15,9 +15,10 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from offsets.coordinator import GroupCoordinator
 from stateless_broker.groups.offsets_topic import partition_of
 from stateless_broker.groups.partition import PartitionCoordinator
-from tests.broker.cluster import Cluster, frame_of, in_cluster, until
+from tests.broker.cluster import Cluster, frame_of, in_cluster
 from tests.broker.groups import Member, Outsider, commit_of, committed_offset, coordinator_of, settled
 from tests.virtual_time import VirtualLoop
+from tests.waiting import until
 
 
 def coordinator(cluster: Cluster, address: str, group: str) -> PartitionCoordinator | None:

@@ -17,9 +17,10 @@ import pytest
 
 from ledgermq.errors import GroupError, InvalidRequest, RetriableError
 from ledgermq.protocol import ledgermq_pb2 as pb
-from tests.broker.cluster import Cluster, cluster_of, until
+from tests.broker.cluster import Cluster, cluster_of
 from tests.broker.groups import Member, ask, commit_of, settled
 from tests.virtual_time import run_virtual
+from tests.waiting import until
 
 PARTITIONS, RECORDS = 8, 3000
 SECONDS = 60.0

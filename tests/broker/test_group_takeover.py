@@ -18,7 +18,7 @@ from ledgermq.errors import DataDamaged, LedgerMQError, NotOwner, RetriableError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from stateless_broker.groups.offsets_topic import partition_of
-from tests.broker.cluster import Cluster, cluster_of, in_cluster, until
+from tests.broker.cluster import Cluster, cluster_of, in_cluster
 from tests.broker.groups import (
     Member,
     Outsider,
@@ -31,6 +31,7 @@ from tests.broker.groups import (
     settled,
 )
 from tests.virtual_time import virtual, virtual_sources
+from tests.waiting import until
 
 
 def bundle_of(cluster: Cluster, group: str) -> int:
@@ -119,7 +120,7 @@ async def test_a_takeover_alone_moves_nothing(cluster: Cluster) -> None:
 
 
 @in_cluster("a:1", "b:1")
-async def test_a_zombie_coordinator_tells_nobody_anything(cluster: Cluster) -> None:
+async def test_a_zombie_coordinator_answers_no_request(cluster: Cluster) -> None:
     await cluster.create("t", 1)
     await cluster.produce("t", 0, *[b"x"] * 10)
     group = Outsider(cluster, "g")
@@ -210,7 +211,7 @@ async def test_a_graceful_hand_over_releases_held_heartbeats_and_costs_one_redir
 
 
 @in_cluster("a:1")
-async def test_nobody_is_told_what_is_not_durable(cluster: Cluster) -> None:
+async def test_no_member_and_no_reader_gets_a_state_that_is_not_durable(cluster: Cluster) -> None:
     """Neither the member that caused a change nor the one whose held heartbeat it wakes, nor who
     only reads.
     """

@@ -61,7 +61,7 @@ async def test_what_is_committed_is_told_by_any_coordinator_at_any_broker(cluste
 
 
 @in_cluster("a:1", "b:1")
-async def test_the_topic_of_offsets_is_made_once_by_whoever_needs_it_first(cluster: Cluster) -> None:
+async def test_the_first_commit_makes_the_topic_of_offsets_once(cluster: Cluster) -> None:
     lines = [cluster.line(address) for address in cluster.brokers]
     assert (await lines[0].list_groups(pb.ListGroupsRequest())).partitions == 0, "who only looks makes nothing"
     with pytest.raises(UnknownGroup):

@@ -58,7 +58,7 @@ HOSTILE = {
 
 
 @in_cluster("a:1")
-async def test_what_nobody_could_read_is_refused_and_disturbs_no_other(cluster: Cluster) -> None:
+async def test_unreadable_batches_are_refused_and_the_others_are_stored(cluster: Cluster) -> None:
     await cluster.create("t", 1)
     good = encoded([b"good"])
     batches = [(good, 1), *((data, 3 if "large" in name else 2) for name, data in HOSTILE.items()), (good, 1)]
@@ -128,8 +128,8 @@ async def test_bombs_are_refused_by_what_they_claim(cluster: Cluster) -> None:
     assert await cluster.read_all("t", 0) == [bytes(1 << 20)]
 
 
-async def test_what_takes_long_to_decompress_holds_up_nobody_else() -> None:
-    """It is decoded by whoever runs blocking work; small and plain batches are not worth the way."""
+async def test_a_batch_that_takes_long_to_decompress_does_not_block_the_loop() -> None:
+    """The runner of blocking work decodes it; small and plain batches are not worth the way."""
     ran = []
 
     async def run(step: Callable[[], Any]) -> Any:

@@ -21,6 +21,7 @@ from stateless_broker.in_process import InProcessConnector
 from stateless_broker.settings import BrokerConstants
 from tests.broker.cluster import Cluster, cluster_of
 from tests.virtual_time import virtual, virtual_sources
+from tests.worlds.consumed import read_messages
 
 AGES = BrokerConstants(damaged_retry_s=5, url_life_ms=1000, parquet_min_age_ms=4000)
 KEYED = {"cleanup.policy": "compact", "delete.retention.ms": 60_000}
@@ -58,15 +59,6 @@ async def restart(cluster: Cluster) -> None:
     await cluster.settled()
 
 
-async def read_all(client: Client, **more: object) -> list[Message]:
-    found: list[Message] = []
-    async with client.consumer("t", **more) as consumer:  # type: ignore[arg-type]
-        ends = await consumer.end_offsets()
-        while consumer.positions() != ends:
-            found += await consumer.fetch(timeout=10)
-    return found
-
-
 async def parquet_files(cluster: Cluster) -> list[str]:
     return [info.key async for info in cluster.store.list(keys.PARQUET)]
 
@@ -82,7 +74,7 @@ async def test_a_consumer_reads_what_was_cleaned_with_gaps_and_then_the_log() ->
         await clean(cluster)
         assert await parquet_files(cluster) == []
         await restart(cluster)
-        assert [(m.offset, m.value) for m in await read_all(client)] == [
+        assert [(m.offset, m.value) for m in await read_messages(client)] == [
             (1, b"2"),
             (2, b"3"),
             (4, None),
@@ -90,12 +82,12 @@ async def test_a_consumer_reads_what_was_cleaned_with_gaps_and_then_the_log() ->
             (6, b"6"),
         ]
         await put(client, ("b", None), ("f", "7"))
-        assert [m.offset for m in await read_all(client)] == [1, 2, 4, 5, 6, 7, 8]
-        assert [m.offset for m in await read_all(client, start={0: 3})] == [4, 5, 6, 7, 8]
+        assert [m.offset for m in await read_messages(client)] == [1, 2, 4, 5, 6, 7, 8]
+        assert [m.offset for m in await read_messages(client, start={0: 3})] == [4, 5, 6, 7, 8]
         await asyncio.sleep(90)  # the tombstone of c is old now
         await clean(cluster)
         await restart(cluster)
-        assert [m.offset for m in await read_all(client)] == [2, 5, 6, 7, 8]
+        assert [m.offset for m in await read_messages(client)] == [2, 5, 6, 7, 8]
         assert await client.list_offsets("t", "earliest") == {0: 0}
 
 
@@ -110,7 +102,7 @@ async def test_the_last_tombstone_stays_so_that_readers_come_to_the_end() -> Non
         await clean(cluster)
         await clean(cluster)
         await restart(cluster)
-        assert [m.offset for m in await read_all(client)] == [3]
+        assert [m.offset for m in await read_messages(client)] == [3]
 
 
 @virtual
@@ -125,7 +117,7 @@ async def test_a_search_by_time_finds_cleaned_records() -> None:
                 await producer.send("t", str(n), key=key, timestamp=n * 1_000_000)
         await clean(cluster)
         await restart(cluster)
-        assert [m.offset for m in await read_all(client)] == [3, 5, 6, 7]
+        assert [m.offset for m in await read_messages(client)] == [3, 5, 6, 7]
         for second, offset in ((0, 3), (3, 3), (4, 5), (6, 6), (7, 7)):
             moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=second)
             assert await client.list_offsets("t", moment) == {0: offset}, second

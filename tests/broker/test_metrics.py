@@ -16,8 +16,9 @@ from ledger.parquet.engine import LocalEngine
 from ledger.rounds.runner import compact_root
 from stateless_broker.metrics.owner_metrics import OwnerMetrics
 from stateless_broker.metrics.scrape import BrokerCollector
-from tests.broker.cluster import Cluster, fetch_of, frame_of, until
+from tests.broker.cluster import Cluster, fetch_of, frame_of
 from tests.virtual_time import virtual_in, virtual_sources
+from tests.waiting import until
 
 ME = "m:1"
 
@@ -54,7 +55,7 @@ measured = virtual_in(measured_broker, "found")
 
 
 @measured
-async def test_what_is_produced_and_fetched_is_counted_by_topic_up_to_the_cap(found: Measured) -> None:
+async def test_produced_and_fetched_records_are_counted_by_topic_up_to_the_cap(found: Measured) -> None:
     for name in ("t", "u", "v"):
         await found.cluster.create(name, 2)
         await found.cluster.produce(name, 0, b"1", b"2")
@@ -113,7 +114,9 @@ async def test_reads_are_counted_by_where_they_were_found(found: Measured) -> No
     assert backlog > 1_000_000
     engine = LocalEngine(virtual_sources(5), run_inline)
     await compact_root(cluster.store, virtual_sources(5), engine)
-    await line.fetch_once(fetch_of("t", 0, offset=9))  # whoever reads looks for new checkpoints, now and then
+    await line.fetch_once(
+        fetch_of("t", 0, offset=9)
+    )  # an owner that serves a read looks for new checkpoints, now and then
     await until(lambda: found.value("compaction_lag_seconds", bundle=1) == 0)
     cluster.brokers[ME].apply(cluster.settings.model_copy(update={"cache_bytes_max": 0}))
     await line.fetch_once(fetch_of("t", 0, offset=0))

@@ -12,8 +12,9 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker.broker import Broker
 from stateless_broker.in_process import InProcessConnector, Network
 from stateless_broker.peers import Peers
-from tests.broker.cluster import Cluster, until
+from tests.broker.cluster import Cluster
 from tests.virtual_time import virtual, virtual_sources
+from tests.waiting import until
 
 SILENT_S = 5.0
 """Ten heartbeats of the settings FAST: how long a broker's death would go unnoticed without a line

@@ -21,9 +21,9 @@ from tests.broker.cluster import (
     frame_of,
     in_cluster,
     read_all,
-    until,
     values_of,
 )
+from tests.waiting import until
 
 
 @in_cluster("a:1", "b:1", "c:1")
@@ -43,7 +43,7 @@ async def test_any_broker_creates_topics_and_knows_them_at_once(cluster: Cluster
 
 
 @in_cluster("a:1", "b:1", "c:1")
-async def test_a_fresh_description_is_what_the_controller_knows_whoever_is_asked(cluster: Cluster) -> None:
+async def test_every_broker_gives_a_fresh_description_from_the_controller(cluster: Cluster) -> None:
     await cluster.create("t", 1)
     for i, address in enumerate(cluster.brokers):
         await cluster.line(address).alter_topic(pb.AlterTopicRequest(name="t", set={"retention.ms": str(1000 + i)}))

@@ -49,7 +49,7 @@ def after(delay_s: float, step: Step | None = None) -> Step:
 
 
 @in_cluster("a:1")
-async def test_rows_that_time_out_unsent_leave_their_sequences_to_nobody(cluster: Cluster) -> None:
+async def test_no_other_rows_take_the_sequences_of_rows_that_time_out_unsent(cluster: Cluster) -> None:
     """The owner is not known while the first rows of a partition grow too old, and is back before
     the next ones do.
     """

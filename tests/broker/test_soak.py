@@ -19,9 +19,10 @@ from ledger.object_store.resilient import ResilientStore
 from ledgermq.errors import LedgerMQError, NotOwner, RetriableError, UnknownProducer
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_from_proto
-from tests.broker.cluster import Cluster, cluster_of, fetch_of, until, values_of
+from tests.broker.cluster import Cluster, cluster_of, fetch_of, values_of
 from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import virtual, virtual_sources
+from tests.waiting import until
 
 PARTITIONS = 3
 DAY_S = 60.0

@@ -13,8 +13,9 @@ from ledgermq.errors import NotOwner, TopicExists
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import FetchFrame
 from stateless_broker.terms import Trouble
-from tests.broker.cluster import Cluster, fetch_of, frame_of, in_cluster, read_all, until, values_of
+from tests.broker.cluster import Cluster, fetch_of, frame_of, in_cluster, read_all, values_of
 from tests.virtual_time import virtual_sources
+from tests.waiting import until
 from tests.worlds.ledgers import ledger_of, take_over
 
 
@@ -136,7 +137,7 @@ async def test_an_idle_zombie_learns_from_heartbeats_that_its_term_is_over(clust
 
 
 @in_cluster("a:1", "b:1")
-async def test_who_lost_a_term_does_not_fight_for_it(cluster: Cluster) -> None:
+async def test_a_broker_that_lost_a_term_does_not_fight_for_it(cluster: Cluster) -> None:
     await cluster.create("t", 2)
     bundle = 1
     await asyncio.sleep(10)
@@ -248,7 +249,7 @@ async def test_an_owner_that_was_robbed_by_a_broker_that_died_at_once_finds_out(
 
 
 @in_cluster("a:1", "b:1")
-async def test_a_rebalance_costs_one_retry_at_most_and_nobody_waits_for_what_is_served_elsewhere(
+async def test_a_rebalance_costs_one_retry_at_most_and_other_bundles_cost_no_wait(
     cluster: Cluster,
 ) -> None:
     await cluster.create("t", 2)

@@ -77,7 +77,7 @@ def _judge_commits(commits: list[Commit], all_handled_ns: list[int]) -> Found:
             found.setdefault("commit beyond the end", f"{offset} of {len(all_handled_ns)}")
         elif offset and all_handled_ns[offset - 1] > at_ns:
             first = bisect_right(all_handled_ns, at_ns)
-            found.setdefault("skipped", f"{offset} was committed, and nobody had been done with {first}")
+            found.setdefault("skipped", f"{offset} was committed, and no member had handled {first}")
     return list(found.items())
 
 

@@ -72,7 +72,7 @@ class CommittedAsker:
                     await asyncio.sleep(0.5)
                     told = await self._work.insist("committed offsets", lambda: self.ask(group))
         except TimeoutError:
-            offsets = told.offsets if told is not None else "nobody knows what"
+            offsets = told.offsets if told is not None else "an unknown offset"
             return [
                 Violation(
                     "stuck", f"group {group} has committed {offsets} of {ends} after {seconds_max:.0f} s of health"

@@ -111,7 +111,7 @@ def _ends_of_the_deleted(work: Workload) -> dict[Partition, int]:
 
 
 def _judge_retention(work: Workload, partition: Partition, log: FinalLog) -> list[Violation]:
-    """What was below a log start that somebody was told was old enough by then."""
+    """Records below a log start that a client was given were old enough by then."""
     told: dict[int, int] = {}
     for where, log_start, at_ms in work.log_starts:
         if where == partition:

@@ -33,7 +33,7 @@ STALL_S = 11.0
 class Diary:
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.write(self._file, b"\n")  # whoever wrote here before may have been killed in its line
+        os.write(self._file, b"\n")  # the member before may have been killed within a line
 
     def write(self, *events: str) -> None:
         """All at once."""
@@ -118,7 +118,7 @@ class Member:
             await self._commit(consumer)
 
     async def _commit(self, consumer: GroupConsumer) -> None:
-        """What was refused is somebody else's; what was not answered is tried again."""
+        """A refused message now belongs to another member; an unanswered commit is tried again."""
         try:
             committed = await consumer.commit(self._unfinished if self._mode == "manual" else None)
         except GroupError:

@@ -161,7 +161,7 @@ def test_a_topic_that_was_deleted_is_judged_by_what_was_seen_of_it() -> None:
         return work
 
     assert judged(work_with((0, "t.0"), (1, "t.1")), {}, 0) == set()
-    assert judged(work_with(), {}, 0) == set(), "deleted before anybody read it"
+    assert judged(work_with(), {}, 0) == set(), "retention deleted it before a consumer read it"
     assert judged(work_with((0, "t.1")), {}, 0) >= {"inconsistent offsets"}
     assert judged(work_with((1, "t.1")), {}, 0) == {"poll skip"}
     assert "phantom" in judged(work_with((0, "old.5")), {}, 0)

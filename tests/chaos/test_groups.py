@@ -42,7 +42,7 @@ def test_what_no_member_was_handed_or_was_handed_as_something_else() -> None:
     assert judged([*ALL, handled(13, 1, "p.9")], []) == {"inconsistent offsets"}
 
 
-def test_a_commit_past_what_nobody_had_been_done_with() -> None:
+def test_a_commit_past_a_message_that_no_member_has_handled() -> None:
     assert judged([ALL[0], ALL[2], committed(13, 3), handled(14, 1)], []) == {"skipped"}
     assert judged([ALL[0], ALL[2], handled(14, 1)], [told(12, 13, 3)]) == {"skipped"}, "handled later does not help"
     assert judged(ALL, [told(20, 21, 4)]) == {"commit beyond the end"}

@@ -19,6 +19,7 @@ from typing import Any
 
 from infra import docker, minio
 from infra.ports import free_port
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "infra" / "compose"
@@ -101,10 +102,10 @@ class Project:
         os.kill(self.inspect(service)["State"]["Pid"], 9)
 
     def wait_restarted(self, service: str, count_before: int) -> None:
-        until = time.monotonic() + HEALTHY_S_MAX
-        while self.inspect(service)["RestartCount"] == count_before:
-            assert time.monotonic() < until, f"{service} was not restarted"
-            time.sleep(0.2)
+        restarted = f"Docker restarts {service}"
+        wait_until(
+            lambda: self.inspect(service)["RestartCount"] != count_before, HEALTHY_S_MAX, every_s=0.2, what=restarted
+        )
         self.wait_healthy(service)
 
     def logs(self, service: str) -> str:

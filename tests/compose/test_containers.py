@@ -13,7 +13,6 @@ import time
 import urllib.parse
 import urllib.request
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +24,12 @@ from ledger.root.open import open_store
 from ledgermq.sources import Sources
 from tests.compose.project import BROKERS, SERVICES, Project
 from tests.compose.traffic import Traffic, traffic_on
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(900)]
 
 WAIT_S_MAX = 180.0
 PROCESSES = (*BROKERS, "compactor")
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    end = time.monotonic() + WAIT_S_MAX
-    while not condition():
-        assert time.monotonic() < end, f"not in time: {what}"
-        time.sleep(1)
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -157,7 +150,7 @@ def test_prometheus_sees_every_process(project: Project) -> None:
         found = ask_prometheus(project, "query", query="up == 1 and ledgermq_ready == 1")["result"]
         return {sample["metric"]["instance"].partition(":")[0] for sample in found}
 
-    until(lambda: up() == set(PROCESSES), "all processes are up")
+    wait_until(lambda: up() == set(PROCESSES), WAIT_S_MAX, every_s=1, what="all processes are up")
     [brokers] = ask_prometheus(
         project, "query", query=next(query for query in queries() if "ledgermq_broker_info" in query)
     )["result"]
@@ -174,7 +167,7 @@ async def test_every_query_of_the_dashboard_has_data(project: Project) -> None:
     def empty() -> list[str]:
         return [query for query in queries() if not ask_prometheus(project, "query", query=query)["result"]]
 
-    await asyncio.to_thread(until, lambda: not empty(), "every query is answered")
+    await asyncio.to_thread(wait_until, lambda: not empty(), WAIT_S_MAX, every_s=1, what="every query is answered")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ import pytest
 
 import ledgermq
 from tests.compose.project import BROKERS, Project
-from tests.compose.traffic import read_all, traffic_on
+from tests.compose.traffic import traffic_on
+from tests.waiting import until
+from tests.worlds.consumed import read_values
 
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(900)]
 
@@ -27,10 +29,11 @@ async def until_not_owner(project: Project, number: int) -> None:
     """Until the other brokers say that they own everything."""
     lost = project.address(f"BROKER_{number}_PORT")
     others = ",".join(address for address in project.target.split(",") if address != lost)
-    until = time.monotonic() + MOVED_S_MAX
-    while (found := await owners(others)) & {lost, ""}:
-        assert time.monotonic() < until, f"still owned by {found}"
-        await asyncio.sleep(0.5)
+
+    async def moved() -> bool:
+        return not await owners(others) & {lost, ""}
+
+    await until(moved, MOVED_S_MAX, every_s=0.5, what=f"{lost} owns no bundle, and each bundle has an owner")
 
 
 async def test_a_killed_broker_is_replaced_by_the_others(project: Project) -> None:
@@ -46,7 +49,7 @@ async def test_a_killed_broker_is_replaced_by_the_others(project: Project) -> No
 
 
 @pytest.mark.parametrize("service", ["broker-2", "minio", "compactor"])
-async def test_what_crashes_is_started_again(project: Project, service: str) -> None:
+async def test_a_crashed_process_is_started_again(project: Project, service: str) -> None:
     before = project.inspect(service)["RestartCount"]
     async with traffic_on(project.target, f"crashed-{service}") as traffic:
         await asyncio.to_thread(project.kill_process, service)
@@ -99,4 +102,4 @@ async def test_everything_is_still_there_after_down_and_up(project: Project) -> 
     await asyncio.to_thread(project.compose, "down")
     await asyncio.to_thread(project.up)
     async with ledgermq.connect(project.target) as client:
-        assert await read_all(client, "kept") == traffic.sent
+        assert await read_values(client, "kept") == traffic.sent

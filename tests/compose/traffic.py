@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager
 from itertools import count
 
 import ledgermq
-from ledgermq import Client, Producer
+from ledgermq import Producer
+from tests.worlds.consumed import read_values
 
 PARTITIONS = 4
 PAUSE_S = 0.01
 MORE_S_MAX = 180.0
-READ_S_MAX = 180.0
 
 
 class Traffic:
@@ -70,18 +70,4 @@ async def traffic_on(target: str, topic: str) -> AsyncIterator[Traffic]:
             await traffic.more(50)
             yield traffic
             traffic.ended.set()
-        assert await read_all(client, topic) == traffic.sent
-
-
-async def read_all(client: Client, topic: str) -> dict[int, list[bytes]]:
-    """What a consumer gets from the log start to the ends as they are now; asserts that offsets are
-    dense.
-    """
-    values: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
-    async with client.consumer(topic) as consumer, asyncio.timeout(READ_S_MAX):
-        ends = await consumer.end_offsets()
-        while consumer.positions() != ends:
-            for message in await consumer.fetch(1000, timeout=5):
-                assert message.offset == len(values[message.partition])
-                values[message.partition].append(message.value or b"")
-    return values
+        assert await read_values(client, topic) == traffic.sent

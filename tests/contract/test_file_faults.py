@@ -125,7 +125,7 @@ class _Filled(FileStore):
 
 @pytest.fixture
 def unprivileged() -> Iterator[None]:
-    """For root, whom no permission stops, somebody else's rights."""
+    """No permission stops root: give it the rights of another user."""
     if os.geteuid() != 0:
         yield
         return
@@ -136,7 +136,7 @@ def unprivileged() -> Iterator[None]:
 
 @pytest.fixture
 def read_only_root() -> Iterator[Path]:
-    """A root that holds `a/b` and that everybody may read and nobody write."""
+    """A root that holds `a/b` and that every user may read and none may write."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "root" / "a").mkdir(parents=True)
@@ -503,7 +503,7 @@ async def test_folders_of_topics_go_with_their_last_object_and_others_stay(tmp_p
         await store.put_if_absent(key, [b"x"])
     await store.open_fence("fence")
     strange = tmp_path / "root" / "parquet" / "topic=gone" / "partition=1" / "_SUCCESS"
-    strange.write_bytes(b"of somebody else")
+    strange.write_bytes(b"of another program")
     await store.delete([*gone, "ledgers/0001/compactions/f", "parquet/topic=never/partition=0/was"])
 
     def folders() -> set[str]:
@@ -577,7 +577,7 @@ async def test_a_fence_that_is_made_again_does_not_revive_what_was_on_its_way(tm
 
 async def test_a_foreign_file_is_listed_and_kept(tmp_path: Path, store: FileStore) -> None:
     await store.put_if_absent("a/b", [b"x"])
-    (tmp_path / "root" / "a" / "ä b.txt").write_bytes(b"somebody's own")
+    (tmp_path / "root" / "a" / "ä b.txt").write_bytes(b"of another program")
     assert await keys_of(store) == ["a/b", "a/ä b.txt"]
 
 

@@ -203,7 +203,7 @@ async def test_what_is_kept_is_a_sixteenth_of_a_small_disk_at_most_and_nothing_w
 
 
 @pytest.mark.parametrize("text", [b"", b"rubbish", b"\xff" * 10_000])
-async def test_a_file_that_is_not_ours_harms_nobody(root: Path, disk: SmallDisk, text: bytes) -> None:
+async def test_a_strange_file_in_place_of_the_reserve_does_no_harm(root: Path, disk: SmallDisk, text: bytes) -> None:
     async with FileStore(root) as store:
         await store.put_if_absent("a", [b"x"])
         (root / NAME).write_bytes(text)

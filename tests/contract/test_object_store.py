@@ -197,7 +197,7 @@ async def test_suffixes(store: ObjectStore) -> None:
 
 
 @pytest.mark.parametrize("key", ["nothing", "a/b", "a", "a/b/c/d", "a/b/d"])
-async def test_what_is_not_there_is_missing(store: ObjectStore, key: str) -> None:
+async def test_reading_a_missing_object_raises_object_missing(store: ObjectStore, key: str) -> None:
     await store.put_if_absent("a/b/c", [b"x"])
     for read in (
         lambda: store.get(key),

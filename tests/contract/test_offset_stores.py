@@ -87,7 +87,7 @@ def given(partition: TopicPartition = T0, *, epoch: int = 5, topic_id: int = 1) 
     return GivenPartition(partition, topic_id, epoch)
 
 
-async def test_what_is_committed_is_loaded_by_whoever_opens_it_again(opened: Callable[[], OffsetStore]) -> None:
+async def test_a_store_that_is_opened_again_loads_committed_offsets(opened: Callable[[], OffsetStore]) -> None:
     assert await opened().load("g", [given(), given(T1)]) == {}
     refused = await opened().commit(
         "g", [OffsetEntry(given(), 1, 10, "with ünïcode"), OffsetEntry(given(T1), 1, 2**62)]

@@ -172,7 +172,7 @@ async def test_only_412_says_that_an_object_exists(store: ObjectStore, server: S
     assert server.requests == ["PUT /bucket/root/a/b"]
 
 
-async def test_a_text_of_obstores_that_nobody_knows_is_no_answer(
+async def test_an_unknown_error_text_of_obstore_leaves_the_outcome_uncertain(
     scripted: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if a release of it worded its errors otherwise: a question for `settle_put`, never won or
@@ -253,7 +253,7 @@ async def test_one_failed_delete_of_many_is_told(store: ObjectStore, server: Scr
             await store.delete(["a/b", "a/c"])
 
 
-async def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_fail_when_no_process_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush-hush")
     async with await open_s3("s3://bucket/root?endpoint=http://127.0.0.1:1&region=eu-central-1") as store:

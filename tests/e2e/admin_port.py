@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.e2e.processes import BrokerProcess
+from tests.waiting import wait_until
 
 ADMIN = ("--admin-port", "0", "--log-format", "json")
 """Options with which `AdminPort` finds a broker's port."""
-WAIT_S_MAX = 120.0
 
 
 class AdminPort:
     """Of a broker that was started with the options ADMIN; waits until it is open."""
 
     def __init__(self, broker: BrokerProcess) -> None:
-        until(lambda: "admin port open" in broker.text() or broker.process.poll() is not None)
+        wait_until(lambda: "admin port open" in broker.text() or broker.process.poll() is not None)
         found = re.search(r'"event": "admin port open".*"port": (\d+)', broker.text())
         assert found is not None, broker.text()
         self.address = f"127.0.0.1:{found[1]}"
@@ -49,10 +47,3 @@ class AdminPort:
                     sample.value
                 )
         return found
-
-
-def until(condition: Callable[[], bool], timeout_s: float = WAIT_S_MAX) -> None:
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)

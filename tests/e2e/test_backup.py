@@ -19,8 +19,9 @@ import pytest
 import ledgermq
 from ledger import keys
 from ledgermq.cli.exit_codes import ExitCode
-from tests.e2e.admin_port import until
 from tests.e2e.processes import QUICK, BrokerProcesses
+from tests.waiting import wait_until
+from tests.worlds.consumed import read_values
 
 PARTITIONS = 3
 OPTIONS = tuple(option for option in QUICK if option != "--no-background-compaction")
@@ -65,16 +66,6 @@ class Writing:
         return {partition: list(values) for partition, values in self.stored.items()}
 
 
-async def read_all(client: ledgermq.Client) -> dict[int, list[bytes | None]]:
-    found: dict[int, list[bytes | None]] = {partition: [] for partition in range(PARTITIONS)}
-    async with client.consumer("t") as consumer:
-        ends = await consumer.end_offsets()
-        while consumer.positions() != ends:
-            for message in await consumer.fetch(1000, timeout=30):
-                found[message.partition].append(message.value)
-    return found
-
-
 @pytest.mark.real
 @pytest.mark.timeout(240)
 async def test_a_copy_of_a_folder_that_is_written_to_is_a_whole_cluster(tmp_path: Path) -> None:
@@ -89,10 +80,10 @@ async def test_a_copy_of_a_folder_that_is_written_to_is_a_whole_cluster(tmp_path
             async with asyncio.TaskGroup() as tasks:
                 for partition in range(PARTITIONS):
                     tasks.create_task(writing.run(partition, stop))
-                await asyncio.to_thread(until, lambda: "compacted" in broker.text())
+                await asyncio.to_thread(wait_until, lambda: "compacted" in broker.text())
                 settings.write_text("background_compaction = false\n")
                 os.kill(broker.pid, signal.SIGHUP)
-                await asyncio.to_thread(until, lambda: "background compaction at rest" in broker.text())
+                await asyncio.to_thread(wait_until, lambda: "background compaction at rest" in broker.text())
                 async with client.consumer("t", group="g", commit="manual") as consumer:
                     await consumer.commit(await consumer.fetch(50, timeout=30))
                     committed = await consumer.committed()
@@ -108,7 +99,7 @@ async def test_a_copy_of_a_folder_that_is_written_to_is_a_whole_cluster(tmp_path
     with BrokerProcesses(tmp_path, target.as_uri()) as restored:
         broker = await asyncio.to_thread(restored.start)
         async with ledgermq.connect(broker.address) as client:
-            found = await read_all(client)
+            found = await read_values(client)
             for partition, values in before.items():
                 assert found[partition][: len(values)] == values, "all that was acknowledged before the copy began"
                 assert found[partition] == writing.stored[partition][: len(found[partition])], (

@@ -22,7 +22,7 @@ async def offsets_of(consumer: ledgermq.Consumer) -> dict[int, list[int]]:
 
 
 @in_cluster("a:1")
-async def test_a_consumer_stops_at_its_end_whatever_is_written_meanwhile(cluster: Cluster) -> None:
+async def test_a_consumer_stops_at_its_end_though_producers_go_on(cluster: Cluster) -> None:
     async with client_of(cluster) as client:
         await client.create_topic("t", 2)
         await fill(client, "t", 20)

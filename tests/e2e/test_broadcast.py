@@ -13,10 +13,11 @@ import pytest
 import ledgermq
 from ledgermq.errors import InvalidConfig
 from ledgermq.offset_stores import FileOffsetStore, MemoryOffsetStore
-from tests.broker.cluster import Cluster, in_cluster, until
+from tests.broker.cluster import Cluster, in_cluster
 from tests.e2e.group_clients import drop, fill, take
 from tests.e2e.test_client_takeover import client_of
 from tests.virtual_time import virtual_sources
+from tests.waiting import until
 
 
 @in_cluster("a:1", "b:1")
@@ -28,7 +29,7 @@ async def test_every_consumer_gets_everything(cluster: Cluster) -> None:
         for consumer in consumers:
             assert sorted(await take(consumer, 30)) == values
             assert len(consumer.assignment) == 3
-        assert await client.groups.list() == [], "nobody coordinates it"
+        assert await client.groups.list() == [], "no broker coordinates it"
 
 
 @in_cluster("a:1")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import ledgermq.sync
 from tests.e2e.processes import BrokerProcesses
+from tests.waiting import wait_until
 
 LEDGERMQ = Path(sys.executable).parent / "ledgermq"
 ENDS_S_MAX = 60.0
@@ -31,10 +32,7 @@ def write(process: subprocess.Popen[bytes], first: int, end: int) -> None:
 
 def wait_until_stored(address: str, count: int) -> None:
     with ledgermq.sync.connect(address) as client:
-        until = time.monotonic() + ENDS_S_MAX
-        while client.list_offsets("t")[0] < count:
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        wait_until(lambda: client.list_offsets("t")[0] >= count, ENDS_S_MAX, what=f"the broker stores {count} records")
 
 
 def values(address: str) -> list[int]:

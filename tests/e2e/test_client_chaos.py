@@ -121,7 +121,7 @@ class Chaos:
 
 @pytest.mark.parametrize("seed", range(4))
 @virtual
-async def test_whatever_happens_each_record_is_there_once_in_order(seed: int) -> None:
+async def test_each_record_is_there_once_in_order_after_every_fault(seed: int) -> None:
     store = FaultyStore(MemoryStore("", virtual_sources(1000 + seed)), virtual_sources(2000 + seed), SLOW)
     async with cluster_of("a:1", "b:1", "c:1", store=store) as cluster:
         chaos = Chaos(cluster, store, seed)

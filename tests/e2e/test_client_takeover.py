@@ -16,6 +16,7 @@ from ledgermq.errors import DeadlineExceeded, LedgerMQError, OutcomeUnknown, Una
 from stateless_broker.in_process import InProcessConnector
 from tests.broker.cluster import Cluster, in_cluster
 from tests.virtual_time import virtual_sources
+from tests.worlds.consumed import read_values
 
 
 @asynccontextmanager
@@ -26,17 +27,6 @@ async def client_of(cluster: Cluster, *addresses: str, **settings: float) -> Asy
         connector, known, ClientSettings(**settings), virtual_sources(next(cluster.client_seeds))
     ) as client:
         yield client
-
-
-async def read_everything(client: ledgermq.Client, topic: str) -> dict[int, list[bytes | None]]:
-    values: dict[int, list[bytes | None]] = {}
-    async with client.consumer(topic) as consumer:
-        ends = await consumer.end_offsets()
-        while consumer.positions() != ends:
-            for message in await consumer.fetch(1000, timeout=30):
-                assert message.offset == len(values.setdefault(message.partition, [])), "offsets are dense"
-                values[message.partition].append(message.value)
-    return values
 
 
 @in_cluster("a:1", "b:1", "c:1")
@@ -55,7 +45,7 @@ async def test_each_record_is_stored_once_and_in_order_while_owners_are_killed(c
                     await cluster.stop(await cluster.owner_of("t", 0), graceful=False)
                 if round_number in (10, 20):
                     await cluster.start(f"new-{round_number}:1")
-        assert await read_everything(client, "t") == sent
+        assert await read_values(client, "t") == sent
 
 
 @in_cluster("a:1", "b:1")
@@ -144,7 +134,7 @@ async def test_a_client_that_knows_one_broker_finds_the_others(cluster: Cluster)
             results = await asyncio.gather(*(producer.send("t", b"x", partition=p) for p in range(8)))
         assert [result.offset for result in results] == [0] * 8
         await cluster.stop("a:1", graceful=False)
-        assert sum(map(len, (await read_everything(client, "t")).values())) == 8
+        assert sum(map(len, (await read_values(client, "t")).values())) == 8
 
 
 @in_cluster("a:1", "b:1")
@@ -168,7 +158,7 @@ async def test_a_paused_owner_costs_a_wait_but_no_record(cluster: Cluster) -> No
             )
             cluster.views[paused].resume()
         assert [result.offset for result in results] == list(range(1, 20))
-        assert await read_everything(client, "t") == {0: [b"%d" % number for number in range(20)]}
+        assert await read_values(client, "t") == {0: [b"%d" % number for number in range(20)]}
 
 
 @in_cluster("a:1", "b:1", "c:1")

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pyarrow.dataset
 
-from tests.e2e.admin_port import until
 from tests.stores.backends import file_store, seeded_sources
+from tests.waiting import wait_until
 from tests.worlds.roots import Root
 
 STARTED = "service works on root"
@@ -46,7 +46,7 @@ async def test_two_services_compact_what_is_due_and_end_when_they_are_asked_to(t
             for i in range(5):
                 await root.produce("now", (0, [b"%d" % i]))
                 await root.produce("later", (0, [b"x"]))
-            until(lambda: rows(tmp_path) == 5 and all(STARTED in log.read_text() for log in logs))
+            wait_until(lambda: rows(tmp_path) == 5 and all(STARTED in log.read_text() for log in logs))
             one.send_signal(signal.SIGTERM)
             other.send_signal(signal.SIGINT)
             outputs = [process.communicate(timeout=30) for process in (one, other)]

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pyarrow.dataset
 
-from tests.e2e.admin_port import ADMIN, AdminPort, until
+from tests.e2e.admin_port import ADMIN, AdminPort
 from tests.e2e.processes import STOP_S_MAX, BrokerProcess, BrokerProcesses
 from tests.e2e.raw_client import RawClient
+from tests.waiting import wait_until
 
 
 @contextmanager
@@ -32,13 +33,13 @@ async def test_it_waits_for_a_cluster_then_turns_records_into_parquet(tmp_path: 
     root = (tmp_path / "root").as_uri()
     with compactor(tmp_path, root) as service:
         admin = AdminPort(service)
-        until(lambda: "there is no cluster at this root yet" in admin.ready()[1]["why"])
+        wait_until(lambda: "there is no cluster at this root yet" in admin.ready()[1]["why"])
         with BrokerProcesses(tmp_path, root) as brokers:
             async with RawClient(brokers.start().address) as client:
                 await client.create("t", 1, **{"parquet.max.lag.ms": "0"})
                 await client.produce("t", 0, b"a", b"b")
-                until(lambda: admin.ready()[0] == 200)
-                until(lambda: admin.metrics()["ledgermq_compacted_records_total"][()] == 2)
+                wait_until(lambda: admin.ready()[0] == 200)
+                wait_until(lambda: admin.metrics()["ledgermq_compacted_records_total"][()] == 2)
                 assert await client.read_all("t", 0) == [b"a", b"b"]
         found = pyarrow.dataset.dataset(tmp_path / "root" / "parquet").to_table()
         assert found.column("value").to_pylist() == [b"a", b"b"]

@@ -18,6 +18,7 @@ from ledgermq.protocol.status import error_from_proto
 from stateless_broker.groups.offsets_topic import partition_of
 from tests.e2e.processes import BrokerProcess, BrokerProcesses
 from tests.e2e.raw_client import DEADLINE_S, RawClient
+from tests.waiting import until
 
 STARTING_MAX = 2
 GROUP = "g"
@@ -88,9 +89,7 @@ class Committing:
             await asyncio.sleep(0.01)
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(60):
-            while self.acknowledged < count:
-                await asyncio.sleep(0.01)
+        await until(lambda: self.acknowledged >= count, what=f"the coordinator acknowledges {count}")
 
     def stop(self) -> None:
         self._stopping = True

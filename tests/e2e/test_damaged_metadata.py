@@ -16,8 +16,9 @@ from ledger.root.open import open_store
 from ledger.rounds.runner import compact_root
 from ledgermq.sources import Sources
 from ledgermq_tools.ledger import fsck, repair
-from tests.e2e.admin_port import ADMIN, AdminPort, until
+from tests.e2e.admin_port import ADMIN, AdminPort
 from tests.e2e.processes import QUICK, BrokerProcesses
+from tests.waiting import wait_until
 from tests.worlds.root_commands import RootCommand
 
 
@@ -118,8 +119,8 @@ def test_a_broker_tells_of_metadata_that_is_lost_and_goes_on_once_it_is_put_back
         flip(each)
     with BrokerProcesses(tmp_path, root.as_uri(), (*QUICK, *ADMIN)) as brokers:
         admin = AdminPort(brokers.start())
-        until(lambda: any(key in note for note in admin.ready()[1].get("notes", [])))
+        wait_until(lambda: any(key in note for note in admin.ready()[1].get("notes", [])))
         assert admin.metrics()["ledgermq_damaged_objects_total"]["lost",] == 1
         path.write_bytes(good)
-        until(lambda: not admin.ready()[1].get("notes"))
+        wait_until(lambda: not admin.ready()[1].get("notes"))
         asyncio.run(everything_is_served_by(brokers.addresses))

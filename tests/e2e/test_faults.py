@@ -27,6 +27,8 @@ from tests.e2e.admin_port import ADMIN, AdminPort
 from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.servers.small_disk import small_disk
 from tests.servers.throttling_proxy import throttling_proxy
+from tests.waiting import until
+from tests.worlds.consumed import read_values
 
 PARTITIONS = 4
 
@@ -61,13 +63,7 @@ class Steady:
 
     async def check(self) -> None:
         """Everything once, in order."""
-        found: dict[int, list[bytes | None]] = {partition: [] for partition in range(PARTITIONS)}
-        async with self._client.consumer("t") as consumer, asyncio.timeout(60):
-            ends = await consumer.end_offsets()
-            while consumer.positions() != ends:
-                for message in await consumer.fetch(1000, timeout=30):
-                    found[message.partition].append(message.value)
-        assert found == self.stored
+        assert await read_values(self._client) == self.stored
 
 
 async def survives_a_storm(folder: Path, server: Minio, root: str, storm_s: float) -> None:
@@ -177,12 +173,12 @@ async def test_a_full_disk_is_taken_over_and_emptied_from_its_reserve(tmp_path: 
 
 async def until_trouble(client: ledgermq.Client, text: str) -> None:
     """Until the cluster says so of some bundle; "": until no bundle is in trouble."""
-    async with asyncio.timeout(60):
-        while True:
-            troubles = [bundle.trouble for bundle in (await client.describe_cluster()).bundles if bundle.trouble]
-            if (text and any(text in trouble for trouble in troubles)) or (not text and not troubles):
-                return
-            await asyncio.sleep(0.1)
+
+    async def told() -> bool:
+        troubles = [bundle.trouble for bundle in (await client.describe_cluster()).bundles if bundle.trouble]
+        return any(text in trouble for trouble in troubles) if text else not troubles
+
+    await until(told, every_s=0.1, what=f"a bundle in trouble: {text}" if text else "no bundle in trouble")
 
 
 async def read_to(client: ledgermq.Client, last: bytes, topic: str = "t") -> list[bytes | None]:
@@ -204,8 +200,8 @@ def fill(path: Path) -> None:
 
 
 async def test_two_clusters_on_one_root_are_one_and_lose_nothing(tmp_path: Path) -> None:
-    """Somebody starts the brokers of a new cluster on the root of another: what they were told of
-    theirs does not count.
+    """An operator starts the brokers of a new cluster on the root of another: the settings
+    of the new cluster do not count.
     """
     root = (tmp_path / "root").as_uri()
     with BrokerProcesses(tmp_path, root) as ours, BrokerProcesses(tmp_path / "theirs", root) as theirs:

@@ -18,7 +18,7 @@ from tests.e2e.test_client_takeover import client_of
 
 
 @in_cluster("a:1", "b:1", "c:1")
-async def test_groups_are_listed_whoever_coordinates_them(cluster: Cluster) -> None:
+async def test_groups_of_all_coordinators_are_listed(cluster: Cluster) -> None:
     async with client_of(cluster) as client:
         assert await client.groups.list() == []
         await client.create_topic("t", 2)

@@ -213,7 +213,7 @@ async def test_pause_keeps_a_partition_back_and_resume_goes_on_where_it_was(clus
 
 
 @in_cluster("a:1")
-async def test_what_a_callback_raises_is_told_by_the_next_call(cluster: Cluster) -> None:
+async def test_the_next_call_raises_the_error_of_a_callback(cluster: Cluster) -> None:
     async with client_of(cluster) as client:
         await client.create_topic("t", 1)
         await fill(client, "t", 1)

@@ -14,9 +14,10 @@ from ledgermq import TopicPartition, errors
 from ledgermq.offset_stores import MemoryOffsetStore
 from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry
 from ledgermq.protocol import ledgermq_pb2 as pb
-from tests.broker.cluster import Cluster, in_cluster, until
+from tests.broker.cluster import Cluster, in_cluster
 from tests.e2e.group_clients import committed, fill, take, take_messages
 from tests.e2e.test_client_takeover import client_of
+from tests.waiting import until
 
 AT = TopicPartition("t", 0)
 
@@ -141,7 +142,7 @@ async def test_at_most_once_handlers_that_stop_handle_what_is_committed(cluster:
         await client.run_handlers(stop=stop)
         async with client.consumer("t", group="g") as rest:
             seen += [message.offset for message in await rest.fetch(timeout=5)]
-    assert seen == list(range(20)), "nothing was committed that nobody handles"
+    assert seen == list(range(20)), "the group commits only messages that it handles"
 
 
 @in_cluster("a:1", "b:1")
@@ -187,7 +188,7 @@ async def test_a_program_that_stops_asking_is_handed_nothing_while_it_leaves(clu
 
         service.group_heartbeat = slow_to_answer  # type: ignore[method-assign, assignment]
         await until(left.is_set)
-        assert await consumer.fetch(timeout=1) == [], "the partition is somebody else's by now"
+        assert await consumer.fetch(timeout=1) == [], "another member has the partition by now"
         service.group_heartbeat = heartbeat  # type: ignore[method-assign]
         assert len(await take(consumer, 5)) == 5
         await consumer.close()
@@ -206,7 +207,7 @@ async def test_commits_of_a_broadcast_count_after_a_topic_was_unknown_for_a_mome
             assert await consumer.fetch(timeout=0.5) == []
             held = consumer.member.holdings.held
             given = [holding.given for holding in held.values()]
-            consumer.member.holdings.apply([])  # nobody knew the topic for a moment
+            consumer.member.holdings.apply([])  # the coordinator did not know the topic for a moment
             await until(lambda: not held)
             await until(lambda: bool(held) and consumer.member.holdings.loaded)
             assert [holding.given.epoch > given[0].epoch for holding in held.values()] == [True]

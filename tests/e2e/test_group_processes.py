@@ -5,12 +5,13 @@ groups at once.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ import pytest
 
 import ledgermq
 from tests.e2e.processes import BrokerProcesses
+from tests.waiting import until
 
 PARTITIONS = 12
 pytestmark = pytest.mark.slow
@@ -108,10 +110,8 @@ async def producing(client: ledgermq.Client, per_s: int) -> AsyncIterator[Counte
         stop.set()
 
 
-async def wait_for(condition: object, members: Members, timeout_s: float = 150.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition(members.events()):  # type: ignore[operator]
-            await asyncio.sleep(0.3)
+async def wait_for(condition: Callable[[list[Event]], bool], members: Members) -> None:
+    await until(lambda: condition(members.events()), 150, every_s=0.3, what=inspect.getsource(condition).strip())
 
 
 def holders(events: list[Event]) -> dict[int, int]:

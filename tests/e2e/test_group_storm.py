@@ -66,7 +66,7 @@ class Storm:
         for partition in partitions:
             begin = consumer.position(partition.partition)
             missing = set(range(begin)) - self.handled[partition]
-            assert not missing, f"{partition} begins at {begin}, but nobody has handled {sorted(missing)[:5]}"
+            assert not missing, f"{partition} begins at {begin}, but no member has handled {sorted(missing)[:5]}"
 
     def note(self, error: errors.LedgerMQError) -> None:
         self.told[type(error).__name__] += 1

@@ -13,9 +13,10 @@ import pytest
 
 import ledgermq
 from ledgermq import errors
-from tests.broker.cluster import Cluster, in_cluster, until
+from tests.broker.cluster import Cluster, in_cluster
 from tests.e2e.group_clients import committed, fill
 from tests.e2e.test_client_takeover import client_of
+from tests.waiting import until
 
 
 def now_s() -> float:
@@ -193,7 +194,7 @@ async def test_an_end_that_takes_too_long_is_told(cluster: Cluster) -> None:
 
 
 @in_cluster("a:1")
-async def test_what_time_does_not_cure_ends_the_handlers(cluster: Cluster) -> None:
+async def test_an_error_that_time_does_not_cure_ends_the_handlers(cluster: Cluster) -> None:
     async with client_of(cluster) as client:
         with pytest.raises(errors.InvalidConfig, match="no handler"):
             await client.run_handlers()
@@ -233,7 +234,7 @@ async def test_at_most_once_does_not_try_again(cluster: Cluster) -> None:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("ordered_by", ["partition", "key"])
 def test_order_holds_while_handlers_fail_stop_and_are_cancelled(ordered_by: str, seed: int) -> None:
-    """Whoever handles a message: all before it in its lane have succeeded."""
+    """When a handler gets a message, all before it in its lane have succeeded."""
 
     @in_cluster("a:1", "b:1")
     async def scenario(cluster: Cluster) -> None:

@@ -21,10 +21,11 @@ import ledgermq
 from infra.minio import Minio
 from ledgermq.cli.exit_codes import ExitCode
 from stateless_broker.process import END_ANYWAY_CODE
-from tests.e2e.admin_port import ADMIN, AdminPort, until
+from tests.e2e.admin_port import ADMIN, AdminPort
 from tests.e2e.processes import QUICK, BrokerProcess, BrokerProcesses
 from tests.e2e.raw_client import RawClient
 from tests.servers.cutting_proxy import NEVER, cutting_proxy
+from tests.waiting import wait_until
 
 
 def lines(broker: BrokerProcess, event: str) -> list[dict[str, object]]:
@@ -39,7 +40,7 @@ async def test_the_admin_port_tells_of_health_and_what_was_done(tmp_path: Path) 
         admin = AdminPort(broker)
         assert admin.get("/livez") == (200, "ok\n")
         assert admin.ready()[0] == 200
-        until(
+        wait_until(
             lambda: admin.ready() == (200, {"ready": True, "why": "", "notes": []})
         )  # a moment after its start no bundle has an owner
         assert admin.get("/nothing")[0] == 404
@@ -48,7 +49,7 @@ async def test_the_admin_port_tells_of_health_and_what_was_done(tmp_path: Path) 
             for i in range(5):
                 await client.produce("t", 0, b"%d" % i)
             assert len(await client.read_all("t", 0)) == 5
-        until(lambda: admin.metrics()["ledgermq_owned_bundles"][()] == 5)
+        wait_until(lambda: admin.metrics()["ledgermq_owned_bundles"][()] == 5)
         found = admin.metrics()
         assert found["ledgermq_produced_records_total"][("t",)] == 5
         assert found["ledgermq_fetched_records_total"][("t",)] == 5
@@ -82,8 +83,8 @@ async def test_the_admin_port_tells_of_health_and_what_was_done(tmp_path: Path) 
 async def test_one_message_can_be_followed_by_its_ids_from_end_to_end(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The producer's log → the broker's log → the segment, by `ledgermq inspect` → whoever fetched
-    it.
+    """The producer's log → the broker's log → the segment, by `ledgermq inspect` → the client
+    that fetched it.
     """
     root = tmp_path / "root"
     with BrokerProcesses(tmp_path, root.as_uri()) as brokers:
@@ -158,13 +159,13 @@ def test_a_broker_that_waits_for_its_store_obeys_signals(tmp_path: Path, credent
         store_port, port = store.getsockname()[1], mine.getsockname()[1]
     with BrokerProcesses(tmp_path, f"{NOBODY}:{store_port}") as brokers:
         broker = brokers.spawn(*ADMIN, "--config", str(file), port=port)
-        until(lambda: bool(lines(broker, "waiting for the object store")))
+        wait_until(lambda: bool(lines(broker, "waiting for the object store")))
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
             answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
             assert answer.status == health_pb2.HealthCheckResponse.NOT_SERVING
         file.write_text('flush_spacing_ms = 5\nhost = "0.0.0.0"')
         os.kill(broker.pid, signal.SIGHUP)
-        until(lambda: bool(lines(broker, "settings reloaded")))
+        wait_until(lambda: bool(lines(broker, "settings reloaded")))
         assert brokers.stop(broker) == 0
 
 
@@ -211,7 +212,7 @@ def test_sighup_takes_what_is_live_and_refuses_the_rest_by_name(tmp_path: Path) 
         ):
             file.write_text(text)
             os.kill(broker.pid, signal.SIGHUP)
-            until(lambda event=event: bool(lines(broker, event)))  # type: ignore[misc]
+            wait_until(lambda event=event: bool(lines(broker, event)))  # type: ignore[misc]
         [done] = lines(broker, "settings reloaded")
         assert (done["changed"], done["refused"]) == ({"log_level": "info", "flush_spacing_ms": 50}, ["bundles"])
         assert [line["setting"] for line in lines(broker, "setting needs a restart")] == ["bundles"]

@@ -77,7 +77,7 @@ def test_the_published_proto_is_enough_to_talk_to_a_broker(brokers: BrokerProces
         assert fetched.header.partitions[0].batches[0].length == len(data)
 
 
-def test_garbage_on_the_wire_is_refused_and_disturbs_nobody(brokers: BrokerProcesses) -> None:
+def test_garbage_on_the_wire_is_refused_and_the_broker_stays_healthy(brokers: BrokerProcesses) -> None:
     with brokers, grpc.insecure_channel(brokers.start().address) as channel:
         for method in METHODS:
             call = (

@@ -18,8 +18,8 @@ import pytest
 
 import ledgermq.sync
 from ledgermq.cli.exit_codes import ExitCode
-from tests.e2e.admin_port import until
 from tests.e2e.processes import QUICK, BrokerProcess, BrokerProcesses
+from tests.waiting import wait_until
 
 TWO = ("--processes", "2", "--log-format", "json")
 
@@ -61,7 +61,7 @@ def send(address: str, value: bytes) -> None:
 
 def test_two_serve_one_is_killed_and_comes_back_all_drain(brokers: BrokerProcesses) -> None:
     parent = brokers.spawn("--broker-id", "pair")
-    until(lambda: len(listening(parent)) == 2)
+    wait_until(lambda: len(listening(parent)) == 2)
     addresses = dict(listening(parent))
     assert set(addresses) == {0, 1}
     with ledgermq.sync.connect(addresses[0]) as client:
@@ -71,14 +71,14 @@ def test_two_serve_one_is_killed_and_comes_back_all_drain(brokers: BrokerProcess
 
     os.kill(children(parent)[1], signal.SIGKILL)
     send(addresses[0], b"by the other one")
-    until(lambda: len(listening(parent)) == 3)
+    wait_until(lambda: len(listening(parent)) == 3)
     assert listening(parent)[2][0] == 1
     [ended] = events(parent, "a broker process ended")
     assert (ended["process_number"], ended["code"], ended["restart_in_s"]) == (1, -9, 0.5)
     send(listening(parent)[2][1], b"by the new one")
 
     parent.process.send_signal(signal.SIGHUP)
-    until(lambda: len(events(parent, "settings reloaded")) == 2)
+    wait_until(lambda: len(events(parent, "settings reloaded")) == 2)
     assert {line["process_number"] for line in events(parent, "settings reloaded")} == {0, 1}
 
     pids = children(parent).values()
@@ -96,10 +96,10 @@ def test_two_serve_one_is_killed_and_comes_back_all_drain(brokers: BrokerProcess
 
 def test_children_drain_when_their_parent_is_killed(brokers: BrokerProcesses) -> None:
     parent = brokers.spawn("--broker-id", "pair")
-    until(lambda: len(listening(parent)) == 2)
+    wait_until(lambda: len(listening(parent)) == 2)
     pids = children(parent).values()
     brokers.kill(parent)
-    until(lambda: not any(alive(pid) for pid in pids))
+    wait_until(lambda: not any(alive(pid) for pid in pids))
 
 
 def alive(pid: int) -> bool:

@@ -23,6 +23,7 @@ from ledgermq.sources import Sources
 from stateless_broker import produce_path
 from stateless_broker.node import Node
 from stateless_broker.settings import load_settings
+from tests.worlds.consumed import read_messages
 
 Connect = Callable[..., AbstractAsyncContextManager[ledgermq.Client]]
 
@@ -50,12 +51,7 @@ async def a_topic(connect: Connect, partitions: int = 2, **settings: object) -> 
 
 
 async def values_of(client: ledgermq.Client, topic: str = "t", **settings: object) -> list[bytes | None]:
-    values = []
-    async with client.consumer(topic, **settings) as consumer:  # type: ignore[arg-type]
-        ends = await consumer.end_offsets()
-        while consumer.positions() != ends:
-            values += [message.value for message in await consumer.fetch(timeout=10)]
-    return values
+    return [message.value for message in await read_messages(client, topic, **settings)]
 
 
 # -- what goes in comes out
@@ -337,7 +333,7 @@ async def test_a_topic_that_accepts_nothing_says_so(connect: Connect) -> None:
         assert await values_of(client) == [b"v"]
 
 
-async def test_an_error_nobody_awaited_comes_up_at_the_next_flush(connect: Connect) -> None:
+async def test_an_error_that_was_not_awaited_comes_up_at_the_next_flush(connect: Connect) -> None:
     async with a_topic(connect, 1, accept_publish=False) as client:
         producer = client.producer()
         producer.send("t", b"lost")

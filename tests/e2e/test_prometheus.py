@@ -20,8 +20,9 @@ import pytest
 import yaml
 
 from infra.grafana.dashboard import queries
-from tests.e2e.admin_port import ADMIN, AdminPort, until
+from tests.e2e.admin_port import ADMIN, AdminPort
 from tests.e2e.processes import BrokerProcesses
+from tests.waiting import wait_until
 
 RULES = Path(__file__).resolve().parents[2] / "infra" / "prometheus" / "alerts.yml"
 
@@ -79,7 +80,7 @@ def test_every_query_of_the_dashboard_is_answered(tmp_path: Path) -> None:
     with BrokerProcesses(tmp_path, (tmp_path / "root").as_uri()) as brokers:
         admin = AdminPort(brokers.start(*ADMIN))
         with prometheus(tmp_path, admin.address) as found:
-            until(found.is_up)
+            wait_until(found.is_up)
             assert [query for query in queries() if not found.result(query)] == []
             assert found.ask("api/v1/alerts")["alerts"] == []
             assert len(found.ask("api/v1/rules")["groups"][0]["rules"]) > 10

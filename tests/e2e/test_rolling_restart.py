@@ -74,8 +74,8 @@ class Load:
         seen.check()
 
     async def consume_in_group(self) -> None:
-        """Two members: a message may come to either, and none comes twice, for nobody is taken its
-        partitions away.
+        """Two members: a message may come to either, and none comes twice, for no member
+        loses a partition.
         """
         seen = Seen(self)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.admin_port import until
+from tests.waiting import wait_until
 
 PARENT = """
 import sys
@@ -52,29 +52,29 @@ class Parent:
 
 def test_all_stop_with_the_parent(tmp_path: Path) -> None:
     parent = Parent(tmp_path, STAYS, STAYS)
-    until(lambda: "[0] ready" in parent.text() and "[1] ready" in parent.text())
+    wait_until(lambda: "[0] ready" in parent.text() and "[1] ready" in parent.text())
     assert parent.stop() == 0
 
 
-def test_who_does_not_end_is_killed_at_the_deadline(tmp_path: Path) -> None:
+def test_a_broker_that_does_not_end_is_killed_at_the_deadline(tmp_path: Path) -> None:
     parent = Parent(tmp_path, STAYS, 'trap "" TERM; echo ready; while :; do sleep 0.05; done')
-    until(lambda: parent.text().count("ready") == 2)
+    wait_until(lambda: parent.text().count("ready") == 2)
     begun = time.monotonic()
     assert parent.stop() == 137
     assert time.monotonic() - begun >= 5.0  # shutdown_ms, what a broker takes to end anyway, and two seconds
     assert parent.events("not every broker process has ended in time")
 
 
-def test_who_ends_again_and_again_begins_later_each_time(tmp_path: Path) -> None:
+def test_a_broker_that_ends_again_and_again_begins_later_each_time(tmp_path: Path) -> None:
     parent = Parent(tmp_path, STAYS, "echo ready; exit 4")
-    until(lambda: len(parent.events("a broker process ended")) == 3)
+    wait_until(lambda: len(parent.events("a broker process ended")) == 3)
     ended = parent.events("a broker process ended")
     assert [(line["process_number"], line["code"], line["restart_in_s"]) for line in ended] == [
         (1, 4, 0.5),
         (1, 4, 1.0),
         (1, 4, 2.0),
     ]
-    assert parent.stop() == 0  # in the middle of the pause: nobody was lost by that
+    assert parent.stop() == 0  # in the middle of the pause: no broker was lost by that
 
 
 def test_a_failure_of_the_first_start_ends_all(tmp_path: Path) -> None:
@@ -83,10 +83,10 @@ def test_a_failure_of_the_first_start_ends_all(tmp_path: Path) -> None:
     assert "[1] no such bucket" in parent.text()
 
 
-def test_who_is_killed_before_it_was_ready_begins_again(tmp_path: Path) -> None:
+def test_a_broker_that_is_killed_before_it_was_ready_begins_again(tmp_path: Path) -> None:
     once = tmp_path / "once"
     parent = Parent(tmp_path, f"if [ -e {once} ]; then {STAYS}; fi; touch {once}; kill -9 $$")
-    until(lambda: "[0] ready" in parent.text())
+    wait_until(lambda: "[0] ready" in parent.text())
     assert [line["code"] for line in parent.events("a broker process ended")] == [-9]
     assert parent.stop() == 0
 
@@ -96,18 +96,18 @@ def test_a_reload_waits_until_a_process_is_ready(tmp_path: Path) -> None:
     go = tmp_path / "go"
     waits = f'until [ -e {go} ]; do sleep 0.05; done; trap "echo reloaded" HUP; {STAYS}'
     parent = Parent(tmp_path, STAYS.replace("echo ready", 'trap "echo reloaded" HUP; echo ready'), waits)
-    until(lambda: "[0] ready" in parent.text())
+    wait_until(lambda: "[0] ready" in parent.text())
     os.kill(parent.process.pid, 1)
-    until(lambda: "[0] reloaded" in parent.text())
+    wait_until(lambda: "[0] reloaded" in parent.text())
     assert "[1]" not in parent.text()
     go.touch()
-    until(lambda: "[1] reloaded" in parent.text())
+    wait_until(lambda: "[1] reloaded" in parent.text())
     assert parent.stop() == 0
 
 
 @pytest.mark.parametrize("size", [70_000, 3_000_000])
 def test_lines_of_any_length_come_through(tmp_path: Path, size: int) -> None:
     parent = Parent(tmp_path, f"head -c {size} /dev/zero | tr '\\0' x >&2; echo >&2; {STAYS}")
-    until(lambda: "[0] ready" in parent.text())
+    wait_until(lambda: "[0] ready" in parent.text())
     assert parent.text().count("x") == size
     assert parent.stop() == 0

@@ -18,6 +18,7 @@ from ledgermq.protocol.status import error_from_proto
 from tests.broker.cluster import frame_of
 from tests.e2e.processes import BrokerProcesses
 from tests.e2e.raw_client import RawClient
+from tests.waiting import until
 
 
 @pytest.fixture(params=["file", pytest.param("minio", marks=pytest.mark.real)])
@@ -58,11 +59,10 @@ class Producing:
 
     async def until(self, count: int) -> None:
         assert self._task is not None
-        async with asyncio.timeout(60):
-            while len(self.acknowledged) < count and not self._task.done():
-                await asyncio.sleep(0.01)
-        if self._task.done():
-            await self._task
+        task = self._task
+        await until(lambda: len(self.acknowledged) >= count or task.done(), what=f"the broker acknowledges {count}")
+        if task.done():
+            await task
 
     async def stop(self) -> None:
         self._stopping = True

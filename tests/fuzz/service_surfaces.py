@@ -156,7 +156,7 @@ def seeds() -> list[bytes]:
 
 
 def spoil(rng: random.Random, data: bytes) -> bytes:
-    """Mostly requests that can be parsed, with fields that nobody sends."""
+    """Mostly requests that can be parsed, with fields that no client sends."""
     method = METHODS[data[0]]
     if rng.random() < 0.3:
         return data[:1] + mutate(rng, data[1:], data)

@@ -154,4 +154,4 @@ def _synced(model: DiskModel, path: Path) -> None:
     try:
         model.sync(model.node(path))
     except KeyError:
-        pass  # removed while it was open: nobody will ever look for it
+        pass  # removed while it was open: no process will ever look for it

@@ -63,7 +63,7 @@ class Promises:
             found = {info.key: await store.get(info.key) async for info in store.list("")}
             for key, content in found.items():
                 assert key not in self.gone, f"{key} was deleted, and is back"
-                assert content in self.may.get(key, ()), f"{key} holds {content[:40]!r}, which nobody put"
+                assert content in self.may.get(key, ()), f"{key} holds {content[:40]!r}, which no process put"
             for key, contents in self.must.items():
                 assert found.get(key) in contents, f"{key} was acknowledged, and holds {found.get(key)!r:.50}"
             fences = set(await store.list_fences())

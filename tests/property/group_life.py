@@ -356,7 +356,7 @@ class GroupLife(GroupPromises):
 
     @rule(ops=st.lists(st.tuples(who, st.integers(0, 3)), min_size=1, max_size=3), kept=st.integers(0, 3))
     def die_with_unwritten_decisions(self, ops: list[tuple[int, int]], kept: int) -> None:
-        """Nobody has been answered yet; what was written of it is a prefix."""
+        """No member has an answer yet; what was written of it is a prefix."""
         durable = len(self.desk.batches)
         for number, op in ops:
             client = self.clients[number]
@@ -389,7 +389,7 @@ class GroupLife(GroupPromises):
 
     @rule()
     def all_are_quick(self) -> None:
-        """Then every partition that anybody subscribes to has exactly one owner, who knows it."""
+        """Then every partition that a member subscribes to has exactly one owner, who knows it."""
         before = self.members_present()
         for _ in range(6):
             for client in self.clients:
@@ -403,7 +403,7 @@ class GroupLife(GroupPromises):
             or present != before
             or present != {client.member_id for client in self.clients if client.joined}
         ):
-            return  # somebody has died, and is not put out, or only just now
+            return  # a member has died, and is not removed, or only just now
         names = {name for client in self.clients if client.joined for name in client.topics}
         wanted = {
             PartitionId(t.topic_id, p)

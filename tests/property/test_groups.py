@@ -66,7 +66,7 @@ def a_partition_is_given_before_it_was_let_go(patch: pytest.MonkeyPatch) -> None
     patch.setattr(Group, "withdraw", withdraw)
 
 
-def nobody_is_put_out(patch: pytest.MonkeyPatch) -> None:
+def no_member_is_removed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Member, "silent_at_s", property(lambda member: math.inf))
 
 
@@ -119,7 +119,7 @@ MUTANTS: list[Mutate] = [
     epochs_are_not_drawn_anew,
     a_reset_keeps_the_epoch,
     a_partition_is_given_before_it_was_let_go,
-    nobody_is_put_out,
+    no_member_is_removed,
     freed_partitions_are_forgotten,
     members_are_not_written,
     let_go_is_not_written,

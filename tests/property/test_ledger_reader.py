@@ -58,7 +58,7 @@ class World:
         self.objects = MemoryStore("readers", self.sources)
         self.root: Root
         self.shown: dict[tuple[int, int], bytes] = {}
-        """By (partition, offset), whoever saw it: all readers see the same."""
+        """By (partition, offset), for all readers: they see the same."""
         self.acknowledged: dict[tuple[int, int], bytes] = {}
         self.starts = [0] * PARTITIONS
         """Asked for: what is below may go."""

@@ -1,7 +1,7 @@
 """Rival compactors, retention, garbage collection and brokers that sleep between any two
 operations, for minutes, past all deletions.
 
-The stores fail, and let puts and deletes land late. After every operation of anybody a plain reader
+The stores fail, and let puts and deletes land late. After every operation of any process a plain reader
 looks: the files of a partition follow each other, no record twice, none live missing. At the end
 everything acknowledged is there. `fence`: a store whose fences close, as files; `url`: one whose
 permissions only expire, as S3, where only the age of commits protects.

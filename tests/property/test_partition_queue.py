@@ -227,7 +227,7 @@ def test_decided_sequences_are_stored_up_to_a_point_and_nothing_behind_it(seed: 
 
 @given(st.integers(0, 2**32), st.integers(1, 150))
 @settings(max_examples=400, deadline=None)
-def test_what_is_acknowledged_is_stored_once_in_order_where_it_was_said(seed: int, steps: int) -> None:
+def test_acknowledged_records_are_stored_once_in_order_at_their_offsets(seed: int, steps: int) -> None:
     run = Run(seed)
     for _ in range(steps):
         run.step()

@@ -64,7 +64,7 @@ def test_values_that_join_together_are_as_those_that_join_one_by_one(pieces: lis
     for moment, piece in enumerate(pieces):
         if isinstance(piece, tuple):
             assert together.add(piece, row_bytes(piece)) == alone.add(piece, row_bytes(piece))
-        elif together.plain_bytes_max >= 0:  # nobody adds plain values to a batch that is closed to them
+        elif together.plain_bytes_max >= 0:  # no caller adds plain values to a batch that is closed to them
             place = alone.record_count
             for value in piece:
                 alone.add_plain(value, moment)

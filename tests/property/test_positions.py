@@ -49,7 +49,7 @@ json_values = st.recursive(
 
 @given(json_values, st.sampled_from(["", "version", "cluster", "topics", "from"]))
 @example({"t": {"id": 1, "offsets": {"0": True}}}, "topics")
-def test_whatever_stands_in_a_checkpoint_is_read_or_refused(value: object, at: str) -> None:
+def test_every_value_in_a_checkpoint_is_read_or_refused(value: object, at: str) -> None:
     whole = encode(Position("c", {"t": TopicPosition(1, {0: 5})}))
     try:
         decode({**whole, at: value} if at else value)

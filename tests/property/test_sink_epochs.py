@@ -183,7 +183,7 @@ async def _undecided(store: ObjectStore, write: str, epoch: int) -> None:
     return None
 
 
-async def _as_somebody_else(place: Place, write: str, epoch: int, decision: Decision) -> None:
+async def _under_its_own_name(place: Place, write: str, epoch: int, decision: Decision) -> None:
     """Publishes under an identity of its own, as an ordinary producer would."""
     put_id = place.sources.new_id()
     sessions = await place.client.open_sessions(put_id, list(decision.opened_slots))
@@ -197,7 +197,7 @@ async def _never(store: ObjectStore, write: str, epoch: int) -> bool:
 
 BROKEN: dict[str, tuple[tuple[object, str, object], ...]] = {
     "every driver decides for itself": ((driver, "decide", _each_for_itself), (driver, "read_decision", _undecided)),
-    "every driver publishes under its own name": ((driver, "publish", _as_somebody_else),),
+    "every driver publishes under its own name": ((driver, "publish", _under_its_own_name),),
     "what is done is done again": ((driver, "is_done", _never), (publishing, "is_done", _never)),
 }
 

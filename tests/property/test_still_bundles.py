@@ -54,7 +54,7 @@ class _World:
         self.service = self.new_service()
         self.skipped = 0
         self.taken_from = {name for name in root.topics if name.startswith("soon")}
-        """Topics of which retention or somebody has taken records."""
+        """Topics of which retention or an operator has deleted records."""
         self._random = Random(seed)
 
     def new_service(self) -> CompactionService:
@@ -121,7 +121,7 @@ class _World:
         await compact_bundle(compaction, self._random.randrange(BUNDLES), await self.root.catalog(), everything=True)
 
     async def dying_rival(self) -> None:
-        """It leaves a plan behind, whose files nobody has written."""
+        """It leaves a plan behind, whose files no process has written."""
         engine = LocalEngine(self.root.sources, run_inline)
         compaction = Compaction(NoTasks(self.root.store), self.root.cluster, self.root.sources, engine)
         try:
@@ -172,7 +172,7 @@ async def _live(seed: int) -> int:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 @virtual
-async def test_what_is_due_is_done_in_time_whatever_was_taken_for_still(seed: int) -> None:
+async def test_due_bundles_are_compacted_in_time_though_they_were_taken_for_still(seed: int) -> None:
     await _live(seed)
 
 

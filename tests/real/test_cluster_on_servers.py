@@ -20,6 +20,7 @@ from ledger.root.open import open_store
 from ledgermq.sources import Sources
 from tests.e2e.processes import BrokerProcesses
 from tests.servers.cutting_proxy import NEVER, cutting_proxy
+from tests.worlds.consumed import read_values
 from tests.worlds.roots import Root, parquet_keys, read_everything, read_parquet_rows
 
 pytestmark = pytest.mark.real
@@ -34,14 +35,8 @@ def brokers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerPr
 
 
 async def consumed(target: str, topic: str) -> dict[int, list[bytes | None]]:
-    values: dict[int, list[bytes | None]] = {partition: [] for partition in range(PARTITIONS)}
-    async with ledgermq.connect(target) as client, client.consumer(topic) as consumer, asyncio.timeout(60):
-        ends = await consumer.end_offsets()
-        while consumer.positions() != ends:
-            for message in await consumer.fetch(1000, timeout=30):
-                assert message.offset == len(values[message.partition])
-                values[message.partition].append(message.value)
-    return values
+    async with ledgermq.connect(target) as client:
+        return await read_values(client, topic)
 
 
 async def test_nothing_is_lost_or_doubled_when_an_owner_is_killed_and_all_of_it_reaches_parquet(

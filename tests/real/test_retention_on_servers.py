@@ -65,7 +65,9 @@ def read_by_query(root_url: str, **options: str) -> list[tuple[int, bytes]]:
 
 @PLACES
 @pytest.mark.parametrize("elsewhere", [False, True])
-def test_what_retention_takes_is_archived_and_read(request: pytest.FixtureRequest, place: str, elsewhere: bool) -> None:
+def test_records_that_retention_takes_are_archived_and_read(
+    request: pytest.FixtureRequest, place: str, elsewhere: bool
+) -> None:
     """In the root itself, and at another URL of the same server."""
     root_url: str = request.getfixturevalue(place)
     vault_url = re.sub(r"/(root-\d+)", r"/vault-of-\1", root_url)

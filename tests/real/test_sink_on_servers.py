@@ -20,6 +20,8 @@ import ledgermq
 from ledger.root.open import open_store
 from ledgermq.sources import Sources
 from tests.e2e.processes import BrokerProcess, BrokerProcesses
+from tests.waiting import wait_until
+from tests.worlds.consumed import read_messages
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly, pytest.mark.timeout(3600)]
 
@@ -94,13 +96,6 @@ def _is_worker(folder: Path, group: int) -> bool:
         return False
 
 
-def until(condition: Callable[[], bool], seconds: float = RUN_S_MAX, every_s: float = 0.002) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come to that in time"
-        time.sleep(every_s)
-
-
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.e2e.processes.START_S_MAX", RUN_S_MAX)
@@ -123,12 +118,8 @@ def create(servers: str, topic: str, partitions: int = 3) -> None:
 
 def stored(servers: str, topic: str) -> Counter[str]:
     async def run() -> Counter[str]:
-        found: Counter[str] = Counter()
-        async with ledgermq.connect(servers) as client, client.consumer(topic) as consumer:
-            ends = await consumer.end_offsets()
-            while consumer.positions() != ends:
-                found.update((message.value or b"").decode() for message in await consumer.fetch(5000, timeout=30))
-        return found
+        async with ledgermq.connect(servers) as client:
+            return Counter((message.value or b"").decode() for message in await read_messages(client, topic))
 
     return asyncio.run(run())
 
@@ -164,7 +155,7 @@ def test_a_query_that_is_killed_at_each_step_writes_everything_once(tmp_path: Pa
     try:
         for number, step in enumerate(steps):
             query.start()
-            until(lambda step=step: step() or not query.running)  # type: ignore[misc]
+            wait_until(lambda step=step: step() or not query.running, RUN_S_MAX, every_s=0.002)  # type: ignore[misc]
             query.close()
             if number == 1:
                 killed = brokers.running[0]
@@ -227,7 +218,9 @@ def test_from_one_topic_to_another_on_real_stores(tmp_path: Path, request: pytes
         query = Query(tmp_path, brokers.addresses, "to", f"root={root}", "from=from")
         try:
             query.start()
-            until(lambda: sum(stored(brokers.addresses, "to").values()) > 0 or not query.running, every_s=0.5)
+            wait_until(
+                lambda: sum(stored(brokers.addresses, "to").values()) > 0 or not query.running, RUN_S_MAX, every_s=0.5
+            )
             query.close()
             query.start()
             query.wait()

@@ -5,12 +5,12 @@ jobs that are rivals.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from ledger import keys
 from ledger.object_store.file import FileStore
 from ledgermq.sources import Sources
 from tests.servers.spark_cluster import SparkCluster, spark_cluster
+from tests.waiting import wait_until
 from tests.worlds.roots import Root, read_parquet_rows
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly]
@@ -98,11 +99,13 @@ def files(root: Root, folder: str) -> int:
 
 
 def until(what: Callable[[], bool], running: subprocess.Popen[str]) -> None:
-    ends_s = time.monotonic() + JOB_S_MAX
-    while not what():
+    def reached() -> bool:
+        if what():
+            return True
         assert running.poll() is None, running.communicate()
-        assert time.monotonic() < ends_s
-        time.sleep(0.002)
+        return False
+
+    wait_until(reached, JOB_S_MAX, every_s=0.002, what=inspect.getsource(what).strip())
 
 
 async def all_is_there_once(root: Root) -> None:

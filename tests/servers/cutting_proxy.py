@@ -80,7 +80,7 @@ class CuttingProxy:
             await self._flowing.wait()
             if self._down:
                 return
-            with suppress(OSError):  # nobody listens behind the proxy: the client sees its connection reset
+            with suppress(OSError):  # no process listens behind the proxy: the client sees its connection reset
                 up_reader, up_writer = await asyncio.open_connection(self._host, self._port)
                 self._open.add(up_writer)
                 try:

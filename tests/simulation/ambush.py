@@ -32,7 +32,7 @@ class Ambush:
     """`shares`: by kind of object, the share of requests before which their process sleeps.
     `seconds_max`: it never sleeps longer.
 
-    `sleepers_max`: so many at a time, for somebody has to go on.
+    `sleepers_max`: so many at a time, for some process has to go on.
     """
 
     shares: Mapping[str, float] = field(default_factory=dict)
@@ -45,7 +45,7 @@ NO_AMBUSH = Ambush()
 
 
 def kind_of(key: str, buffers: Sequence[Buffer] = ()) -> str:
-    """What is at `key`: one of KINDS, or nothing that anybody lies in wait for.
+    """What is at `key`: one of KINDS, or nothing that an ambush waits for.
 
     A segment that opens a term is one of the "claims".
     """

@@ -117,7 +117,7 @@ def _judge_log(model: PartitionModel) -> None:
     for value, count in Counter(records.values()).items():
         send = model.sender.get(value)
         if send is None:
-            model.report("phantom", f"{value!r} is stored, and nobody sent it")
+            model.report("phantom", f"{value!r} is stored, and no producer sent it")
         elif count > 1 and send.once:
             at = [offset for offset, stored in records.items() if stored == value]
             model.report("duplicate", f"{value!r} of {send.client} is stored at {at}")
@@ -126,8 +126,8 @@ def _judge_log(model: PartitionModel) -> None:
 
 
 def _judge_unheard(model: PartitionModel) -> None:
-    """What nobody was told of has its place in the order too: behind every end that was known when
-    it was sent.
+    """A record without an answer has its place in the order too: behind every end that was known
+    when it was sent.
     """
     for offset, value in model.log.records.items():
         send = model.sender.get(value)

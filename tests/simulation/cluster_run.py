@@ -94,7 +94,7 @@ class ClusterRun:
         disturbances = self._disturbances = Disturbances(world, plan, self._victims, self._start)
         disturbances.more = [self._stop, self._cut]
         if self.cluster.is_s3:
-            disturbances.jump_s_max = 30.0  # S3 talks to nobody whose clock is an hour wrong
+            disturbances.jump_s_max = 30.0  # S3 refuses a client whose clock is an hour wrong
         hand = world.loop.in_world(disturbances.run())
         filling = world.loop.in_world(fill_and_free(world, plan.full))
         await world.go_on(self.cluster.seconds, 2 * plan.requests_max)
@@ -303,7 +303,7 @@ class ClusterRun:
             else:
                 held = f"{batches} bytes of batches and {answers} of answers"
                 self.world.violations.append(
-                    Violation("memory leaked", f"{broker.name} holds {held} though nobody produces or reads")
+                    Violation("memory leaked", f"{broker.name} holds {held} though no client produces or reads")
                 )
 
     def _conclude(self, drained: list[tuple[str, Partition]]) -> None:

@@ -2,7 +2,7 @@
 
 *metadata*: objects of bundle 0, originals and copies, are damaged or taken away one after the
 other, each once the one before is mended or gone. No reader refuses, no topic and no record is
-lost, and at the end `fsck` finds nothing. The other kinds are of bundles without copies: whoever
+lost, and at the end `fsck` finds nothing. The other kinds are of bundles without copies: a process that
 meets the object refuses and names it, or parks the one partition whose batch it is; all other
 partitions go on, to the end, with every record; nothing else is ever called damaged; and `ledgermq
 fsck` names the object, if it is still there at the end.
@@ -236,7 +236,7 @@ class DamageRun(RoundsRun):
 
     def _whole(self, logs: dict[Partition, FinalLog]) -> dict[Partition, FinalLog]:
         """The partitions that have to be complete in spite of it."""
-        if 0 in self._refused:  # without `__metadata` nobody knows what there is to do
+        if 0 in self._refused:  # without `__metadata` no process knows what there is to do
             return {}
         store = self.world.store
         parked = {

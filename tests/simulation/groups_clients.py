@@ -156,7 +156,7 @@ class GroupMember(SimulatedClient):
             await asyncio.sleep(2 * self._groups.max_poll_interval_s)
 
     async def _commit(self, consumer: GroupConsumer, waiting: list[GroupMessage]) -> None:
-        """Now and then, all at once; what was refused is somebody else's."""
+        """Now and then, all at once; a refused message belongs to another member."""
         if waiting and (self._world.healed or self.random.random() < 0.5):
             try:
                 await consumer.commit(waiting)

@@ -138,7 +138,7 @@ def judge_done(truth: GroupTruth, group: str, done: Mapping[PartitionId, set[int
                 found.append(
                     Violation(
                         "skipped",
-                        f"{name}: {partition} is committed to {value.offset}, nobody was done with {min(skipped)}",
+                        f"{name}: {partition} is committed to {value.offset}, no member had handled {min(skipped)}",
                     )
                 )
     return found

@@ -113,8 +113,8 @@ class FinalLog:
     """The one truth at the end: every record that was ever durable (`records`), and from where on
     they must still be readable.
 
-    `judged_from`: below it retention took records that nobody had copied; of these only some are in
-    `records`, those that readers saw.
+    `judged_from`: below it retention took records; of these, `records` holds only those that
+    readers saw.
     """
 
     records: dict[int, str]

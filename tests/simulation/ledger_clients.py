@@ -58,7 +58,7 @@ class Client:
         names = [name for name, broker in self._brokers.items() if broker.serves]
         if self._favourite not in names or self.random.random() < 0.05:
             if not names:
-                raise Unreachable("nobody serves")
+                raise Unreachable("no broker serves")
             self._favourite = self.random.choice(names)
         broker = self._brokers[self._favourite]
         try:

@@ -99,7 +99,7 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
     "damage": (
         *(f"damaged: {kind}" for kind in DAMAGED),
         "a partition was parked",
-        "somebody refused, naming the damaged object",
+        "a process refused, naming the damaged object",
         "fsck named the damaged object",
         "an append was acknowledged beside the damage",
         *(
@@ -213,7 +213,7 @@ RARE: dict[str, frozenset[str]] = {
     ),
     "damage": frozenset(MUST_HAPPEN["damage"])
     - {
-        "somebody refused, naming the damaged object",
+        "a process refused, naming the damaged object",
         "fsck named the damaged object",
         "an append was acknowledged beside the damage",
     },

@@ -170,7 +170,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """
         self.processes: list[Process] = []
         self.unheard: list[dict[str, Any]] = []
-        """What nobody was there to be told: exceptions of tasks that nobody waits for."""
+        """Exceptions of tasks that no other task waits for."""
         self.cut_short: set[str] = set()
         """Fences of plans that the product cut short, by name."""
         self.coverage = Coverage()
@@ -197,7 +197,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return task
 
     def note_end(self, task: asyncio.Task[Any]) -> None:
-        """Nobody need wait for a task to learn that it broke an assertion."""
+        """The judge learns of a broken assertion though no task waits for this one."""
         error = None if task.cancelled() else task.exception()
         if error is not None and not self.closing:
             self.on_failure(error)
@@ -246,7 +246,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self._timers_cancelled = 0
 
     def _run_once(self) -> None:
-        """Called by the base class until somebody stops the loop: here all turns up to then."""
+        """Called by the base class until a caller stops the loop: here all turns up to then."""
         ready = self._ready
         while not self._stopping:  # type: ignore[attr-defined]
             if not ready:
@@ -288,7 +288,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         raise AllTasksWait("every task waits, and nothing will ever wake one")
 
     def _asyncgen_firstiter_hook(self, agen: Any) -> None:
-        """Nobody asks the loop to end its generators: it need not know them."""
+        """No caller asks the loop to end its generators: it need not know them."""
 
     def end_everything(self) -> None:
         """Let every task end by cancellation, dead ones too, so that Python has nothing to complain

@@ -91,7 +91,7 @@ class PartitionModel:
                 )
             self._positions[event.reader] = offset + 1
             if value not in self.sender:
-                self.report("phantom", f"{event.reader} read {value!r} at {offset}, which nobody had sent by then")
+                self.report("phantom", f"{event.reader} read {value!r} at {offset}, which no producer had sent by then")
             self._see(offset, value, f"read by {event.reader}")
             self._end_at_least = max(self._end_at_least, offset + 1)
 

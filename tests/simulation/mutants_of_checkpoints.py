@@ -112,7 +112,7 @@ def stale_plan_run(patch: Patch) -> None:
 
 @mutant("ledger")
 def newest_checkpoint_deleted(patch: Patch) -> None:
-    """Whoever has won a checkpoint deletes all others."""
+    """A process that has won a checkpoint deletes all others."""
 
     async def tidy_checkpoints(store: ObjectStore, bundle: int) -> None:
         seen = [info.key async for info in store.list(keys.checkpoints(bundle))]

@@ -48,7 +48,7 @@ def commit_with_gaps(patch: Patch) -> None:
 
 @mutant("groups")
 def zombie_commit(patch: Patch) -> None:
-    """A commit stands under whatever epoch, and of whoever was a member."""
+    """A commit stands under any epoch, and of any former member."""
     patch.setattr(commits, "is_current", lambda group, member, partition, commit: True)
 
 
@@ -61,7 +61,9 @@ def commits_may_go_back(patch: Patch) -> None:
 
 @mutant("groups")
 def coordinator_answers_from_a_stale_state(patch: Patch) -> None:
-    """Committed offsets are told without a look whether somebody else has claimed the bundle."""
+    """The coordinator answers committed offsets without a look whether another broker has claimed
+    the bundle.
+    """
 
     async def confirm(self: PartitionCoordinator) -> None:
         await self._log.durable()

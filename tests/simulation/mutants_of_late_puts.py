@@ -77,7 +77,7 @@ async def _sign(run: _Run) -> None:
 
 @mutant("rounds", likely=late_on_s3)
 def own_clock_trusted_when_signing(patch: Patch) -> None:
-    """S3: nobody compares the clock that signs with the store's."""
+    """S3: no process compares the clock that signs with the store's."""
     patch.setattr(ledger.object_store.s3, "CLOCKS_APART_PARTS", 0)
 
 
@@ -131,7 +131,7 @@ def late_task_put_lands(patch: Patch) -> None:
 
 @mutant("rounds")
 def temporary_folder_removed_before_its_plan_is_finished(patch: Patch) -> None:
-    """Whoever tidies closes every fence."""
+    """A process that tidies closes every fence."""
 
     async def close_finished(store: ObjectStore, bundle: int) -> None:
         for name in await store.list_fences():

@@ -300,7 +300,7 @@ def writer_id_for_each_process(patch: Patch) -> None:
 
 @mutant("ledger")
 def segments_put_without_a_condition(patch: Patch) -> None:
-    """Whoever believes to be the owner overwrites what stands in the slot."""
+    """A broker that believes to be the owner overwrites the segment in the slot."""
 
     async def settle_put(store: ObjectStore, key: str, buffers: Sequence[Buffer], **_: Any) -> PutOutcome:
         try:
@@ -314,7 +314,7 @@ def segments_put_without_a_condition(patch: Patch) -> None:
 
 @mutant("ledger")
 def waiters_of_a_lost_term_forgotten(patch: Patch) -> None:
-    """When a term ends, nobody tells those whose batches were in flight."""
+    """When a term ends, callers whose batches were in flight get no outcome."""
     real = LedgerWriter.end
 
     def end(self: LedgerWriter, error: LedgerMQError) -> None:
@@ -326,8 +326,8 @@ def waiters_of_a_lost_term_forgotten(patch: Patch) -> None:
 
 @mutant("ledger")
 def fold_believed_without_a_second_look(patch: Patch) -> None:
-    """Recovery does not look whether what it read has been trimmed meanwhile; nor does whoever uses
-    it.
+    """Recovery does not look whether what it read has been trimmed meanwhile; nor does the
+    caller that uses it.
     """
     real = ledger.log.recovery.newest_checkpoint
 

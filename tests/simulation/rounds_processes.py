@@ -101,7 +101,7 @@ class Owner(Worker):
 
 
 class Founder(Owner):
-    """Writes what is there before anybody works; by itself it does nothing."""
+    """Writes what is there before the processes start; by itself it does nothing."""
 
     def pause_s(self) -> float:
         return 3600.0
@@ -249,9 +249,7 @@ class Compactor(Worker):
         self._judge(swept.failures)
 
     async def _delete_records(self) -> None:
-        """To anywhere in the log, as somebody may ask who wants records gone that are not in
-        Parquet yet.
-        """
+        """To anywhere in the log: an operator may want records gone that are not in Parquet yet."""
         bundle = self._random.randrange(1, BUNDLES)
         recovered = await recover(ledger_of(self._store, bundle, cluster=self._cluster))
         main = (await self._catalog()).topics_by_name["main"]

@@ -127,7 +127,7 @@ class RoundsRun:
             record = encode_topic_record(topic_of(name, self.rounds), creation=True)
             world.topic_ids[name] = await first.append(0, metadata_batch(name, record))
         first.process.kill()
-        world.store.create_now(STRANGER, [b"PAR1, half written by somebody else"])
+        world.store.create_now(STRANGER, [b"PAR1, half written by another program"])
 
     def _on_parquet(self, changed: ParquetName) -> None:
         self.watch.on_parquet(changed)

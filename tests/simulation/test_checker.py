@@ -58,7 +58,7 @@ def test_acknowledged_at_an_offset_that_holds_something_else() -> None:
     assert kinds(history, {0: "b"}) == {"lost write", "stale append"}
 
 
-def test_what_was_read_must_last() -> None:
+def test_records_that_were_read_must_last() -> None:
     history = History()
     sent(history, "a", None, outcome=Outcome.INFO)
     history.add(Poll("r", P, ((0, "a"),)))

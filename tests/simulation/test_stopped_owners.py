@@ -1,5 +1,5 @@
 """Brokers that are stopped and continue (SIGSTOP, SIGCONT), again and again: their bundles are
-taken soon, and nobody else's are.
+taken soon, and those of other brokers are not.
 """
 
 from __future__ import annotations

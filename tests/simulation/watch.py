@@ -194,7 +194,7 @@ class WatchedStore(MemoryStore):
         self._replace(key, data)
 
     def take_away_now(self, key: str) -> None:
-        """Somebody from outside deletes it: no rule judges that."""
+        """Another program deletes it: no rule judges that."""
         self._forget(key)
 
     def read_now(self, key: str) -> bytes:

@@ -125,11 +125,11 @@ class World:
         self.trace.add(self.loop.time(), who, what)
 
     def judge_error(self, error: BaseException) -> None:
-        """Nothing is damaged here but what was damaged on purpose: whoever says anything else is
-        wrong.
+        """Nothing is damaged here but what was damaged on purpose: an error that says anything else
+        is wrong.
         """
         if self.is_told_of(error):
-            self.coverage.saw("somebody refused, naming the damaged object")
+            self.coverage.saw("a process refused, naming the damaged object")
         elif isinstance(error, DataDamaged):
             self.violations.append(Violation("damage reported", error.message))
 

@@ -186,8 +186,9 @@ class SoakRun:
         return self.children.spawn("stream", [sys.executable, "-m", "tests.soak.stream", *place], SPARK)
 
     def _begin_again_with_the_stream(self) -> None:
-        """Spark gives a Python process up that takes ten seconds to start: on a busy machine that
-        is nobody's bug, and the checkpoint bears it."""
+        """Spark ends a query whose Python process takes ten seconds to start. On a busy machine
+        that is no bug, and the query goes on from its checkpoint.
+        """
         said = self.stream.text()
         if NOT_STARTED not in said:
             self.violations.append(Violation("stream ended", said[-1500:]))

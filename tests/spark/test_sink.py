@@ -242,7 +242,7 @@ def test_a_named_write_is_repeated_and_one_without_name_goes_on_by_the_name_it_t
     ):
         broken.commit(messages)
     broken.abort(messages)
-    assert staged(cluster, writer.name) == 1, "nobody knows what the commit may have decided"
+    assert staged(cluster, writer.name) == 1, "the outcome of the commit is unknown"
     writer_of(cluster, "named", writeId=writer.name).commit(messages)
     assert count(cluster, "named") == 4
 

@@ -6,8 +6,6 @@ What a batch is, `tests/unit/spark` says.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ import ledgermq
 from ledgermq.errors import UnknownGroup
 from tests.e2e.processes import BrokerProcesses
 from tests.spark.starting import started
+from tests.waiting import wait_until
 from tests.worlds.source_root import ALL, compact, fill
 
 pytestmark = pytest.mark.spark
@@ -106,10 +105,3 @@ async def committed(servers: str) -> int:
         except UnknownGroup:
             return 0
         return sum(each.stored.offset for each in found.values())
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < until
-        time.sleep(0.05)

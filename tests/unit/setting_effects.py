@@ -63,7 +63,7 @@ TOPIC = {
     "parquet.bloom.key": "unit/parquet/test_odd_rounds.py::test_a_bloom_filter_on_the_key_is_a_setting_of_the_topic",
     "delete.action": "unit/keyed/test_left.py::test_what_was_to_be_archived_stays_until_it_is_deleted_on_demand",
     "delete.when": "unit/keyed/test_expiry.py::test_between_the_times_of_delete_when_no_key_goes",
-    "delete.when.timezone": "unit/ledger/test_deletion_times.py::test_what_is_no_time_zone",
+    "delete.when.timezone": "unit/ledger/test_deletion_times.py::test_names_that_are_no_time_zone",
     "archive.url": "unit/parquet/test_archive.py::test_another_store_may_be_the_archive",
     "legal.hold": "broker/test_delete_records.py::test_nothing_of_a_held_topic_is_deleted",
 }
@@ -87,7 +87,7 @@ PRODUCER = {
     "compression": "e2e/test_produce_consume.py::test_every_way_of_producing_stores_the_records",
     "buffer_bytes_max": "unit/client/test_send_buffer.py::test_waiting_sends_have_their_own_bound",
     "when_full": "unit/client/test_send_buffer.py::test_failing_sends_have_the_buffer_alone",
-    "window_batches": "property/test_partition_queue.py::test_what_is_acknowledged_is_stored_once_in_order_where_it_was_said",
+    "window_batches": "property/test_partition_queue.py::test_acknowledged_records_are_stored_once_in_order_at_their_offsets",
     "partitioner": "e2e/test_produce_consume.py::test_a_partitioner_of_one_s_own",
     "auto_create": "broker/test_service.py::test_topics_are_created_on_first_use_where_that_is_allowed",
 }
@@ -95,7 +95,7 @@ CONSUMER = {
     "auto_offset_reset": "e2e/test_produce_consume.py::test_offsets_out_of_range",
     "prefetch_bytes_max": "unit/client/test_hostile_broker.py::test_a_peer_that_sends_without_end_fills_no_more_than_the_prefetch",
     "fetch_bytes_max": "e2e/test_handlers.py::test_a_partition_whose_handler_hangs_keeps_no_other_back",
-    "request_timeout_s": "e2e/test_client_processes.py::test_nobody_listens",
+    "request_timeout_s": "e2e/test_client_processes.py::test_requests_fail_when_no_process_listens",
     "decoded_bytes_max": "unit/client/test_decode_ahead.py::test_a_batch_above_the_programs_own_bound_is_refused",
     "direct_reads": "e2e/test_direct_reads.py::test_a_consumer_that_reads_segments_gets_what_everybody_gets",
 }
@@ -112,7 +112,7 @@ GROUP = {
     "assignor": "unit/offsets/test_members.py::test_members_agree_on_an_assignor",
     "instance_id": "e2e/test_group_membership.py::test_a_static_member_that_comes_back_finds_its_partitions_and_two_at_once_are_refused",
     "rack": "broker/test_groups.py::test_members_get_the_partitions_of_the_brokers_in_their_rack",
-    "client_id": "e2e/test_group_admin.py::test_groups_are_listed_whoever_coordinates_them",
+    "client_id": "e2e/test_group_admin.py::test_groups_of_all_coordinators_are_listed",
     "offset_store": "e2e/test_broadcast.py::test_the_place_is_kept_where_the_program_says",
     "broadcast": "e2e/test_broadcast.py::test_every_consumer_gets_everything",
     "on_assigned": "e2e/test_group_consumer.py::test_seek_in_on_assigned_decides_where_reading_begins",

@@ -43,7 +43,7 @@ def test_up_to_where(offset: str | None, time: str | None, expected: object) -> 
         ("", None),
     ],
 )
-def test_what_is_no_place(offset: str | None, time: str | None) -> None:
+def test_texts_that_are_no_place(offset: str | None, time: str | None) -> None:
     with pytest.raises(InvalidRequest, match="--before"):
         parse_before(offset, time, NOW)
 

@@ -25,7 +25,7 @@ def test_durations(text: str, ms: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "5", "-1s", "1w", "s", "1e3s", "1.s", ".5s", "99999999999d", "1h30m", "١s"])
-def test_what_is_no_duration(text: str) -> None:
+def test_texts_that_are_no_duration(text: str) -> None:
     assert find_duration_ms(text) is None
     with pytest.raises(InvalidRequest, match=r"--grace .* give a number and its unit"):
         parse_duration_ms(text, "--grace")

@@ -90,7 +90,7 @@ def deleted(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-def test_what_a_deleted_topic_leaves_for_a_while_is_a_note(deleted: Path) -> None:
+def test_files_that_a_deleted_topic_leaves_for_a_while_are_a_note(deleted: Path) -> None:
     code, found = run.json(deleted)
     assert (code, found["verdict"]) == (0, "clean")
     waiting = [problem for problem in found["problems"] if problem["code"] == "UNREFERENCED"]
@@ -101,7 +101,7 @@ def test_what_a_deleted_topic_leaves_for_a_while_is_a_note(deleted: Path) -> Non
         assert re.search(waits, problem["text"])
 
 
-async def test_what_should_be_gone_is_untidy(deleted: Path) -> None:
+async def test_objects_that_should_be_gone_are_untidy(deleted: Path) -> None:
     """Its grace, and as long again for the next pass, after the newest checkpoint of its bundle."""
     async with file_store(deleted) as store:
         cluster, now_ms = await read_cluster(store), await store.store_time_ms()

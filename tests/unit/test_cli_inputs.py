@@ -133,7 +133,7 @@ def test_a_shape_that_the_format_does_not_know(form: InputFormat, shape: Shape) 
 
 
 @given(st.lists(st.binary(max_size=40).map(lambda b: b.replace(b"\n", b""))), st.integers(1, 64))
-def test_lines_come_whole_whatever_the_reads_return(parts: list[bytes], piece: int) -> None:
+def test_lines_come_whole_from_reads_of_any_size(parts: list[bytes], piece: int) -> None:
     data = b"".join(part + b"\n" for part in parts)
 
     class Slow(io.BytesIO):

@@ -73,7 +73,7 @@ def test_a_damaged_index_is_a_finding(root: Path) -> None:
     assert [f["object_key"] for f in found["findings"]] == [keys.segment(1, 2)]
 
 
-def test_a_segment_of_a_kind_that_nobody_knows_is_void_and_shown(root: Path) -> None:
+def test_a_segment_of_an_unknown_kind_is_void_and_shown(root: Path) -> None:
     """`make fuzz` found that it stopped the report."""
     path = root / keys.segment(1, 5)
     data = path.read_bytes()
@@ -184,7 +184,7 @@ def test_the_cluster(root: Path) -> None:
         ("parquet/topic=flights/stray.parquet", lambda path: (path.parent.mkdir(parents=True), path.write_bytes(b"?"))),
     ],
 )
-def test_whatever_is_damaged_in_a_cluster_is_named(root: Path, key: str, break_it: Callable[[Path], object]) -> None:
+def test_every_damaged_object_of_a_cluster_is_named(root: Path, key: str, break_it: Callable[[Path], object]) -> None:
     if (root / key).exists():
         (root / key).chmod(0o644)
     break_it(root / key)

@@ -34,6 +34,6 @@ def test_starts(text: str, start: Start) -> None:
 @pytest.mark.parametrize(
     "text", ["", "newest", "-5", "0:", "0:1,", "15x", "2026-13-01", "1.5", "99999999999999999999m"]
 )
-def test_what_is_no_start(text: str) -> None:
+def test_texts_that_are_no_start(text: str) -> None:
     with pytest.raises(InvalidRequest, match="earliest, latest"):
         parse_start(text, NOW)

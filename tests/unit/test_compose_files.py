@@ -83,7 +83,7 @@ def test_a_service_is_bounded_and_watched(service: str) -> None:
     assert {"healthcheck", "mem_limit", "cpus", "pids_limit", "logging", "security_opt"} <= found.keys()
 
 
-def test_what_is_passed_to_processes_is_a_setting() -> None:
+def test_every_variable_that_is_passed_to_processes_is_a_setting() -> None:
     passed = {
         name
         for service in services().values()

@@ -29,7 +29,7 @@ SERVER_SIDE = {
     "structlog",
     "uvloop",
 }
-"""Distributions that nobody gets who installs the client alone."""
+"""Distributions that are not installed with the client alone."""
 
 
 def normal(name: str) -> str:

@@ -38,7 +38,7 @@ async def test_a_worlds_values_come_by_name_beside_fixtures(
     assert tmp_path.name.startswith("test_")
 
 
-def test_what_a_world_asserts_at_its_end_fails_the_test() -> None:
+def test_a_failed_assertion_at_the_end_of_a_world_fails_the_test() -> None:
     @virtual_in(two_values, "one", "started_s")
     async def leaves_a_task(one: int, started_s: float) -> None:
         asyncio.get_running_loop().create_task(asyncio.sleep(10))

@@ -25,6 +25,7 @@ from ledgermq.sources import Sources
 from tests.e2e.processes import BrokerProcesses
 from tests.upgrades.calls import base_offsets, errors_in, load, records_in, repeat, wait_settled
 from tests.upgrades.golden import ROOTS, VERSIONS, Expected, Row, contents, copy_root, row_of
+from tests.worlds.consumed import read_messages
 from tests.worlds.source_readers import batch_reader
 
 KINDS = (
@@ -61,13 +62,8 @@ def without(parts: dict[str, list[Row]], topic: str) -> dict[str, list[Row]]:
 
 
 async def consume(client: ledgermq.Client) -> dict[str, list[Row]]:
-    messages: list[ledgermq.Message] = []
     topics = [topic.name for topic in await client.list_topics() if topic.name != "prices"]
-    async with client.consumer(topics) as consumer:
-        ends = await consumer.end_offsets()
-        while consumer.positions() != ends:
-            messages += await consumer.fetch(1000, timeout=30)
-    return rows_of(messages)
+    return rows_of(await read_messages(client, topics))
 
 
 def test_it_holds_every_kind_of_object(of: str) -> None:

@@ -45,7 +45,7 @@ class Written:
         return {row.key: row for row in self.rows[start:end] if row.key is not None}
 
     def table(self, end: int) -> dict[bytes, bytes]:
-        """What somebody knows who has read everything below `end`."""
+        """The state of a reader that has read everything below `end`."""
         return {key: row.value for key, row in self.latest(end).items() if row.value is not None}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from typing import Any, cast
 
 import pytest
@@ -18,6 +17,7 @@ from offsets.limits import GroupLimits
 from stateless_broker.groups import partition
 from stateless_broker.groups.append_log import AppendLog
 from stateless_broker.groups.partition import PartitionCoordinator
+from tests.waiting import until
 from tests.worlds.coordinators import Catalog
 
 
@@ -49,9 +49,7 @@ def test_a_timer_that_is_due_when_it_is_set_rings_all_the_same(
         tick = core.tick
         monkeypatch.setattr(core, "tick", lambda now_s, now_ms: (ticks.append(now_s), tick(now_s, now_ms))[1])
         coordinator.tick()
-        until = time.monotonic() + 10
-        while len(ticks) < 3 and time.monotonic() < until:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(ticks) >= 3)
         assert not failed
 
     with caplog.at_level(logging.ERROR):

@@ -32,7 +32,7 @@ def test_a_bundle_whose_owners_end_one_after_the_other_is_no_fight() -> None:
 
 
 def test_one_whose_owners_fall_silent_may_be() -> None:
-    """In a storm at the store nobody's heartbeat comes through, and all live."""
+    """In a storm at the store no broker's heartbeat comes through, and all live."""
     directory = Directory(2)
     for epoch, owner in enumerate("abababab", start=1):
         update(directory, float(epoch), beat(owner, epoch))
@@ -49,9 +49,9 @@ def test_one_that_is_handed_over_is_none() -> None:
     assert recent(directory) == 0
 
 
-def test_nor_one_that_had_been_handed_over_before_anybody_looked() -> None:
-    """A hand-over is over within one interval: who looks but once in that time has not seen it
-    announced.
+def test_nor_one_that_had_been_handed_over_between_two_looks() -> None:
+    """A hand-over is over within one interval: a broker that looks but once in that time has
+    not seen it announced.
     """
     directory = Directory(2)
     update(directory, 0.0, beat("a", 1), beat("b"))
@@ -72,7 +72,7 @@ def test_heartbeats_that_dead_brokers_left_say_nothing_of_a_fight_to_one_that_st
     assert recent(directory) == 0
 
 
-def test_who_takes_it_from_a_living_owner_fights() -> None:
+def test_a_broker_that_takes_a_bundle_from_a_living_owner_fights() -> None:
     directory = Directory(2)
     update(directory, 0.0, beat("a", 1), beat("b"))
     update(directory, 1.0, beat("a", 1), beat("b", 2))
@@ -80,7 +80,7 @@ def test_who_takes_it_from_a_living_owner_fights() -> None:
     assert recent(directory) == 2
 
 
-def test_so_do_those_who_take_at_the_same_time_what_nobody_has() -> None:
+def test_so_do_two_brokers_that_claim_a_free_bundle_at_the_same_time() -> None:
     for order in ("ab", "ba"):
         directory = Directory(2)
         update(directory, 0.0, beat("dead", 1))

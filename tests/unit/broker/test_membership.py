@@ -89,7 +89,7 @@ async def test_silence_alone_is_believed_late_a_refusal_at_once_and_after_an_hou
     await b.look()
     assert "a" in b.live()
     await asyncio.sleep(2 * INTERVAL_S)
-    assert "a" in b.live(), "nobody has looked since"
+    assert "a" in b.live(), "b has not looked since"
     await b.look()
     assert "a" not in b.live()
     assert not b.is_uncontested("a"), "it is silent, and may live"
@@ -180,7 +180,7 @@ def test_heartbeats_round_trip() -> None:
 
 
 @virtual
-async def test_what_is_no_heartbeat_is_never_read_nor_deleted() -> None:
+async def test_a_strange_object_among_heartbeats_is_never_read_nor_deleted() -> None:
     """A copy that a tool made has a name that no store would take: reading it is an error."""
 
     class Strewn(StoreWrapper):

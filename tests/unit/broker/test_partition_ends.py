@@ -79,7 +79,7 @@ def test_a_zombies_word_is_not_taken_for_the_end() -> None:
     assert found == {(7, 0): 30, (7, 1): 10, (7, 2): 10}
 
 
-def test_what_nobody_can_tell_is_left_out() -> None:
+def test_ends_that_no_owner_can_give_are_left_out() -> None:
     silent, failing = Answering(10, wait_s=10 * ASK_S_MAX), Answering(Unavailable("later"))
     assert asked(ends_of({"a": silent, "b": failing}, {1: "a", 2: "b"}), 1, 1, 1) == {}
     low = Answering(10, latest=Unavailable("the store does not answer"))

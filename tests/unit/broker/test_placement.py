@@ -31,7 +31,7 @@ def test_loads_differ_by_one_at_most_and_every_bundle_has_a_living_owner(
 
 @given(brokers, counts, st.data())
 def test_the_answer_is_a_fixed_point(live: list[str], count: int, data: st.DataObject) -> None:
-    """Once everybody has what is wanted, nothing moves any more, in whatever order the brokers are
+    """Once every broker has what is wanted, nothing moves any more, in whatever order the brokers are
     seen.
     """
     owners = data.draw(st.dictionaries(st.integers(0, count - 1), st.sampled_from(live)))

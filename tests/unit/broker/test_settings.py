@@ -29,7 +29,7 @@ def test_variables_of_other_purposes_are_left_alone(monkeypatch: pytest.MonkeyPa
     assert load_settings().port == 9650
 
 
-def test_what_kubernetes_puts_into_the_environment_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_that_kubernetes_sets_are_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEDGERMQ_PORT", "tcp://10.0.0.1:9650")
     assert load_settings().port == 9650
 
@@ -46,7 +46,7 @@ def test_what_kubernetes_puts_into_the_environment_is_no_setting(monkeypatch: py
         ("= 3", "broker.toml"),
     ],
 )
-def test_what_is_wrong_in_the_file_is_named(tmp_path: Path, text: str, message: str) -> None:
+def test_an_error_in_the_file_is_named(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "broker.toml"
     path.write_text(text)
     with pytest.raises(InvalidConfig, match=message):

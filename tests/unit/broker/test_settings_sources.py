@@ -50,7 +50,7 @@ def test_a_port_that_is_no_setting_is_refused_unless_kubernetes_has_set_it(monke
         ("LEDGERMQ_MINIO_SERVICE_PORT", "9000"),
     ],
 )
-def test_what_kubernetes_sets_for_services_is_no_setting(
+def test_variables_that_kubernetes_sets_for_services_are_no_settings(
     monkeypatch: pytest.MonkeyPatch, variable: str, value: str
 ) -> None:
     monkeypatch.setenv(variable, value)

@@ -64,7 +64,7 @@ def test_claims_are_counted_by_epochs_and_only_for_a_minute() -> None:
     assert history.epoch == 21
 
 
-def test_what_is_free_is_claimed_at_once_whatever_was_fought_over_before_but_only_once() -> None:
+def test_a_free_bundle_is_claimed_at_once_after_a_fight_but_only_once() -> None:
     generator, history = random.Random(1), ClaimHistory()
     for epoch in range(1, 5):
         history.note(epoch, now=float(epoch))
@@ -72,14 +72,14 @@ def test_what_is_free_is_claimed_at_once_whatever_was_fought_over_before_but_onl
     history.is_free = True
     assert history.wait_s(5.0, generator) == 0
     history.note_attempt(5.0)
-    assert history.wait_s(5.0, generator) >= 2.0, "somebody else was faster, and has not said so yet"
+    assert history.wait_s(5.0, generator) >= 2.0, "another broker was faster, and has not said so yet"
     history.note(5, now=6.0)
-    assert history.wait_s(6.0, generator) >= 2.0, "whoever was faster lives"
+    assert history.wait_s(6.0, generator) >= 2.0, "the faster broker lives"
     history.is_free = True
     assert history.wait_s(6.0, generator) == 0, "and has ended too"
 
 
-def test_who_lost_a_term_claims_at_once_when_the_winner_has_ended() -> None:
+def test_a_broker_that_lost_a_term_claims_at_once_when_the_winner_has_ended() -> None:
     """As after a start, when brokers claim side by side, and one of them is killed within the
     minute.
     """
@@ -94,7 +94,7 @@ def test_who_lost_a_term_claims_at_once_when_the_winner_has_ended() -> None:
     assert history.wait_s(3.0, generator) > 0
 
 
-def test_who_lost_twice_in_a_minute_waits_longer_and_longer_whatever_looks_free() -> None:
+def test_a_broker_that_lost_twice_in_a_minute_waits_longer_and_longer_though_the_bundle_looks_free() -> None:
     """Two brokers that live and refuse each other's connections: each takes the other for ended."""
     generator, history = random.Random(1), ClaimHistory()
     waits = []
@@ -121,7 +121,7 @@ def test_the_claim_of_what_is_free_does_not_count() -> None:
     assert history.recent(20.0) == 0
     history.is_free = True
     history.note(22, now=21.0)
-    assert history.recent(21.0) == 2, "of three claims one took what nobody had; the others fought over it"
+    assert history.recent(21.0) == 2, "of three claims one took a free bundle; the others fought over it"
 
 
 def test_failed_attempts_count_and_memory_is_bounded() -> None:
@@ -131,7 +131,7 @@ def test_failed_attempts_count_and_memory_is_bounded() -> None:
     assert history.recent(1.0) == 64
 
 
-def test_who_lost_a_term_leaves_the_winner_alone_for_the_holding_time() -> None:
+def test_a_broker_that_lost_a_term_leaves_the_winner_alone_for_the_holding_time() -> None:
     history = ClaimHistory()
     assert may_claim_back(history, winner_gone=False, now=0.0, holding_s=10)
     history.note_lost(now=100.0)
@@ -144,7 +144,7 @@ def test_who_lost_a_term_leaves_the_winner_alone_for_the_holding_time() -> None:
 @pytest.mark.parametrize(
     ("evidence", "looked_at", "still"),
     [
-        (seen(100.0), 119.0, False),  # silent, and nobody knows whether it would answer
+        (seen(100.0), 119.0, False),  # silent, and whether it would answer is unknown
         (seen(100.0, lost_at=100.5), 103.9, False),  # its next heartbeat was due at 102, and may be late
         (seen(100.0, lost_at=100.5), 104.1, True),
         (seen(100.0, lost_at=97.0), 104.1, False),  # it has spoken since
@@ -157,7 +157,7 @@ def test_a_process_that_neither_answers_nor_beats_stands_still(
     assert stands_still(evidence, looked_at, INTERVAL_S) is still
 
 
-def test_what_a_broker_lost_while_it_stood_still_it_did_not_fight_for() -> None:
+def test_a_broker_that_stood_still_did_not_fight_for_the_bundles_it_lost() -> None:
     generator, history = random.Random(1), ClaimHistory()
     for turn in range(1, 8):
         history.is_free = True

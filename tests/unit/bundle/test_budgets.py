@@ -130,7 +130,7 @@ async def test_an_answer_follows_what_its_reader_took(budget: AnswerBudget) -> N
 
 
 @in_budget()
-async def test_who_waits_is_served_in_turn_and_keeps_its_place(budget: AnswerBudget) -> None:
+async def test_a_waiting_reader_is_served_in_turn_and_keeps_its_place(budget: AnswerBudget) -> None:
     """A reader stops to wait now and then, to tell its caller that it does; it loses nothing by
     that.
     """
@@ -210,7 +210,7 @@ async def test_while_others_wait_a_connection_that_takes_nothing_is_broken_and_n
     for line in stuck:
         line.never_taken()
     await asyncio.sleep(3600)
-    assert all(line.cut_at_s is None for line in stuck), "nobody wanted the room"
+    assert all(line.cut_at_s is None for line in stuck), "no other reader wanted the room"
     begun_s = now_s()
     assert await Line(budget, "new").answer(0.01)
     assert now_s() - begun_s < 1
@@ -230,7 +230,7 @@ async def test_a_line_that_is_slow_but_takes_its_answer_is_left_alone(budget: An
 
 
 @in_budget()
-async def test_what_is_urgent_never_waits(budget: AnswerBudget) -> None:
+async def test_an_urgent_answer_never_waits(budget: AnswerBudget) -> None:
     for number in range(200):
         Line(budget, f"slow {number}").never_taken()
     await asyncio.sleep(1.5)
@@ -278,7 +278,7 @@ async def test_a_reader_that_goes_away_gives_everything_back(budget: AnswerBudge
 @settings(max_examples=20)
 @given(st.integers(0, 2**32), st.integers(16, 64))
 @virtual
-async def test_whatever_readers_do_the_bound_holds_and_all_comes_back(seed: int, mebibytes: int) -> None:
+async def test_readers_stay_within_the_bound_and_give_all_of_it_back(seed: int, mebibytes: int) -> None:
     """Readers of all speeds, some cancelled at any moment: never above the bound, every one that
     stays is served, nothing is left.
     """

@@ -1,4 +1,4 @@
-"""When segments are put, what is refused, and that nobody waits forever.
+"""When segments are put, what is refused, and that no caller waits forever.
 
 Virtual time: a put takes 100 ms here.
 """
@@ -276,7 +276,7 @@ async def test_retries_join_the_flush_in_flight_and_give_their_memory_back(world
 
 
 @in_world()
-async def test_a_caller_that_goes_away_disturbs_nobody(world: World) -> None:
+async def test_a_cancelled_caller_does_not_disturb_other_callers(world: World) -> None:
     waiting = [world.send() for _ in range(3)]
     waiting[1].cancel()
     assert await waiting[0] == 0

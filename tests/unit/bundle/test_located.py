@@ -31,7 +31,7 @@ def object_at(url: str) -> bytes:
     return Path(unquote(urlsplit(url).path)).read_bytes()
 
 
-async def test_what_is_not_in_the_cache_is_located_and_not_read(store: CountingStore, sources: Sources) -> None:
+async def test_batches_outside_the_cache_are_located_and_not_read(store: CountingStore, sources: Sources) -> None:
     sums = Sums()
     async with opened(bundle_context(store, sources, NO_CACHE, sums)) as owner:
         sent = [batch(b"a"), batch(b"b"), batch(b"c")]
@@ -58,7 +58,7 @@ async def test_an_offset_within_a_batch_is_located_with_its_batch_and_no_more_by
         assert (await owner.fetch(TOPIC, 0, 4, 100, direct=True)).located == []
 
 
-async def test_what_is_in_the_cache_comes_as_bytes(store: CountingStore, sources: Sources) -> None:
+async def test_cached_batches_come_as_bytes(store: CountingStore, sources: Sources) -> None:
     async with opened(bundle_context(store, sources)) as owner:
         await produce(owner, batch(b"a"))
         found = await owner.fetch(TOPIC, 0, 0, 1 << 20, direct=True)
@@ -72,7 +72,7 @@ async def test_a_store_that_cannot_be_shared_is_read_by_the_broker(sources: Sour
     assert (len(found.batches), found.located) == (1, [])
 
 
-async def test_what_was_brought_to_parquet_and_trimmed_comes_as_bytes(store: CountingStore, sources: Sources) -> None:
+async def test_batches_that_were_compacted_and_trimmed_come_as_bytes(store: CountingStore, sources: Sources) -> None:
     context = bundle_context(store, sources, BundleLimits(cache_bytes_max=0, background_compaction=False))
     async with opened(context) as owner:
         await produce(owner, batch(b"a"), batch(b"b"))

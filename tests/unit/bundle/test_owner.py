@@ -25,7 +25,7 @@ def context(sources: Sources) -> BundleContext:
     return bundle_context(MemoryStore("owner", sources), sources)
 
 
-async def test_what_was_produced_can_be_fetched(context: BundleContext) -> None:
+async def test_produced_records_can_be_fetched(context: BundleContext) -> None:
     async with opened(context) as owner:
         assert await produce(owner, batch(b"a", b"b"), batch(b"x", partition=1), batch(b"c")) == [0, 0, 2]
         assert await fetch_values(owner, 0) == [b"a", b"b", b"c"]

@@ -130,9 +130,7 @@ async def test_the_cache_is_bounded_and_the_oldest_go_first(store: CountingStore
         assert len(store.ranges) >= 1
 
 
-async def test_segments_before_the_checkpoint_are_found_when_somebody_asks(
-    store: CountingStore, sources: Sources
-) -> None:
+async def test_a_fetch_finds_segments_before_the_checkpoint(store: CountingStore, sources: Sources) -> None:
     context = bundle_context(store, sources)
     async with opened(context) as owner:
         for i in range(10):
@@ -316,7 +314,7 @@ async def test_readers_that_are_surprised_together_look_once(store: CountingStor
         assert counting.lists - before <= 3
 
 
-async def test_what_is_cached_needs_no_parquet(store: CountingStore, sources: Sources) -> None:
+async def test_cached_records_need_no_parquet(store: CountingStore, sources: Sources) -> None:
     sums = Sums()
     context = bundle_context(store, sources, metrics=sums)
     async with opened(context) as owner:

@@ -83,7 +83,7 @@ async def test_times_that_the_producer_misstated_are_found_in_the_rows(context: 
         assert await owner.list_offset(TOPIC, 0, 51) == 3
 
 
-def test_a_batch_that_nobody_can_decode_counts_from_its_first_record_on() -> None:
+def test_an_undecodable_batch_counts_from_its_first_record_on() -> None:
     data = bytearray(batch(b"a", b"b").data)
     assert first_row_at(bytes(data[:-8]), 5, 0) == 0
     assert first_row_at(b"garbage", 5, 3) == 3

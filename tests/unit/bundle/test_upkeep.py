@@ -282,7 +282,7 @@ async def test_a_new_owner_compacts_what_the_former_one_left(
 
 
 @with_counts
-async def test_failing_compaction_is_counted_and_tried_again_and_disturbs_nobody(
+async def test_failing_compaction_is_counted_and_tried_again_and_producing_goes_on(
     store: FaultyStore, sources: Sources, counts: Counts
 ) -> None:
     context = context_of(store, sources, BundleLimits(), counts, quick(lag_ms=10_000))

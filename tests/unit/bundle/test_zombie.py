@@ -1,5 +1,5 @@
-"""Owners that were killed, paused or fenced: what they had in flight is told by nobody twice, and
-what they say misleads nobody.
+"""Owners that were killed, paused or fenced: no batch that they had in flight is acknowledged
+twice, and their answers mislead no client.
 """
 
 from __future__ import annotations

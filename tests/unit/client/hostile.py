@@ -78,7 +78,7 @@ class HostileBroker(Connection, Connector):
         self.settings: dict[str, str] = {}
 
     def connect(self, address: str) -> Connection:
-        return self if address == ADDRESS else Nobody(address)
+        return self if address == ADDRESS else NoListener(address)
 
     async def _answer(self) -> None:
         if self.silent:
@@ -151,7 +151,7 @@ class HostileBroker(Connection, Connector):
         return None
 
 
-class Nobody(HostileBroker):
+class NoListener(HostileBroker):
     """An address without a listener."""
 
     def __init__(self, address: str) -> None:

@@ -41,7 +41,7 @@ class Stepwise(Executor):
         return future
 
     def run(self) -> int:
-        """How many were done, of those that nobody had cancelled."""
+        """How many were done, of those that were not cancelled."""
         done = 0
         while self.waiting:
             future, work = self.waiting.popleft()
@@ -143,7 +143,7 @@ def test_a_batch_above_the_programs_own_bound_is_refused() -> None:
         made.prefetch.rows(made.head())
 
 
-def test_what_was_sought_away_from_is_decoded_by_nobody() -> None:
+def test_batches_before_a_seek_are_not_decoded() -> None:
     made = Fetched(RUNS_MAX)
     made.reading.seek(0)
     made.prefetch.drop_unwanted()

@@ -94,7 +94,7 @@ def test_places_that_may_be_given(place: str) -> None:
 @pytest.mark.parametrize(
     "place", ["/folder", "file://host/x", "s3://bucket", "https:///x", "ftp://h/x", "file:///x?y", "http://[/", True, 1]
 )
-def test_what_is_no_place_is_refused(place: str) -> None:
+def test_an_invalid_place_is_refused(place: str) -> None:
     with pytest.raises(InvalidConfig, match="direct_reads"):
         check_place("direct_reads", place)
 
@@ -232,7 +232,7 @@ async def test_what_it_cannot_read_it_asks_the_broker_for(
     assert [(request.direct, request.partitions[0].offset) for request in broker.requests] == [(True, 0), (False, 1)]
 
 
-async def test_a_place_that_nobody_asked_for_is_refused(
+async def test_a_place_that_the_client_did_not_ask_for_is_refused(
     client: tuple[HostileBroker, ledgermq.Client], root: Path
 ) -> None:
     broker, made = client

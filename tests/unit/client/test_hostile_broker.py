@@ -1,5 +1,5 @@
-"""A peer that answers garbage, nonsense or nothing: a typed error in time to whoever is concerned,
-and to nobody else.
+"""A peer that answers garbage, nonsense or nothing: the callers that are concerned get a typed
+error in time, and no other caller does.
 """
 
 from __future__ import annotations
@@ -263,7 +263,9 @@ def test_a_frame_whose_lengths_do_not_fit_is_refused(length: int) -> None:
 
 
 @against_a_hostile_broker
-async def test_partitions_that_nobody_asked_for_are_ignored(broker: HostileBroker, client: ledgermq.Client) -> None:
+async def test_partitions_that_the_client_did_not_ask_for_are_ignored(
+    broker: HostileBroker, client: ledgermq.Client
+) -> None:
     broker.fetches = [[fetched(encoded(b"x"), count=1, topic="other"), fetched(encoded(b"a"), count=1)]]
     consumer = client.consumer("t", partitions=[0])
     assert [message.value for message in await consumer.fetch()] == [b"a"]

@@ -86,13 +86,13 @@ class AnswersUnasked(AnswersSome):
             yield pb.ProduceResponse()
 
 
-def test_an_answer_that_nobody_asked_for_ends_the_stream() -> None:
+def test_an_unasked_answer_ends_the_stream() -> None:
     answers = run_virtual(lambda: answers_to(AnswersUnasked(0), (30.0,)))
     assert answers == [(0.0, pb.ProduceResponse())]
 
 
 @virtual
-async def test_whoever_gives_up_waiting_for_an_outcome_disturbs_nobody_else() -> None:
+async def test_a_caller_that_stops_waiting_for_an_outcome_does_not_disturb_others() -> None:
     outcome = Outcome()
     gone, first, second = (asyncio.create_task(outcome.wait()) for _ in range(3))
     await asyncio.sleep(0)

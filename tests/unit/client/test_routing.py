@@ -126,7 +126,7 @@ async def test_brokers_named_by_others_are_asked_when_those_given_are_gone(
 
 
 @with_brokers
-async def test_who_is_to_be_avoided_is_asked_last(brokers: Brokers, connections: Connections, routing: Routing) -> None:
+async def test_a_broker_to_avoid_is_asked_last(brokers: Brokers, connections: Connections, routing: Routing) -> None:
     brokers.behaviour = {"a:1": well, "b:1": well}
     await routing.refresh("t", connections.deadline(), avoid="a:1")
     assert brokers.asked == {"b:1": 1}
@@ -136,7 +136,7 @@ async def test_who_is_to_be_avoided_is_asked_last(brokers: Brokers, connections:
 
 
 @with_brokers
-async def test_nobody_is_asked_beyond_the_deadline(
+async def test_no_broker_is_asked_beyond_the_deadline(
     brokers: Brokers, connections: Connections, routing: Routing
 ) -> None:
     with pytest.raises(Unavailable, match=r"a:1, b:1 answered in time; the last error: b:1 refuses"):
@@ -156,7 +156,7 @@ async def test_overload_is_waited_for_as_long_as_it_says(
 
 
 @with_brokers
-async def test_what_a_retry_does_not_cure_is_told_at_once(
+async def test_an_error_that_no_retry_cures_is_raised_at_once(
     brokers: Brokers, connections: Connections, routing: Routing
 ) -> None:
     brokers.behaviour = {"a:1": raising(TopicBeingDeleted("t is being deleted", retry_after_ms=100))}
@@ -229,7 +229,7 @@ async def test_a_broker_that_lags_takes_no_newer_topic_back(
     assert routing.owner("t", 0) == "b:1"
     await asyncio.sleep(routing.age_s_max + 1)
     assert (await routing.refresh("t", connections.deadline())).topic_id == 1, (
-        "nobody lags for as long: it is another cluster"
+        "no broker lags for as long: it is another cluster"
     )
 
 

@@ -123,7 +123,7 @@ def test_addresses_are_parsed() -> None:
 @pytest.mark.parametrize(
     "bad", ["", ",", "host", "host:", ":1", "host:0", "host:99999", "host:x", "a b:1", "http:/x:1", "user@host:1"]
 )
-def test_what_is_no_address_is_refused(bad: str) -> None:
+def test_a_text_that_is_no_address_is_refused(bad: str) -> None:
     with pytest.raises(InvalidConfig):
         parse_addresses(bad)
 
@@ -188,7 +188,7 @@ async def test_a_root_url_without_the_server_packages_says_what_to_install(monke
 
 
 @pytest.mark.parametrize("name", [None, 5, b"t", "\ud800"])
-async def test_a_topic_name_that_cannot_be_sent_is_refused_and_disturbs_nobody(name: Any) -> None:
+async def test_a_topic_name_that_cannot_be_sent_is_refused_and_not_buffered(name: Any) -> None:
     async with ledgermq.connect("127.0.0.1:1", timeout_s=0.2) as client:
         producer = client.producer(delivery_timeout_s=0.2)
         with pytest.raises(InvalidTopicName):

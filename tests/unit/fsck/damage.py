@@ -116,7 +116,7 @@ async def delete_claim(root: Root) -> str:
 
 
 async def overlap(root: Root) -> str:
-    """A file of a plan that somebody ran again."""
+    """A file of a plan that a second process ran again."""
     first = await parquet(root)
     name = keys.parse_parquet(first)
     assert name is not None
@@ -297,7 +297,7 @@ async def flip_parquet(root: Root, at: int) -> str:
 
 
 async def break_chain(root: Root) -> str:
-    """A valid segment below the checkpoint that no link leads to: its records are in nobody's
+    """A valid segment below the checkpoint that no link leads to: its records are in no
     ledger any more.
     """
     slot = await slot_before_checkpoint(root)

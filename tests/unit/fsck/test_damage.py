@@ -202,7 +202,7 @@ async def test_what_retention_and_removal_leave_is_no_damage(root: Root) -> None
     assert [p for p in (await check(root)).problems if p.severity is DAMAGE] == []
 
 
-async def test_a_topic_that_is_long_gone_is_no_gap_though_nobody_can_read_the_catalog(root: Root) -> None:
+async def test_a_topic_that_is_long_gone_is_no_gap_though_the_catalog_is_unreadable(root: Root) -> None:
     """Which topics were removed and forgotten only `__metadata` knows."""
     await root.create_topic("gone", 1, 1)
     await root.produce("gone", (0, [b"x"] * 3))

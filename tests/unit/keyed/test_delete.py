@@ -1,5 +1,5 @@
 """The log of a keyed partition is deleted only below what the newest checkpoint says, and from
-below, whoever is at it.
+below, by every process.
 """
 
 from __future__ import annotations

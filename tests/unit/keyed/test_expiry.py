@@ -85,7 +85,7 @@ async def test_keys_are_judged_as_of_the_time_that_has_passed() -> None:
     await keyed.put((b"a", b"1"), (b"b", b"2"))
     await keyed.compact()
     assert await keyed.clean() == 1
-    keyed.wait(8)  # nobody was up at six, when they were half an hour old
+    keyed.wait(8)  # no process ran at six, when they were half an hour old
     assert await keyed.clean() == 0
     keyed.wait(16.6)
     assert await keyed.clean() == 1

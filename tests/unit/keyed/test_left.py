@@ -68,7 +68,7 @@ async def test_what_is_above_the_log_start_stays_and_is_read() -> None:
     assert await read(keyed) == [1, 2, 3, 4]
 
 
-async def test_what_was_deleted_on_demand_leaves_the_versions() -> None:
+async def test_records_deleted_on_demand_leave_the_versions() -> None:
     keyed = await left()
     await delete_before(keyed, 2)
     assert await keyed.clean() == 0  # whole files only
@@ -321,7 +321,9 @@ async def test_a_round_that_slept_over_the_alteration_publishes_no_version_whose
 
 
 async def test_files_stay_whose_version_was_lost() -> None:
-    """They hold what the log does not: nobody may take them for those of a round that ended early."""
+    """The log does not hold their records: a collector must not take them for files of a round that
+    ended early.
+    """
     keyed = await left()
     version = await keyed.version()
     await keyed.root.store.delete([version.key])

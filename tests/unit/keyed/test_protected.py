@@ -1,5 +1,5 @@
-"""Nothing of a keyed topic is cleaned under a legal hold, nor by settings that were replaced,
-whoever sleeps on them.
+"""Nothing of a keyed topic is cleaned under a legal hold, nor by settings that were replaced, not
+even by a process that slept since it read them.
 """
 
 from __future__ import annotations

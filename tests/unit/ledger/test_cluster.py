@@ -24,7 +24,7 @@ async def test_another_cluster_than_the_one_that_was_asked_for_is_refused(source
             await open_cluster(store, sources, cluster_id="0" * 32)
 
 
-async def test_who_asks_for_a_cluster_makes_none(sources: Sources) -> None:
+async def test_asking_for_a_cluster_makes_none(sources: Sources) -> None:
     async with memory_store() as store:
         with pytest.raises(InvalidConfig, match="there is no cluster here"):
             await open_cluster(store, sources, cluster_id="0" * 32)

@@ -173,7 +173,7 @@ async def test_a_whole_file_of_another_cluster_is_told_by_fsck(root: Path, sourc
 
 
 async def test_a_cluster_that_begins_just_now_is_no_contradiction(sources: Sources) -> None:
-    """A process from before checksums has made it, and nobody has claimed all bundles yet."""
+    """A process from before checksums has made it, and some bundles are not claimed yet."""
     async with memory_store() as store:
         await open_cluster(store, sources)
         cluster = await rewrite(store)

@@ -191,7 +191,7 @@ async def test_two_that_are_damaged_refuse_and_are_named(root: Root, bucket: Mem
     [lost] = [each for each in await mend_copies(store) if each.is_lost]
     assert lost.object_key == key
     assert {key, key + keys.COPY} <= set(await damage(root))
-    assert await bucket.get(key) == flipped(good, len(good) - 40), "nobody guesses"
+    assert await bucket.get(key) == flipped(good, len(good) - 40), "no process guesses"
 
 
 async def test_a_missing_segment_with_a_damaged_copy_is_no_end_of_the_ledger(
@@ -228,8 +228,8 @@ async def test_a_loser_puts_no_copy(bucket: MemoryStore, sources: Sources) -> No
 async def test_a_put_counts_only_once_its_copy_is_there(
     root: Root, bucket: MemoryStore, sources: Sources, fault: str
 ) -> None:
-    """The put of the copy fails, with its effect or without: it is tried again before anybody hears
-    that the put has won.
+    """The put of the copy fails, with its effect or without: it is tried again before the caller
+    learns that the put has won.
     """
 
     class FailsCopies(FaultyStore):
@@ -260,7 +260,7 @@ async def test_a_copy_that_cannot_be_put_leaves_the_put_uncertain(root: Root, bu
     assert await bucket.get(key) == b"a segment"
 
 
-async def test_who_comes_late_to_the_place_of_a_lost_object_has_lost(
+async def test_a_late_put_at_the_place_of_a_lost_object_has_lost(
     root: Root, bucket: MemoryStore, sources: Sources
 ) -> None:
     """A rival's put was under way when the original was taken away: it finds the number empty,
@@ -420,7 +420,7 @@ async def test_an_object_of_a_later_release_is_not_called_damaged(root: Root, bu
     assert meter.told == []
 
 
-async def test_what_is_not_there_is_missing(root: Root) -> None:
+async def test_reading_a_missing_object_raises_object_missing(root: Root) -> None:
     for read in (
         root.store.get,
         root.store.head,

@@ -79,13 +79,13 @@ def test_it_never_goes_back(cron: str, minute: int, data: st.DataObject) -> None
         "0" * 190,
     ],
 )
-def test_what_is_no_expression(text: str) -> None:
+def test_texts_that_are_no_expression(text: str) -> None:
     with pytest.raises(InvalidConfig, match=r"delete\.when"):
         parse_settings({"delete.when": text})
 
 
 @pytest.mark.parametrize("name", ["", "Nowhere/City", "/etc/passwd", "../UTC", "UTC\0", "x" * 300])
-def test_what_is_no_time_zone(name: str) -> None:
+def test_names_that_are_no_time_zone(name: str) -> None:
     with pytest.raises(InvalidConfig, match="timezone"):
         parse_settings({"delete.when.timezone": name})
 

@@ -142,7 +142,7 @@ async def test_slots_that_were_deleted_before_it_read_them_do_not_hold_it_up(roo
 
 
 @on_a_root
-async def test_a_zombie_that_fills_a_deleted_slot_deceives_nobody(root: Root, store: FaultyStore) -> None:
+async def test_a_zombie_that_fills_a_deleted_slot_does_not_deceive_readers(root: Root, store: FaultyStore) -> None:
     """The slot that the reader reads next is deleted and filled again: void for its fold, and all
     that comes after it would be.
     """

@@ -36,7 +36,7 @@ def test_recovery_reads_only_what_follows_the_checkpoint() -> None:
     assert run_virtual(main) == {"list": 3, "get": 1, "get_suffix": AFTER + 1}
 
 
-def test_a_history_reads_each_slot_once_and_lists_only_what_nobody_knows() -> None:
+def test_a_history_reads_each_slot_once_and_lists_only_unknown_keys() -> None:
     async def main() -> Counter[str]:
         store = await _ledger()
         history = await read_history(ledger_of(store, 1))

@@ -10,7 +10,7 @@ from ledger.log.shared_run import SharedRun
 from ledgermq.errors import Unavailable
 
 
-async def test_an_error_that_nobody_waits_for_any_more_is_no_bug() -> None:
+async def test_an_error_of_a_run_that_all_callers_left_is_no_bug() -> None:
     """Every caller gave up before the run did."""
     noticed: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, what: noticed.append(what))

@@ -21,6 +21,7 @@ from ledgermq.errors import NotOwner, OutOfOrderSequence, UnknownProducer
 from ledgermq.sources import Sources
 from tests.stores.faulty import FaultyStore
 from tests.stores.one_put import OnePut
+from tests.waiting import until
 from tests.worlds.ledgers import STATES_MAX, append, append_and_wait, batch, ledger_of, own, read_values, session
 
 
@@ -110,11 +111,6 @@ class HeldStore(OnePut):
         if key == self._held:
             await self.gate.wait()
         await self.inner.put_if_absent(key, buffers)
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    while not await condition():
-        await asyncio.sleep(0)
 
 
 async def exists(store: ObjectStore, key: str) -> bool:
@@ -238,8 +234,7 @@ async def test_the_fence_check_looks_beyond_an_own_slot_that_is_gone(store: Obje
     faulty.script("put_if_absent", "after")
     faulty.script("get_suffix", "before")
     waiting = append(first, batch(b"landed"))[0]
-    while not await exists(store, keys.segment(1, slot)):
-        await asyncio.sleep(0)
+    await until(lambda: exists(store, keys.segment(1, slot)))
     assert not waiting.done()
     second = await own(store, sources, "b")
     await append_and_wait(second, batch(b"b"))

@@ -1,5 +1,5 @@
-"""How a term of ownership ends: nobody waits forever, nobody is judged by a zombie, and looking
-for a claim has an end.
+"""How a term of ownership ends: no caller waits forever, no zombie decides an outcome, and
+looking for a claim has an end.
 """
 
 from __future__ import annotations

@@ -82,11 +82,11 @@ async def test_only_those_from_the_refused_slot_on_are_told_that_nothing_is_stor
 
 
 @pytest.mark.parametrize("landed_first", [True, False])
-async def test_what_lands_behind_a_refused_put_is_void(
+async def test_segments_that_land_behind_a_refused_put_are_void(
     store: ObjectStore, sources: Sources, landed_first: bool
 ) -> None:
-    """Two segments behind the refused one are stored, and count for nobody: not here, and not after
-    a takeover.
+    """Two segments behind the refused one are stored, and no reader counts them: not here, and
+    not after a takeover.
     """
     refusing = Refusing(store)
     writer = await own(refusing, sources)

@@ -100,7 +100,7 @@ def test_every_expression_is_promql_with_the_types_that_its_functions_take(expre
 
 
 @pytest.mark.parametrize("broken", ["sum(rate(ledgermq_x[5m])", "rate(ledgermq_x)", "no_such_function(ledgermq_x)"])
-def test_what_is_not_promql_is_refused(broken: str) -> None:
+def test_a_text_that_is_not_promql_is_refused(broken: str) -> None:
     with pytest.raises(ValueError):
         promql_parser.parse(broken)
 

@@ -124,7 +124,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
     return found.exit_code, found.stdout, found.stderr
 
 
-def test_nobody_answers() -> None:
+def test_no_broker_answers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as bound:
         port = bound.getsockname()[1]
     code, out, _ = run(f"127.0.0.1:{port}", "--once", "--interval", "0.2", "--output", "json")
@@ -133,6 +133,6 @@ def test_nobody_answers() -> None:
 
 
 @pytest.mark.parametrize("address", ["localhost", "host:port", "http://x:1", ":1", "a/b:1"])
-def test_what_is_no_address_is_refused(address: str) -> None:
+def test_a_text_that_is_no_address_is_refused(address: str) -> None:
     code, _, err = run(address, "--once")
     assert (code, "host:port" in err) == (ExitCode.USAGE, True)

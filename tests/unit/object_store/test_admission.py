@@ -23,7 +23,7 @@ BYTES_MAX = 100
     )
 )
 @virtual
-async def test_bounds_hold_whoever_comes_goes_or_is_cancelled(
+async def test_bounds_hold_while_callers_come_go_and_are_cancelled(
     callers: list[tuple[int, float, float, float | None]],
 ) -> None:
     """Each caller: size, when it comes, how long it stays, when it is cancelled."""
@@ -76,7 +76,7 @@ async def test_a_large_request_is_not_passed_for_ever() -> None:
 
 
 @virtual
-async def test_who_finds_too_many_waiting_is_refused_at_once() -> None:
+async def test_a_caller_that_finds_too_many_waiting_is_refused_at_once() -> None:
     admission = Admission(1, BYTES_MAX, 1)
 
     async def call() -> None:

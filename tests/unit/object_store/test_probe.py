@@ -15,7 +15,7 @@ from tests.virtual_time import virtual, virtual_sources
 
 
 class IgnoresTheCondition(MemoryStore):
-    """As `rclone serve s3` does: whoever comes creates it again."""
+    """As `rclone serve s3` does: every put creates it again."""
 
     async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
         await self.put(key, b"".join(buffers))

@@ -23,7 +23,7 @@ HARSH = Faults(before=0.15, after=0.2, late=0.2, throttle=0.1, delay_s_max=3.0)
 
 @pytest.mark.parametrize("seed", range(150))
 @virtual
-async def test_of_many_racers_at_most_one_wins_and_nobody_is_told_wrong(seed: int) -> None:
+async def test_of_many_racers_at_most_one_wins_and_each_gets_the_right_outcome(seed: int) -> None:
     inner = MemoryStore("settle", virtual_sources())
     faulty = FaultyStore(inner, virtual_sources(seed), HARSH)
     store = ResilientStore(faulty, virtual_sources(seed + 1)) if seed % 2 else faulty

@@ -120,7 +120,7 @@ def test_sticky_moves_as_little_as_can_be(members: int, sizes: list[int], data: 
 
 @pytest.mark.parametrize("name", BALANCED)
 @given(members=st.integers(1, 7), sizes=st.lists(st.integers(1, 9), min_size=1, max_size=1))
-def test_who_joins_takes_only_its_share(name: str, members: int, sizes: list[int]) -> None:
+def test_a_member_that_joins_takes_only_its_share(name: str, members: int, sizes: list[int]) -> None:
     before = ASSIGNORS[name](alike(members, sizes))
     after = ASSIGNORS[name](alike(members + 1, sizes, before))
     moved = {partition for partition in before if before[partition] != after[partition]}
@@ -170,7 +170,7 @@ def test_a_member_that_gives_partitions_up_keeps_the_near_ones() -> None:
     assert ASSIGNORS["uniform"](Problem(members, topics, target, problem.rack)) == target
 
 
-def test_a_static_member_has_its_place_whatever_its_member_id_is() -> None:
+def test_the_place_of_a_static_member_does_not_depend_on_its_member_id() -> None:
     topics = topics_of([4])
     for name, assign in ASSIGNORS.items():
         first = assign(Problem([Candidate("x", "s1", frozenset([1])), Candidate("b", "b", frozenset([1]))], topics))

@@ -117,11 +117,11 @@ def test_the_end_is_asked_for_only_above_what_is_known(desk: Desk, alone: Consum
     assert desk.commit(request) == ["", ""]
     assert not desk.coordinator.ends_needed(alone.commit_request({(1, 0): 60}))
     desk.take_over()
-    assert not desk.coordinator.ends_needed(alone.commit_request({(1, 0): 50}))  # somebody has committed there
+    assert not desk.coordinator.ends_needed(alone.commit_request({(1, 0): 50}))  # a member has committed there
     assert desk.coordinator.ends_needed(alone.commit_request({(1, 0): 51}))
 
 
-def test_who_commits_has_to_be_a_member(desk: Desk, alone: Consumer) -> None:
+def test_only_a_member_may_commit(desk: Desk, alone: Consumer) -> None:
     stranger = alone.commit_request({(1, 0): 5})
     stranger.member_id = "b"
     with pytest.raises(UnknownMember):
@@ -309,7 +309,7 @@ def test_expiry_goes_on_in_small_steps() -> None:
     assert max(map(len, desk.batches[before:])) <= 5
 
 
-def test_what_was_committed_of_a_removed_topic_goes(desk: Desk) -> None:
+def test_committed_offsets_of_a_removed_topic_go(desk: Desk) -> None:
     desk.catalog.create("u", 1)
     desk.commit(outside(desk, 0, 5))
     desk.catalog.remove("t")

@@ -33,7 +33,7 @@ def test_a_lone_member_gets_everything_at_once(desk: Desk) -> None:
     assert len(desk.batches) == 1
 
 
-def test_nobody_is_given_what_another_one_has_not_let_go(desk: Desk) -> None:
+def test_a_member_gets_a_partition_only_after_the_other_has_let_it_go(desk: Desk) -> None:
     first, second = two(desk)
     assert not second.owned
     still_held = dict(first.owned)
@@ -106,7 +106,7 @@ def test_a_member_that_does_not_let_go_in_time_is_put_out(desk: Desk) -> None:
         desk.heartbeat(stuck)
 
 
-def test_who_was_put_out_hears_it_before_it_comes_back(desk: Desk) -> None:
+def test_a_removed_member_learns_it_before_it_comes_back(desk: Desk) -> None:
     alone = Consumer(desk, "g", "a")
     alone.join()
     desk.wait(60)
@@ -186,7 +186,7 @@ def test_a_static_member_finds_its_partitions_after_a_restart(desk: Desk) -> Non
     assert set(new.owned) == set(mine)
     assert all(new.owned[p].epoch > mine[p].epoch for p in mine)
     first.beat()
-    assert first.owned == theirs  # nobody else noticed
+    assert first.owned == theirs  # no other member noticed
 
 
 def test_a_static_member_that_stays_away_is_put_out(desk: Desk) -> None:

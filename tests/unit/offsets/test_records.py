@@ -112,7 +112,7 @@ entries = st.one_of(
 
 
 @given(entries)
-def test_what_is_encoded_comes_back(entry: Entry) -> None:
+def test_encoded_records_come_back(entry: Entry) -> None:
     record = encode(entry)
     assert decode(record.key, record.value) == entry
 

@@ -48,7 +48,7 @@ def test_legal_group_names(name: str) -> None:
         pb.GroupSubscription(topic_pattern="((((x{30}){30}){30}){30}){30}"),
     ],
 )
-def test_what_a_member_may_not_ask_for(asked: pb.GroupSubscription) -> None:
+def test_requests_that_a_member_may_not_make(asked: pb.GroupSubscription) -> None:
     with pytest.raises(InvalidRequest):
         read_subscription(asked, LIMITS)
 

@@ -84,7 +84,7 @@ async def tidy(root: Root, store: ObjectStore, sources: Sources) -> None:
     await tidy_bundle(ledger_of(store, 1, cluster=root.cluster, sources=sources), await root.catalog())
 
 
-async def test_what_retention_takes_is_in_the_archive_and_nowhere_else(sources: Sources) -> None:
+async def test_files_that_retention_takes_are_in_the_archive_and_nowhere_else(sources: Sources) -> None:
     clock = Clock()
     sources = Sources(clock, sources.random)
     async with memory_store(sources) as store:
@@ -253,7 +253,7 @@ async def test_one_topic_that_cannot_archive_holds_up_no_other(sources: Sources)
         assert rows == {("t", 0): VALUES}
 
 
-async def test_what_was_deleted_on_demand_is_not_archived(sources: Sources) -> None:
+async def test_records_deleted_on_demand_are_not_archived(sources: Sources) -> None:
     """Rounded down to a file, as all that plain readers see."""
     clock = Clock()
     sources = Sources(clock, sources.random)

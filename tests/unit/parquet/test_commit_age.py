@@ -146,7 +146,7 @@ async def test_a_note_proves_its_age_to_the_millisecond() -> None:
         (7, 10_000, False),  # it says nothing new
         (8, 29_999, False),  # who waits for the first note would wait forever if each took its place
         (8, 30_000, True),
-        (6, 90_000, False),  # somebody slept after the look
+        (6, 90_000, False),  # the process slept after the look
     ],
 )
 def test_a_note_is_replaced_by_a_later_plan_once_it_has_served(plan: int, seen_ms: int, taken: bool) -> None:
@@ -155,6 +155,6 @@ def test_a_note_is_replaced_by_a_later_plan_once_it_has_served(plan: int, seen_m
     assert (draft.witnessed_plan, draft.witnessed_ms) == ((plan, seen_ms) if taken else (7, 10_000))
 
 
-def test_a_plan_that_nobody_finished_is_not_noted() -> None:
+def test_a_plan_that_is_not_finished_is_not_noted() -> None:
     with pytest.raises(AssertionError, match="plan 3"):
         witness_move(3, 10_000, 20_000)(fmt.Checkpoint(bundle=1, finished_plan=2))

@@ -1,4 +1,4 @@
-"""A damaged footer is found before anybody parses it: pyarrow's reader ends the process on some of
+"""A damaged footer is found before pyarrow parses it: its reader ends the process on some of
 them.
 """
 
@@ -33,7 +33,7 @@ FOOTER = footer_bytes(WHOLE, "k")
 
 
 @pytest.mark.parametrize("begin", [0, 1, len(WHOLE) - FOOTER])
-def test_a_footer_is_found_at_the_end_of_whatever_was_read(begin: int) -> None:
+def test_a_footer_is_found_at_the_end_of_a_read_of_any_length(begin: int) -> None:
     assert bytes(check_footer(WHOLE[begin:], "k")) == WHOLE[-FOOTER:]
     assert parse_footer(WHOLE[begin:], "k").num_rows == 2
 
@@ -90,7 +90,7 @@ def test_a_reason_for_a_failure_that_looks_like_a_checksum_does_not_pass_for_one
     assert parse_footer(whole, "k").num_rows == 1
 
 
-def test_a_parquet_file_of_somebody_else_is_refused() -> None:
+def test_a_parquet_file_that_ledgermq_did_not_write_is_refused() -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(SCHEMA.empty_table(), sink)
     with pytest.raises(DataDamaged, match="no checksum of LedgerMQ"):

@@ -66,17 +66,19 @@ async def test_files_of_others_are_never_touched(sources: Sources) -> None:
         cluster = root.cluster.cluster_id
         of_another_cluster = FooterNote("x", 1, 99, 0, 0, 0, 1, "00", failed="f")
         of_an_open_plan = FooterNote(cluster, 1, 99, 0, 0, 0, 3, "00", failed="f")
-        of_nobody = FooterNote(cluster, 1, 99, 0, 0, 0, 1, "00", failed="f")
+        of_no_plan = FooterNote(cluster, 1, 99, 0, 0, 0, 1, "00", failed="f")
         files = {
             "parquet/notes.txt": b"hello",
             keys.ParquetName("t", 0, 0, 0, 98, 1).key: b"not Parquet",
-            keys.ParquetName("t", 0, 0, 0, 99, 2).key: bytes(empty_file(of_nobody)),  # says plan 1, is named for plan 2
+            keys.ParquetName("t", 0, 0, 0, 99, 2).key: bytes(
+                empty_file(of_no_plan)
+            ),  # says plan 1, is named for plan 2
             keys.ParquetName("u", 0, 0, 0, 99, 1).key: bytes(empty_file(of_another_cluster)),
             keys.ParquetName("v", 0, 0, 0, 99, 3).key: bytes(empty_file(of_an_open_plan)),
         }
         garbage = keys.ParquetName("w", 0, 0, 0, 99, 1).key
         before = await parquet_keys(store)
-        for key, data in {**files, garbage: bytes(empty_file(of_nobody))}.items():
+        for key, data in {**files, garbage: bytes(empty_file(of_no_plan))}.items():
             await store.put_if_absent(key, [data])
         assert list(keys_of(await find_garbage(store, root.cluster))) == [garbage]
         assert (await collect_garbage(store, root.cluster)).keys == [], "too young"
@@ -101,7 +103,7 @@ async def test_a_bundle_that_cannot_be_told_keeps_all_and_the_others_are_collect
             note = FooterNote(root.cluster.cluster_id, bundle, topic.id, 0, 7, 7, 1, "00", failed="f")
             garbage[bundle] = keys.ParquetName(name, 0, 7, 7, topic.id, 1).key
             await store.put_if_absent(garbage[bundle], [bytes(empty_file(note))])
-            await store.put_if_absent(keys.snapshot(bundle, 1), [b"of nobody"])
+            await store.put_if_absent(keys.snapshot(bundle, 1), [b"of no plan"])
         if lost == "checkpoint":
             damaged = await damage_checkpoint(store, 2)
         elif lost == "page":
@@ -179,7 +181,7 @@ class _OnePut(FencedPuts):
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_whatever_others_do_meanwhile_nothing_live_is_deleted(begun: bool) -> None:
+def test_a_collector_deletes_nothing_live_while_others_run_rounds(begun: bool) -> None:
     """Another process runs rounds, or finishes one that was begun, between any two calls of a
     collector that then finds all old enough.
     """

@@ -105,7 +105,7 @@ async def test_a_run_by_hand_ends_though_a_topic_is_deleted_meanwhile_and_others
 
     async def remove() -> None:
         await root.remove_topic("leaves")
-        if how_far == "removed":  # whoever plans looks at the catalog again, for it does not know a topic
+        if how_far == "removed":  # the planner meets an unknown topic, and reads the catalog again
             await root.create_topic("new")
             await root.produce("new", (0, [b"first"]))
             return

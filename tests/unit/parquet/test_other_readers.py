@@ -56,7 +56,7 @@ def by_polars(folder: Path) -> Rows:
     )
 
 
-def test_temporary_files_of_tasks_disturb_nobody(parquet: Path) -> None:
+def test_temporary_files_of_tasks_do_not_disturb_other_readers(parquet: Path) -> None:
     """While a round is under way they lie below `_tmp`, half-written."""
     folder = parquet / "_tmp" / "0001-00000000000000000009-00"
     folder.mkdir(parents=True)

@@ -132,7 +132,7 @@ async def test_an_open_plan_that_names_files_of_the_topic_is_finished_first(root
     assert (await root.compact()).failures == {}
 
 
-async def test_nothing_is_deleted_while_the_plan_is_open_whatever_its_commit_was_told(root: Root) -> None:
+async def test_removal_deletes_nothing_while_the_plan_is_open_though_its_commit_seemed_to_succeed(root: Root) -> None:
     """Another process may run the open plan's tasks at any time: its fence is not closed, so a
     deleted file would come back.
     """
@@ -150,7 +150,7 @@ async def test_nothing_is_deleted_while_the_plan_is_open_whatever_its_commit_was
     assert not await root.store.list_fences()
 
 
-async def test_what_a_stale_owner_appends_afterwards_goes_nowhere_and_harms_nobody(root: Root) -> None:
+async def test_records_that_a_stale_owner_appends_to_a_removed_topic_do_no_harm(root: Root) -> None:
     await root.remove_topic("gone")
     assert await removal(root) == ["gone"]
     await root.produce("gone", (0, [b"late"]))

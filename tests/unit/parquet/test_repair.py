@@ -1,5 +1,5 @@
-"""Parked partitions are taken up again: as they are once their object was put back, or without what
-somebody has given up.
+"""Parked partitions are taken up again: as they are once their object was put back, or without the
+records that an operator has given up.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ async def test_once_the_object_was_put_back_nothing_is_lost(sources: Sources) ->
         await put_back(store, healthy)
         found = await found_in(root)
         assert found.damaged == []
-        assert not (await root.compact()).records, "parked until somebody says so"
+        assert not (await root.compact()).records, "parked until an operator repairs it"
         assert await repair_partition(store, root.cluster, found, sources)
         assert not (await root.compact()).parked
         assert await rows_of(root) == root.produced["t", 1]
@@ -161,7 +161,7 @@ async def test_a_second_repair_and_one_of_an_old_look_change_nothing(sources: So
         assert await find_parked(store, root.cluster, run_inline) == []
 
 
-async def test_a_repair_that_nobody_reads_is_made_again(sources: Sources) -> None:
+async def test_a_repair_in_a_checkpoint_that_is_never_read_is_made_again(sources: Sources) -> None:
     """It stood in a checkpoint under a number that was free again."""
     async with memory_store() as store:
         root, _ = await parked_root(store, sources)
@@ -206,7 +206,7 @@ def test_the_command(tmp_path: Path) -> None:
     code, shown = run.json(tmp_path, *only, "--dry-run")
     assert (code, [row["outcome"] for row in shown["partitions"]]) == (ExitCode.OK, ["would be given up"])
     assert run(tmp_path, "--skip")[0] == ExitCode.USAGE, "one partition has to be named"
-    assert run(tmp_path, *only)[0] == ExitCode.ERROR, "nobody answered the question"
+    assert run(tmp_path, *only)[0] == ExitCode.ERROR, "no answer came to the question"
     code, shown = run.json(tmp_path, *only, "--yes", "--by", "me")
     assert (code, [(row["records"], row["outcome"]) for row in shown["partitions"]]) == (
         ExitCode.OK,

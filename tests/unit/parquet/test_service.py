@@ -283,6 +283,6 @@ def test_intervals(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0s", "-1s", "99ms", "7", "s", "1e3"])
-def test_what_is_no_interval_is_refused(text: str) -> None:
+def test_a_text_that_is_no_interval_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest, match="--every"):
         parse_interval_s(text)

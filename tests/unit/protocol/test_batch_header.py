@@ -76,7 +76,7 @@ def refused(data: bytes, why: str) -> None:
 @pytest.mark.parametrize(("compression", "version"), WRITINGS)
 @given(batch=record_batches())
 @settings(max_examples=40)
-def test_whatever_pyarrow_encodes_from_the_schema_is_accepted(
+def test_every_batch_that_pyarrow_encodes_from_the_schema_is_accepted(
     batch: pa.RecordBatch, compression: str | None, version: object
 ) -> None:
     info = walk(serialize(batch, compression=compression, metadata_version=version))

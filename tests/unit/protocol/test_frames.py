@@ -112,7 +112,7 @@ def test_fields_may_come_in_the_other_order(header: pb.ProduceHeader, payload: b
 
 
 @given(st.integers(0, 2**32), pieces)
-def test_whatever_we_accept_the_generated_code_reads_alike(seed: int, payload: list[bytes]) -> None:
+def test_the_generated_code_reads_every_accepted_frame_alike(seed: int, payload: list[bytes]) -> None:
     rng = random.Random(seed)
     header = pb.ProduceHeader(acks=pb.RECEIVED, batches=[pb.ProduceBatch(topic="t", length=3, crc=7, record_count=2)])
     valid = encode_frame(Frame(header, payload))

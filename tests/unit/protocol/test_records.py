@@ -31,7 +31,7 @@ Codec = Literal["none", "lz4", "zstd"]
 
 
 @given(record_batches(), CODECS)
-def test_what_is_encoded_comes_back(batch: pa.RecordBatch, codec: Codec) -> None:
+def test_encoded_records_come_back(batch: pa.RecordBatch, codec: Codec) -> None:
     data = encode_batch(batch, codec)
     assert data == serialize(batch, compression=None if codec == "none" else codec)
     assert decode_batch(data).equals(batch)
@@ -154,7 +154,7 @@ TWO = serialize(batch_of([{"key": b"kk", "value": b"vv", "tag": "tt", "headers":
     ],
 )
 def test_values_that_do_not_hold_together_are_found_by_decoding(buffer: int, content: bytes) -> None:
-    """The walker looks at no value, so it lets these pass; nobody may touch a value of them."""
+    """The walker looks at no value, so it lets these pass. A reader must not touch a value of them."""
     broken = patched_body(TWO, buffer, content)
     assert walk_batch(broken, decoded_bytes_max=1 << 20).record_count == 2
     with pytest.raises(CorruptFrame, match="not a valid Arrow record batch"):

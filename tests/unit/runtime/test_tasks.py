@@ -1,5 +1,5 @@
-"""Several tasks at once, and their end: none is left running, and whoever is cancelled is
-cancelled.
+"""Several tasks at once, and their end: none is left running, and a cancelled caller gets its
+CancelledError.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.virtual_time import virtual
 
 
 @virtual
-async def test_whoever_is_cancelled_twice_still_leaves_nothing_running() -> None:
+async def test_ending_a_task_leaves_nothing_running_when_it_is_cancelled_twice() -> None:
     async def slow_to_end() -> None:
         try:
             await asyncio.Event().wait()
@@ -76,7 +76,7 @@ async def test_the_first_error_ends_the_others_and_comes_alone() -> None:
 
 @pytest.mark.parametrize("error_at_s", [0.5, 0.9])
 @virtual
-async def test_who_is_cancelled_is_cancelled_though_a_task_fails_at_that_time(error_at_s: float) -> None:
+async def test_a_cancelled_caller_is_cancelled_though_a_task_fails_at_that_time(error_at_s: float) -> None:
     """A broker's loop that goes on after errors once took such an error for all that had happened,
     and could not be stopped.
     """

@@ -47,7 +47,7 @@ TOPICS = st.dictionaries(st.text(), NUMBER, min_size=1, max_size=3)
 
 
 @given(st.binary(min_size=16, max_size=16), NUMBER, st.lists(st.text(), max_size=3), TOPICS, st.data())
-def test_what_is_written_is_read_again(
+def test_a_decision_that_is_written_is_read_again(
     put_id: bytes, number: int, objects: list[str], topics: dict[str, int], data: st.DataObject
 ) -> None:
     places = st.builds(TopicPartition, st.sampled_from(sorted(topics)), st.integers(0, 99))

@@ -1,4 +1,4 @@
-"""Options and columns are read strictly, in the driver: what nobody knows, or what cannot be, is
+"""Options and columns are read strictly, in the driver: an unknown name and an impossible value are
 refused by name.
 """
 
@@ -29,7 +29,7 @@ from spark.source.data_source import LedgerMQDataSource
 S = {"servers": "localhost:9650"}
 
 
-def test_what_is_not_given_has_its_default() -> None:
+def test_an_option_that_is_not_given_has_its_default() -> None:
     assert parse_options(S, streaming=True) == SinkOptions("localhost:9650")
     assert parse_options(S | {"checkpointLocation": "x", "queryName": "q"}, streaming=True) == SinkOptions(
         "localhost:9650"
@@ -74,7 +74,7 @@ def test_everything_can_be_given_in_any_case() -> None:
         (S | {"writeId": "x", "delivery": "atLeastOnce"}, "writeId goes with delivery=exactlyOnce"),
     ],
 )
-def test_what_cannot_be_is_refused(given: dict[str, str], message: str) -> None:
+def test_an_impossible_option_is_refused(given: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidConfig, match=message):
         parse_options(given, streaming=False)
 

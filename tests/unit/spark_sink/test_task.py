@@ -17,7 +17,7 @@ from spark.sink.task import send
 
 
 class SlowBrokers:
-    """In the place of a client and its producer: a batch is stored once somebody waits for it."""
+    """In the place of a client and its producer: a batch is stored once the task waits for it."""
 
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions

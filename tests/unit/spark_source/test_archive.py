@@ -120,7 +120,7 @@ def test_offsets_and_times_reach_into_the_archive(tmp_path: Path) -> None:
         offsets(place.query(includeArchive="false", startingOffsets='{"t": {"0": 3}}'))
 
 
-def test_what_was_deleted_on_demand_is_not_shown(tmp_path: Path) -> None:
+def test_records_deleted_on_demand_are_not_shown(tmp_path: Path) -> None:
     place = Place(tmp_path / "root").open(deleted=2)
     assert offsets(place.query()) == list(range(2, 9))
     place.expire()

@@ -1,4 +1,4 @@
-"""Options are read strictly: what nobody knows, or what cannot be, is refused by name."""
+"""Options are read strictly: an unknown name and an impossible value are refused by name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ledgermq.errors import InvalidConfig
 from spark.source.options import COLUMNS, NAMES, AtTime, SourceOptions, parse_options
 
 
-def test_what_is_not_given_has_its_default() -> None:
+def test_an_option_that_is_not_given_has_its_default() -> None:
     assert parse_options({"path": "/root", "topic": "t"}) == SourceOptions("/root", ("t",))
 
 

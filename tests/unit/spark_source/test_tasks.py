@@ -71,7 +71,7 @@ def sizes_mb(tasks: list[list[TopicRange]]) -> list[int]:
     return [sum(part.range.bytes for part in task) // MB for task in tasks]
 
 
-def test_what_is_in_segments_is_cut_by_bytes() -> None:
+def test_ranges_in_segments_are_cut_by_bytes() -> None:
     hot = of_sizes([MB] * 20_480)
     tasks = deal([hot], 1)
     assert sizes_mb(tasks) == [128] * 160
@@ -91,7 +91,7 @@ def test_a_hot_partition_and_many_small_ones_make_about_as_many_tasks_as_asked_f
 
 
 def test_what_was_cleaned_is_a_task_and_what_lies_around_it_goes_together() -> None:
-    """Nobody says how large it is: it may be all that there is of a keyed topic."""
+    """Its size is unknown: it may be all that there is of a keyed topic."""
     cleaned = [TopicRange("t", OffsetRange(1, (5, partition), 0, 1000)) for partition in range(64)]
     tails = [of_sizes([MB], partition) for partition in range(64)]
     ranges = [each for pair in zip(cleaned, tails, strict=True) for each in pair]

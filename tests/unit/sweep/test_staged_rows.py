@@ -1,5 +1,5 @@
-"""Staged rows of Spark sinks: what is done or too old to be decided goes; what somebody may still
-publish stays.
+"""Staged rows of Spark sinks: rows of epochs that are done, or too old to be decided, go; rows
+that a driver may still publish stay.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tests.stores.backends import memory_store
 from tests.unit.sweep.test_sweep import HOUR_MS, Untidied
 
 
-async def test_only_what_nobody_will_publish_goes(sources: Sources) -> None:
+async def test_only_rows_that_no_driver_will_publish_go(sources: Sources) -> None:
     async with memory_store(sources) as store:
         untidied = await Untidied.open(store, sources)
         staged = {

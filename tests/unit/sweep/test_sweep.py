@@ -119,7 +119,7 @@ async def test_a_dry_run_says_what_a_run_then_removes(sources: Sources) -> None:
         assert (await untidied.find()).fences_kept == 2
 
 
-async def test_what_is_younger_than_the_grace_stays(sources: Sources) -> None:
+async def test_objects_younger_than_the_grace_stay(sources: Sources) -> None:
     async with memory_store(sources) as store:
         untidied = await Untidied.open(store, sources)
         await untidied.root.create_topic("t")
@@ -138,7 +138,7 @@ async def test_what_is_younger_than_the_grace_stays(sources: Sources) -> None:
 
 
 async def test_a_plan_stays_until_all_that_it_names_is_gone(sources: Sources) -> None:
-    """Else nobody would know the younger ones of its segments any more."""
+    """Without it, a sweep would no longer know the younger ones of its segments."""
     async with memory_store(sources) as store:
         untidied = await Untidied.open(store, sources)
         root = untidied.root

@@ -1,4 +1,4 @@
-"""Commits go one at a time, those that come meanwhile together, and nobody's cancellation takes
+"""Commits go one at a time, those that come meanwhile together, and no caller's cancellation takes
 another's commit with it.
 """
 
@@ -107,7 +107,7 @@ async def test_each_hears_of_its_own_partitions_only(
 
 
 @with_two_partitions
-async def test_who_is_cancelled_takes_no_other_commit_along(
+async def test_a_cancelled_caller_takes_no_other_commit_along(
     store: SlowStore, committer: Committer, one: Holding, two: Holding
 ) -> None:
     first = asyncio.create_task(committer.commit({one: Wish(1)}))

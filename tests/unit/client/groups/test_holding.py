@@ -28,12 +28,12 @@ def test_what_is_refused_while_the_partition_is_let_go_is_not_committed_with_wha
     holding.advance(Event.BEGIN)
     holding.advance(Event.LET_GO)
     assert holding.nack(4, 0, 0.0)
-    assert sought == [], "it comes again to somebody else"
+    assert sought == [], "it comes again to another member"
     assert [holding.ack(offset, 0) for offset in range(10)] == [True] * 4 + [False] * 6
     assert (holding.to_commit, holding.outstanding) == (4, 0)
 
 
-def test_what_is_refused_is_sought() -> None:
+def test_a_refusal_seeks_back_to_the_message() -> None:
     sought: list[int] = []
     holding = held(sought)
     assert holding.nack(4, 0, 0.0)

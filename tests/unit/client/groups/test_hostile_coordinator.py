@@ -14,10 +14,10 @@ import ledgermq
 from ledgermq import TopicPartition, errors
 from ledgermq.client.settings import ClientSettings
 from ledgermq.protocol import ledgermq_pb2 as pb
-from tests.broker.cluster import until
 from tests.unit.client.groups.hostile_coordinator import HostileCoordinator, assigned
 from tests.unit.client.hostile import ADDRESS, encoded, fetched
 from tests.virtual_time import virtual_in, virtual_sources
+from tests.waiting import until
 
 
 @asynccontextmanager

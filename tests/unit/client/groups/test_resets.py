@@ -57,6 +57,6 @@ def test_nothing_to_reset_is_said(where: Where) -> None:
 
 
 @pytest.mark.parametrize("where", [None, True, 1.5, "middle", datetime(2026, 1, 1)])  # noqa: DTZ001  that is the point
-def test_what_is_no_place_is_refused(where: object) -> None:
+def test_an_invalid_place_is_refused(where: object) -> None:
     with pytest.raises(InvalidConfig):
         check_where(where)
