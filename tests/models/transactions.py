@@ -4,7 +4,9 @@ The ledger below is taken for granted (`tests.models.ledger`): only a bundle's n
 an older one may live on and answer from what it knew. Bundle 0 holds the coordinator, bundle 1
 output 0 and the group's offsets, bundle 2 output 1. Workers read items 0, 1, … of one input
 partition, write each to both outputs and commit the input offset, in one transaction. Two workers
-share a transactional id; all of them pause, die and come back as zombies. Invariants: each item
+share a transactional id; all of them pause, die and come back as zombies. A bundle completes a
+commit chunk by chunk, one batch in each; what is staged for long is carried forward. Invariants:
+each item
 below the committed offset is visible once in each output, in order; none above it is; no part of an
 aborted transaction is ever linked; once all is quiet nothing is staged, pending or undecided.
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from tests.models.terms import NOT_OWNER, UNKNOWN, Term, TermsWorld
@@ -38,6 +41,11 @@ MUTANTS = {
     "no-count": "completion links just as many batches as the decision counted",
     "pending-ignored": "a committed offset is not answered while another is pending",
     "complete-after-one": "a transaction is complete when all of its bundles are",
+    "done-when-begun": "a bundle says done once the last chunk of a completion is durable",
+    "copied-not-counted": "a decision's counts are compared with what is copied and what is staged",
+    "resume-from-memory": "the next owner resumes a completion from its log",
+    "chunk-not-judged-again": "a chunk is judged again, after its bytes were read, in the turn that admits it",
+    "note-after-chunk": "a chunk's copies, the end of their references and the note are one segment",
 }
 
 
@@ -70,9 +78,34 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
+class Reference:
+    """One staged batch. `at`: when it was written, or carried forward."""
+
+    at: int
+    sequence: int
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Staged:
     at: int
-    batches: tuple[tuple[int, ...], ...] = ()
+    references: tuple[Reference, ...] = ()
+    """In the order of sequences; a completion takes them away from the front."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """How far a bundle is with the last transaction of a producer that it completes."""
+
+    transaction: TransactionId
+    part: Part
+    copied: int
+    """the next sequence to copy"""
+    finished: bool
+
+    @property
+    def pair(self) -> tuple[int, int]:
+        return self.transaction.epoch, self.transaction.number
 
 
 @dataclass(slots=True)
@@ -90,8 +123,8 @@ class State:
 
     known: dict[str, Known] = field(default_factory=dict)
     staged: dict[TransactionId, Staged] = field(default_factory=dict)
-    finished: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """producer -> (epoch, number) of the last transaction that was completed here"""
+    notes: dict[int, Note] = field(default_factory=dict)
+    """producer -> its last transaction that is, or was, completed here"""
     visible: list[int] = field(default_factory=list)
     group: Group = field(default_factory=Group)
 
@@ -100,6 +133,14 @@ class World(TermsWorld[State]):
     def __init__(self, walk: Walk) -> None:
         super().__init__(walk, [State() for _ in range(3)], late_within=3000)
         self.aborted: set[TransactionId] = set()
+        self.working = 0
+        """how many workers have something left to do"""
+
+    def at_rest(self) -> bool:
+        """Nothing will happen any more: background processes may end."""
+        if not self.healed or self.working or not all(known.complete for known in self.terms[0].state.known.values()):
+            return False
+        return not any(term.state.staged or term.state.group.pending for term in self.terms)
 
 
 def call_until_answered(world: World, bundle: int, method: Callable[..., Any], *arguments: Any) -> Process:
@@ -185,10 +226,16 @@ def finish(term: Term[State], transaction: TransactionId) -> None:
 
 def is_over(term: Term[State], transaction: TransactionId) -> bool:
     """Was this transaction, or a later one of its producer, completed here?"""
-    last = term.state.finished.get(transaction.producer)
-    if last is None or term.world.breaks("no-finished-memory"):
+    note = term.state.notes.get(transaction.producer)
+    if note is None or term.world.breaks("no-finished-memory") or is_begun(term, transaction):
         return False
-    return not_after(term, (transaction.epoch, transaction.number), last)
+    return not_after(term, (transaction.epoch, transaction.number), note.pair)
+
+
+def is_begun(term: Term[State], transaction: TransactionId) -> bool:
+    """Is this very transaction being copied?"""
+    note = term.state.notes.get(transaction.producer)
+    return note is not None and note.transaction == transaction and not note.finished
 
 
 def not_after(term: Term[State], one: tuple[int, int], other: tuple[int, int]) -> bool:
@@ -197,18 +244,19 @@ def not_after(term: Term[State], one: tuple[int, int], other: tuple[int, int]) -
 
 def stage(term: Term[State], transaction: TransactionId, sequence: int, values: tuple[int, ...]) -> str:
     """Store a batch, durable and invisible. Sequences count from 0 in each transaction."""
-    if is_over(term, transaction):
+    if is_over(term, transaction) or is_begun(term, transaction):
         return term.final(OVER)
-    staged = term.state.staged.get(transaction, Staged(term.world.now))
-    if sequence != len(staged.batches):
-        return term.final(OK if sequence < len(staged.batches) else "gap")
-    new = replace(staged, batches=(*staged.batches, values))
+    now = term.world.now
+    staged = term.state.staged.get(transaction, Staged(now))
+    if sequence != len(staged.references):
+        return term.final(OK if sequence < len(staged.references) else "gap")
+    new = replace(staged, references=(*staged.references, Reference(now, sequence, values)))
     return OK if term.append(lambda state: state.staged.update({transaction: new})) else NOT_OWNER
 
 
 def stage_offset(term: Term[State], transaction: TransactionId, member: str, group_epoch: int, offset: int) -> str:
     group = term.state.group
-    if is_over(term, transaction):
+    if is_over(term, transaction) or is_begun(term, transaction):
         return term.final(OVER)
     if (group.member, group.epoch) != (member, group_epoch) and not term.world.breaks("offsets-not-fenced"):
         return term.final(FENCED)
@@ -217,38 +265,71 @@ def stage_offset(term: Term[State], transaction: TransactionId, member: str, gro
 
 
 def complete(term: Term[State], transaction: TransactionId, outcome: str, part: Part) -> str:
-    """Link what is staged (commit) or drop it (abort), atomically in this bundle."""
+    """Drop what is staged (abort), or begin to copy it (commit), one chunk in each segment."""
     world = term.world
     if is_over(term, transaction):
         return DONE
-    batches = term.state.staged.get(transaction, Staged(0)).batches
-    pending = term.state.group.pending.get(transaction)
-    too_few = len(batches) < part.batches or (part.has_offset and pending is None)
-    if outcome == COMMIT and too_few and not world.breaks("no-count"):
+    if outcome == ABORT:
+        dropped = Note(transaction, Part(0, False), 0, finished=True)
+        return DONE if term.append(partial(note_and_drop, term, note=dropped)) else NOT_OWNER
+    begun = is_begun(term, transaction)
+    count = len(term.state.staged.get(transaction, Staged(0)).references)
+    if begun and not world.breaks("copied-not-counted"):
+        count += term.state.notes[transaction.producer].copied
+    too_few = count < part.batches or (part.has_offset and transaction not in term.state.group.pending)
+    if too_few and not world.breaks("no-count"):
         return term.final(MISSING)
+    if not begun:
+        if world.breaks("no-count"):
+            part = replace(part, batches=count)
+        copies, note = next_chunk(term, Note(transaction, part, 0, finished=False))
+        if not term.append(partial(admit, term, copies=copies, note=note)):
+            return NOT_OWNER
+        term.memory.add(transaction)
+        if note.finished:
+            return DONE
+    return DONE if world.breaks("done-when-begun") else RETRY
 
-    def change(state: State) -> None:
-        if outcome == COMMIT:
-            if transaction in world.aborted:
-                raise Violation(f"{transaction} was aborted and is linked")
-            for batch in batches if world.breaks("no-count") else batches[: part.batches]:
-                state.visible += batch
-            if pending is not None and part.has_offset:
-                state.group.committed = pending[1]
-        done = (transaction.epoch, transaction.number)
-        for kept in (
-            state.staged,
-            state.group.pending,
-        ):  # a producer's transactions are completed in turn: what is older is a late double
-            for old in [
-                old
-                for old in kept
-                if old.producer == transaction.producer and not_after(term, (old.epoch, old.number), done)
-            ]:
-                del kept[old]
-        state.finished[transaction.producer] = max(state.finished.get(transaction.producer, (0, 0)), done)
 
-    return DONE if term.append(change) else NOT_OWNER
+def next_chunk(term: Term[State], note: Note) -> tuple[tuple[int, ...], Note]:
+    """Return what the next chunk makes visible, and the note that goes with it."""
+    references = term.state.staged.get(note.transaction, Staged(0)).references[: note.part.batches - note.copied]
+    copied = note.copied + len(references[:1])
+    values = references[0].values if references else ()
+    return values, replace(note, copied=copied, finished=copied >= note.part.batches)
+
+
+def admit(term: Term[State], state: State, copies: tuple[int, ...], note: Note) -> None:
+    """One segment: a chunk's copies, the end of their references, the note."""
+    show(term, state, note.transaction, copies)
+    note_and_drop(term, state, note)
+
+
+def show(term: Term[State], state: State, transaction: TransactionId, values: tuple[int, ...]) -> None:
+    if transaction in term.world.aborted:
+        raise Violation(f"{transaction} was aborted and becomes visible")
+    state.visible += values
+
+
+def note_and_drop(term: Term[State], state: State, note: Note) -> None:
+    transaction = note.transaction
+    state.notes[transaction.producer] = note
+    staged, pending = state.staged.get(transaction), state.group.pending.get(transaction)
+    if staged:
+        left = tuple(reference for reference in staged.references if reference.sequence >= note.copied)
+        state.staged[transaction] = replace(staged, references=left)
+    if not note.finished:
+        return
+    if pending is not None and note.part.has_offset:
+        state.group.committed = pending[1]
+    # A producer's transactions are completed in turn: what is older is a late double.
+    for kept in (state.staged, state.group.pending):
+        for old in [
+            old
+            for old in kept
+            if old.producer == transaction.producer and not_after(term, (old.epoch, old.number), note.pair)
+        ]:
+            del kept[old]
 
 
 def fetch_committed(term: Term[State]) -> int | str:
@@ -277,6 +358,12 @@ def assignment(term: Term[State]) -> tuple[str | None, int]:
 
 
 def worker(world: World, name: str, transactional_id: str) -> Process:
+    world.working += 1
+    yield from work_until_rest(world, name, transactional_id)
+    world.working -= 1
+
+
+def work_until_rest(world: World, name: str, transactional_id: str) -> Process:
     while True:
         identity = yield from world.call(0, init, transactional_id)
         if isinstance(identity, str):
@@ -324,16 +411,18 @@ def one_transaction(world: World, name: str, group_epoch: int, transaction: Tran
     """
     walk = world.walk
     items = tuple(range(at, at + 1 + walk.random.randrange(3)))
-    chunks = [items[:1], items[1:]] if len(items) > 1 else [items]
-    whole, count, end = True, len(chunks), items[-1] + 1
-    for sequence, chunk in enumerate(chunks):
+    whole, count, end = True, len(items), items[-1] + 1
+    for sequence, item in enumerate(items):
         for bundle in (1, 2):
-            answer = yield from call_some_times(world, bundle, stage, transaction, sequence, chunk)
-            if answer != OK and sequence == 1 and walk.chance(0.7):
-                count, end = 1, items[0] + 1
+            send = world.call if sequence and walk.chance(0.5) else partial(call_some_times, world)
+            answer = yield from send(bundle, stage, transaction, sequence, (item,))
+            if answer != OK and sequence and walk.chance(0.7):
+                count, end = sequence, item
                 walk.saw("a batch was left out")
             else:
                 whole = whole and answer == OK
+        if count <= sequence:
+            break
     answer = yield from call_some_times(world, 1, stage_offset, transaction, name, group_epoch, end)
     whole = whole and answer == OK
     outcome = COMMIT if whole and (world.healed or walk.chance(0.85)) else ABORT
@@ -353,7 +442,7 @@ def call_some_times(world: World, bundle: int, method: Callable[..., Any], *argu
 
 def completer(world: World) -> Process:
     """Carry out what is decided. Any term that takes itself for the coordinator's may try."""
-    while True:
+    while not world.at_rest():
         yield
         term = world.owner(0)
         for name, known in [(name, known) for name, known in term.state.known.items() if not known.complete]:
@@ -374,7 +463,7 @@ def completer(world: World) -> Process:
 
 def housekeeper(world: World, bundle: int) -> Process:
     """Ask the coordinator about what has been staged for too long."""
-    while True:
+    while not world.at_rest():
         yield
         state = world.owner(bundle).state
         staged = [transaction for transaction, kept in state.staged.items() if world.now - kept.at > STAGED_AGE_MAX]
@@ -384,6 +473,27 @@ def housekeeper(world: World, bundle: int) -> Process:
         for transaction in sorted({*staged, *pending}):
             if (yield from world.call(0, ask, transaction)) == ABORT:
                 yield from world.call(bundle, complete, transaction, ABORT, Part(0, False))
+
+
+def copier(world: World, bundle: int) -> Process:
+    """Go on with the completions that have begun, as the bundle's log tells."""
+    while not world.at_rest():
+        yield
+        term = world.owner(bundle)
+        for producer, note in list(term.state.notes.items()):
+            if note.finished or (world.breaks("resume-from-memory") and note.transaction not in term.memory):
+                continue
+            copies, after = next_chunk(term, note)
+            for _ in range(2):
+                yield  # the staged bytes are read
+            if term.state.notes.get(producer) != note and not world.breaks("chunk-not-judged-again"):
+                continue
+            if world.breaks("note-after-chunk"):
+                term.append(partial(show, term, transaction=note.transaction, values=copies))
+                copies = ()
+                yield
+            if term.append(partial(admit, term, copies=copies, note=after)):
+                world.walk.saw("a chunk was copied")
 
 
 def rebalancer(world: World) -> Process:
@@ -404,6 +514,7 @@ def run(walk: Walk) -> None:
         completer(world),
         housekeeper(world, 1),
         housekeeper(world, 2),
+        *(copier(world, bundle) for bundle in (1, 1, 2, 2)),
         rebalancer(world),
     ]
     world.run(processes, STEPS, STEPS_AT_REST, sleep=range(200, 4000), on_heal=lambda: assign(world.terms[1], "a"))
@@ -441,6 +552,7 @@ TRANSACTIONS = Model(
         "a batch was left out",
         "a transaction timed out",
         "a worker died",
+        "a chunk was copied",
         "items committed",
     ),
 )
