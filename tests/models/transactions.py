@@ -24,6 +24,7 @@ from tests.models.walk import Model, Process, Violation, Walk
 STEPS = 12_000
 STEPS_AT_REST = 40_000
 STAGED_AGE_MAX = 300
+CARRY_AGE = 150
 ITEMS_AT_REST = 40
 RETRY = "RETRY"
 OK, OVER, MISSING, FENCED, DONE, COMMIT, ABORT = "ok", "over", "missing", "fenced", "done", "commit", "abort"
@@ -45,6 +46,8 @@ MUTANTS = {
     "copied-not-counted": "a decision's counts are compared with what is copied and what is staged",
     "resume-from-memory": "the next owner resumes a completion from its log",
     "chunk-not-judged-again": "a chunk is judged again, after its bytes were read, in the turn that admits it",
+    "carry-of-the-dead": "carry-forward replaces only references that are alive in the turn that admits it",
+    "leftovers-stay": "a completion at or below the note drops leftovers before it says done",
     "note-after-chunk": "a chunk's copies, the end of their references and the note are one segment",
 }
 
@@ -268,7 +271,8 @@ def complete(term: Term[State], transaction: TransactionId, outcome: str, part: 
     """Drop what is staged (abort), or begin to copy it (commit), one chunk in each segment."""
     world = term.world
     if is_over(term, transaction):
-        return DONE
+        left = transaction in term.state.staged and not world.breaks("leftovers-stay")
+        return DONE if not left or term.append(lambda state: drop_at_or_below(term, state, transaction)) else NOT_OWNER
     if outcome == ABORT:
         dropped = Note(transaction, Part(0, False), 0, finished=True)
         return DONE if term.append(partial(note_and_drop, term, note=dropped)) else NOT_OWNER
@@ -318,18 +322,43 @@ def note_and_drop(term: Term[State], state: State, note: Note) -> None:
     if staged:
         left = tuple(reference for reference in staged.references if reference.sequence >= note.copied)
         state.staged[transaction] = replace(staged, references=left)
-    if not note.finished:
-        return
-    if pending is not None and note.part.has_offset:
+    if note.finished and pending is not None and note.part.has_offset:
         state.group.committed = pending[1]
-    # A producer's transactions are completed in turn: what is older is a late double.
+    drop_at_or_below(term, state, transaction, being_copied=not note.finished)
+
+
+def drop_at_or_below(term: Term[State], state: State, last: TransactionId, being_copied: bool = False) -> None:
+    """A producer's transactions are completed in turn: what is older is a late double."""
     for kept in (state.staged, state.group.pending):
         for old in [
             old
             for old in kept
-            if old.producer == transaction.producer and not_after(term, (old.epoch, old.number), note.pair)
+            if old.producer == last.producer
+            and not_after(term, (old.epoch, old.number), (last.epoch, last.number))
+            and not (being_copied and old == last)
         ]:
             del kept[old]
+
+
+def carry(term: Term[State], transaction: TransactionId, reference: Reference) -> None:
+    """Stage a batch again and replace its reference, so that the old segment may go."""
+    staged = term.state.staged.get(transaction)
+    alive = staged is not None and reference in staged.references
+    if not alive:
+        term.world.walk.saw("a reference died while its bytes were read")
+    if alive or breaks_carry(term.world):
+        others = [kept for kept in staged.references if kept != reference] if staged else []
+        carried = sorted([*others, replace(reference, at=term.world.now)], key=lambda kept: kept.sequence)
+        new = Staged(staged.at if staged else term.world.now, tuple(carried))
+        if term.append(lambda state: state.staged.update({transaction: new})):
+            term.world.walk.saw("a batch was carried forward")
+            if is_over(term, transaction) and not term.world.breaks("leftovers-stay"):
+                raise Violation(f"{transaction} is complete, and what was staged comes back")
+
+
+def breaks_carry(world: World) -> bool:
+    """Leftovers come only from carrying the dead: each rule alone protects from what breaks the other."""
+    return world.breaks("carry-of-the-dead") or world.breaks("leftovers-stay")
 
 
 def fetch_committed(term: Term[State]) -> int | str:
@@ -496,6 +525,23 @@ def copier(world: World, bundle: int) -> Process:
                 world.walk.saw("a chunk was copied")
 
 
+def carrier(world: World, bundle: int) -> Process:
+    while not world.at_rest():
+        yield
+        term = world.owner(bundle)
+        aged = [
+            (transaction, reference)
+            for transaction, staged in term.state.staged.items()
+            for reference in staged.references
+            if world.now - reference.at > CARRY_AGE
+        ]
+        if aged:
+            transaction, reference = world.walk.random.choice(aged)
+            for _ in range(2):
+                yield  # the staged bytes are read
+            carry(term, transaction, reference)
+
+
 def rebalancer(world: World) -> Process:
     while not world.healed:
         for _ in range(world.walk.random.randrange(400)):
@@ -515,6 +561,7 @@ def run(walk: Walk) -> None:
         housekeeper(world, 1),
         housekeeper(world, 2),
         *(copier(world, bundle) for bundle in (1, 1, 2, 2)),
+        *(carrier(world, bundle) for bundle in (1, 2)),
         rebalancer(world),
     ]
     world.run(processes, STEPS, STEPS_AT_REST, sleep=range(200, 4000), on_heal=lambda: assign(world.terms[1], "a"))
@@ -553,6 +600,8 @@ TRANSACTIONS = Model(
         "a transaction timed out",
         "a worker died",
         "a chunk was copied",
+        "a batch was carried forward",
+        "a reference died while its bytes were read",
         "items committed",
     ),
 )
