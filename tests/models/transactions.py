@@ -25,9 +25,11 @@ STEPS = 12_000
 STEPS_AT_REST = 40_000
 STAGED_AGE_MAX = 300
 CARRY_AGE = 150
+ID_AGE_MAX = 1200
 ITEMS_AT_REST = 40
 RETRY = "RETRY"
 OK, OVER, MISSING, FENCED, DONE, COMMIT, ABORT = "ok", "over", "missing", "fenced", "done", "commit", "abort"
+EXPIRED, KEPT, UNSURE = "expired", "kept", "unsure"
 NO_ANSWER = (NOT_OWNER, UNKNOWN, RETRY)
 
 MUTANTS = {
@@ -48,6 +50,12 @@ MUTANTS = {
     "chunk-not-judged-again": "a chunk is judged again, after its bytes were read, in the turn that admits it",
     "carry-of-the-dead": "carry-forward replaces only references that are alive in the turn that admits it",
     "leftovers-stay": "a completion at or below the note drops leftovers before it says done",
+    "note-by-age": "a note goes only when the coordinator says that the id expired",
+    "expiry-without-fence": "a coordinator says that an id expired only after a fence check",
+    "expire-incomplete": "an id with an incomplete commit never expires",
+    "note-by-abort": "an abort moves a note on, and writes none where there is none: that one would confirm commits",
+    "commit-unconfirmed": "a commit for a producer without a note is confirmed with the coordinator",
+    "confirmed-before": "a confirmation counts only while no note has gone since it was asked for",
     "note-after-chunk": "a chunk's copies, the end of their references and the note are one segment",
 }
 
@@ -78,6 +86,8 @@ class Known:
     decided: str | None = None
     parts: dict[int, Part] = field(default_factory=dict)
     complete: bool = True
+    at: int = 0
+    """when it was last used"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +138,7 @@ class State:
     staged: dict[TransactionId, Staged] = field(default_factory=dict)
     notes: dict[int, Note] = field(default_factory=dict)
     """producer -> its last transaction that is, or was, completed here"""
+    notes_gone: int = 0
     visible: list[int] = field(default_factory=list)
     group: Group = field(default_factory=Group)
 
@@ -165,7 +176,8 @@ def init(term: Term[State], name: str) -> tuple[int, int] | str:
     known = term.state.known.get(name)
     if known and known.decided == COMMIT and not known.complete and not term.world.breaks("init-during-commit"):
         return RETRY
-    new = Known(known.producer, known.epoch + 1) if known else Known(term.world.next_id(), 1)
+    now = term.world.now
+    new = Known(known.producer, known.epoch + 1, at=now) if known else Known(term.world.next_id(), 1, at=now)
     return (new.producer, new.epoch) if term.append(lambda state: state.known.update({name: new})) else NOT_OWNER
 
 
@@ -186,7 +198,7 @@ def decide(term: Term[State], transaction: TransactionId, outcome: str, parts: d
 def _record(
     term: Term[State], transaction: TransactionId, known: Known, outcome: str, parts: dict[int, Part], complete: bool
 ) -> str:
-    new = replace(known, number=transaction.number, decided=outcome, parts=parts, complete=complete)
+    new = replace(known, number=transaction.number, decided=outcome, parts=parts, complete=complete, at=term.world.now)
     if not term.append(lambda state: state.known.update({transaction.name: new})):
         return NOT_OWNER
     if outcome == ABORT:
@@ -222,6 +234,21 @@ def finish(term: Term[State], transaction: TransactionId) -> None:
     known = term.state.known.get(transaction.name)
     if known and (known.producer, known.epoch, known.number) == transaction[1:] and not known.complete:
         term.append(lambda state: state.known.update({transaction.name: replace(known, complete=True)}))
+
+
+def is_expired(term: Term[State], transaction: TransactionId) -> str:
+    """May a bundle forget what it completed of this producer?"""
+    known = term.state.known.get(transaction.name)
+    if known and known.producer == transaction.producer:
+        return KEPT
+    return EXPIRED if term.world.breaks("expiry-without-fence") else term.final(EXPIRED)
+
+
+def confirm(term: Term[State], transaction: TransactionId) -> str:
+    """COMMIT: it is decided, and some bundle has not completed it."""
+    known = term.state.known.get(transaction.name)
+    same = known is not None and (known.producer, known.epoch, known.number) == transaction[1:]
+    return term.final(COMMIT if known and same and known.decided == COMMIT and not known.complete else OVER)
 
 
 # Bundles with data.
@@ -267,15 +294,19 @@ def stage_offset(term: Term[State], transaction: TransactionId, member: str, gro
     return OK if term.append(lambda state: state.group.pending.update({transaction: staged})) else NOT_OWNER
 
 
-def complete(term: Term[State], transaction: TransactionId, outcome: str, part: Part) -> str:
+def complete(term: Term[State], transaction: TransactionId, outcome: str, part: Part, confirmed: bool = False) -> str:
     """Drop what is staged (abort), or begin to copy it (commit), one chunk in each segment."""
     world = term.world
     if is_over(term, transaction):
         left = transaction in term.state.staged and not world.breaks("leftovers-stay")
         return DONE if not left or term.append(lambda state: drop_at_or_below(term, state, transaction)) else NOT_OWNER
     if outcome == ABORT:
+        if transaction.producer not in term.state.notes and not world.breaks("note-by-abort"):
+            return DONE if term.append(lambda state: drop_at_or_below(term, state, transaction)) else NOT_OWNER
         dropped = Note(transaction, Part(0, False), 0, finished=True)
         return DONE if term.append(partial(note_and_drop, term, note=dropped)) else NOT_OWNER
+    if not confirmed and transaction.producer not in term.state.notes and not world.breaks("commit-unconfirmed"):
+        return UNSURE
     begun = is_begun(term, transaction)
     count = len(term.state.staged.get(transaction, Staged(0)).references)
     if begun and not world.breaks("copied-not-counted"):
@@ -480,6 +511,8 @@ def completer(world: World) -> Process:
             done = True
             for bundle, part in sorted(known.parts.items()):
                 answer = yield from world.call(bundle, complete, transaction, known.decided, part)
+                if answer == UNSURE:
+                    answer = yield from confirm_and_complete(world, bundle, transaction, part)
                 if answer == MISSING:
                     raise Violation(f"{transaction} is decided, and bundle {bundle} has not what was counted")
                 done = done and answer == DONE
@@ -488,6 +521,49 @@ def completer(world: World) -> Process:
                     break
             if done:
                 yield from world.call(0, finish, transaction)
+
+
+def confirm_and_complete(world: World, bundle: int, transaction: TransactionId, part: Part) -> Process:
+    """Its note may be gone: a bundle asks whether a commit is a late one."""
+    term = world.owner(bundle)
+    notes_gone = term.state.notes_gone
+    said = yield from world.call(0, confirm, transaction)
+    if said != COMMIT:
+        world.walk.saw("a late commit was not confirmed", said == OVER)
+        return DONE if said == OVER else said
+    if term.state.notes_gone != notes_gone and not world.breaks("confirmed-before"):
+        return RETRY
+    return complete(term, transaction, COMMIT, part, confirmed=True)
+
+
+def expirer(world: World) -> Process:
+    """The coordinator forgets ids that nothing has used for long."""
+    while not world.at_rest():
+        yield
+        term = world.owner(0)
+        for name, known in list(term.state.known.items()):
+            old = world.now - known.at > ID_AGE_MAX and (known.complete or world.breaks("expire-incomplete"))
+            if old and term.append(lambda state, name=name: state.known.pop(name)):
+                world.walk.saw("an id expired")
+
+
+def forgetter(world: World, bundle: int) -> Process:
+    """Drop notes of producers whose id has expired."""
+    while not world.at_rest():
+        yield
+        term = world.owner(bundle)
+        for note in [note for note in term.state.notes.values() if note.finished]:
+            if not world.walk.chance(0.2):
+                continue
+            if not world.breaks("note-by-age") and (yield from world.call(0, is_expired, note.transaction)) != EXPIRED:
+                continue
+            if term.state.notes.get(note.transaction.producer) == note and term.append(partial(forget, note=note)):
+                world.walk.saw("a note went")
+
+
+def forget(state: State, note: Note) -> None:
+    del state.notes[note.transaction.producer]
+    state.notes_gone += 1
 
 
 def housekeeper(world: World, bundle: int) -> Process:
@@ -560,6 +636,8 @@ def run(walk: Walk) -> None:
         completer(world),
         housekeeper(world, 1),
         housekeeper(world, 2),
+        expirer(world),
+        *(forgetter(world, bundle) for bundle in (1, 2)),
         *(copier(world, bundle) for bundle in (1, 1, 2, 2)),
         *(carrier(world, bundle) for bundle in (1, 2)),
         rebalancer(world),
@@ -600,6 +678,9 @@ TRANSACTIONS = Model(
         "a transaction timed out",
         "a worker died",
         "a chunk was copied",
+        "an id expired",
+        "a note went",
+        "a late commit was not confirmed",
         "a batch was carried forward",
         "a reference died while its bytes were read",
         "items committed",
