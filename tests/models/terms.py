@@ -29,6 +29,8 @@ class Term(Generic[S]):
 
     def __init__(self, world: Any, ledger: int, state: S) -> None:
         self.world, self.ledger, self.state = world, ledger, state
+        self.memory: set[Any] = set()
+        """What this term alone knows: it is in no log."""
 
     @property
     def is_current(self) -> bool:

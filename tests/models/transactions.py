@@ -4,7 +4,9 @@ The ledger below is taken for granted (`tests.models.ledger`): only a bundle's n
 an older one may live on and answer from what it knew. Bundle 0 holds the coordinator, bundle 1
 output 0 and the group's offsets, bundle 2 output 1. Workers read items 0, 1, … of one input
 partition, write each to both outputs and commit the input offset, in one transaction. Two workers
-share a transactional id; all of them pause, die and come back as zombies. Invariants: each item
+share a transactional id; all of them pause, die and come back as zombies. A bundle completes a
+commit chunk by chunk, one batch in each; what is staged for long is carried forward. Invariants:
+each item
 below the committed offset is visible once in each output, in order; none above it is; no part of an
 aborted transaction is ever linked; once all is quiet nothing is staged, pending or undecided.
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from tests.models.terms import NOT_OWNER, UNKNOWN, Term, TermsWorld
@@ -21,9 +24,12 @@ from tests.models.walk import Model, Process, Violation, Walk
 STEPS = 12_000
 STEPS_AT_REST = 40_000
 STAGED_AGE_MAX = 300
+CARRY_AGE = 150
+ID_AGE_MAX = 1200
 ITEMS_AT_REST = 40
 RETRY = "RETRY"
 OK, OVER, MISSING, FENCED, DONE, COMMIT, ABORT = "ok", "over", "missing", "fenced", "done", "commit", "abort"
+EXPIRED, KEPT, UNSURE = "expired", "kept", "unsure"
 NO_ANSWER = (NOT_OWNER, UNKNOWN, RETRY)
 
 MUTANTS = {
@@ -38,6 +44,19 @@ MUTANTS = {
     "no-count": "completion links just as many batches as the decision counted",
     "pending-ignored": "a committed offset is not answered while another is pending",
     "complete-after-one": "a transaction is complete when all of its bundles are",
+    "done-when-begun": "a bundle says done once the last chunk of a completion is durable",
+    "copied-not-counted": "a decision's counts are compared with what is copied and what is staged",
+    "resume-from-memory": "the next owner resumes a completion from its log",
+    "chunk-not-judged-again": "a chunk is judged again, after its bytes were read, in the turn that admits it",
+    "carry-of-the-dead": "carry-forward replaces only references that are alive in the turn that admits it",
+    "leftovers-stay": "a completion at or below the note drops leftovers before it says done",
+    "note-by-age": "a note goes only when the coordinator says that the id expired",
+    "expiry-without-fence": "a coordinator says that an id expired only after a fence check",
+    "expire-incomplete": "an id with an incomplete commit never expires",
+    "note-by-abort": "an abort moves a note on, and writes none where there is none: that one would confirm commits",
+    "commit-unconfirmed": "a commit for a producer without a note is confirmed with the coordinator",
+    "confirmed-before": "a confirmation counts only while no note has gone since it was asked for",
+    "note-after-chunk": "a chunk's copies, the end of their references and the note are one segment",
 }
 
 
@@ -67,12 +86,39 @@ class Known:
     decided: str | None = None
     parts: dict[int, Part] = field(default_factory=dict)
     complete: bool = True
+    at: int = 0
+    """when it was last used"""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """One staged batch. `at`: when it was written, or carried forward."""
+
+    at: int
+    sequence: int
+    values: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
     at: int
-    batches: tuple[tuple[int, ...], ...] = ()
+    references: tuple[Reference, ...] = ()
+    """In the order of sequences; a completion takes them away from the front."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """How far a bundle is with the last transaction of a producer that it completes."""
+
+    transaction: TransactionId
+    part: Part
+    copied: int
+    """the next sequence to copy"""
+    finished: bool
+
+    @property
+    def pair(self) -> tuple[int, int]:
+        return self.transaction.epoch, self.transaction.number
 
 
 @dataclass(slots=True)
@@ -90,8 +136,9 @@ class State:
 
     known: dict[str, Known] = field(default_factory=dict)
     staged: dict[TransactionId, Staged] = field(default_factory=dict)
-    finished: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """producer -> (epoch, number) of the last transaction that was completed here"""
+    notes: dict[int, Note] = field(default_factory=dict)
+    """producer -> its last transaction that is, or was, completed here"""
+    notes_gone: int = 0
     visible: list[int] = field(default_factory=list)
     group: Group = field(default_factory=Group)
 
@@ -100,6 +147,14 @@ class World(TermsWorld[State]):
     def __init__(self, walk: Walk) -> None:
         super().__init__(walk, [State() for _ in range(3)], late_within=3000)
         self.aborted: set[TransactionId] = set()
+        self.working = 0
+        """how many workers have something left to do"""
+
+    def at_rest(self) -> bool:
+        """Nothing will happen any more: background processes may end."""
+        if not self.healed or self.working or not all(known.complete for known in self.terms[0].state.known.values()):
+            return False
+        return not any(term.state.staged or term.state.group.pending for term in self.terms)
 
 
 def call_until_answered(world: World, bundle: int, method: Callable[..., Any], *arguments: Any) -> Process:
@@ -121,7 +176,8 @@ def init(term: Term[State], name: str) -> tuple[int, int] | str:
     known = term.state.known.get(name)
     if known and known.decided == COMMIT and not known.complete and not term.world.breaks("init-during-commit"):
         return RETRY
-    new = Known(known.producer, known.epoch + 1) if known else Known(term.world.next_id(), 1)
+    now = term.world.now
+    new = Known(known.producer, known.epoch + 1, at=now) if known else Known(term.world.next_id(), 1, at=now)
     return (new.producer, new.epoch) if term.append(lambda state: state.known.update({name: new})) else NOT_OWNER
 
 
@@ -142,7 +198,7 @@ def decide(term: Term[State], transaction: TransactionId, outcome: str, parts: d
 def _record(
     term: Term[State], transaction: TransactionId, known: Known, outcome: str, parts: dict[int, Part], complete: bool
 ) -> str:
-    new = replace(known, number=transaction.number, decided=outcome, parts=parts, complete=complete)
+    new = replace(known, number=transaction.number, decided=outcome, parts=parts, complete=complete, at=term.world.now)
     if not term.append(lambda state: state.known.update({transaction.name: new})):
         return NOT_OWNER
     if outcome == ABORT:
@@ -180,15 +236,36 @@ def finish(term: Term[State], transaction: TransactionId) -> None:
         term.append(lambda state: state.known.update({transaction.name: replace(known, complete=True)}))
 
 
+def is_expired(term: Term[State], transaction: TransactionId) -> str:
+    """May a bundle forget what it completed of this producer?"""
+    known = term.state.known.get(transaction.name)
+    if known and known.producer == transaction.producer:
+        return KEPT
+    return EXPIRED if term.world.breaks("expiry-without-fence") else term.final(EXPIRED)
+
+
+def confirm(term: Term[State], transaction: TransactionId) -> str:
+    """COMMIT: it is decided, and some bundle has not completed it."""
+    known = term.state.known.get(transaction.name)
+    same = known is not None and (known.producer, known.epoch, known.number) == transaction[1:]
+    return term.final(COMMIT if known and same and known.decided == COMMIT and not known.complete else OVER)
+
+
 # Bundles with data.
 
 
 def is_over(term: Term[State], transaction: TransactionId) -> bool:
     """Was this transaction, or a later one of its producer, completed here?"""
-    last = term.state.finished.get(transaction.producer)
-    if last is None or term.world.breaks("no-finished-memory"):
+    note = term.state.notes.get(transaction.producer)
+    if note is None or term.world.breaks("no-finished-memory") or is_begun(term, transaction):
         return False
-    return not_after(term, (transaction.epoch, transaction.number), last)
+    return not_after(term, (transaction.epoch, transaction.number), note.pair)
+
+
+def is_begun(term: Term[State], transaction: TransactionId) -> bool:
+    """Is this very transaction being copied?"""
+    note = term.state.notes.get(transaction.producer)
+    return note is not None and note.transaction == transaction and not note.finished
 
 
 def not_after(term: Term[State], one: tuple[int, int], other: tuple[int, int]) -> bool:
@@ -197,18 +274,19 @@ def not_after(term: Term[State], one: tuple[int, int], other: tuple[int, int]) -
 
 def stage(term: Term[State], transaction: TransactionId, sequence: int, values: tuple[int, ...]) -> str:
     """Store a batch, durable and invisible. Sequences count from 0 in each transaction."""
-    if is_over(term, transaction):
+    if is_over(term, transaction) or is_begun(term, transaction):
         return term.final(OVER)
-    staged = term.state.staged.get(transaction, Staged(term.world.now))
-    if sequence != len(staged.batches):
-        return term.final(OK if sequence < len(staged.batches) else "gap")
-    new = replace(staged, batches=(*staged.batches, values))
+    now = term.world.now
+    staged = term.state.staged.get(transaction, Staged(now))
+    if sequence != len(staged.references):
+        return term.final(OK if sequence < len(staged.references) else "gap")
+    new = replace(staged, references=(*staged.references, Reference(now, sequence, values)))
     return OK if term.append(lambda state: state.staged.update({transaction: new})) else NOT_OWNER
 
 
 def stage_offset(term: Term[State], transaction: TransactionId, member: str, group_epoch: int, offset: int) -> str:
     group = term.state.group
-    if is_over(term, transaction):
+    if is_over(term, transaction) or is_begun(term, transaction):
         return term.final(OVER)
     if (group.member, group.epoch) != (member, group_epoch) and not term.world.breaks("offsets-not-fenced"):
         return term.final(FENCED)
@@ -216,39 +294,102 @@ def stage_offset(term: Term[State], transaction: TransactionId, member: str, gro
     return OK if term.append(lambda state: state.group.pending.update({transaction: staged})) else NOT_OWNER
 
 
-def complete(term: Term[State], transaction: TransactionId, outcome: str, part: Part) -> str:
-    """Link what is staged (commit) or drop it (abort), atomically in this bundle."""
+def complete(term: Term[State], transaction: TransactionId, outcome: str, part: Part, confirmed: bool = False) -> str:
+    """Drop what is staged (abort), or begin to copy it (commit), one chunk in each segment."""
     world = term.world
     if is_over(term, transaction):
-        return DONE
-    batches = term.state.staged.get(transaction, Staged(0)).batches
-    pending = term.state.group.pending.get(transaction)
-    too_few = len(batches) < part.batches or (part.has_offset and pending is None)
-    if outcome == COMMIT and too_few and not world.breaks("no-count"):
+        left = transaction in term.state.staged and not world.breaks("leftovers-stay")
+        return DONE if not left or term.append(lambda state: drop_at_or_below(term, state, transaction)) else NOT_OWNER
+    if outcome == ABORT:
+        if transaction.producer not in term.state.notes and not world.breaks("note-by-abort"):
+            return DONE if term.append(lambda state: drop_at_or_below(term, state, transaction)) else NOT_OWNER
+        dropped = Note(transaction, Part(0, False), 0, finished=True)
+        return DONE if term.append(partial(note_and_drop, term, note=dropped)) else NOT_OWNER
+    if not confirmed and transaction.producer not in term.state.notes and not world.breaks("commit-unconfirmed"):
+        return UNSURE
+    begun = is_begun(term, transaction)
+    count = len(term.state.staged.get(transaction, Staged(0)).references)
+    if begun and not world.breaks("copied-not-counted"):
+        count += term.state.notes[transaction.producer].copied
+    too_few = count < part.batches or (part.has_offset and transaction not in term.state.group.pending)
+    if too_few and not world.breaks("no-count"):
         return term.final(MISSING)
+    if not begun:
+        if world.breaks("no-count"):
+            part = replace(part, batches=count)
+        copies, note = next_chunk(term, Note(transaction, part, 0, finished=False))
+        if not term.append(partial(admit, term, copies=copies, note=note)):
+            return NOT_OWNER
+        term.memory.add(transaction)
+        if note.finished:
+            return DONE
+    return DONE if world.breaks("done-when-begun") else RETRY
 
-    def change(state: State) -> None:
-        if outcome == COMMIT:
-            if transaction in world.aborted:
-                raise Violation(f"{transaction} was aborted and is linked")
-            for batch in batches if world.breaks("no-count") else batches[: part.batches]:
-                state.visible += batch
-            if pending is not None and part.has_offset:
-                state.group.committed = pending[1]
-        done = (transaction.epoch, transaction.number)
-        for kept in (
-            state.staged,
-            state.group.pending,
-        ):  # a producer's transactions are completed in turn: what is older is a late double
-            for old in [
-                old
-                for old in kept
-                if old.producer == transaction.producer and not_after(term, (old.epoch, old.number), done)
-            ]:
-                del kept[old]
-        state.finished[transaction.producer] = max(state.finished.get(transaction.producer, (0, 0)), done)
 
-    return DONE if term.append(change) else NOT_OWNER
+def next_chunk(term: Term[State], note: Note) -> tuple[tuple[int, ...], Note]:
+    """Return what the next chunk makes visible, and the note that goes with it."""
+    references = term.state.staged.get(note.transaction, Staged(0)).references[: note.part.batches - note.copied]
+    copied = note.copied + len(references[:1])
+    values = references[0].values if references else ()
+    return values, replace(note, copied=copied, finished=copied >= note.part.batches)
+
+
+def admit(term: Term[State], state: State, copies: tuple[int, ...], note: Note) -> None:
+    """One segment: a chunk's copies, the end of their references, the note."""
+    show(term, state, note.transaction, copies)
+    note_and_drop(term, state, note)
+
+
+def show(term: Term[State], state: State, transaction: TransactionId, values: tuple[int, ...]) -> None:
+    if transaction in term.world.aborted:
+        raise Violation(f"{transaction} was aborted and becomes visible")
+    state.visible += values
+
+
+def note_and_drop(term: Term[State], state: State, note: Note) -> None:
+    transaction = note.transaction
+    state.notes[transaction.producer] = note
+    staged, pending = state.staged.get(transaction), state.group.pending.get(transaction)
+    if staged:
+        left = tuple(reference for reference in staged.references if reference.sequence >= note.copied)
+        state.staged[transaction] = replace(staged, references=left)
+    if note.finished and pending is not None and note.part.has_offset:
+        state.group.committed = pending[1]
+    drop_at_or_below(term, state, transaction, being_copied=not note.finished)
+
+
+def drop_at_or_below(term: Term[State], state: State, last: TransactionId, being_copied: bool = False) -> None:
+    """A producer's transactions are completed in turn: what is older is a late double."""
+    for kept in (state.staged, state.group.pending):
+        for old in [
+            old
+            for old in kept
+            if old.producer == last.producer
+            and not_after(term, (old.epoch, old.number), (last.epoch, last.number))
+            and not (being_copied and old == last)
+        ]:
+            del kept[old]
+
+
+def carry(term: Term[State], transaction: TransactionId, reference: Reference) -> None:
+    """Stage a batch again and replace its reference, so that the old segment may go."""
+    staged = term.state.staged.get(transaction)
+    alive = staged is not None and reference in staged.references
+    if not alive:
+        term.world.walk.saw("a reference died while its bytes were read")
+    if alive or breaks_carry(term.world):
+        others = [kept for kept in staged.references if kept != reference] if staged else []
+        carried = sorted([*others, replace(reference, at=term.world.now)], key=lambda kept: kept.sequence)
+        new = Staged(staged.at if staged else term.world.now, tuple(carried))
+        if term.append(lambda state: state.staged.update({transaction: new})):
+            term.world.walk.saw("a batch was carried forward")
+            if is_over(term, transaction) and not term.world.breaks("leftovers-stay"):
+                raise Violation(f"{transaction} is complete, and what was staged comes back")
+
+
+def breaks_carry(world: World) -> bool:
+    """Leftovers come only from carrying the dead: each rule alone protects from what breaks the other."""
+    return world.breaks("carry-of-the-dead") or world.breaks("leftovers-stay")
 
 
 def fetch_committed(term: Term[State]) -> int | str:
@@ -277,6 +418,12 @@ def assignment(term: Term[State]) -> tuple[str | None, int]:
 
 
 def worker(world: World, name: str, transactional_id: str) -> Process:
+    world.working += 1
+    yield from work_until_rest(world, name, transactional_id)
+    world.working -= 1
+
+
+def work_until_rest(world: World, name: str, transactional_id: str) -> Process:
     while True:
         identity = yield from world.call(0, init, transactional_id)
         if isinstance(identity, str):
@@ -324,16 +471,18 @@ def one_transaction(world: World, name: str, group_epoch: int, transaction: Tran
     """
     walk = world.walk
     items = tuple(range(at, at + 1 + walk.random.randrange(3)))
-    chunks = [items[:1], items[1:]] if len(items) > 1 else [items]
-    whole, count, end = True, len(chunks), items[-1] + 1
-    for sequence, chunk in enumerate(chunks):
+    whole, count, end = True, len(items), items[-1] + 1
+    for sequence, item in enumerate(items):
         for bundle in (1, 2):
-            answer = yield from call_some_times(world, bundle, stage, transaction, sequence, chunk)
-            if answer != OK and sequence == 1 and walk.chance(0.7):
-                count, end = 1, items[0] + 1
+            send = world.call if sequence and walk.chance(0.5) else partial(call_some_times, world)
+            answer = yield from send(bundle, stage, transaction, sequence, (item,))
+            if answer != OK and sequence and walk.chance(0.7):
+                count, end = sequence, item
                 walk.saw("a batch was left out")
             else:
                 whole = whole and answer == OK
+        if count <= sequence:
+            break
     answer = yield from call_some_times(world, 1, stage_offset, transaction, name, group_epoch, end)
     whole = whole and answer == OK
     outcome = COMMIT if whole and (world.healed or walk.chance(0.85)) else ABORT
@@ -353,7 +502,7 @@ def call_some_times(world: World, bundle: int, method: Callable[..., Any], *argu
 
 def completer(world: World) -> Process:
     """Carry out what is decided. Any term that takes itself for the coordinator's may try."""
-    while True:
+    while not world.at_rest():
         yield
         term = world.owner(0)
         for name, known in [(name, known) for name, known in term.state.known.items() if not known.complete]:
@@ -362,6 +511,8 @@ def completer(world: World) -> Process:
             done = True
             for bundle, part in sorted(known.parts.items()):
                 answer = yield from world.call(bundle, complete, transaction, known.decided, part)
+                if answer == UNSURE:
+                    answer = yield from confirm_and_complete(world, bundle, transaction, part)
                 if answer == MISSING:
                     raise Violation(f"{transaction} is decided, and bundle {bundle} has not what was counted")
                 done = done and answer == DONE
@@ -372,9 +523,52 @@ def completer(world: World) -> Process:
                 yield from world.call(0, finish, transaction)
 
 
+def confirm_and_complete(world: World, bundle: int, transaction: TransactionId, part: Part) -> Process:
+    """Its note may be gone: a bundle asks whether a commit is a late one."""
+    term = world.owner(bundle)
+    notes_gone = term.state.notes_gone
+    said = yield from world.call(0, confirm, transaction)
+    if said != COMMIT:
+        world.walk.saw("a late commit was not confirmed", said == OVER)
+        return DONE if said == OVER else said
+    if term.state.notes_gone != notes_gone and not world.breaks("confirmed-before"):
+        return RETRY
+    return complete(term, transaction, COMMIT, part, confirmed=True)
+
+
+def expirer(world: World) -> Process:
+    """The coordinator forgets ids that nothing has used for long."""
+    while not world.at_rest():
+        yield
+        term = world.owner(0)
+        for name, known in list(term.state.known.items()):
+            old = world.now - known.at > ID_AGE_MAX and (known.complete or world.breaks("expire-incomplete"))
+            if old and term.append(lambda state, name=name: state.known.pop(name)):
+                world.walk.saw("an id expired")
+
+
+def forgetter(world: World, bundle: int) -> Process:
+    """Drop notes of producers whose id has expired."""
+    while not world.at_rest():
+        yield
+        term = world.owner(bundle)
+        for note in [note for note in term.state.notes.values() if note.finished]:
+            if not world.walk.chance(0.2):
+                continue
+            if not world.breaks("note-by-age") and (yield from world.call(0, is_expired, note.transaction)) != EXPIRED:
+                continue
+            if term.state.notes.get(note.transaction.producer) == note and term.append(partial(forget, note=note)):
+                world.walk.saw("a note went")
+
+
+def forget(state: State, note: Note) -> None:
+    del state.notes[note.transaction.producer]
+    state.notes_gone += 1
+
+
 def housekeeper(world: World, bundle: int) -> Process:
     """Ask the coordinator about what has been staged for too long."""
-    while True:
+    while not world.at_rest():
         yield
         state = world.owner(bundle).state
         staged = [transaction for transaction, kept in state.staged.items() if world.now - kept.at > STAGED_AGE_MAX]
@@ -384,6 +578,44 @@ def housekeeper(world: World, bundle: int) -> Process:
         for transaction in sorted({*staged, *pending}):
             if (yield from world.call(0, ask, transaction)) == ABORT:
                 yield from world.call(bundle, complete, transaction, ABORT, Part(0, False))
+
+
+def copier(world: World, bundle: int) -> Process:
+    """Go on with the completions that have begun, as the bundle's log tells."""
+    while not world.at_rest():
+        yield
+        term = world.owner(bundle)
+        for producer, note in list(term.state.notes.items()):
+            if note.finished or (world.breaks("resume-from-memory") and note.transaction not in term.memory):
+                continue
+            copies, after = next_chunk(term, note)
+            for _ in range(2):
+                yield  # the staged bytes are read
+            if term.state.notes.get(producer) != note and not world.breaks("chunk-not-judged-again"):
+                continue
+            if world.breaks("note-after-chunk"):
+                term.append(partial(show, term, transaction=note.transaction, values=copies))
+                copies = ()
+                yield
+            if term.append(partial(admit, term, copies=copies, note=after)):
+                world.walk.saw("a chunk was copied")
+
+
+def carrier(world: World, bundle: int) -> Process:
+    while not world.at_rest():
+        yield
+        term = world.owner(bundle)
+        aged = [
+            (transaction, reference)
+            for transaction, staged in term.state.staged.items()
+            for reference in staged.references
+            if world.now - reference.at > CARRY_AGE
+        ]
+        if aged:
+            transaction, reference = world.walk.random.choice(aged)
+            for _ in range(2):
+                yield  # the staged bytes are read
+            carry(term, transaction, reference)
 
 
 def rebalancer(world: World) -> Process:
@@ -404,6 +636,10 @@ def run(walk: Walk) -> None:
         completer(world),
         housekeeper(world, 1),
         housekeeper(world, 2),
+        expirer(world),
+        *(forgetter(world, bundle) for bundle in (1, 2)),
+        *(copier(world, bundle) for bundle in (1, 1, 2, 2)),
+        *(carrier(world, bundle) for bundle in (1, 2)),
         rebalancer(world),
     ]
     world.run(processes, STEPS, STEPS_AT_REST, sleep=range(200, 4000), on_heal=lambda: assign(world.terms[1], "a"))
@@ -441,6 +677,12 @@ TRANSACTIONS = Model(
         "a batch was left out",
         "a transaction timed out",
         "a worker died",
+        "a chunk was copied",
+        "an id expired",
+        "a note went",
+        "a late commit was not confirmed",
+        "a batch was carried forward",
+        "a reference died while its bytes were read",
         "items committed",
     ),
 )
