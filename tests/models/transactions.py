@@ -5,7 +5,8 @@ an older one may live on and answer from what it knew. Bundle 0 holds the coordi
 output 0 and the group's offsets, bundle 2 output 1. Workers read items 0, 1, … of one input
 partition, write each to both outputs and commit the input offset, in one transaction. Two workers
 share a transactional id; all of them pause, die and come back as zombies. A bundle completes a
-commit chunk by chunk, one batch in each; what is staged for long is carried forward. Invariants:
+commit chunk by chunk, one batch in each; what is staged for long is carried forward. A manager
+prepares transactions of its own, each with an id of its own, and resolves them later. Invariants:
 each item
 below the committed offset is visible once in each output, in order; none above it is; no part of an
 aborted transaction is ever linked; once all is quiet nothing is staged, pending or undecided.
@@ -25,11 +26,14 @@ STEPS = 12_000
 STEPS_AT_REST = 40_000
 STAGED_AGE_MAX = 300
 CARRY_AGE = 150
-ID_AGE_MAX = 1200
+ID_AGE_MAX = 1000
+LATE_WITHIN = 3000
 ITEMS_AT_REST = 40
 RETRY = "RETRY"
-OK, OVER, MISSING, FENCED, DONE, COMMIT, ABORT = "ok", "over", "missing", "fenced", "done", "commit", "abort"
-EXPIRED, KEPT, UNSURE = "expired", "kept", "unsure"
+OK, OVER, FENCED, DONE, COMMIT, ABORT = "ok", "over", "fenced", "done", "commit", "abort"
+EXPIRED, KEPT, UNSURE, PREPARED = "expired", "kept", "unsure", "prepared"
+XID = "xid"
+XIDS_OPEN_MAX = 3
 NO_ANSWER = (NOT_OWNER, UNKNOWN, RETRY)
 
 MUTANTS = {
@@ -50,6 +54,10 @@ MUTANTS = {
     "chunk-not-judged-again": "a chunk is judged again, after its bytes were read, in the turn that admits it",
     "carry-of-the-dead": "carry-forward replaces only references that are alive in the turn that admits it",
     "leftovers-stay": "a completion at or below the note drops leftovers before it says done",
+    "xid-in-order": "each xid is a transactional id of its own, with a producer id of its own",
+    "init-aborts-prepared": "a new epoch never aborts what is prepared",
+    "age-aborts-prepared": "a question about age never aborts what is prepared",
+    "expire-prepared": "an id with something prepared never expires",
     "note-by-age": "a note goes only when the coordinator says that the id expired",
     "expiry-without-fence": "a coordinator says that an id expired only after a fence check",
     "expire-incomplete": "an id with an incomplete commit never expires",
@@ -140,13 +148,18 @@ class State:
     """producer -> its last transaction that is, or was, completed here"""
     notes_gone: int = 0
     visible: list[int] = field(default_factory=list)
+    visible_of_xids: list[int] = field(default_factory=list)
     group: Group = field(default_factory=Group)
 
 
 class World(TermsWorld[State]):
     def __init__(self, walk: Walk) -> None:
-        super().__init__(walk, [State() for _ in range(3)], late_within=3000)
+        super().__init__(walk, [State() for _ in range(3)], late_within=LATE_WITHIN)
         self.aborted: set[TransactionId] = set()
+        self.prepared: dict[TransactionId, int] = {}
+        """what the manager was told is prepared -> its value"""
+        self.committed: list[int] = []
+        """values of what was prepared and then committed"""
         self.working = 0
         """how many workers have something left to do"""
 
@@ -176,8 +189,12 @@ def init(term: Term[State], name: str) -> tuple[int, int] | str:
     known = term.state.known.get(name)
     if known and known.decided == COMMIT and not known.complete and not term.world.breaks("init-during-commit"):
         return RETRY
+    if known and known.decided == PREPARED and not term.world.breaks("init-aborts-prepared"):
+        return term.final(PREPARED)
     now = term.world.now
-    new = Known(known.producer, known.epoch + 1, at=now) if known else Known(term.world.next_id(), 1, at=now)
+    shared = name.startswith(XID) and term.world.breaks("xid-in-order")
+    producer = known.producer if known else 0 if shared else term.world.next_id()
+    new = Known(producer, known.epoch + 1 if known and not shared else 1, at=now)
     return (new.producer, new.epoch) if term.append(lambda state: state.known.update({name: new})) else NOT_OWNER
 
 
@@ -186,6 +203,8 @@ def decide(term: Term[State], transaction: TransactionId, outcome: str, parts: d
     known = term.state.known.get(transaction.name)
     if known is None or (known.producer, known.epoch) != (transaction.producer, transaction.epoch):
         return term.final(FENCED)
+    if transaction.number == known.number and known.decided == PREPARED != outcome:
+        return _record(term, transaction, known, outcome, known.parts, complete=False)
     if transaction.number == known.number and known.decided:
         return term.final(known.decided)
     if transaction.number <= known.number:
@@ -201,6 +220,8 @@ def _record(
     new = replace(known, number=transaction.number, decided=outcome, parts=parts, complete=complete, at=term.world.now)
     if not term.append(lambda state: state.known.update({transaction.name: new})):
         return NOT_OWNER
+    if transaction.name.startswith(XID):
+        term.world.walk.saw(f"{XID}: {outcome}")
     if outcome == ABORT:
         term.world.aborted.add(transaction)
     return outcome
@@ -219,6 +240,9 @@ def ask(term: Term[State], transaction: TransactionId) -> str:
         return abort if broken else term.final(RETRY)
     if transaction.number < known.number:
         return abort
+    if transaction.number == known.number and known.decided == PREPARED:
+        aged = term.world.breaks("age-aborts-prepared")
+        return _record(term, transaction, known, ABORT, {}, complete=True) if aged else RETRY
     if transaction.number == known.number:
         completing = known.decided == COMMIT and not known.complete
         return RETRY if completing else abort  # complete: what is still staged is a late double that was not counted
@@ -313,7 +337,9 @@ def complete(term: Term[State], transaction: TransactionId, outcome: str, part: 
         count += term.state.notes[transaction.producer].copied
     too_few = count < part.batches or (part.has_offset and transaction not in term.state.group.pending)
     if too_few and not world.breaks("no-count"):
-        return term.final(MISSING)
+        if term.is_current:
+            raise Violation(f"{transaction} is decided, and bundle {term.ledger} has not what was counted")
+        return NOT_OWNER
     if not begun:
         if world.breaks("no-count"):
             part = replace(part, batches=count)
@@ -343,7 +369,8 @@ def admit(term: Term[State], state: State, copies: tuple[int, ...], note: Note) 
 def show(term: Term[State], state: State, transaction: TransactionId, values: tuple[int, ...]) -> None:
     if transaction in term.world.aborted:
         raise Violation(f"{transaction} was aborted and becomes visible")
-    state.visible += values
+    shown = state.visible_of_xids if transaction.name.startswith(XID) else state.visible
+    shown += values
 
 
 def note_and_drop(term: Term[State], state: State, note: Note) -> None:
@@ -492,6 +519,49 @@ def one_transaction(world: World, name: str, group_epoch: int, transaction: Tran
     return decided, end, whole
 
 
+def manager(world: World) -> Process:
+    """Prepare transactions, each under an xid, and leave them to whichever process resolves them."""
+    world.working += 1
+    made = 0
+    while not world.healed:
+        yield
+        if len(world.prepared) >= XIDS_OPEN_MAX:
+            continue
+        made += 1
+        identity = yield from world.call(0, init, f"{XID}{made}")
+        if isinstance(identity, str):
+            continue
+        transaction = TransactionId(f"{XID}{made}", *identity, made if world.breaks("xid-in-order") else 1)
+        whole = True
+        for bundle in (1, 2):
+            whole = (yield from call_some_times(world, bundle, stage, transaction, 0, (made,))) == OK and whole
+        if whole:
+            parts = {bundle: Part(1, False) for bundle in (1, 2)}
+            decided = yield from call_until_answered(world, 0, decide, transaction, PREPARED, parts)
+            if decided == PREPARED:
+                world.prepared[transaction] = made
+    world.working -= 1
+
+
+def resolver(world: World) -> Process:
+    """Any process that names an xid may commit it, or roll it back."""
+    while not world.at_rest():
+        yield
+        if not world.prepared or not (world.healed or world.walk.chance(0.02)):
+            continue
+        transaction, value = world.walk.random.choice(list(world.prepared.items()))
+        if not world.healed and world.walk.chance(0.3):
+            yield from world.call(0, init, transaction.name)
+            continue
+        outcome = COMMIT if world.walk.chance(0.8) else ABORT
+        decided = yield from call_until_answered(world, 0, decide, transaction, outcome, {})
+        if decided != outcome:
+            raise Violation(f"{transaction} was prepared; {outcome} is answered by {decided}")
+        if decided == COMMIT:
+            world.committed.append(value)
+        del world.prepared[transaction]
+
+
 def call_some_times(world: World, bundle: int, method: Callable[..., Any], *arguments: Any) -> Process:
     answer = yield from world.call(bundle, method, *arguments)
     for _ in range(3):
@@ -505,7 +575,9 @@ def completer(world: World) -> Process:
     while not world.at_rest():
         yield
         term = world.owner(0)
-        for name, known in [(name, known) for name, known in term.state.known.items() if not known.complete]:
+        for name, known in list(term.state.known.items()):
+            if known.complete or known.decided == PREPARED:
+                continue
             transaction = TransactionId(name, known.producer, known.epoch, known.number)
             assert known.decided is not None
             done = True
@@ -513,8 +585,6 @@ def completer(world: World) -> Process:
                 answer = yield from world.call(bundle, complete, transaction, known.decided, part)
                 if answer == UNSURE:
                     answer = yield from confirm_and_complete(world, bundle, transaction, part)
-                if answer == MISSING:
-                    raise Violation(f"{transaction} is decided, and bundle {bundle} has not what was counted")
                 done = done and answer == DONE
                 if answer == DONE and world.breaks("complete-after-one"):
                     done = True
@@ -528,6 +598,9 @@ def confirm_and_complete(world: World, bundle: int, transaction: TransactionId, 
     term = world.owner(bundle)
     notes_gone = term.state.notes_gone
     said = yield from world.call(0, confirm, transaction)
+    until = world.now + (0 if world.healed or world.walk.chance(0.8) else world.walk.random.randrange(LATE_WITHIN))
+    while world.now < until and not world.healed:
+        yield  # the answer is late
     if said != COMMIT:
         world.walk.saw("a late commit was not confirmed", said == OVER)
         return DONE if said == OVER else said
@@ -542,7 +615,8 @@ def expirer(world: World) -> Process:
         yield
         term = world.owner(0)
         for name, known in list(term.state.known.items()):
-            old = world.now - known.at > ID_AGE_MAX and (known.complete or world.breaks("expire-incomplete"))
+            idle = known.complete or world.breaks(f"expire-{PREPARED if known.decided == PREPARED else 'incomplete'}")
+            old = world.now - known.at > ID_AGE_MAX and idle
             if old and term.append(lambda state, name=name: state.known.pop(name)):
                 world.walk.saw("an id expired")
 
@@ -641,6 +715,8 @@ def run(walk: Walk) -> None:
         *(copier(world, bundle) for bundle in (1, 1, 2, 2)),
         *(carrier(world, bundle) for bundle in (1, 2)),
         rebalancer(world),
+        manager(world),
+        resolver(world),
     ]
     world.run(processes, STEPS, STEPS_AT_REST, sleep=range(200, 4000), on_heal=lambda: assign(world.terms[1], "a"))
     check(world)
@@ -660,6 +736,8 @@ def check(world: World) -> None:
             raise Violation(
                 f"bundle {term.ledger} shows {len(visible)} items, {committed} are committed: {visible[-12:]}"
             )
+        if sorted(term.state.visible_of_xids) != sorted(world.committed):
+            raise Violation(f"bundle {term.ledger} shows xids {term.state.visible_of_xids}, not {world.committed}")
     world.walk.saw("items committed", committed)
 
 
@@ -678,6 +756,9 @@ TRANSACTIONS = Model(
         "a transaction timed out",
         "a worker died",
         "a chunk was copied",
+        "xid: prepared",
+        "xid: commit",
+        "xid: abort",
         "an id expired",
         "a note went",
         "a late commit was not confirmed",
