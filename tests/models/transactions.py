@@ -1,4 +1,4 @@
-"""Model of transactions: staged batches, one decision record, links at completion.
+"""Model of transactions: staged batches, one decision record, copies at completion.
 
 The ledger below is taken for granted (`tests.models.ledger`): only a bundle's newest term appends,
 an older one may live on and answer from what it knew. Bundle 0 holds the coordinator, bundle 1
@@ -6,10 +6,11 @@ output 0 and the group's offsets, bundle 2 output 1. Workers read items 0, 1, â€
 partition, write each to both outputs and commit the input offset, in one transaction. Two workers
 share a transactional id; all of them pause, die and come back as zombies. A bundle completes a
 commit chunk by chunk, one batch in each; what is staged for long is carried forward. A manager
-prepares transactions of its own, each with an id of its own, and resolves them later. Invariants:
-each item
-below the committed offset is visible once in each output, in order; none above it is; no part of an
-aborted transaction is ever linked; once all is quiet nothing is staged, pending or undecided.
+prepares transactions, each with an id of its own, and resolves them later. The group's member
+commits plainly too; ids that are idle expire, and the notes about them go. Invariants: each item
+below the committed offset is visible once in each output, in order; none above it is; what was
+prepared is committed or rolled back as the manager said; no part of an aborted transaction ever
+becomes visible; once all is quiet nothing is staged, pending or undecided.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ LATE_WITHIN = 3000
 ITEMS_AT_REST = 40
 RETRY = "RETRY"
 OK, OVER, FENCED, DONE, COMMIT, ABORT = "ok", "over", "fenced", "done", "commit", "abort"
+GAP, CONFLICT = "gap", "conflict"
 EXPIRED, KEPT, UNSURE, PREPARED = "expired", "kept", "unsure", "prepared"
 XID = "xid"
 XIDS_OPEN_MAX = 3
@@ -58,6 +60,9 @@ MUTANTS = {
     "init-aborts-prepared": "a new epoch never aborts what is prepared",
     "age-aborts-prepared": "a question about age never aborts what is prepared",
     "expire-prepared": "an id with something prepared never expires",
+    "plain-over-pending": "a plain commit waits while an offset of its partition is pending",
+    "offset-key-without-epoch": "keys of pending offsets carry the pair (epoch, number)",
+    "duplicate-by-sequence": "a duplicate is a batch that equals the one stored, else the transaction can only abort",
     "note-by-age": "a note goes only when the coordinator says that the id expired",
     "expiry-without-fence": "a coordinator says that an id expired only after a fence check",
     "expire-incomplete": "an id with an incomplete commit never expires",
@@ -136,6 +141,8 @@ class Group:
     committed: int = 0
     pending: dict[TransactionId, tuple[int, int]] = field(default_factory=dict)
     """(staged at, offset)"""
+    plain_at: int = 0
+    """when an offset was last committed plainly"""
 
 
 @dataclass(slots=True)
@@ -303,7 +310,10 @@ def stage(term: Term[State], transaction: TransactionId, sequence: int, values: 
     now = term.world.now
     staged = term.state.staged.get(transaction, Staged(now))
     if sequence != len(staged.references):
-        return term.final(OK if sequence < len(staged.references) else "gap")
+        if sequence > len(staged.references):
+            return term.final(GAP)
+        same = staged.references[sequence].values == values or term.world.breaks("duplicate-by-sequence")
+        return term.final(OK if same else CONFLICT)
     new = replace(staged, references=(*staged.references, Reference(now, sequence, values)))
     return OK if term.append(lambda state: state.staged.update({transaction: new})) else NOT_OWNER
 
@@ -314,8 +324,22 @@ def stage_offset(term: Term[State], transaction: TransactionId, member: str, gro
         return term.final(OVER)
     if (group.member, group.epoch) != (member, group_epoch) and not term.world.breaks("offsets-not-fenced"):
         return term.final(FENCED)
-    staged = (term.world.now, offset)
-    return OK if term.append(lambda state: state.group.pending.update({transaction: staged})) else NOT_OWNER
+    staged = {offset_key(term, transaction): (term.world.now, offset)}
+    return OK if term.append(lambda state: state.group.pending.update(staged)) else NOT_OWNER
+
+
+def offset_key(term: Term[State], transaction: TransactionId) -> TransactionId:
+    return transaction._replace(epoch=0) if term.world.breaks("offset-key-without-epoch") else transaction
+
+
+def commit_plainly(term: Term[State], member: str, group_epoch: int) -> str:
+    """Commit the offset in force once more: the least that a plain commit may do."""
+    group, now = term.state.group, term.world.now
+    if (group.member, group.epoch) != (member, group_epoch):
+        return term.final(FENCED)
+    if group.pending and not term.world.breaks("plain-over-pending"):
+        return RETRY
+    return OK if term.append(lambda state: setattr(state.group, "plain_at", now)) else NOT_OWNER
 
 
 def complete(term: Term[State], transaction: TransactionId, outcome: str, part: Part, confirmed: bool = False) -> str:
@@ -335,7 +359,9 @@ def complete(term: Term[State], transaction: TransactionId, outcome: str, part: 
     count = len(term.state.staged.get(transaction, Staged(0)).references)
     if begun and not world.breaks("copied-not-counted"):
         count += term.state.notes[transaction.producer].copied
-    too_few = count < part.batches or (part.has_offset and transaction not in term.state.group.pending)
+    too_few = count < part.batches or (
+        part.has_offset and offset_key(term, transaction) not in term.state.group.pending
+    )
     if too_few and not world.breaks("no-count"):
         if term.is_current:
             raise Violation(f"{transaction} is decided, and bundle {term.ledger} has not what was counted")
@@ -376,11 +402,13 @@ def show(term: Term[State], state: State, transaction: TransactionId, values: tu
 def note_and_drop(term: Term[State], state: State, note: Note) -> None:
     transaction = note.transaction
     state.notes[transaction.producer] = note
-    staged, pending = state.staged.get(transaction), state.group.pending.get(transaction)
+    staged, pending = state.staged.get(transaction), state.group.pending.get(offset_key(term, transaction))
     if staged:
         left = tuple(reference for reference in staged.references if reference.sequence >= note.copied)
         state.staged[transaction] = replace(staged, references=left)
     if note.finished and pending is not None and note.part.has_offset:
+        if pending[0] < state.group.plain_at:
+            raise Violation(f"{transaction} puts an offset in the place of one that was committed after it")
         state.group.committed = pending[1]
     drop_at_or_below(term, state, transaction, being_copied=not note.finished)
 
@@ -393,7 +421,7 @@ def drop_at_or_below(term: Term[State], state: State, last: TransactionId, being
             for old in kept
             if old.producer == last.producer
             and not_after(term, (old.epoch, old.number), (last.epoch, last.number))
-            and not (being_copied and old == last)
+            and not (being_copied and old in (last, offset_key(term, last)))
         ]:
             del kept[old]
 
@@ -500,15 +528,21 @@ def one_transaction(world: World, name: str, group_epoch: int, transaction: Tran
     items = tuple(range(at, at + 1 + walk.random.randrange(3)))
     whole, count, end = True, len(items), items[-1] + 1
     for sequence, item in enumerate(items):
+        batch: tuple[int, ...] = (item,)
         for bundle in (1, 2):
-            send = world.call if sequence and walk.chance(0.5) else partial(call_some_times, world)
-            answer = yield from send(bundle, stage, transaction, sequence, (item,))
+            send = world.call if walk.chance(0.5) else partial(call_some_times, world)
+            answer = yield from send(bundle, stage, transaction, sequence, batch)
+            if bundle == 1 and not world.healed and walk.chance(0.8 if answer == UNKNOWN else 0.05):
+                # A client that is wrong: no answer in time, so it uses the sequence for another batch.
+                batch, count = items[sequence:], sequence + 1
+                answer = yield from call_some_times(world, bundle, stage, transaction, sequence, batch)
+                walk.saw("a duplicate that is none", answer == CONFLICT)
             if answer != OK and sequence and walk.chance(0.7):
                 count, end = sequence, item
                 walk.saw("a batch was left out")
             else:
                 whole = whole and answer == OK
-        if count <= sequence:
+        if count <= sequence + 1:
             break
     answer = yield from call_some_times(world, 1, stage_offset, transaction, name, group_epoch, end)
     whole = whole and answer == OK
@@ -531,7 +565,9 @@ def manager(world: World) -> Process:
         identity = yield from world.call(0, init, f"{XID}{made}")
         if isinstance(identity, str):
             continue
-        transaction = TransactionId(f"{XID}{made}", *identity, made if world.breaks("xid-in-order") else 1)
+        transaction = TransactionId(
+            f"{XID}{made}", identity[0], identity[1], made if world.breaks("xid-in-order") else 1
+        )
         whole = True
         for bundle in (1, 2):
             whole = (yield from call_some_times(world, bundle, stage, transaction, 0, (made,))) == OK and whole
@@ -617,7 +653,7 @@ def expirer(world: World) -> Process:
         for name, known in list(term.state.known.items()):
             idle = known.complete or world.breaks(f"expire-{PREPARED if known.decided == PREPARED else 'incomplete'}")
             old = world.now - known.at > ID_AGE_MAX and idle
-            if old and term.append(lambda state, name=name: state.known.pop(name)):
+            if old and term.append(partial(expire, name=name)):
                 world.walk.saw("an id expired")
 
 
@@ -633,6 +669,10 @@ def forgetter(world: World, bundle: int) -> Process:
                 continue
             if term.state.notes.get(note.transaction.producer) == note and term.append(partial(forget, note=note)):
                 world.walk.saw("a note went")
+
+
+def expire(state: State, name: str) -> None:
+    del state.known[name]
 
 
 def forget(state: State, note: Note) -> None:
@@ -692,6 +732,15 @@ def carrier(world: World, bundle: int) -> Process:
             carry(term, transaction, reference)
 
 
+def plain_committer(world: World) -> Process:
+    while not world.healed:
+        yield
+        if not world.walk.chance(0.1):
+            continue
+        if (yield from world.call(1, commit_plainly, *assignment(world.owner(1)))) == OK:
+            world.walk.saw("a plain commit")
+
+
 def rebalancer(world: World) -> Process:
     while not world.healed:
         for _ in range(world.walk.random.randrange(400)):
@@ -715,6 +764,7 @@ def run(walk: Walk) -> None:
         *(copier(world, bundle) for bundle in (1, 1, 2, 2)),
         *(carrier(world, bundle) for bundle in (1, 2)),
         rebalancer(world),
+        plain_committer(world),
         manager(world),
         resolver(world),
     ]
@@ -759,6 +809,8 @@ TRANSACTIONS = Model(
         "xid: prepared",
         "xid: commit",
         "xid: abort",
+        "a duplicate that is none",
+        "a plain commit",
         "an id expired",
         "a note went",
         "a late commit was not confirmed",
