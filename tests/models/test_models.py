@@ -12,6 +12,7 @@ MUTANT_SEEDS = range(60)
 RARELY_CAUGHT = {
     ("ledger", "narrow-reader-check"),
     ("transactions", "order-without-epoch"),
+    ("transactions", "note-by-abort"),
     ("moves", "freeze-without-barrier"),
 }
 """These need hundreds of seeds: `make simulate LEVEL=models` shows them."""

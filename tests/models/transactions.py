@@ -1,14 +1,16 @@
-"""Model of transactions: staged batches, one decision record, links at completion.
+"""Model of transactions: staged batches, one decision record, copies at completion.
 
 The ledger below is taken for granted (`tests.models.ledger`): only a bundle's newest term appends,
 an older one may live on and answer from what it knew. Bundle 0 holds the coordinator, bundle 1
 output 0 and the group's offsets, bundle 2 output 1. Workers read items 0, 1, … of one input
 partition, write each to both outputs and commit the input offset, in one transaction. Two workers
 share a transactional id; all of them pause, die and come back as zombies. A bundle completes a
-commit chunk by chunk, one batch in each; what is staged for long is carried forward. Invariants:
-each item
-below the committed offset is visible once in each output, in order; none above it is; no part of an
-aborted transaction is ever linked; once all is quiet nothing is staged, pending or undecided.
+commit chunk by chunk, one batch in each; what is staged for long is carried forward. A manager
+prepares transactions, each with an id of its own, and resolves them later. The group's member
+commits plainly too; ids that are idle expire, and the notes about them go. Invariants: each item
+below the committed offset is visible once in each output, in order; none above it is; what was
+prepared is committed or rolled back as the manager said; no part of an aborted transaction ever
+becomes visible; once all is quiet nothing is staged, pending or undecided.
 """
 
 from __future__ import annotations
@@ -25,11 +27,15 @@ STEPS = 12_000
 STEPS_AT_REST = 40_000
 STAGED_AGE_MAX = 300
 CARRY_AGE = 150
-ID_AGE_MAX = 1200
+ID_AGE_MAX = 1000
+LATE_WITHIN = 3000
 ITEMS_AT_REST = 40
 RETRY = "RETRY"
-OK, OVER, MISSING, FENCED, DONE, COMMIT, ABORT = "ok", "over", "missing", "fenced", "done", "commit", "abort"
-EXPIRED, KEPT, UNSURE = "expired", "kept", "unsure"
+OK, OVER, FENCED, DONE, COMMIT, ABORT = "ok", "over", "fenced", "done", "commit", "abort"
+GAP, CONFLICT = "gap", "conflict"
+EXPIRED, KEPT, UNSURE, PREPARED = "expired", "kept", "unsure", "prepared"
+XID = "xid"
+XIDS_OPEN_MAX = 3
 NO_ANSWER = (NOT_OWNER, UNKNOWN, RETRY)
 
 MUTANTS = {
@@ -50,6 +56,13 @@ MUTANTS = {
     "chunk-not-judged-again": "a chunk is judged again, after its bytes were read, in the turn that admits it",
     "carry-of-the-dead": "carry-forward replaces only references that are alive in the turn that admits it",
     "leftovers-stay": "a completion at or below the note drops leftovers before it says done",
+    "xid-in-order": "each xid is a transactional id of its own, with a producer id of its own",
+    "init-aborts-prepared": "a new epoch never aborts what is prepared",
+    "age-aborts-prepared": "a question about age never aborts what is prepared",
+    "expire-prepared": "an id with something prepared never expires",
+    "plain-over-pending": "a plain commit waits while an offset of its partition is pending",
+    "offset-key-without-epoch": "keys of pending offsets carry the pair (epoch, number)",
+    "duplicate-by-sequence": "a duplicate is a batch that equals the one stored, else the transaction can only abort",
     "note-by-age": "a note goes only when the coordinator says that the id expired",
     "expiry-without-fence": "a coordinator says that an id expired only after a fence check",
     "expire-incomplete": "an id with an incomplete commit never expires",
@@ -128,6 +141,8 @@ class Group:
     committed: int = 0
     pending: dict[TransactionId, tuple[int, int]] = field(default_factory=dict)
     """(staged at, offset)"""
+    plain_at: int = 0
+    """when an offset was last committed plainly"""
 
 
 @dataclass(slots=True)
@@ -140,13 +155,18 @@ class State:
     """producer -> its last transaction that is, or was, completed here"""
     notes_gone: int = 0
     visible: list[int] = field(default_factory=list)
+    visible_of_xids: list[int] = field(default_factory=list)
     group: Group = field(default_factory=Group)
 
 
 class World(TermsWorld[State]):
     def __init__(self, walk: Walk) -> None:
-        super().__init__(walk, [State() for _ in range(3)], late_within=3000)
+        super().__init__(walk, [State() for _ in range(3)], late_within=LATE_WITHIN)
         self.aborted: set[TransactionId] = set()
+        self.prepared: dict[TransactionId, int] = {}
+        """what the manager was told is prepared -> its value"""
+        self.committed: list[int] = []
+        """values of what was prepared and then committed"""
         self.working = 0
         """how many workers have something left to do"""
 
@@ -176,8 +196,12 @@ def init(term: Term[State], name: str) -> tuple[int, int] | str:
     known = term.state.known.get(name)
     if known and known.decided == COMMIT and not known.complete and not term.world.breaks("init-during-commit"):
         return RETRY
+    if known and known.decided == PREPARED and not term.world.breaks("init-aborts-prepared"):
+        return term.final(PREPARED)
     now = term.world.now
-    new = Known(known.producer, known.epoch + 1, at=now) if known else Known(term.world.next_id(), 1, at=now)
+    shared = name.startswith(XID) and term.world.breaks("xid-in-order")
+    producer = known.producer if known else 0 if shared else term.world.next_id()
+    new = Known(producer, known.epoch + 1 if known and not shared else 1, at=now)
     return (new.producer, new.epoch) if term.append(lambda state: state.known.update({name: new})) else NOT_OWNER
 
 
@@ -186,6 +210,8 @@ def decide(term: Term[State], transaction: TransactionId, outcome: str, parts: d
     known = term.state.known.get(transaction.name)
     if known is None or (known.producer, known.epoch) != (transaction.producer, transaction.epoch):
         return term.final(FENCED)
+    if transaction.number == known.number and known.decided == PREPARED != outcome:
+        return _record(term, transaction, known, outcome, known.parts, complete=False)
     if transaction.number == known.number and known.decided:
         return term.final(known.decided)
     if transaction.number <= known.number:
@@ -201,6 +227,8 @@ def _record(
     new = replace(known, number=transaction.number, decided=outcome, parts=parts, complete=complete, at=term.world.now)
     if not term.append(lambda state: state.known.update({transaction.name: new})):
         return NOT_OWNER
+    if transaction.name.startswith(XID):
+        term.world.walk.saw(f"{XID}: {outcome}")
     if outcome == ABORT:
         term.world.aborted.add(transaction)
     return outcome
@@ -219,6 +247,9 @@ def ask(term: Term[State], transaction: TransactionId) -> str:
         return abort if broken else term.final(RETRY)
     if transaction.number < known.number:
         return abort
+    if transaction.number == known.number and known.decided == PREPARED:
+        aged = term.world.breaks("age-aborts-prepared")
+        return _record(term, transaction, known, ABORT, {}, complete=True) if aged else RETRY
     if transaction.number == known.number:
         completing = known.decided == COMMIT and not known.complete
         return RETRY if completing else abort  # complete: what is still staged is a late double that was not counted
@@ -279,7 +310,10 @@ def stage(term: Term[State], transaction: TransactionId, sequence: int, values: 
     now = term.world.now
     staged = term.state.staged.get(transaction, Staged(now))
     if sequence != len(staged.references):
-        return term.final(OK if sequence < len(staged.references) else "gap")
+        if sequence > len(staged.references):
+            return term.final(GAP)
+        same = staged.references[sequence].values == values or term.world.breaks("duplicate-by-sequence")
+        return term.final(OK if same else CONFLICT)
     new = replace(staged, references=(*staged.references, Reference(now, sequence, values)))
     return OK if term.append(lambda state: state.staged.update({transaction: new})) else NOT_OWNER
 
@@ -290,8 +324,22 @@ def stage_offset(term: Term[State], transaction: TransactionId, member: str, gro
         return term.final(OVER)
     if (group.member, group.epoch) != (member, group_epoch) and not term.world.breaks("offsets-not-fenced"):
         return term.final(FENCED)
-    staged = (term.world.now, offset)
-    return OK if term.append(lambda state: state.group.pending.update({transaction: staged})) else NOT_OWNER
+    staged = {offset_key(term, transaction): (term.world.now, offset)}
+    return OK if term.append(lambda state: state.group.pending.update(staged)) else NOT_OWNER
+
+
+def offset_key(term: Term[State], transaction: TransactionId) -> TransactionId:
+    return transaction._replace(epoch=0) if term.world.breaks("offset-key-without-epoch") else transaction
+
+
+def commit_plainly(term: Term[State], member: str, group_epoch: int) -> str:
+    """Commit the offset in force once more: the least that a plain commit may do."""
+    group, now = term.state.group, term.world.now
+    if (group.member, group.epoch) != (member, group_epoch):
+        return term.final(FENCED)
+    if group.pending and not term.world.breaks("plain-over-pending"):
+        return RETRY
+    return OK if term.append(lambda state: setattr(state.group, "plain_at", now)) else NOT_OWNER
 
 
 def complete(term: Term[State], transaction: TransactionId, outcome: str, part: Part, confirmed: bool = False) -> str:
@@ -311,9 +359,13 @@ def complete(term: Term[State], transaction: TransactionId, outcome: str, part: 
     count = len(term.state.staged.get(transaction, Staged(0)).references)
     if begun and not world.breaks("copied-not-counted"):
         count += term.state.notes[transaction.producer].copied
-    too_few = count < part.batches or (part.has_offset and transaction not in term.state.group.pending)
+    too_few = count < part.batches or (
+        part.has_offset and offset_key(term, transaction) not in term.state.group.pending
+    )
     if too_few and not world.breaks("no-count"):
-        return term.final(MISSING)
+        if term.is_current:
+            raise Violation(f"{transaction} is decided, and bundle {term.ledger} has not what was counted")
+        return NOT_OWNER
     if not begun:
         if world.breaks("no-count"):
             part = replace(part, batches=count)
@@ -343,17 +395,20 @@ def admit(term: Term[State], state: State, copies: tuple[int, ...], note: Note) 
 def show(term: Term[State], state: State, transaction: TransactionId, values: tuple[int, ...]) -> None:
     if transaction in term.world.aborted:
         raise Violation(f"{transaction} was aborted and becomes visible")
-    state.visible += values
+    shown = state.visible_of_xids if transaction.name.startswith(XID) else state.visible
+    shown += values
 
 
 def note_and_drop(term: Term[State], state: State, note: Note) -> None:
     transaction = note.transaction
     state.notes[transaction.producer] = note
-    staged, pending = state.staged.get(transaction), state.group.pending.get(transaction)
+    staged, pending = state.staged.get(transaction), state.group.pending.get(offset_key(term, transaction))
     if staged:
         left = tuple(reference for reference in staged.references if reference.sequence >= note.copied)
         state.staged[transaction] = replace(staged, references=left)
     if note.finished and pending is not None and note.part.has_offset:
+        if pending[0] < state.group.plain_at:
+            raise Violation(f"{transaction} puts an offset in the place of one that was committed after it")
         state.group.committed = pending[1]
     drop_at_or_below(term, state, transaction, being_copied=not note.finished)
 
@@ -366,7 +421,7 @@ def drop_at_or_below(term: Term[State], state: State, last: TransactionId, being
             for old in kept
             if old.producer == last.producer
             and not_after(term, (old.epoch, old.number), (last.epoch, last.number))
-            and not (being_copied and old == last)
+            and not (being_copied and old in (last, offset_key(term, last)))
         ]:
             del kept[old]
 
@@ -473,15 +528,21 @@ def one_transaction(world: World, name: str, group_epoch: int, transaction: Tran
     items = tuple(range(at, at + 1 + walk.random.randrange(3)))
     whole, count, end = True, len(items), items[-1] + 1
     for sequence, item in enumerate(items):
+        batch: tuple[int, ...] = (item,)
         for bundle in (1, 2):
-            send = world.call if sequence and walk.chance(0.5) else partial(call_some_times, world)
-            answer = yield from send(bundle, stage, transaction, sequence, (item,))
+            send = world.call if walk.chance(0.5) else partial(call_some_times, world)
+            answer = yield from send(bundle, stage, transaction, sequence, batch)
+            if bundle == 1 and not world.healed and walk.chance(0.8 if answer == UNKNOWN else 0.05):
+                # A client that is wrong: no answer in time, so it uses the sequence for another batch.
+                batch, count = items[sequence:], sequence + 1
+                answer = yield from call_some_times(world, bundle, stage, transaction, sequence, batch)
+                walk.saw("a duplicate that is none", answer == CONFLICT)
             if answer != OK and sequence and walk.chance(0.7):
                 count, end = sequence, item
                 walk.saw("a batch was left out")
             else:
                 whole = whole and answer == OK
-        if count <= sequence:
+        if count <= sequence + 1:
             break
     answer = yield from call_some_times(world, 1, stage_offset, transaction, name, group_epoch, end)
     whole = whole and answer == OK
@@ -490,6 +551,51 @@ def one_transaction(world: World, name: str, group_epoch: int, transaction: Tran
     decided = yield from call_until_answered(world, 0, decide, transaction, outcome, parts)
     walk.saw(f"decided: {decided}")
     return decided, end, whole
+
+
+def manager(world: World) -> Process:
+    """Prepare transactions, each under an xid, and leave them to whichever process resolves them."""
+    world.working += 1
+    made = 0
+    while not world.healed:
+        yield
+        if len(world.prepared) >= XIDS_OPEN_MAX:
+            continue
+        made += 1
+        identity = yield from world.call(0, init, f"{XID}{made}")
+        if isinstance(identity, str):
+            continue
+        transaction = TransactionId(
+            f"{XID}{made}", identity[0], identity[1], made if world.breaks("xid-in-order") else 1
+        )
+        whole = True
+        for bundle in (1, 2):
+            whole = (yield from call_some_times(world, bundle, stage, transaction, 0, (made,))) == OK and whole
+        if whole:
+            parts = {bundle: Part(1, False) for bundle in (1, 2)}
+            decided = yield from call_until_answered(world, 0, decide, transaction, PREPARED, parts)
+            if decided == PREPARED:
+                world.prepared[transaction] = made
+    world.working -= 1
+
+
+def resolver(world: World) -> Process:
+    """Any process that names an xid may commit it, or roll it back."""
+    while not world.at_rest():
+        yield
+        if not world.prepared or not (world.healed or world.walk.chance(0.02)):
+            continue
+        transaction, value = world.walk.random.choice(list(world.prepared.items()))
+        if not world.healed and world.walk.chance(0.3):
+            yield from world.call(0, init, transaction.name)
+            continue
+        outcome = COMMIT if world.walk.chance(0.8) else ABORT
+        decided = yield from call_until_answered(world, 0, decide, transaction, outcome, {})
+        if decided != outcome:
+            raise Violation(f"{transaction} was prepared; {outcome} is answered by {decided}")
+        if decided == COMMIT:
+            world.committed.append(value)
+        del world.prepared[transaction]
 
 
 def call_some_times(world: World, bundle: int, method: Callable[..., Any], *arguments: Any) -> Process:
@@ -505,7 +611,9 @@ def completer(world: World) -> Process:
     while not world.at_rest():
         yield
         term = world.owner(0)
-        for name, known in [(name, known) for name, known in term.state.known.items() if not known.complete]:
+        for name, known in list(term.state.known.items()):
+            if known.complete or known.decided == PREPARED:
+                continue
             transaction = TransactionId(name, known.producer, known.epoch, known.number)
             assert known.decided is not None
             done = True
@@ -513,8 +621,6 @@ def completer(world: World) -> Process:
                 answer = yield from world.call(bundle, complete, transaction, known.decided, part)
                 if answer == UNSURE:
                     answer = yield from confirm_and_complete(world, bundle, transaction, part)
-                if answer == MISSING:
-                    raise Violation(f"{transaction} is decided, and bundle {bundle} has not what was counted")
                 done = done and answer == DONE
                 if answer == DONE and world.breaks("complete-after-one"):
                     done = True
@@ -528,6 +634,9 @@ def confirm_and_complete(world: World, bundle: int, transaction: TransactionId, 
     term = world.owner(bundle)
     notes_gone = term.state.notes_gone
     said = yield from world.call(0, confirm, transaction)
+    until = world.now + (0 if world.healed or world.walk.chance(0.8) else world.walk.random.randrange(LATE_WITHIN))
+    while world.now < until and not world.healed:
+        yield  # the answer is late
     if said != COMMIT:
         world.walk.saw("a late commit was not confirmed", said == OVER)
         return DONE if said == OVER else said
@@ -542,8 +651,9 @@ def expirer(world: World) -> Process:
         yield
         term = world.owner(0)
         for name, known in list(term.state.known.items()):
-            old = world.now - known.at > ID_AGE_MAX and (known.complete or world.breaks("expire-incomplete"))
-            if old and term.append(lambda state, name=name: state.known.pop(name)):
+            idle = known.complete or world.breaks(f"expire-{PREPARED if known.decided == PREPARED else 'incomplete'}")
+            old = world.now - known.at > ID_AGE_MAX and idle
+            if old and term.append(partial(expire, name=name)):
                 world.walk.saw("an id expired")
 
 
@@ -559,6 +669,10 @@ def forgetter(world: World, bundle: int) -> Process:
                 continue
             if term.state.notes.get(note.transaction.producer) == note and term.append(partial(forget, note=note)):
                 world.walk.saw("a note went")
+
+
+def expire(state: State, name: str) -> None:
+    del state.known[name]
 
 
 def forget(state: State, note: Note) -> None:
@@ -618,6 +732,15 @@ def carrier(world: World, bundle: int) -> Process:
             carry(term, transaction, reference)
 
 
+def plain_committer(world: World) -> Process:
+    while not world.healed:
+        yield
+        if not world.walk.chance(0.1):
+            continue
+        if (yield from world.call(1, commit_plainly, *assignment(world.owner(1)))) == OK:
+            world.walk.saw("a plain commit")
+
+
 def rebalancer(world: World) -> Process:
     while not world.healed:
         for _ in range(world.walk.random.randrange(400)):
@@ -641,6 +764,9 @@ def run(walk: Walk) -> None:
         *(copier(world, bundle) for bundle in (1, 1, 2, 2)),
         *(carrier(world, bundle) for bundle in (1, 2)),
         rebalancer(world),
+        plain_committer(world),
+        manager(world),
+        resolver(world),
     ]
     world.run(processes, STEPS, STEPS_AT_REST, sleep=range(200, 4000), on_heal=lambda: assign(world.terms[1], "a"))
     check(world)
@@ -660,6 +786,8 @@ def check(world: World) -> None:
             raise Violation(
                 f"bundle {term.ledger} shows {len(visible)} items, {committed} are committed: {visible[-12:]}"
             )
+        if sorted(term.state.visible_of_xids) != sorted(world.committed):
+            raise Violation(f"bundle {term.ledger} shows xids {term.state.visible_of_xids}, not {world.committed}")
     world.walk.saw("items committed", committed)
 
 
@@ -678,6 +806,11 @@ TRANSACTIONS = Model(
         "a transaction timed out",
         "a worker died",
         "a chunk was copied",
+        "xid: prepared",
+        "xid: commit",
+        "xid: abort",
+        "a duplicate that is none",
+        "a plain commit",
         "an id expired",
         "a note went",
         "a late commit was not confirmed",
