@@ -1,13 +1,88 @@
-"""Parse what the options of source and sink have in common: names in any case, mixed with Spark's
-own options.
+"""Declare and parse the options of source and sink.
+
+An option is a field of a dataclass: `startingOffsets` is the field `starting_offsets`. It is
+declared once: type, default, rule (`option` and below), and below the field its text in
+docs/spark.md. Spark passes names in any case, mixed with its own options, and every value as text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, fields
+from typing import Any, TypeVar
 
 from ledgermq.errors import InvalidConfig
 from ledgermq.hints import did_you_mean
+
+Parse = Callable[[str, str], Any]
+"""A rule, called with (name, text). Returns the value. Raises InvalidConfig, naming the option."""
+
+T = TypeVar("T")
+
+
+def option(default: Any, parse: Parse = lambda _, text: text, shown: str = "") -> Any:
+    """Declare an option. `shown`: what docs/spark.md says in place of the default."""
+    return field(default=default, metadata={"parse": parse, "shown": shown})
+
+
+def switch(default: bool) -> Any:
+    """Declare an option that is true or false."""
+
+    def parse(name: str, text: str) -> bool:
+        text = text.strip().lower()
+        if text not in ("true", "false"):
+            raise InvalidConfig(f"{name} is true or false, not {text!r}")
+        return text == "true"
+
+    return option(default, parse)
+
+
+def between(default: int | None, least: int, most: int, shown: str = "") -> Any:
+    """Declare a whole number from `least` to `most`."""
+
+    def parse(name: str, text: str) -> int:
+        text = text.strip()
+        if not re.fullmatch(r"[0-9]{1,10}", text) or not least <= int(text) <= most:
+            raise InvalidConfig(f"{name} is a number from {least} to {most}, not {text!r}")
+        return int(text)
+
+    return option(default, parse, shown)
+
+
+def above_zero(default: float, unit: str, shown: str = "") -> Any:
+    """Declare a number above 0, of the default's type."""
+
+    def parse(name: str, text: str) -> float:
+        text = text.strip()
+        if not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", text) or float(text) <= 0:
+            raise InvalidConfig(f"{name} is a number of {unit}, as {int(default)}, above 0, not {text!r}")
+        return type(default)(float(text))
+
+    return option(default, parse, shown)
+
+
+def one_of(default: str, choices: Sequence[str]) -> Any:
+    """Declare an option that takes one of the choices, in any case."""
+    allowed = {each.lower(): each for each in (default, *choices)}
+
+    def parse(name: str, text: str) -> str:
+        if text.strip().lower() not in allowed:
+            raise InvalidConfig(f"{name} is one of {', '.join(allowed.values())}, not {text!r}")
+        return allowed[text.strip().lower()]
+
+    return option(default, parse)
+
+
+def option_name(of_field: str) -> str:
+    """Return the option of a field: `starting_offsets` is `startingOffsets`."""
+    first, *others = of_field.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
+def names_of(kind: Any) -> tuple[str, ...]:
+    """Return the names of the options that a dataclass declares."""
+    return tuple(option_name(each.name) for each in fields(kind))
 
 
 def known_options(given: Mapping[str, str], names: Sequence[str], ignored: Sequence[str] = ()) -> dict[str, str]:
@@ -24,6 +99,18 @@ def known_options(given: Mapping[str, str], names: Sequence[str], ignored: Seque
         elif name.lower() not in ignored:
             raise InvalidConfig(f"unknown option {name!r}; {did_you_mean(name, names)}")
     return values
+
+
+def parse_known(kind: type[T], values: Mapping[str, str]) -> T:
+    """Parse the values that `known_options` returned; the other options have their defaults.
+
+    Raises InvalidConfig.
+    """
+    found: dict[str, Any] = {}
+    for each in fields(kind):  # type: ignore[arg-type]  # a dataclass
+        if (name := option_name(each.name)) in values:
+            found[each.name] = each.metadata["parse"](name, values[name])
+    return kind(**found)
 
 
 def check_servers(servers: str) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar, TypeVarTuple
 
 from ledger import keys
 from ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings
@@ -47,31 +48,43 @@ from ledger.topics.facts import may_remove
 from ledgermq.errors import LedgerMQError
 from ledgermq.runtime.tasks import all_of
 
+Args = TypeVarTuple("Args")
+Where = TypeVar("Where", int, str)
+
+
+async def _tried(
+    failures: dict[Where, LedgerMQError], where: Where, work: Callable[[*Args], Awaitable[object]], *args: *Args
+) -> None:
+    """Run `work`. Keep its error in `failures`, unless an earlier one of this place is there."""
+    try:
+        await work(*args)
+    except LedgerMQError as error:
+        failures.setdefault(where, error)
+
+
 # After a round
 
 
 async def tidy_bundle(ledger: LedgerRef, catalog: Catalog) -> None:
     """Remove what may go in a bundle now. Raises the first error, when all else is done."""
-    failures: list[LedgerMQError] = []
-
-    async def tried(chore: Callable[[], Awaitable[object]]) -> None:
-        try:
-            await chore()
-        except LedgerMQError as error:
-            failures.append(error)
+    store, bundle = ledger.store, ledger.bundle
+    failures: dict[int, LedgerMQError] = {}
 
     async def expire() -> None:
-        await tried(partial(retention.apply, ledger, catalog))
-        await tried(partial(parquet_files.remove_expired, ledger, catalog))
+        await _tried(failures, bundle, retention.apply, ledger, catalog)
+        await _tried(failures, bundle, parquet_files.remove_expired, ledger, catalog)
 
-    store, bundle = ledger.store, ledger.bundle
     await all_of(
-        (tried(partial(tidy_segments, store, bundle)), tried(partial(fences.close_finished, store, bundle)), expire())
+        (
+            _tried(failures, bundle, tidy_segments, store, bundle),
+            _tried(failures, bundle, fences.close_finished, store, bundle),
+            expire(),
+        )
     )
-    await tried(partial(parquet_files.let_cleaned_age, ledger, catalog))
-    await tried(partial(tidy_checkpoints, store, bundle))
+    await _tried(failures, bundle, parquet_files.let_cleaned_age, ledger, catalog)
+    await _tried(failures, bundle, tidy_checkpoints, store, bundle)
     if failures:
-        raise failures[0]
+        raise failures[bundle]
 
 
 async def tidy_snapshots(store: ObjectStore, bundle: int) -> None:
@@ -145,17 +158,16 @@ async def remove_garbage(store: ObjectStore, cluster: ClusterSettings, garbage: 
     done = Collected(failures=dict(garbage.failures))
 
     async def of_bundle(bundle: int) -> None:
-        try:
-            await fences.close_finished(store, bundle)
-            done.keys += await parquet_files.remove_unreferenced(store, cluster, bundle, garbage.files.get(bundle, []))
-            records = garbage.records.get(bundle, [])
-            await pages.remove(store, [each for each in records if each.kind is Kind.PAGE])
-            await snapshots.remove(store, [each for each in records if each.kind is Kind.SNAPSHOT])
-            done.keys += [each.key for each in records]
-        except LedgerMQError as error:
-            done.failures.setdefault(bundle, error)
+        await fences.close_finished(store, bundle)
+        done.keys += await parquet_files.remove_unreferenced(store, cluster, bundle, garbage.files.get(bundle, []))
+        records = garbage.records.get(bundle, [])
+        await pages.remove(store, [each for each in records if each.kind is Kind.PAGE])
+        await snapshots.remove(store, [each for each in records if each.kind is Kind.SNAPSHOT])
+        done.keys += [each.key for each in records]
 
-    await all_of((of_bundle(bundle) for bundle in range(cluster.bundles)), BUNDLES_AT_ONCE)
+    await all_of(
+        (_tried(done.failures, bundle, of_bundle, bundle) for bundle in range(cluster.bundles)), BUNDLES_AT_ONCE
+    )
     return done
 
 
@@ -210,10 +222,7 @@ class _Search:
         await self._tried("names", self._foreign)
 
     async def _tried(self, where: str, search: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await search()
-        except LedgerMQError as error:
-            self.found.failures.setdefault(where, error)
+        await _tried(self.found.failures, where, search)
 
     def _add(self, candidates: list[Removable]) -> set[str]:
         """Add candidates, and return the keys of those that wait."""
@@ -313,12 +322,6 @@ async def sweep(compaction: Compaction, *, grace_ms: int, open_archive: OpenArch
     aged = replace(cluster, parquet_min_age_ms=max(cluster.parquet_min_age_ms, grace_ms))
     aging = replace(compaction, cluster=aged)
 
-    async def tried(where: str, chore: Awaitable[object]) -> None:
-        try:
-            await chore
-        except LedgerMQError as error:
-            swept.failures.setdefault(where, error)
-
     async def tidy(bundle: int) -> None:
         await fences.close_finished(store, bundle)
         await segments.remove(store, bundle, found.of(Kind.SEGMENT, keys.segments(bundle)))
@@ -326,17 +329,16 @@ async def sweep(compaction: Compaction, *, grace_ms: int, open_archive: OpenArch
         await checkpoints.remove(store, found.of(Kind.CHECKPOINT, keys.checkpoints(bundle)))
         await parquet_files.remove_expired(aging.ledger(bundle), catalog, open_archive)
 
-    for bundle in range(
-        cluster.bundles
-    ):  # in turn: brokers put segments meanwhile, and an archive takes whole files through memory
-        await tried(name_of(bundle), tidy(bundle))
+    # in turn: brokers put segments meanwhile, and an archive takes whole files through memory
+    for bundle in range(cluster.bundles):
+        await _tried(swept.failures, name_of(bundle), tidy, bundle)
     removals = await topics.remove(aging, catalog)
-    await tried("keyed topics", topics.remove_versions(store, found.of(Kind.KEYED)))
+    await _tried(swept.failures, "keyed topics", topics.remove_versions, store, found.of(Kind.KEYED))
     collected = await remove_garbage(store, aged, search.garbage)
     for bundle, error in (*removals.failures.items(), *collected.failures.items()):
         swept.failures.setdefault(name_of(bundle), error)
-    await tried("staged rows", staged_rows.remove(store, found.of(Kind.STAGED)))
-    await tried("heartbeats", heartbeats.remove(store, found.of(Kind.HEARTBEAT)))
+    await _tried(swept.failures, "staged rows", staged_rows.remove, store, found.of(Kind.STAGED))
+    await _tried(swept.failures, "heartbeats", heartbeats.remove, store, found.of(Kind.HEARTBEAT))
     swept.removed = await _gone(store, found)
     return swept
 

@@ -111,11 +111,11 @@ COLUMNS = ("setting", "variable", "unit", "default", "range", "live", "meaning")
 
 def _section(title: str, text: str, rows: Iterable[tuple[str, ...]], columns: tuple[str, ...] = COLUMNS) -> list[str]:
     head = [f"## {title}", ""] + ([text, ""] if text else [])
-    lines = [_line(columns), _line(["---"] * len(columns)), *(_line(row) for row in rows)]
+    lines = [line_of(columns), line_of(["---"] * len(columns)), *(line_of(row) for row in rows)]
     return [*head, *lines, ""]
 
 
-def _line(cells: Iterable[str]) -> str:
+def line_of(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
@@ -159,7 +159,7 @@ def _topic_rows() -> Iterable[tuple[str, ...]]:
 
 
 def _client_rows(kind: type, elsewhere: frozenset[str]) -> Iterable[tuple[str, ...]]:
-    meanings = _meanings(kind)
+    meanings = meanings_of(kind)
     for field in fields(kind):
         if field.name in elsewhere:
             continue
@@ -167,7 +167,7 @@ def _client_rows(kind: type, elsewhere: frozenset[str]) -> Iterable[tuple[str, .
         yield f"`{field.name}`", unit_of(field.name), default, meanings[field.name]
 
 
-def _meanings(kind: type) -> dict[str, str]:
+def meanings_of(kind: type) -> dict[str, str]:
     """Return the text below each field of a class. A text below two fields describes both."""
     [body] = ast.parse(inspect.getsource(kind)).body
     assert isinstance(body, ast.ClassDef)

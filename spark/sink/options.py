@@ -1,48 +1,21 @@
-"""Parse the options of `df.write.format("ledgermq")` and `df.writeStream.format("ledgermq")` into
-values. No Spark, no store.
-
-| option           | default     |                                                                                    |
-|------------------|-------------|------------------------------------------------------------------------------------|
-| servers          |             | brokers, as host:port[,host:port]                                                  |
-| topic            |             | where all rows go; without it each row says it in its column `topic`               |
-| delivery         | exactlyOnce | or atLeastOnce: tasks send at once, and again if a task or micro-batch is repeated |
-| root             | by brokers  | root URL of the cluster, as executors reach it; only exactlyOnce needs it          |
-| writeId          |             | `df.write` only: a name for this write; repeating the same one adds nothing        |
-| writeEpoch       | 0           | with writeId: the number of this write under that name; numbers rise               |
-| compression      | lz4         | none, lz4 or zstd, unless the topic's own setting names one                        |
-| batchBytesMax    | 1 MiB       | size of a batch of one partition, before compression                               |
-| bufferBytesMax   | 64 MiB      | rows that a task, or the driver, holds at once                                     |
-| requestTimeoutS  | 30          | a request that is not answered within this time is tried again                     |
-| deliveryTimeoutS | 120         | rows that are not stored within this time fail the task, or the commit             |
+"""Declare and parse the options of `df.write.format("ledgermq")` and
+`df.writeStream.format("ledgermq")`. No Spark, no store.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, cast
+from dataclasses import MISSING, dataclass
+from typing import Literal, get_args
 
 from ledgermq.buffers import MIB
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.client.target import parse_addresses
 from ledgermq.errors import InvalidConfig
 from ledgermq.protocol.records import Compression
-from spark.options import check_servers, known_options
+from spark.options import above_zero, check_servers, known_options, names_of, one_of, option, parse_known
 
-NAMES = (
-    "servers",
-    "topic",
-    "delivery",
-    "root",
-    "writeId",
-    "writeEpoch",
-    "compression",
-    "batchBytesMax",
-    "bufferBytesMax",
-    "requestTimeoutS",
-    "deliveryTimeoutS",
-)
 _OF_SPARK = ("checkpointlocation", "queryname", "outputmode")
 """Options of the query itself, which Spark passes on."""
 
@@ -50,21 +23,58 @@ _WRITE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_=-]{0,99}\Z")
 Delivery = Literal["exactlyOnce", "atLeastOnce"]
 
 
+def _write_id(name: str, text: str) -> str:
+    if not _WRITE_ID.match(text):
+        allowed = "1 to 100 letters, digits, '_', '=' and '-', the first a letter or a digit"
+        raise InvalidConfig(f"{name} has {allowed}, not {text!r}")
+    return text
+
+
+def _write_epoch(_: str, text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise _wrong_epoch(text)
+    return int(text)
+
+
+def _wrong_epoch(text: str) -> InvalidConfig:
+    return InvalidConfig(f"writeEpoch is a number from 0 on that goes with writeId, not {text!r}")
+
+
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """`root` and `write_id`: empty where not given."""
+    """The options, one field each; `spark.options` has the rules."""
 
-    servers: str
-    topic: str = ""
-    delivery: Delivery = "exactlyOnce"
-    root: str = ""
-    write_id: str = ""
-    write_epoch: int = 0
-    compression: Compression = "lz4"
-    batch_bytes_max: int = MIB
-    buffer_bytes_max: int = 64 * MIB
-    request_timeout_s: float = 30.0
-    delivery_timeout_s: float = 120.0
+    servers: str = option(MISSING)
+    """brokers: `host:port`, separated by commas"""
+    topic: str = option("")
+    """where all rows go"""
+    delivery: Delivery = one_of("exactlyOnce", get_args(Delivery))
+    """or `atLeastOnce`"""
+    root: str = option("", shown="the brokers' answer")
+    """root URL of the cluster as executors reach it; only for `exactlyOnce`"""
+    write_id: str = option("", _write_id)
+    """`df.write` only: a name for this write. A repeated write with the same name adds nothing, or
+    continues where it stopped
+    """
+    write_epoch: int = option(0, _write_epoch)
+    """with `writeId`: the number of this write under that name. Numbers must rise; in `foreachBatch`
+    use the number of the batch
+    """
+    compression: Compression = one_of("lz4", get_args(Compression))
+    """`none`, `lz4`, `zstd`; the topic's own setting has precedence"""
+    batch_bytes_max: int = above_zero(MIB, "bytes", "1 MiB")
+    """size of a batch of one partition"""
+    buffer_bytes_max: int = above_zero(64 * MIB, "bytes", "64 MiB")
+    """how much a task, and the driver, hold at once; above that they wait for brokers. A task counts
+    8 KB for each partition that it holds rows for: with rows by key for thousands of partitions, a
+    larger value makes larger batches
+    """
+    request_timeout_s: float = above_zero(30.0, "seconds")
+    """after this time a request is tried again"""
+    delivery_timeout_s: float = above_zero(120.0, "seconds")
+    """after this time the write fails. Publishing of a decided write is then begun again, and fails
+    when nothing more of it was stored in three tries
+    """
 
     def producer_settings(self) -> dict[str, object]:
         return {
@@ -77,6 +87,9 @@ class SinkOptions:
         }
 
 
+NAMES = names_of(SinkOptions)
+
+
 def parse_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     """Parse the options. `given`: as Spark passes them, names in any case. Raises InvalidConfig."""
     values = known_options(given, NAMES, _OF_SPARK)
@@ -84,46 +97,12 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         raise InvalidConfig('the option servers is missing: brokers of the cluster, as .option("servers", "host:9650")')
     check_servers(values["servers"])
     parse_addresses(values["servers"])
-    _check_write_id(values, streaming)
-    options = SinkOptions(
-        servers=values["servers"],
-        topic=values.get("topic", ""),
-        delivery=cast(Delivery, _one_of(values, "delivery", "exactlyOnce", "atLeastOnce")),
-        root=values.get("root", ""),
-        write_id=values.get("writeId", ""),
-        write_epoch=int(values.get("writeEpoch", 0)),
-        compression=cast(Compression, _one_of(values, "compression", "lz4", "none", "zstd")),
-        batch_bytes_max=int(_number(values, "batchBytesMax", MIB, "bytes, as 1048576")),
-        buffer_bytes_max=int(_number(values, "bufferBytesMax", 64 * MIB, "bytes, as 67108864")),
-        request_timeout_s=_number(values, "requestTimeoutS", 30.0, "seconds, as 30"),
-        delivery_timeout_s=_number(values, "deliveryTimeoutS", 120.0, "seconds, as 120"),
-    )
+    if streaming and ("writeId" in values or "writeEpoch" in values):
+        raise InvalidConfig("writeId is for df.write: a streaming query is known by its checkpoint")
+    if "writeEpoch" in values and "writeId" not in values:
+        raise _wrong_epoch(values["writeEpoch"])
+    options = parse_known(SinkOptions, values)
     if options.write_id and options.delivery != "exactlyOnce":
         raise InvalidConfig("writeId goes with delivery=exactlyOnce")
     ProducerSettings(**options.producer_settings())  # type: ignore[arg-type]
     return options
-
-
-def _check_write_id(values: Mapping[str, str], streaming: bool) -> None:
-    if streaming and ("writeId" in values or "writeEpoch" in values):
-        raise InvalidConfig("writeId is for df.write: a streaming query is known by its checkpoint")
-    if "writeId" in values and not _WRITE_ID.match(values["writeId"]):
-        allowed = "1 to 100 letters, digits, '_', '=' and '-', the first a letter or a digit"
-        raise InvalidConfig(f"writeId has {allowed}, not {values['writeId']!r}")
-    if "writeEpoch" in values and ("writeId" not in values or not re.fullmatch(r"[0-9]{1,18}", values["writeEpoch"])):
-        raise InvalidConfig(f"writeEpoch is a number from 0 on that goes with writeId, not {values['writeEpoch']!r}")
-
-
-def _one_of(values: Mapping[str, str], name: str, default: str, *others: str) -> str:
-    given = values.get(name, default).strip().lower()
-    for allowed in (default, *others):
-        if allowed.lower() == given:
-            return allowed
-    raise InvalidConfig(f"{name} is one of {', '.join((default, *others))}, not {values[name]!r}")
-
-
-def _number(values: Mapping[str, str], name: str, default: float, unit: str) -> float:
-    text = values.get(name, str(default)).strip()
-    if not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", text) or float(text) <= 0:
-        raise InvalidConfig(f"{name} is a number of {unit}, above 0, not {text!r}")
-    return float(text)
