@@ -1,7 +1,7 @@
 """Report what a broker has requested from its store, by its own metrics, and what that would cost
 on S3 whatever the store is.
 
-A broker under this measure is started with OPTIONS: an admin port, and the prices of S3.
+A broker under this measure is started with OPTIONS: an admin port.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from stateless_broker.metrics.store_metrics import S3_PRICES
 from tests.e2e.admin_port import ADMIN, AdminPort
 
-OPTIONS = (*ADMIN, "--price-write-dollars", str(S3_PRICES.write), "--price-read-dollars", str(S3_PRICES.read))
+OPTIONS = ADMIN
 
 
 @dataclass(frozen=True, slots=True)
 class Bill:
     """`requests`: by operation, every attempt.
 
-    `dollars`: of all of them. `flushes`: segments of data that became durable.
+    `dollars`: the list price of all of them on S3. `flushes`: segments of data that became durable.
     """
 
     requests: dict[str, float]
@@ -32,7 +32,8 @@ class Bill:
         for (operation, _), value in found.get("ledgermq_store_requests_total", {}).items():
             requests[operation] = requests.get(operation, 0.0) + value
         flushes = sum(found.get("ledgermq_flush_seconds_count", {}).values())
-        return cls(requests, sum(found["ledgermq_store_dollars_total"].values()), flushes)
+        dollars = sum(number * S3_PRICES.of(operation) for operation, number in requests.items())
+        return cls(requests, dollars, flushes)
 
     def since(self, before: Bill) -> Bill:
         requests = {name: number - before.requests.get(name, 0.0) for name, number in self.requests.items()}
