@@ -10,8 +10,8 @@ from pathlib import Path
 from bench.measures import Curve, Results
 from bench.ours import Cluster
 from bench.percentiles import at
-from bench.store_bill import OPTIONS
 from bench.stores import DISTANT, FILE, MINIO, stores
+from tests.e2e.admin_port import ADMIN
 
 SPACINGS_MS = (0, 10, 30, 100, 300)
 RATE, PACED_RECORDS = 100.0, 400
@@ -35,9 +35,7 @@ class GroupCommit:
 
     def _measure(self, folder: Path, root: str, store: str, spacing_ms: int) -> tuple[float, float]:
         """Return (median latency in ms at 100 records a second, MB/s at full speed)."""
-        cluster = Cluster(
-            folder, root, 1, *OPTIONS, "--flush-spacing-ms", str(spacing_ms), "--no-background-compaction"
-        )
+        cluster = Cluster(folder, root, 1, *ADMIN, "--flush-spacing-ms", str(spacing_ms), "--no-background-compaction")
         try:
             topic = cluster.new_topic(PARTITIONS)
             before = cluster.bill()

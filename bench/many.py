@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.measures import Results
 from bench.ours import Cluster, answer
-from bench.store_bill import OPTIONS
+from tests.e2e.admin_port import ADMIN
 
 FEW, MANY = "8 partitions", "10,000 partitions"
 PARTITIONS = {FEW: 8, MANY: 10_000}
@@ -104,7 +104,7 @@ def broker() -> Iterator[Cluster]:
     with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as name:
         folder = Path(name)
         (folder / "root").mkdir()
-        cluster = Cluster(folder, (folder / "root").as_uri(), 1, *OPTIONS)
+        cluster = Cluster(folder, (folder / "root").as_uri(), 1, *ADMIN)
         try:
             yield cluster
         finally:

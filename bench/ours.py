@@ -41,7 +41,7 @@ class Cluster:
         return topics.create(self.brokers.addresses, f"bench-{self._topics}", partitions)
 
     def bill(self) -> Bill:
-        """Return the bill of the first broker, which was started with `store_bill.OPTIONS`."""
+        """Return the bill of the first broker, which was started with an admin port."""
         return Bill.of(AdminPort(self.brokers.running[0]))
 
     def start_client(self, what: str, topic: str, **options: object) -> subprocess.Popen[str]:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from bench.measures import Curve, Results
 from bench.ours import Cluster, answer
-from bench.store_bill import OPTIONS
 from bench.stores import DISTANT, stores
+from tests.e2e.admin_port import ADMIN
 
 VALUE_BYTES, RUN_RECORDS = 1000, 64
 MEGABYTES_PER_S = 20.0
@@ -46,7 +46,7 @@ class Requests:
         self._results.curves.append(Curve("P5", "dollars a TB", "LedgerMQ", points))
 
     def _count(self, folder: Path, root: str, partitions: int) -> None:
-        cluster = Cluster(folder, root, 1, *OPTIONS, "--no-background-compaction")
+        cluster = Cluster(folder, root, 1, *ADMIN, "--no-background-compaction")
         try:
             topic = cluster.new_topic(partitions)
             options = {"via": "spread", "partitions": partitions, "run_records": RUN_RECORDS, "values": "random"}

@@ -1,7 +1,7 @@
 """Report what a broker has requested from its store, by its own metrics, and what that would cost
 on S3 whatever the store is.
 
-A broker under this measure is started with OPTIONS: an admin port.
+A broker under this measure is started with an admin port (`tests.e2e.admin_port.ADMIN`).
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stateless_broker.metrics.store_metrics import S3_PRICES
-from tests.e2e.admin_port import ADMIN, AdminPort
-
-OPTIONS = ADMIN
+from tests.e2e.admin_port import AdminPort
 
 
 @dataclass(frozen=True, slots=True)
