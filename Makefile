@@ -4,7 +4,7 @@ SHELL := /bin/bash
 PYTHON := .venv/bin/python
 BIN := .venv/bin
 STAMP := .venv/.complete
-PROTOS := ledgermq/protocol/ledgermq.proto ledger/format/ledgermq_format.proto offsets/format/ledgermq_offsets.proto
+PROTOS := ledgermq/protocol/ledgermq.proto ledger/format/ledgermq_format.proto offsets/format/ledgermq_offsets.proto transactions/format/ledgermq_transactions.proto
 # Processes that tests run side by side: one more than cores, as tests of whole processes wait as much as they work. Spark tests share one
 # session and run alone.
 WORKERS ?= 3
@@ -52,9 +52,9 @@ test-fast: $(STAMP) ## Unit, contract, property and end-to-end tests, without Sp
 test-spark: $(STAMP) ## Tests that need Spark; installs Java 17 or newer when there is none
 	@java_home=$$($(PYTHON) infra/java.py) && JAVA_HOME=$$java_home $(PYTHON) -m pytest -m "spark and not real" tests
 
-test-real: $(STAMP) ## Contract and end-to-end tests, Spark over s3a:// included, on a real MinIO
-	@java_home=$$($(PYTHON) infra/java.py) && minio=$$($(PYTHON) infra/minio.py) && \
-	  JAVA_HOME=$$java_home LEDGERMQ_MINIO=$$minio $(PYTHON) -m pytest -m "real and not nightly" tests
+test-real: $(STAMP) ## Contract and end-to-end tests, Spark over s3a:// included, on a real MinIO, HDFS and PostgreSQL
+	@java_home=$$($(PYTHON) infra/java.py) && minio=$$($(PYTHON) infra/minio.py) && postgres=$$($(PYTHON) infra/postgres.py) && \
+	  JAVA_HOME=$$java_home LEDGERMQ_MINIO=$$minio LEDGERMQ_POSTGRES=$$postgres $(PYTHON) -m pytest -m "real and not nightly" tests
 
 test-nightly: $(STAMP) ## Spark's drivers, executors and workers killed at every step, on folders, MinIO and HDFS (an hour)
 	@java_home=$$($(PYTHON) infra/java.py) && minio=$$($(PYTHON) infra/minio.py) && \
@@ -76,7 +76,7 @@ powercut: $(STAMP) ## The power cut after every step of the file store's runs; P
 	LEDGERMQ_POWER_CUTS=$(POWER_CUTS) $(PYTHON) -m pytest -q --timeout 3600 tests/powercut
 
 # Simulated clusters: LEVEL=models (the protocols alone, with their mutants), ledger (one ledger, fast), rounds, keyed, damage, sinks, cluster
-# (everything), groups or all; TRACE=--trace prints every line of a run.
+# (everything), groups, transactions or all; TRACE=--trace prints every line of a run.
 LEVEL ?= all
 SEEDS ?= 200
 FIRST_SEED ?= 0

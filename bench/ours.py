@@ -18,6 +18,8 @@ from tests.e2e.admin_port import AdminPort
 from tests.e2e.processes import BrokerProcesses
 
 RUN_S_MAX = 600
+TRANSACTIONAL = ("commit", "bulk", "beside")
+"""What `bench.transactional` does; `bench.load` does the rest."""
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -46,9 +48,12 @@ class Cluster:
 
     def start_client(self, what: str, topic: str, **options: object) -> subprocess.Popen[str]:
         given = [
-            "--" + name.replace("_", "-") + ("" if value is True else f"={value}") for name, value in options.items()
+            "--" + name.replace("_", "-") + ("" if value is True else f"={value}")
+            for name, value in options.items()
+            if value is not False
         ]
-        command = [sys.executable, "-m", "bench.load", what, self.brokers.addresses, topic, *given]
+        program = "bench.transactional" if what in TRANSACTIONAL else "bench.load"
+        command = [sys.executable, "-m", program, what, self.brokers.addresses, topic, *given]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def start_warm_client(self, what: str, topic: str, **options: object) -> subprocess.Popen[str]:
@@ -56,9 +61,7 @@ class Cluster:
         it starts; it begins only now.
         """
         client = self.start_client(what, topic, warm_up=True, **options)
-        assert client.stdout is not None
-        if client.stdout.readline().strip() != WARM:
-            raise RuntimeError("the client ended before it began")
+        wait_until_warm(client)
         return client
 
     def client(self, what: str, topic: str, **options: object) -> dict[str, Any]:
@@ -73,6 +76,12 @@ class Cluster:
 
     def close(self) -> None:
         self.brokers.close()
+
+
+def wait_until_warm(client: subprocess.Popen[str]) -> None:
+    assert client.stdout is not None
+    if client.stdout.readline().strip() != WARM:
+        raise RuntimeError("the client ended before it began")
 
 
 def answer(client: subprocess.Popen[str]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from bench import (
     slow,
     takeover,
     throughput,
+    transactions,
     visibility,
 )
 from bench.measures import Measure, Results, Run
@@ -54,6 +55,7 @@ MEASURES = (
     processes,
     slow,
     group_commit,
+    transactions,
 )
 """Their docstrings begin with the names of their rows, and are part of the page."""
 HEAD = """\

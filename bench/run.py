@@ -32,6 +32,7 @@ from bench.requests import Requests
 from bench.slow import Slow
 from bench.takeover import HISTORY_MB, Takeover
 from bench.throughput import Throughput
+from bench.transactions import Transactions
 from bench.visibility import Visibility
 
 ROUNDS, QUICK_ROUNDS, QUICK_SCALE = 5, 1, 0.2
@@ -52,6 +53,7 @@ def rows(results: Results, rounds: int, options: argparse.Namespace) -> dict[str
         "P11": Processes(results, rounds, scale).run,
         "P12": Slow(results, rounds, scale).run,
         "GC": GroupCommit(results, scale).run,
+        "T1": Transactions(results, rounds, scale).run,
     }
 
 
@@ -79,7 +81,8 @@ def main() -> None:
     wanted = set(options.only.split(",")) if options.only else set(known)
     if unknown := wanted - set(known):
         parser.error(
-            f"no such row: {', '.join(sorted(unknown))}; there are {', '.join(known)} (P1 stands for P1 to P3)"
+            f"no such row: {', '.join(sorted(unknown))}; there are {', '.join(known)} (P1 stands for P1 to P3,"
+            " T1 for T1 to T4)"
         )
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)

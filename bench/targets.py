@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bench import backlog, latency, many, parquet, processes, requests, slow, takeover, visibility
+from bench import backlog, latency, many, parquet, processes, requests, slow, takeover, transactions, visibility
 from bench.measures import Results
 from bench.peers import confluent
 from bench.throughput import KAFKA, OURS
@@ -123,5 +123,13 @@ TARGETS = (
     _most("P10", f"acknowledgement at {backlog.RATE:.0f}/s, p99", backlog.BESIDE, backlog.ALONE, 1.5),
     Target("P11", "produce 1000 B, two clients", processes.subject(2), processes.subject(1), 1.8),
     _most("P12", slow.MEMORY, slow.beside(slow.READERS), None, 768.0),
+    Target("T1", transactions.WHAT, transactions.OURS, KAFKA, 2.0),
+    *(
+        _most("T1", f"{transactions.COMMIT}, {part}", transactions.OURS, transactions.RAW, 3.0)
+        for part in ("p50", "p99")
+    ),
+    _most("T2", transactions.seen("p99", is_open=True), transactions.OURS, KAFKA, 0.1),
+    Target("T3", transactions.BULK, transactions.INSIDE, transactions.OUTSIDE, 0.5),
+    _most("T4", transactions.PUTS, transactions.CROWD_SUBJECT, None, 0.1),
     *(_most("P11", "brokers' CPU, end to end", processes.subject(n), None, 3.0) for n in (1, 2)),
 )

@@ -51,8 +51,19 @@ INTERNAL = {
     "Producer.add_row",
     "Producer.refused",
     "Producer.send_encoded",
+    "Producer.settle",
+    "Producer.start_over",
+    "GroupConsumer.drop_rewound",
+    "GroupConsumer.inner",
+    "Transaction.add_row",
+    "Transaction.check_open",
+    "Transaction.condemn",
+    "Transaction.note_failure",
+    "Transaction.refused",
+    "Transaction.release",
+    "Transaction.resolved",
 }
-"""Used by the command line and the Spark sink; they may change in any release."""
+"""Used by the command line, the Spark sink and within the package; they may change in any release."""
 
 
 def page() -> str:
@@ -95,7 +106,7 @@ def _functions(kind: type) -> Iterator[tuple[str, Any]]:
             continue
         for name, member in vars(base).items():
             plain = member.__func__ if isinstance(member, classmethod | staticmethod) else member
-            if name.startswith("_") or name in seen or f"{kind.__name__}.{name}" in INTERNAL:
+            if (name.startswith("_") and name != "__call__") or name in seen or f"{kind.__name__}.{name}" in INTERNAL:
                 continue
             if isinstance(plain, FunctionType | property):
                 seen.add(name)

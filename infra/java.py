@@ -14,7 +14,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from infra import debian
+
 VERSION_MIN = 17
+JDK = "openjdk-17-jdk-headless"
+COMPILE_SECONDS_MAX = 300
 CACHE = Path(__file__).resolve().parent.parent / ".cache" / "java"
 
 
@@ -78,6 +82,31 @@ def install_by_library() -> None:
         Exception
     ) as error:  # the library lets urllib's, tarfile's and its own errors through: all mean "not installed"
         say(f"that failed: {error}")
+
+
+def compiler() -> Path:
+    """Return the compiler, which Java for Spark does not need: installed with apt on Debian as root
+    if there is none. Raises RuntimeError if it is not available.
+    """
+    if (found := _installed_compiler()) is None:
+        debian.install(JDK)
+        found = _installed_compiler()
+    if found is None:
+        raise RuntimeError(
+            "there is no Java compiler (javac) beside Java, and it can only be installed as root on Debian"
+        )
+    return found
+
+
+def _installed_compiler() -> Path | None:
+    home = installed()
+    return home / "bin" / "javac" if home is not None and (home / "bin" / "javac").exists() else None
+
+
+def compile_source(source: Path, classes: Path, jars: Path) -> None:
+    """Compile a program of one file into the folder `classes`, with the libraries in `jars`."""
+    command = [str(compiler()), "-d", str(classes), "-cp", f"{jars}/*", str(source)]
+    subprocess.run(command, check=True, timeout=COMPILE_SECONDS_MAX)
 
 
 def say(text: str) -> None:

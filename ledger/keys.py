@@ -15,7 +15,8 @@
     keyed/_<topic id>/partition=<p>/versions/<number:020d>
     keyed/_<topic id>/partition=<p>/files/<first:020d>-<last:020d>-<number>-<attempt hex>.parquet
     sinks/<write>/staged/<epoch:020d>-<put id hex>         rows of a task of a Spark sink, not published yet
-    sinks/<write>/decided/<epoch:020d>                     which of them are epoch's, once and for all
+    sinks/<write>/decided/<epoch:020d>                     which of them are epoch's, or which transaction
+    sinks/<write>/decided/<epoch:020d>-<attempt:06d>       the same, after such transactions were aborted
     sinks/<write>/done/<epoch:020d>                        all of them are in their topics
     parquet/_tmp/<fence>/              made by the store for fence `<bundle:04d>-<plan:020d>-<plan put id hex>`
 
@@ -43,6 +44,11 @@ METADATA_BUNDLE = 0
 METADATA_TOPIC = "__metadata"
 METADATA_TOPIC_ID = 0
 OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transactions"
+STAGED_TOPIC = "__staged"
+"""Batches of open transactions, as their producers sent them."""
+CREATED_AT_FIRST_USE = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC, STAGED_TOPIC)
+"""The internal topics that a broker asks the controller to create."""
 
 
 class PartitionId(NamedTuple):
@@ -308,8 +314,9 @@ def sink_decided(write: str) -> str:
     return f"{SINKS}{write}/decided/"
 
 
-def sink_decision(write: str, epoch: int) -> str:
-    return f"{sink_decided(write)}{epoch:020d}"
+def sink_decision(write: str, epoch: int, attempt: int = 0) -> str:
+    """Return the key of a decision. `attempt`: number of those before it whose transactions were aborted."""
+    return f"{sink_decided(write)}{epoch:020d}" + (f"-{attempt:06d}" if attempt else "")
 
 
 def sink_done(write: str) -> str:
@@ -329,10 +336,14 @@ class SinkName:
     epoch: int
 
 
-_SINK = re.compile(r"sinks/([A-Za-z0-9_=-]{1,100})/(?:(staged)/(\d{20})-[0-9a-f]{32}|(decided|done)/(\d{20}))\Z")
+_SINK = re.compile(
+    r"sinks/([A-Za-z0-9_=-]{1,100})/(?:(staged)/(\d{20})-[0-9a-f]{32}|(decided|done)/(\d{20})|(decided)/(\d{20})-\d{6})\Z"
+)
 
 
 def parse_sink(key: str) -> SinkName | None:
     """Parse a key; None if no LedgerMQ process wrote it."""
     found = _SINK.match(key)
-    return SinkName(found[1], found[2] or found[4], int(found[3] or found[5])) if found else None
+    return (
+        SinkName(found[1], found[2] or found[4] or found[6], int(found[3] or found[5] or found[7])) if found else None
+    )

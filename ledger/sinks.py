@@ -5,6 +5,7 @@ staged      | a segment (`ledger.log.segment`) of bundle, slot and kind 0, named
 decided     {"format": "ledgermq-sink", "format_version": 1, "put_id": "…", "created_ms": …, "records": 12,
              "objects": ["sinks/…/staged/…", …],                    in the order in which they are published
              "topics": [{"name": "t", "id": 7, "opened_slots": {"0": 41, "3": 17}}]}
+            of a transaction: format version 2 with "transactional_id": "…", without objects and topics
 done        {"done_ms": …, "put_id": "…"}
 
 Staged rows have checksums. Decisions and done marks have none: a flipped digit stays unnoticed.
@@ -24,11 +25,17 @@ from ledgermq.errors import DataDamaged, FormatNotSupported
 
 FORMAT = "ledgermq-sink"
 FORMAT_VERSION = 1
+FORMAT_VERSION_TRANSACTION = 2
+"""Of the decision for a transaction: software that does not know it must not publish its no rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`topics`: ids by name. `opened_slots`: those of each partition that receives records."""
+    """`topics`: ids by name. `opened_slots`: those of each partition that receives records.
+
+    `transactional_id`: the epoch is what this transaction commits, if it does; nothing is staged as
+    objects then.
+    """
 
     put_id: bytes
     created_ms: int
@@ -36,6 +43,7 @@ class Decision:
     objects: tuple[str, ...]
     topics: Mapping[str, int]
     opened_slots: Mapping[TopicPartition, int]
+    transactional_id: str = ""
 
 
 def encode_decision(decision: Decision) -> bytes:
@@ -49,15 +57,17 @@ def encode_decision(decision: Decision) -> bytes:
         }
         for name, topic_id in sorted(decision.topics.items())
     ]
-    content = {
+    content: dict[str, Any] = {
         "format": FORMAT,
-        "format_version": FORMAT_VERSION,
+        "format_version": FORMAT_VERSION_TRANSACTION if decision.transactional_id else FORMAT_VERSION,
         "put_id": decision.put_id.hex(),
         "created_ms": decision.created_ms,
         "records": decision.records,
         "objects": list(decision.objects),
         "topics": topics,
     }
+    if decision.transactional_id:
+        content["transactional_id"] = decision.transactional_id
     return json.dumps(content, indent=1).encode() + b"\n"
 
 
@@ -67,8 +77,11 @@ def decode_decision(data: bytes, key: str) -> Decision:
         found: Any = json.loads(data)
         if not isinstance(found, dict) or found.get("format") != FORMAT:
             raise ValueError("this is not a decision of a sink")
-        if found["format_version"] != FORMAT_VERSION:
-            text = f"{key}: format version {found['format_version']}, this software reads {FORMAT_VERSION}"
+        if found["format_version"] not in (FORMAT_VERSION, FORMAT_VERSION_TRANSACTION):
+            text = (
+                f"{key}: format version {found['format_version']}, this software reads {FORMAT_VERSION} and"
+                f" {FORMAT_VERSION_TRANSACTION}"
+            )
             raise FormatNotSupported(text, object_key=key)
         return _decoded(found)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
@@ -80,6 +93,11 @@ def _decoded(found: Mapping[str, Any]) -> Decision:
     put_id = bytes.fromhex(found["put_id"])
     if len(put_id) != 16:
         raise ValueError("a put id has 16 bytes")
+    transactional_id = str(found.get("transactional_id", ""))
+    if bool(transactional_id) is not (found["format_version"] == FORMAT_VERSION_TRANSACTION):
+        raise ValueError(f"format version {found['format_version']} with transactional id {transactional_id!r}")
+    if transactional_id and (found["objects"] or topics):
+        raise ValueError("the decision for a transaction names staged objects")
     return Decision(
         put_id=put_id,
         created_ms=int(found["created_ms"]),
@@ -91,6 +109,7 @@ def _decoded(found: Mapping[str, Any]) -> Decision:
             for topic in topics
             for partition, slot in topic["opened_slots"].items()
         },
+        transactional_id=transactional_id,
     )
 
 

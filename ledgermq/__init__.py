@@ -43,9 +43,22 @@ from ledgermq.client.groups.lag import Lag
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.producing.delivery import BatchDelivery, BatchResult, Deliveries, Delivery, SendResult
 from ledgermq.client.producing.producer import Producer
-from ledgermq.client.record import Record
+from ledgermq.client.record import Outgoing, Record
 from ledgermq.client.tables.rows import Change
 from ledgermq.client.tables.table import Table
+from ledgermq.client.transactions.admin import (
+    StagedTransaction,
+    TransactionDescription,
+    TransactionList,
+    TransactionPart,
+)
+from ledgermq.client.transactions.checks import CheckedMessage
+from ledgermq.client.transactions.decisions import TransactionOutcome
+from ledgermq.client.transactions.half_messages import HalfMessage, HalfMessages
+from ledgermq.client.transactions.transaction import Transaction
+from ledgermq.client.transactions.transactions import TransactionClient, Transactions
+from ledgermq.client.transactions.two_phase import TwoPhase
+from ledgermq.client.transactions.xid import Xid
 from ledgermq.errors import LedgerMQError
 from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, OffsetStore, StoredOffset
 
@@ -60,6 +73,7 @@ __all__ = [
     "BrokerDescription",
     "BundleDescription",
     "Change",
+    "CheckedMessage",
     "Client",
     "ClusterDescription",
     "Consumer",
@@ -72,6 +86,8 @@ __all__ = [
     "GroupDescription",
     "GroupMessage",
     "GroupSummary",
+    "HalfMessage",
+    "HalfMessages",
     "Handler",
     "Lag",
     "LedgerMQError",
@@ -80,16 +96,27 @@ __all__ = [
     "Message",
     "OffsetEntry",
     "OffsetStore",
+    "Outgoing",
     "PartitionDescription",
     "PlannedReset",
     "Producer",
     "Record",
     "SendResult",
     "Shift",
+    "StagedTransaction",
     "StoredOffset",
     "Table",
     "TopicDescription",
     "TopicPartition",
+    "Transaction",
+    "TransactionClient",
+    "TransactionDescription",
+    "TransactionList",
+    "TransactionOutcome",
+    "TransactionPart",
+    "Transactions",
+    "TwoPhase",
+    "Xid",
     "__version__",
     "connect",
     "errors",

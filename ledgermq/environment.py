@@ -20,7 +20,7 @@ COMMAND_LINE = frozenset({"CONFIG", "ROOT", "TARGET", "DEBUG", "COMPLETE"})
 """Variables of the command line that are not settings."""
 COMPOSE = frozenset({"TAG", "SETTINGS"})
 """Variables of infra/compose/.env, which people export as well."""
-TESTS = frozenset({"MINIO", "SEEDS", "POWER_CUTS"})
+TESTS = frozenset({"MINIO", "POSTGRES", "SEEDS", "POWER_CUTS"})
 """Variables of the project's own tests."""
 CLOSE = 0.8
 """How similar a variable must be to one of the command line's to be refused when the settings of

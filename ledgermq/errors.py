@@ -21,6 +21,12 @@ gRPC, HTTP and any store: `ledgermq.protocol.status` maps codes to the wire.
     ├── ProducerError             the producer's session has ended; open a new one
     │   ├── UnknownProducer, OutOfOrderSequence
     │   └── OutcomeUnknown        the record may or may not be stored; never retried automatically
+    ├── TransactionError          the transaction cannot go on
+    │   ├── TransactionFenced     another process uses the transactional id now: stop
+    │   ├── TransactionAborted    nothing of it happened or will happen: run the transaction again
+    │   ├── TransactionTooLarge   a bound of one transaction was reached: abort it, and split the work
+    │   ├── TransactionUnknown    no such transaction, or it was forgotten
+    │   └── TransactionOutcomeUnknown   committed or not: ask `transactions.outcome`
     ├── GroupError                the member's assumptions about its group are outdated
     │   ├── UnknownMember         removed after it sent no heartbeat, or never joined: join again
     │   ├── StaleAssignment       the partition is not this member's under this epoch: nothing was committed
@@ -175,6 +181,30 @@ class OutOfOrderSequence(ProducerError):
 
 class OutcomeUnknown(ProducerError):
     code = "OUTCOME_UNKNOWN"
+
+
+class TransactionError(LedgerMQError):
+    code = "TRANSACTION_ERROR"
+
+
+class TransactionFenced(TransactionError):
+    code = "TRANSACTION_FENCED"
+
+
+class TransactionAborted(TransactionError):
+    code = "TRANSACTION_ABORTED"
+
+
+class TransactionTooLarge(TransactionError):
+    code = "TRANSACTION_TOO_LARGE"
+
+
+class TransactionUnknown(TransactionError):
+    code = "TRANSACTION_UNKNOWN"
+
+
+class TransactionOutcomeUnknown(TransactionError):
+    code = "TRANSACTION_OUTCOME_UNKNOWN"
 
 
 class GroupError(LedgerMQError):

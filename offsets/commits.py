@@ -30,6 +30,9 @@ from offsets.members import RETRY_MS, member_of
 from offsets.records import OffsetValue
 from offsets.topics import TopicsView
 
+PENDING_RETRY_MS = 200
+"""When to retry what waits for the end of a transaction; most end within one or two puts."""
+
 
 @dataclass
 class Ends:
@@ -64,7 +67,9 @@ class Ends:
         )
 
 
-def check_request(group: Group | None, request: pb.CommitOffsetsRequest, limits: GroupLimits) -> Member | None:
+def check_request(
+    group: Group | None, request: pb.CommitOffsetsRequest | pb.StageOffsetsRequest, limits: GroupLimits
+) -> Member | None:
     """Check what applies to all commits of a request, and return its member.
 
     Raises InvalidRequest, UnknownMember, GroupNotEmpty.
@@ -152,7 +157,8 @@ def judge(
 ) -> bool:
     """Return True if the commit has to be applied, False if it or a later one was applied already.
 
-    Raises the error that goes into the commit's result.
+    A partition with a staged offset takes no other commit: the transaction could put its offset in
+    the place of a later one. Raises the error that goes into the commit's result.
     """
     if not is_current(group, member, partition, commit):
         raise stale(group, member, partition, commit)
@@ -165,12 +171,29 @@ def judge(
                 f"partition {commit.partition} of {commit.topic}: offset {stored.offset} is committed, and"
                 f" {commit.offset} is before it"
             )
-    elif group.offset_count >= limits.partitions_max:
+    check_settled(group, partition)
+    check_space(group, partition, limits)
+    ends.check(partition, commit.offset, (stored.offset or 0) if stored is not None else 0)
+    return True
+
+
+def check_settled(group: Group, partition: PartitionId) -> None:
+    """Check that no open transaction has staged an offset of the partition. Raises Unavailable."""
+    key = group.pending_in.get(partition)
+    if key is not None:
+        raise Unavailable(
+            f"group {group.name}: open transaction {group.pending[key].transactional_id} has staged an offset of"
+            f" partition {partition[1]} of {group.pending[key].offsets[partition].topic}; retry when it has ended",
+            retry_after_ms=PENDING_RETRY_MS,
+        )
+
+
+def check_space(group: Group, partition: PartitionId, limits: GroupLimits) -> None:
+    """Check that the partition may get an offset. Raises ResourceExhausted."""
+    if group.offset_of(partition) is None and not group.has_space(1, limits.partitions_max):
         raise ResourceExhausted(
             f"group {group.name} has committed offsets of {limits.partitions_max} partitions, which is the maximum"
         )
-    ends.check(partition, commit.offset, (stored.offset or 0) if stored is not None else 0)
-    return True
 
 
 def is_current(group: Group, member: Member | None, partition: PartitionId, commit: pb.OffsetCommit) -> bool:
@@ -196,7 +219,7 @@ def apply(group: Group, partition: PartitionId, topic: str, commit: pb.OffsetCom
 
 def committed(group: Group, partition: PartitionId, topic: str) -> pb.CommittedPartition:
     """Return the committed offset, with the epoch and the newest counter that the next commit has
-    to continue from.
+    to continue from. An offset that is staged is not part of it.
     """
     epoch = group.epoch_in_force(partition)
     found = pb.CommittedPartition(topic=topic, topic_id=partition[0], partition=partition[1], epoch=epoch)

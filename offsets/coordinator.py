@@ -19,12 +19,13 @@ those before it contain everything that an answer says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
 from ledger.keys import PartitionId
+from ledger.log.log_record import LogRecord
 from ledgermq.errors import (
     GroupNotEmpty,
     InvalidRequest,
@@ -36,13 +37,13 @@ from ledgermq.errors import (
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_to_proto
-from offsets import commits, describe, members, reconcile, resets
+from offsets import commits, describe, members, pending, reconcile, resets
 from offsets.deadlines import Deadlines
 from offsets.expiry import expire, forget_removed, is_due
 from offsets.group import Group, Member
 from offsets.limits import GroupLimits
 from offsets.names import check_group_name, check_member_name
-from offsets.records import Entry, FloorEntry, GroupEntry, LogRecord, OffsetEntry, encode
+from offsets.records import Entry, FloorEntry, GroupEntry, OffsetEntry, PendingKey, encode
 from offsets.state import OffsetsState
 from offsets.subscriptions import Meanings, read_subscription
 from offsets.topics import TopicsView
@@ -204,7 +205,9 @@ class GroupCoordinator:
 
     # Committed offsets
 
-    def ends_needed(self, request: pb.CommitOffsetsRequest | pb.ResetOffsetsRequest) -> list[EndWanted]:
+    def ends_needed(
+        self, request: pb.CommitOffsetsRequest | pb.StageOffsetsRequest | pb.ResetOffsetsRequest
+    ) -> list[EndWanted]:
         """Return the partitions whose end has to be read for this request, above what is known
         already.
 
@@ -212,7 +215,7 @@ class GroupCoordinator:
         """
         group = self._group(request.group) or self._new_group(request.group, 0)
         wanted: dict[PartitionId, EndWanted] = {}
-        if isinstance(request, pb.CommitOffsetsRequest):
+        if not isinstance(request, pb.ResetOffsetsRequest):
             member = commits.check_request(group, request, self._limits)
             for commit in request.commits:
                 self._want(wanted, group, commit.offset, partial(commits.place, group, member, self._view, commit))
@@ -264,14 +267,15 @@ class GroupCoordinator:
         return self._decided(group, pb.CommitOffsetsResponse(results=results), applied)
 
     def committed(self, request: pb.FetchCommittedRequest) -> pb.FetchCommittedResponse:
-        """Return committed offsets; they are durable when all records of earlier decisions are.
+        """Return committed offsets; they are durable when all records of earlier decisions are. A
+        partition with a staged offset has Unavailable in its result.
 
         Raises InvalidGroupName, InvalidRequest.
         """
         group = self._group(request.group) or self._new_group(request.group, 0, checked=False)
         commits.check_count(len(request.partitions), self._limits)
         if not request.partitions:
-            return pb.FetchCommittedResponse(partitions=describe.all_committed(group))
+            return pb.FetchCommittedResponse(partitions=pending.all_committed_or_busy(group))
         return pb.FetchCommittedResponse(partitions=[self._committed(group, asked) for asked in request.partitions])
 
     def _committed(self, group: Group, asked: pb.TopicPartition) -> pb.CommittedPartition:
@@ -284,9 +288,9 @@ class GroupCoordinator:
             if name == asked.topic and PartitionId(topic_id, asked.partition) in group.holders
         ]
         if topic is not None and (known or topic.topic_id in held):
-            return commits.committed(group, PartitionId(topic.topic_id, asked.partition), asked.topic)
+            return pending.committed_or_busy(group, PartitionId(topic.topic_id, asked.partition), asked.topic)
         if held and topic is None:
-            return commits.committed(group, PartitionId(max(held), asked.partition), asked.topic)
+            return pending.committed_or_busy(group, PartitionId(max(held), asked.partition), asked.topic)
         error: LedgerMQError = UnknownTopic(f"there is no topic {asked.topic!r}")
         if topic is not None:
             error = UnknownPartition(
@@ -315,6 +319,76 @@ class GroupCoordinator:
         results, applied = _each(one, request.resets)
         return self._decided(group, pb.ResetOffsetsResponse(results=results), applied)
 
+    # Offsets of transactions
+
+    def stage_offsets(
+        self, request: pb.StageOffsetsRequest, ends: Ends, now_ms: int
+    ) -> Decision[pb.StageOffsetsResponse]:
+        """Stage offsets of a transaction: all of them, or none if any has an error in its result.
+
+        A later request of the same transaction replaces its offset of a partition. The caller has
+        checked in this turn that the transaction is not over here. `ends`: as in `commit`.
+
+        Raises the errors of `commit` and TransactionTooLarge; results have those of `commit`,
+        Unavailable also while another transaction has staged an offset of the partition.
+        """
+        key = pending.check_transaction(request)
+        group = self._group(request.group) or self._new_group(request.group, now_ms)
+        member = commits.check_request(group, request, self._limits)
+        self._ends.learn(ends)
+        staged = pending.staged_by(group, key)
+
+        def one(commit: pb.OffsetCommit) -> bool:
+            commits.check_fields(commit)
+            partition, topic = commits.place(group, member, self._view, commit)
+            if not pending.judge(group, member, key, staged, partition, commit, self._ends):
+                return False
+            staged[partition] = pending.offset_of(commit, topic)
+            return True
+
+        results, changed = _each(one, request.commits)
+        stages = changed and not any(result.HasField("error") for result in results)
+        if stages:
+            pending.stage(group, key, request.transaction, staged, now_ms, self._limits)
+            self.state.note_pending(group, key)
+        return self._decided(group, pb.StageOffsetsResponse(results=results), stages)
+
+    def has_pending(self, group: str, producer_id: bytes, epoch: int, number: int) -> bool:
+        """Return True if exactly this transaction has staged offsets of the group."""
+        found = self.state.groups.get(group)
+        return found is not None and PendingKey(producer_id, epoch, number) in found.pending
+
+    def settle_pending(
+        self, producer_id: bytes, epoch: int, number: int, commit_groups: Collection[str], now_ms: int
+    ) -> Decision[None]:
+        """Complete a transaction here: commit, unconditionally, what it has staged of
+        `commit_groups`, and drop what else this producer has staged at or below (epoch, number).
+
+        Repeating it changes nothing. An abort names no groups.
+        """
+        ended = PendingKey(producer_id, epoch, number)
+        records: list[LogRecord] = []
+        for name, key in list(self.state.pending.get(producer_id, ())):
+            if key <= ended:
+                group = self.state.groups[name]
+                commit = key == ended and name in commit_groups
+                pending.settle(group, key, commit=commit, view=self._view, now_ms=now_ms)
+                self.state.note_pending(group, key)
+                records += group.drain()
+        return Decision(records, None)
+
+    def pending_transactions(self, now_ms: int, older_than_ms: int) -> list[pending.PendingTransaction]:
+        """Return the transactions whose offsets have been staged for so long, the oldest first: the
+        bundle has to ask their coordinators about them. Also those that seem to be of later: the clock
+        of the owner that staged them was wrong.
+        """
+        found = (
+            (name, key, self.state.groups[name].pending[key])
+            for producer in self.state.pending.values()
+            for name, key in producer
+        )
+        return [t for t in pending.transactions(found) if not now_ms - older_than_ms < t.staged_ms <= now_ms]
+
     # Groups
 
     def groups(self) -> list[pb.GroupInfo]:
@@ -326,10 +400,16 @@ class GroupCoordinator:
         return describe.group_details(self._existing(group), now_s)
 
     def delete(self, group: str, now_ms: int) -> Decision[pb.DeleteGroupResponse]:
-        """Delete a group. Raises InvalidGroupName, UnknownGroup, GroupNotEmpty."""
+        """Delete a group.
+
+        Raises InvalidGroupName, UnknownGroup, GroupNotEmpty; Unavailable while an open transaction
+        has staged offsets of it.
+        """
         found = self._existing(group)
         if found.members:
             raise GroupNotEmpty(f"group {group} has {len(found.members)} members; stop them first")
+        for partition in found.pending_in:
+            commits.check_settled(found, partition)
         return Decision(self._remove(found), pb.DeleteGroupResponse())
 
     def _existing(self, name: str) -> Group:
@@ -357,6 +437,7 @@ class GroupCoordinator:
 
     def _remove(self, group: Group) -> list[LogRecord]:
         """Remove a group with all its records. The floor keeps the highest epoch that it drew."""
+        assert not group.pending, f"group {group.name} has staged offsets"
         offsets: list[Entry] = [
             OffsetEntry(group.name, PartitionId(t, p), None) for t, topic in group.offsets.items() for p in topic
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ledger.keys import PartitionId
 from ledgermq.protocol import ledgermq_pb2 as pb
+from offsets import pending
 from offsets.commits import committed
 from offsets.group import Group, Member
 
@@ -32,6 +33,7 @@ def group_details(group: Group, now_s: float) -> pb.GroupInfo:
     info = group_info(group)
     info.members.extend(_member_info(group, group.members[member_id], now_s) for member_id in sorted(group.members))
     info.committed.extend(all_committed(group))
+    info.pending.extend(pending.described(group))
     return info
 
 

@@ -4,7 +4,8 @@ Every change of persisted state goes through a method here, which notes the keys
 `drain` turns these into records. So the records of a decision are always the newest values of all
 that it changed, in one batch.
 
-Invariants: a partition has at most one holder, `holders[p]` (asserted by `give`). An epoch is drawn
+Invariants: a partition has at most one holder, `holders[p]` (asserted by `give`), and at most one
+transaction with a staged offset, `pending_in[p]` (asserted by `set_pending`). An epoch is drawn
 at most once for each decision, and never reused. A member's `changed_epoch` is the newest epoch at
 which its partitions have changed.
 """
@@ -12,17 +13,20 @@ which its partitions have changed.
 from __future__ import annotations
 
 from ledger.keys import PartitionId
+from ledger.log.log_record import LogRecord
 from ledgermq.protocol import ledgermq_pb2 as pb
 from offsets.records import (
     Entry,
     GroupEntry,
     GroupValue,
     Held,
-    LogRecord,
     MemberEntry,
     MemberValue,
     OffsetEntry,
     OffsetValue,
+    PendingEntry,
+    PendingKey,
+    PendingValue,
     Subscription,
     encode,
 )
@@ -76,6 +80,8 @@ class Group:
         self.members: dict[str, Member] = {}
         self.offsets: dict[int, dict[int, OffsetValue]] = {}
         self.offset_count = 0
+        self.pending: dict[PendingKey, PendingValue] = {}
+        self.pending_in: dict[PartitionId, PendingKey] = {}  # the transaction that has staged an offset there
         self.names: dict[int, str] = {}  # names of topics that are or were held, by id
         self.holders: dict[PartitionId, str] = {}
         self.statics: dict[str, str] = {}  # instance id -> member id
@@ -91,6 +97,7 @@ class Group:
         self._touched: bool = False
         self._touched_members: dict[str, None] = {}
         self._touched_offsets: dict[PartitionId, None] = {}
+        self._touched_pending: dict[PendingKey, None] = {}
 
     # Epochs
 
@@ -231,6 +238,24 @@ class Group:
         self._touched_offsets[partition] = None
         self.expiry_ms = 0
 
+    def has_space(self, wanted: int, partitions_max: int) -> bool:
+        """Return True if so many more partitions may get an offset. Staged offsets count already,
+        because nothing may refuse them when their transaction is committed.
+        """
+        if self.offset_count + len(self.pending_in) + wanted <= partitions_max:
+            return True
+        promised = sum(self.offset_of(partition) is None for partition in self.pending_in)
+        return self.offset_count + promised + wanted <= partitions_max
+
+    def set_pending(self, key: PendingKey, value: PendingValue | None) -> None:
+        """Replace what a transaction has staged; None: it is over."""
+        if value is not None:
+            assert all(self.pending_in.get(partition, key) == key for partition in value.offsets), (
+                f"group {self.name}: two transactions have staged an offset of one partition"
+            )
+        self.load_pending(key, value)
+        self._touched_pending[key] = None
+
     def renew_bare(self) -> None:
         """Renew the epoch for commits outside of membership; such a caller has to fetch again
         before its next commit.
@@ -259,8 +284,9 @@ class Group:
             member = self.members.get(member_id)
             entries.append(MemberEntry(self.name, member_id, None if member is None else self.member_value(member)))
         entries += [OffsetEntry(self.name, partition, self.offset_of(partition)) for partition in self._touched_offsets]
+        entries += [PendingEntry(self.name, key, self.pending.get(key)) for key in self._touched_pending]
         self._drawn = self._touched = False
-        self._touched_members, self._touched_offsets = {}, {}
+        self._touched_members, self._touched_offsets, self._touched_pending = {}, {}, {}
         return [encode(entry) for entry in entries]
 
     def entries(self) -> list[Entry]:
@@ -273,7 +299,8 @@ class Group:
             for t, topic in self.offsets.items()
             for p, value in topic.items()
         ]
-        return [GroupEntry(self.name, self.value()), *members, *offsets]
+        pending = [PendingEntry(self.name, key, value) for key, value in self.pending.items()]
+        return [GroupEntry(self.name, self.value()), *members, *offsets, *pending]
 
     # Replay
 
@@ -313,3 +340,16 @@ class Group:
             self.offset_count += 1
         elif not topic:
             del self.offsets[topic_id]
+
+    def load_pending(self, key: PendingKey, value: PendingValue | None) -> None:
+        """Load what a transaction has staged, in any order of the keys: in a batch, the offsets of
+        the next transaction may come before the end of this one.
+        """
+        before = self.pending.pop(key, None)
+        if before is not None:
+            for partition in before.offsets:
+                if self.pending_in.get(partition) == key:
+                    del self.pending_in[partition]
+        if value is not None:
+            self.pending[key] = value
+            self.pending_in |= dict.fromkeys(value.offsets, key)

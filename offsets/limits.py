@@ -37,6 +37,8 @@ class GroupLimits:
     pattern_chars_max: int = 1_000
     commits_max: int = 10_000
     """Partitions in one commit, reset or fetch of committed offsets."""
+    pending_max: int = 10_000
+    """Open transactions with staged offsets in one group."""
     session_timeout_ms: int = 45_000
     session_timeout_ms_min: int = 1_000
     session_timeout_ms_max: int = 1_800_000

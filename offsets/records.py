@@ -5,6 +5,8 @@
     group/<group>                             Group    its epoch, since when it is empty
     member/<group>/<member id>                Member   its subscription, and what it holds under which epochs
     offset/<group>/<topic id>/<partition>     Offset   what is committed
+    pending/<group>/<producer id>/            Pending  what a transaction has staged: its epoch and number end the key,
+            <epoch>/<number>                           so aborting one transaction never drops another one's offsets
 
 No value: the key is deleted. Names hold no "/", so keys need no escapes. Invariants:
 `decode(encode(entry)) == entry`; equal entries have equal bytes.
@@ -20,19 +22,12 @@ from typing import NamedTuple
 from google.protobuf.message import DecodeError
 
 from ledger.keys import PartitionId
+from ledger.log.log_record import LogRecord
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.protocol.names import NAME_PATTERN
 from offsets.format import ledgermq_offsets_pb2 as fmt
 
 VERSION = 1
-
-
-@dataclass(frozen=True, slots=True)
-class LogRecord:
-    """`value` None: a tombstone."""
-
-    key: bytes
-    value: bytes | None
 
 
 class Held(NamedTuple):
@@ -95,6 +90,37 @@ class OffsetValue:
     topic: str
 
 
+class PendingKey(NamedTuple):
+    """Names a transaction. The order of a producer's transactions is that of (epoch, number)."""
+
+    producer_id: bytes
+    epoch: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class PendingOffset:
+    """`epoch`: in force when the offset was staged. `counter`: under this epoch, as of commits."""
+
+    offset: int
+    metadata: str
+    epoch: int
+    counter: int
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class PendingValue:
+    """Offsets that one transaction has staged. `coordinator`: the partition of `__transactions`
+    whose owner decides about it. `staged_ms`: when the first of them was staged.
+    """
+
+    transactional_id: str
+    coordinator: int
+    staged_ms: int
+    offsets: Mapping[PartitionId, PendingOffset]
+
+
 @dataclass(frozen=True, slots=True)
 class FloorEntry:
     epoch: int
@@ -120,13 +146,23 @@ class OffsetEntry:
     value: OffsetValue | None
 
 
-Entry = FloorEntry | GroupEntry | MemberEntry | OffsetEntry
+@dataclass(frozen=True, slots=True)
+class PendingEntry:
+    group: str
+    key: PendingKey
+    value: PendingValue | None
+
+
+Entry = FloorEntry | GroupEntry | MemberEntry | OffsetEntry | PendingEntry
+
+PRODUCER_ID_BYTES = 16
 
 _NAME = f"({NAME_PATTERN})".encode()
 _NUMBER = rb"(0|[1-9][0-9]{0,19})"
 _GROUP = re.compile(rb"group/" + _NAME + rb"\Z")
 _MEMBER = re.compile(rb"member/" + _NAME + rb"/" + _NAME + rb"\Z")
 _OFFSET = re.compile(rb"offset/" + _NAME + rb"/" + _NUMBER + rb"/" + _NUMBER + rb"\Z")
+_PENDING = re.compile(rb"pending/" + _NAME + rb"/([0-9a-f]{32})/" + _NUMBER + rb"/" + _NUMBER + rb"\Z")
 _FLOOR = b"floor"
 
 
@@ -142,6 +178,11 @@ def encode(entry: Entry) -> LogRecord:
             return LogRecord(
                 f"offset/{group}/{topic_id}/{partition}".encode(), None if offset is None else _offset_bytes(offset)
             )
+        case PendingEntry(group, (producer_id, epoch, number), pending):
+            return LogRecord(
+                f"pending/{group}/{producer_id.hex()}/{epoch}/{number}".encode(),
+                None if pending is None else _pending_bytes(pending),
+            )
 
 
 def decode(key: bytes, value: bytes | None) -> Entry:
@@ -154,6 +195,9 @@ def decode(key: bytes, value: bytes | None) -> Entry:
         if found := _OFFSET.match(key):
             at = PartitionId(int(found[2]), int(found[3]))
             return OffsetEntry(found[1].decode(), at, None if value is None else _offset_of(value))
+        if found := _PENDING.match(key):
+            of = PendingKey(bytes.fromhex(found[2].decode()), int(found[3]), int(found[4]))
+            return PendingEntry(found[1].decode(), of, None if value is None else _pending_of(value))
         if found := _MEMBER.match(key):
             return MemberEntry(found[1].decode(), found[2].decode(), None if value is None else _member_of(value))
         if found := _GROUP.match(key):
@@ -210,6 +254,38 @@ def _offset_of(data: bytes) -> OffsetValue:
     _check_version(stored.version)
     offset = stored.offset if stored.HasField("offset") else None
     return OffsetValue(offset, stored.metadata, stored.commit_ms, stored.epoch, stored.counter, stored.topic)
+
+
+def _pending_bytes(value: PendingValue) -> bytes:
+    pending = fmt.Pending(
+        version=VERSION,
+        transactional_id=value.transactional_id,
+        coordinator=value.coordinator,
+        staged_ms=value.staged_ms,
+    )
+    for (topic_id, partition), staged in sorted(value.offsets.items()):
+        pending.offsets.add(
+            topic_id=topic_id,
+            partition=partition,
+            topic=staged.topic,
+            offset=staged.offset,
+            metadata=staged.metadata,
+            epoch=staged.epoch,
+            counter=staged.counter,
+        )
+    return pending.SerializeToString(deterministic=True)
+
+
+def _pending_of(data: bytes) -> PendingValue:
+    pending = fmt.Pending.FromString(data)
+    _check_version(pending.version)
+    offsets = {
+        PartitionId(staged.topic_id, staged.partition): PendingOffset(
+            staged.offset, staged.metadata, staged.epoch, staged.counter, staged.topic
+        )
+        for staged in pending.offsets
+    }
+    return PendingValue(pending.transactional_id, pending.coordinator, pending.staged_ms, offsets)
 
 
 def _member_bytes(value: MemberValue) -> bytes:

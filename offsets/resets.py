@@ -8,10 +8,10 @@ again at the new offset.
 from __future__ import annotations
 
 from ledger.keys import PartitionId
-from ledgermq.errors import InvalidRequest, ResourceExhausted
+from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import OFFSET_MAX
-from offsets.commits import Ends
+from offsets.commits import Ends, check_settled, check_space
 from offsets.group import Group
 from offsets.limits import GroupLimits
 from offsets.records import OffsetValue
@@ -19,15 +19,13 @@ from offsets.records import OffsetValue
 
 def check(group: Group, partition: PartitionId, reset: pb.OffsetReset, ends: Ends, limits: GroupLimits) -> None:
     """Check one reset. Raises InvalidRequest, OffsetOutOfRange, Unavailable, ResourceExhausted."""
-    stored = group.offset_of(partition)
-    if stored is None and group.offset_count >= limits.partitions_max:
-        raise ResourceExhausted(
-            f"group {group.name} has committed offsets of {limits.partitions_max} partitions, which is the maximum"
-        )
+    check_settled(group, partition)
+    check_space(group, partition, limits)
     if not reset.HasField("offset"):
         return
     if reset.offset > OFFSET_MAX:
         raise InvalidRequest(f"offset {reset.offset} is too large: at most {OFFSET_MAX} is allowed")
+    stored = group.offset_of(partition)
     ends.check(partition, reset.offset, (stored.offset or 0) if stored is not None else 0)
 
 

@@ -6,25 +6,30 @@ the state is made of these.
 
 from __future__ import annotations
 
+from ledger.log.log_record import LogRecord
 from offsets.group import Group
 from offsets.records import (
     Entry,
     FloorEntry,
     GroupEntry,
     GroupValue,
-    LogRecord,
     MemberEntry,
     OffsetEntry,
+    PendingEntry,
+    PendingKey,
     decode,
     encode,
 )
 
 
 class OffsetsState:
-    """`floor`: the highest epoch of any deleted group."""
+    """`floor`: the highest epoch of any deleted group. `pending`: by producer id, the groups and
+    transactions with staged offsets.
+    """
 
     def __init__(self) -> None:
         self.groups: dict[str, Group] = {}
+        self.pending: dict[bytes, dict[tuple[str, PendingKey], None]] = {}
         self.floor = 0
 
     def apply(self, key: bytes, value: bytes | None) -> None:
@@ -49,8 +54,21 @@ class OffsetsState:
                 group.load_member(member_id, member)
             case OffsetEntry(partition=partition, value=offset):
                 group.load_offset(partition, offset)
-        if not (group.epoch or group.members or group.offsets):
+            case PendingEntry(key=key, value=pending):
+                group.load_pending(key, pending)
+                self.note_pending(group, key)
+        if not (group.epoch or group.members or group.offsets or group.pending):
             del self.groups[entry.group]
+
+    def note_pending(self, group: Group, key: PendingKey) -> None:
+        """Keep `pending` in step, after what a transaction has staged in the group has changed."""
+        known = self.pending.setdefault(key.producer_id, {})
+        if key in group.pending:
+            known[group.name, key] = None
+        else:
+            known.pop((group.name, key), None)
+        if not known:
+            del self.pending[key.producer_id]
 
     def snapshot(self) -> list[LogRecord]:
         """Return what a log cleaned by key would hold, sorted by key."""

@@ -28,15 +28,21 @@ from stateless_broker.directory import Directory
 from stateless_broker.fetch_path import FetchPath
 from stateless_broker.groups.groups import open_groups
 from stateless_broker.health import Alarms
+from stateless_broker.internal.term import TermParts
+from stateless_broker.internal.terms import InternalTerms
 from stateless_broker.logs import get_logger
 from stateless_broker.membership import Membership
 from stateless_broker.metadata import Metadata, Source
 from stateless_broker.ownership import Ownership, OwnershipTimes
 from stateless_broker.peers import Peers
 from stateless_broker.produce_path import ProducePath
+from stateless_broker.received_batches import BatchChecks
 from stateless_broker.service import BrokerService, ClusterPath, OffsetPath, TopicPath
 from stateless_broker.settings import BrokerConstants, BrokerSettings, from_settings
 from stateless_broker.topic_changes import TopicLimits
+from stateless_broker.transactions.counts import TransactionCounts
+from stateless_broker.transactions.stage_path import StagePath
+from stateless_broker.transactions.transactions import open_transactions
 
 log = get_logger(__name__)
 
@@ -58,6 +64,7 @@ class Broker:
         run_blocking: RunBlocking = asyncio.to_thread,
         metrics: BundleMetrics | None = None,
         constants: BrokerConstants | None = None,
+        transaction_counts: TransactionCounts | None = None,
     ) -> None:
         self.broker_id = settings.broker_id or f"b-{sources.new_id().hex()[:12]}"
         self.address = address
@@ -67,6 +74,7 @@ class Broker:
         interval_s = settings.heartbeat_interval_s(store.url)
         self._settings = settings
         self._constants = constants or BrokerConstants()
+        self.transaction_counts = transaction_counts or TransactionCounts()
         self._clocks = TwoClocks(store, sources)
         self.alarms = Alarms()
         self.membership = Membership(
@@ -79,6 +87,7 @@ class Broker:
             self._clocks.learn,
             settings.rack,
             self.alarms.now,
+            self.version,
         )
         self.directory = Directory(cluster.bundles)
         self._peers = Peers(connector, interval_s, self._peer_lost)
@@ -107,7 +116,11 @@ class Broker:
         if (copies := copies_of(store)) is not None:
             self.alarms.add(lambda: sorted(copies.damaged.values()))
         self.controller = Controller(
-            context.compaction, self.metadata, self.ownership, from_settings(TopicLimits, settings)
+            context.compaction,
+            self.metadata,
+            self.ownership,
+            from_settings(TopicLimits, settings),
+            self.membership.lacking,
         )
         self.service = self._put_service_together(run_blocking)
         self._run: asyncio.Task[None] | None = None
@@ -123,6 +136,7 @@ class Broker:
         run_blocking: RunBlocking = asyncio.to_thread,
         metrics: BundleMetrics | None = None,
         constants: BrokerConstants | None = None,
+        transaction_counts: TransactionCounts | None = None,
     ) -> Broker:
         """Start a broker that takes part in the cluster of this root; `run_blocking` runs Arrow and
         Parquet work (default: in threads).
@@ -131,7 +145,9 @@ class Broker:
         """
         cluster = await open_cluster(store, sources, settings.cluster_defaults(constants), settings.cluster_id)
         await check_fit(store, cluster)
-        broker = cls(store, sources, settings, cluster, address, connector, run_blocking, metrics, constants)
+        broker = cls(
+            store, sources, settings, cluster, address, connector, run_blocking, metrics, constants, transaction_counts
+        )
         await broker.membership.join()
         broker._run = asyncio.create_task(broker._main(), name=f"broker {broker.broker_id}")
         log.info("broker started", broker=broker.broker_id, address=address, root=store.url, cluster=cluster.cluster_id)
@@ -148,7 +164,9 @@ class Broker:
         if graceful:
             await self.ownership.stop()
         await self.ownership.close()
+        await self.internal.close()
         await self.groups.close()
+        await self.transactions.close()
         log.info("broker stopped", broker=self.broker_id, graceful=graceful)
 
     def apply(self, settings: BrokerSettings) -> None:
@@ -177,6 +195,7 @@ class Broker:
 
     def _put_service_together(self, run_blocking: RunBlocking) -> BrokerService:
         settings = self._settings
+        checks = BatchChecks(run_blocking)
         self._fetch_path = FetchPath(
             self.metadata,
             self.ownership,
@@ -186,6 +205,12 @@ class Broker:
             direct=settings.shares_locations(self.context.store.url),
         )
         at_controller = AtController(self.address, self.ownership, self.metadata, self._peers.connection)
+        self.internal = InternalTerms(
+            self.ownership,
+            TermParts(
+                lambda: self.metadata.catalog, self.context.sources, lambda: self.ownership.times.damaged_retry_s
+            ),
+        )
         self.groups = open_groups(
             self.address,
             settings,
@@ -193,13 +218,28 @@ class Broker:
             self.metadata,
             self.controller,
             at_controller,
-            self.context.sources,
+            self.internal,
             self._clocks,
             self._broker,
             self._rack_of,
         )
+        self.transactions = open_transactions(
+            self.address,
+            self.ownership,
+            self.metadata,
+            self.controller,
+            at_controller,
+            self.internal,
+            self.groups,
+            self.context.sources,
+            self._clocks,
+            self._broker,
+            self._constants.transactions,
+            self.transaction_counts,
+            self._constants.carry_slots,
+        )
         return BrokerService(
-            ProducePath(self.metadata, self.ownership, run_blocking),
+            ProducePath(self.metadata, self.ownership, checks),
             self._fetch_path,
             DeletionPath(self.metadata, self.ownership),
             OffsetPath(self.metadata, self.ownership),
@@ -210,6 +250,8 @@ class Broker:
                 self.context.ledger(keys.METADATA_BUNDLE), self.version, self.membership, self.directory, self.ownership
             ),
             self.groups,
+            StagePath(self.metadata, self.ownership, checks, self.transactions.named, self.transactions.in_bundle),
+            self.transactions,
         )
 
     def _times(self, settings: BrokerSettings, interval_s: float) -> OwnershipTimes:
@@ -243,12 +285,12 @@ class Broker:
         return [f"the object store takes no records, reads go on: {refusal.message}"] if refusal is not None else []
 
     def _catalog_changed(self) -> None:
-        self.groups.catalog_changed()
+        self.internal.catalog_changed()
 
     def _ownership_changed(self) -> None:
         self.metadata.ownership_changed()
         self.controller.ownership_changed()
-        self.groups.ownership_changed()
+        self.internal.ownership_changed()
 
 
 def _bundle_limits(settings: BrokerSettings, root_url: str) -> BundleLimits:

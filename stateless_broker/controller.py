@@ -9,8 +9,10 @@ nothing of the topic remains.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 from crc32c import crc32c
@@ -27,10 +29,18 @@ from ledgermq.errors import LedgerMQError, TopicExists, Unavailable
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.runtime.wait import wait_for
 from stateless_broker.bundle.owner import BundleOwner
+from stateless_broker.heartbeat import TRANSACTIONS, Heartbeat
 from stateless_broker.logs import get_logger
 from stateless_broker.metadata import Metadata
 from stateless_broker.ownership import Ownership
-from stateless_broker.topic_changes import TopicLimits, altered, created, created_offsets_topic, deleted
+from stateless_broker.topic_changes import (
+    TopicLimits,
+    altered,
+    created,
+    created_offsets_topic,
+    created_transaction_topic,
+    deleted,
+)
 
 REMOVAL_PAUSE_S_MIN = 0.5
 REMOVAL_PAUSE_S_MAX = 60.0
@@ -40,12 +50,15 @@ log = get_logger(__name__)
 
 
 class Controller:
+    """`lacking(feature)` returns the brokers that are present without it."""
+
     def __init__(
         self,
         compaction: Compaction,
         metadata: Metadata,
         ownership: Ownership,
         limits: TopicLimits,
+        lacking: Callable[[str], Sequence[Heartbeat]],
     ) -> None:
         self._compaction = compaction
         self._cluster = compaction.cluster
@@ -53,6 +66,7 @@ class Controller:
         self._metadata = metadata
         self._ownership = ownership
         self.limits = limits
+        self._lacking = lacking
         self._lock = asyncio.Lock()
         self._opened: BundleOwner | None = None
         self._changed = asyncio.Event()
@@ -72,6 +86,15 @@ class Controller:
 
         return await self._change(decide)
 
+    async def create_internal_topic(self, name: str) -> Topic:
+        """Create one of `keys.CREATED_AT_FIRST_USE` if it does not exist, with what belongs to it; the
+        caller chooses nothing about it. Raises NotOwner, Unavailable.
+        """
+        if name == keys.OFFSETS_TOPIC:
+            return await self.create_offsets_topic()
+        await self.create_transaction_topics()
+        return self._metadata.catalog.living(name)
+
     async def create_offsets_topic(self) -> Topic:
         """Create `__consumer_offsets` if it does not exist; the caller chooses nothing about it."""
 
@@ -82,6 +105,23 @@ class Controller:
             return await self._change(decide)
         except TopicExists:
             return self._metadata.catalog.living(keys.OFFSETS_TOPIC)
+
+    async def create_transaction_topics(self) -> None:
+        """Create `__staged` and `__transactions` where they do not exist. A controller that ends
+        between the two leaves the first, and the next call creates the other.
+
+        Raises NotOwner, and Unavailable while a broker is present that could not read the catalog
+        with these topics: it would stop with all that it serves.
+        """
+
+        def decide(catalog: Catalog, name: str) -> Topic:
+            wish = created_transaction_topic(catalog, name, self._cluster.bundles, self._sources.now_ms())
+            self._require(TRANSACTIONS)
+            return wish
+
+        for name in (keys.STAGED_TOPIC, keys.TRANSACTIONS_TOPIC):
+            with suppress(TopicExists):
+                await self._change(partial(decide, name=name))
 
     async def alter_topic(self, name: str, partitions: int, change: dict[str, str], unset: list[str]) -> Topic:
         """Change settings or partitions of a topic. When this returns, settings that protect or
@@ -132,6 +172,16 @@ class Controller:
             pause_s = REMOVAL_PAUSE_S_MIN if freed else min(REMOVAL_PAUSE_S_MAX, 2 * pause_s)
             if await wait_for(self._changed, pause_s if self._removed() else None):
                 pause_s = REMOVAL_PAUSE_S_MIN
+
+    def _require(self, feature: str) -> None:
+        """Raise Unavailable if a broker that is present lacks the feature."""
+        for heartbeat in self._lacking(feature)[:1]:
+            release = heartbeat.release or "a release that does not announce its number"
+            raise Unavailable(
+                f"{feature} need every broker, but broker {heartbeat.broker} at {heartbeat.address} runs {release}"
+                " without them: upgrade or stop it, then retry",
+                retry_after_ms=5000,
+            )
 
     async def _change(self, decide: Callable[[Catalog], Topic]) -> Topic:
         """Run a change to its end even if its caller is cancelled: half a change would block the

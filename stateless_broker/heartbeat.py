@@ -3,12 +3,12 @@ only; nothing safe depends on it.
 
     {"version": 1, "broker": "…", "address": "host:port", "incarnation": 3, "session": "…", "counter": 17,
      "bundles": {"1": 4, "3": 9}, "releasing": [3], "troubles": {"2": "…"}, "leaving": false,
-     "peer_address": "", "alarms": ["…"], "rack": ""}
+     "peer_address": "", "alarms": ["…"], "rack": "", "release": "0.2.0", "features": ["transactions"]}
 
 `counter` grows when the content changes, not with every beat. An unchanged heartbeat keeps its ETag
 and only its time advances, so other brokers see it alive without reading it again. `incarnation` is
 one more than the highest that this address or id had before. `session` is drawn at the start and
-breaks ties.
+breaks ties. Keys are added without another version: a broker reads those that it knows.
 """
 
 from __future__ import annotations
@@ -19,6 +19,13 @@ from typing import Any
 
 VERSION = 1
 
+TRANSACTIONS = "transactions"
+"""Stages, completes and reads records of transactions, and takes the topics that they need."""
+FEATURES = (TRANSACTIONS,)
+"""What a broker of this release has and earlier ones lack. The controller puts into the catalog what
+needs a feature only when every broker has it.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
@@ -28,7 +35,8 @@ class Heartbeat:
     `troubles`: bundles that it should own and cannot serve, with the reason. `leaving`: it hands
     over everything. `peer_address`: where other brokers reach it, if not at `address`, which
     remains its name among them. `alarms`: problems of what it does serve. `rack`: where it runs, ""
-    if not set.
+    if not set. `release`: of LedgerMQ, "" if it is one that does not announce it. `features`: see
+    `FEATURES`.
     """
 
     broker: str
@@ -43,6 +51,8 @@ class Heartbeat:
     peer_address: str = ""
     alarms: tuple[str, ...] = ()
     rack: str = ""
+    release: str = ""
+    features: tuple[str, ...] = ()
 
     def supersedes(self, other: Heartbeat) -> bool:
         """Return whether this process stays: of two processes with one address or one id, the later
@@ -74,6 +84,8 @@ def decode_heartbeat(data: bytes) -> Heartbeat | None:
             peer_address=str(found.get("peer_address", "")),
             alarms=tuple(str(alarm) for alarm in found.get("alarms", ())),
             rack=str(found.get("rack", "")),
+            release=str(found.get("release", "")),
+            features=tuple(str(feature) for feature in found.get("features", ())),
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None

@@ -14,7 +14,7 @@ from typing import Any
 from ledgermq.errors import InvalidConfig, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi, Connection, Connector
-from ledgermq.protocol.frames import FetchFrame, ProduceFrame
+from ledgermq.protocol.frames import FetchFrame, ProduceFrame, StageFrame
 from ledgermq.protocol.methods import Method, UnaryCalls
 
 
@@ -80,6 +80,9 @@ class InProcessConnection(UnaryCalls, Connection):
 
     def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
         return self._service.produce(requests)
+
+    def stage(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
+        return self._service.stage(requests)
 
     def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
         return self._service.fetch(request)

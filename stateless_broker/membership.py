@@ -21,7 +21,7 @@ from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
 from ledgermq.errors import InvalidConfig
 from ledgermq.sources import Sources
 from stateless_broker.bundle.write_gate import REFUSALS
-from stateless_broker.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
+from stateless_broker.heartbeat import FEATURES, Heartbeat, decode_heartbeat, encode_heartbeat
 from stateless_broker.takeover import Evidence, has_ended, is_gone, stands_still, stands_still_at
 
 REMOVED_AFTER_S = heartbeats.AGE_MS / 1000
@@ -59,6 +59,8 @@ class Membership:
         on_store_time: Callable[[int, float], None] = lambda store_ms, at_s: None,
         rack: str = "",
         alarms: Callable[[], tuple[str, ...]] = tuple,
+        release: str = "",
+        features: tuple[str, ...] = FEATURES,
     ) -> None:
         """`on_store_time(store_ms, at_s)` is called with the time that each look shows; see
         `TwoClocks.learn`. `alarms()` returns the alarms for the next heartbeat.
@@ -70,6 +72,8 @@ class Membership:
             session=sources.new_id().hex(),
             peer_address=peer_address,
             rack=rack,
+            release=release,
+            features=features,
         )
         self.members: dict[str, Member] = {}
         self.interval_s = interval_s
@@ -184,6 +188,10 @@ class Membership:
         }
         found[self.me.broker] = self.me
         return found
+
+    def lacking(self, feature: str) -> list[Heartbeat]:
+        """Return the brokers that are present and do not announce the feature, ascending by id."""
+        return [heartbeat for _, heartbeat in sorted(self.present().items()) if feature not in heartbeat.features]
 
     def is_uncontested(self, broker: str) -> bool:
         """Return whether a claim of the broker's bundles is uncontested: its address refuses

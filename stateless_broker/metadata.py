@@ -8,7 +8,7 @@ controller. After `catch_up`, the copy holds everything that was acknowledged be
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import aclosing
 
 from ledger import keys
@@ -115,6 +115,12 @@ class Metadata:
         Raises Unavailable if that is not possible now.
         """
         await self._catch_up.run()
+
+    async def know(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Catch up if the catalog lacks one of these (topic, partition). Raises Unavailable."""
+        topics = self.catalog.topics_by_name
+        if any(name not in topics or partition >= topics[name].partitions for name, partition in partitions):
+            await self.catch_up()
 
     async def pull(self, owner: BundleOwner) -> None:
         """Apply what the bundle itself holds and this broker has not read yet.

@@ -27,6 +27,7 @@ from stateless_broker.health import Health
 from stateless_broker.logs import get_logger
 from stateless_broker.settings import BrokerSettings
 from stateless_broker.store_wait import when_store_answers
+from stateless_broker.transactions.counts import TransactionCounts
 
 PEER_TIMEOUT_S = 10.0
 GRACE_S = 1.0
@@ -41,6 +42,7 @@ class Hooks:
     store: StoreMeter | None = None
     calls: CallMeter = field(default_factory=CallMeter)
     owners: BundleMetrics = field(default_factory=BundleMetrics)
+    transactions: TransactionCounts = field(default_factory=TransactionCounts)
 
 
 class Node:
@@ -81,7 +83,15 @@ class Node:
                     pa.scalar, 0
                 )  # imports pandas if it is installed: now, not in the first request
                 address, connector = advertised_address(settings, port), GrpcConnector(request_timeout_s=PEER_TIMEOUT_S)
-                return await Broker.start(store, sources, settings, address, connector, metrics=observers.owners)
+                return await Broker.start(
+                    store,
+                    sources,
+                    settings,
+                    address,
+                    connector,
+                    metrics=observers.owners,
+                    transaction_counts=observers.transactions,
+                )
 
             broker = await (when_store_answers(join, store.url, wait_for_store, sources) if wait_for_store else join())
         except BaseException:

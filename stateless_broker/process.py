@@ -128,6 +128,10 @@ def _notes(node: Node) -> list[str]:
     notes += [
         f"groups of partition {partition} of {keys.OFFSETS_TOPIC}: {error.message}" for partition, error in refused
     ]
+    notes += [
+        f"transactions of partition {partition} of {keys.TRANSACTIONS_TOPIC}: {error.message}"
+        for partition, error in sorted(node.broker.transactions.refused().items())
+    ]
     return notes
 
 

@@ -19,13 +19,15 @@ from stateless_broker.at_controller import AtController
 from stateless_broker.controller import Controller
 from stateless_broker.deletion_path import DeletionPath
 from stateless_broker.directory import Directory
-from stateless_broker.fetch_path import FetchPath
+from stateless_broker.fetch_path import FetchPath, refuse_staged
 from stateless_broker.groups.groups import Groups
 from stateless_broker.health import problems
 from stateless_broker.membership import Membership
 from stateless_broker.metadata import Lookup, Metadata
 from stateless_broker.ownership import Ownership
 from stateless_broker.produce_path import ProducePath
+from stateless_broker.transactions.stage_path import StagePath
+from stateless_broker.transactions.transactions import Transactions
 
 QUERIES_MAX = 10_000
 PARALLEL_QUERIES = 16
@@ -48,6 +50,8 @@ class BrokerService:
         topics: TopicPath,
         cluster: ClusterPath,
         groups: Groups,
+        stage_path: StagePath,
+        transactions: Transactions,
     ) -> None:
         self.produce = produce_path.produce
         self.produce_once = produce_path.produce_once
@@ -69,6 +73,18 @@ class BrokerService:
         self.list_groups = groups.list_groups
         self.describe_group = groups.describe_group
         self.delete_group = groups.delete_group
+        self.stage = stage_path.stage
+        self.stage_offsets = transactions.stage_offsets
+        self.init_transactions = transactions.init_transactions
+        self.end_transaction = transactions.end_transaction
+        self.transaction_outcome = transactions.transaction_outcome
+        self.resolve_transaction = transactions.resolve_transaction
+        self.list_transactions = transactions.list_transactions
+        self.describe_transaction = transactions.describe_transaction
+        self.complete_transaction = transactions.complete_transaction
+        self.ask_transaction = transactions.ask_transaction
+        self.poll_checks = transactions.poll_checks
+        self.read_staged = transactions.read_staged
 
 
 class OffsetPath:
@@ -97,6 +113,7 @@ class OffsetPath:
         bundle = None
         try:
             topic, bundle = await lookup.partition(query.topic, query.partition)
+            refuse_staged(topic)
             owner = await self._ownership.owner(bundle)
             kind = query.WhichOneof("at")
             if kind is None:
@@ -151,9 +168,10 @@ class TopicPath:
     async def create_topic(self, request: pb.CreateTopicRequest) -> pb.CreateTopicResponse:
         async def here() -> pb.CreateTopicResponse:
             if (
-                request.forwarded and request.name == keys.OFFSETS_TOPIC
+                request.forwarded and request.name in keys.CREATED_AT_FIRST_USE
             ):  # another broker's wish; its caller chooses nothing about it
-                return pb.CreateTopicResponse(topic=self._info(await self._controller.create_offsets_topic()))
+                topic = await self._controller.create_internal_topic(request.name)
+                return pb.CreateTopicResponse(topic=self._info(topic))
             topic = await self._controller.create_topic(request.name, request.partitions, dict(request.settings))
             return pb.CreateTopicResponse(topic=self._info(topic))
 

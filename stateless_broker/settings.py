@@ -12,7 +12,7 @@ cluster; afterwards `cluster.json` holds them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -24,6 +24,7 @@ from ledger.cluster import BUNDLES_MAX, ClusterDefaults
 from ledgermq.buffers import KIB, MIB
 from offsets.limits import GroupLimits
 from stateless_broker.settings_sources import names_of, read_sources, settle
+from transactions.limits import TransactionLimits
 
 PORT = 9650
 ADMIN_PORT = 9651
@@ -336,14 +337,17 @@ class BrokerConstants:
     """Constants that no operator sets; tests and simulations inject other values.
 
     `damaged_retry_s`: pause before a bundle with damaged data is opened again. `ownership_wait_s`:
-    how long a request waits for a bundle that this broker is taking over. The others go into the
-    `cluster.json` of a new cluster.
+    how long a request waits for a bundle that this broker is taking over. `carry_slots`: how many
+    slots staged batches may be behind before they are carried forward. `url_life_ms` and
+    `parquet_min_age_ms` go into the `cluster.json` of a new cluster.
     """
 
     damaged_retry_s: float = 30.0
     ownership_wait_s: float = 3.0
     url_life_ms: int = ClusterDefaults().url_life_ms
     parquet_min_age_ms: int = ClusterDefaults().parquet_min_age_ms
+    transactions: TransactionLimits = field(default_factory=TransactionLimits)
+    carry_slots: int = 2048
 
 
 def default_of(name: str) -> Any:

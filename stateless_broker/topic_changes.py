@@ -10,7 +10,15 @@ from dataclasses import dataclass, replace
 
 from ledger import keys
 from ledger.topics.catalog import Catalog, Topic
-from ledger.topics.settings import NAMES, parse_settings, parse_stored_settings
+from ledger.topics.settings import (
+    INTERNAL_KIND,
+    NAMES,
+    STAGED,
+    SYSTEM_NAMES,
+    TRANSACTION_COORDINATORS,
+    parse_settings,
+    parse_stored_settings,
+)
 from ledgermq.errors import (
     InvalidConfig,
     InvalidRequest,
@@ -58,7 +66,7 @@ def created(
         raise TopicBeingDeleted(f"topic {name!r} is being deleted; its name is not free yet", retry_after_ms=1000)
     if before is not None:
         raise TopicExists(f"topic {name!r} exists, with {before.partitions} partitions")
-    if len(catalog.topics_by_name) > limits.topics_max:
+    if sum(not keys.is_internal(known) for known in catalog.topics_by_name) >= limits.topics_max:
         raise ResourceExhausted(f"the cluster has {limits.topics_max} topics, the most that are allowed")
     raw = dict(settings)
     return Topic(-1, name, assign(catalog, wanted, bundles), raw, parse_settings(raw), now_ms)
@@ -66,9 +74,33 @@ def created(
 
 def created_offsets_topic(catalog: Catalog, bundles: int, limits: TopicLimits, now_ms: int) -> Topic:
     """Return the new topic `__consumer_offsets`. Raises TopicExists."""
-    if keys.OFFSETS_TOPIC in catalog.topics_by_name:
-        raise TopicExists(f"topic {keys.OFFSETS_TOPIC!r} exists")
-    return Topic(-1, keys.OFFSETS_TOPIC, assign(catalog, limits.offsets_partitions, bundles), created_ms=now_ms)
+    return created_internal_topic(
+        catalog, keys.OFFSETS_TOPIC, assign(catalog, limits.offsets_partitions, bundles), {}, now_ms
+    )
+
+
+def created_transaction_topic(catalog: Catalog, name: str, bundles: int, now_ms: int) -> Topic:
+    """Return the new topic `__transactions` or `__staged`. Raises TopicExists.
+
+    Partition i is in bundle i+1, so that every user bundle has one: what happens to a transaction
+    in a bundle is in the segments that hold its records.
+    """
+    placement = tuple(range(keys.METADATA_BUNDLE + 1, bundles))
+    of_name = {
+        keys.STAGED_TOPIC: {INTERNAL_KIND: STAGED},
+        keys.TRANSACTIONS_TOPIC: {TRANSACTION_COORDINATORS: str(len(placement))},
+    }
+    return created_internal_topic(catalog, name, placement, of_name[name], now_ms)
+
+
+def created_internal_topic(
+    catalog: Catalog, name: str, placement: tuple[int, ...], settings: Mapping[str, str], now_ms: int
+) -> Topic:
+    """Return a new internal topic; `placement[p]` is the bundle of partition p. Raises TopicExists."""
+    if name in catalog.topics_by_name:
+        raise TopicExists(f"topic {name!r} exists")
+    raw = dict(settings)
+    return Topic(-1, name, placement, raw, parse_stored_settings(raw), created_ms=now_ms)
 
 
 def altered(
@@ -93,6 +125,8 @@ def altered(
         )
     _check_partitions(partitions or topic.partitions, limits)
     for setting in unset:
+        if setting in SYSTEM_NAMES:
+            raise InvalidConfig(f"topic setting {setting!r} is set by the system only; leave it out")
         if setting not in NAMES:
             raise InvalidConfig(f"unknown topic setting {setting!r}")
         if setting in change:

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from infra import hdfs as hdfs_server
+from infra import postgres as postgres_server
 from infra.hdfs import Hdfs
 from infra.minio import Minio, running
+from infra.postgres import Postgres
 from ledgermq.sources import Sources
 from tests.stores.backends import create_bucket, seeded_sources
 
@@ -55,6 +57,15 @@ def moto() -> Iterator[Minio]:
 def hdfs() -> Iterator[Hdfs]:
     """A real NameNode and DataNode; tests that use it are marked `real`."""
     with hdfs_server.running() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres() -> Iterator[Postgres]:
+    """A real PostgreSQL with an empty database, for one test, which may kill and restart it; tests
+    that use it are marked `real`.
+    """
+    with postgres_server.running() as server:
         yield server
 
 

@@ -2,11 +2,13 @@
 
 Settings: acks=all and idempotence, linger 5 ms, batches of 256 KiB, as its own guide to throughput
 recommends; an fsync for each write (`log.flush.interval.messages=1`), for that is the durability of
-the broker that it is held against. Payloads are the same text.
+the broker that it is held against. Payloads are the same text. Transactions are run by a small
+program of ours with its Java client, with the same settings.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -19,6 +21,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from bench.peers.peer import STREAMS, served
 from infra import java, maven
@@ -26,6 +29,9 @@ from infra.ports import free_port
 
 SUBJECT = "Kafka 4.1 (Java tools)"
 DURABILITY = "fsync of each batch before the acknowledgement"
+SOURCE = Path(__file__).resolve().parent / "kafka_client" / "Transactions.java"
+WARM_UP = 300
+"""Transactions before the clock starts; Java compiles what runs often."""
 RUN_S_MAX = 300.0
 JOIN_S_MAX = 60.0
 PRODUCER = ("acks=all", "linger.ms=5", "batch.size=262144", "buffer.memory=67108864", "enable.idempotence=true")
@@ -70,11 +76,16 @@ class Kafka:
         _, per_s, _, median, late = _SENT.findall(text)[-1]
         return {"per_s": float(per_s), "p50_ms": float(median), "p99_ms": float(late)}
 
-    def consume(self, topic: str, records: int) -> dict[str, float]:
+    def consume(self, topic: str, records: int, *, committed: bool = False) -> dict[str, float]:
         """Return records per second while fetching, without joining the group, which takes Kafka
-        three seconds.
+        three seconds. `committed`: read only records of committed transactions.
         """
-        found = _reading(self.run("org.apache.kafka.tools.ConsumerPerformance", *self._reader(topic, records)))
+        settings = self.folder / "consumer.properties"
+        settings.write_text(f"isolation.level=read_{'committed' if committed else 'uncommitted'}\n")
+        options = ("--consumer.config", str(settings))
+        found = _reading(
+            self.run("org.apache.kafka.tools.ConsumerPerformance", *self._reader(topic, records), *options)
+        )
         return {"per_s": float(found["fetch.nMsg.sec"]), "records": float(found["data.consumed.in.nMsg"])}
 
     def produce_and_consume(self, topic: str, records: int, payloads: Path) -> float:
@@ -99,6 +110,34 @@ class Kafka:
         ended = datetime.strptime(found["end.time"], "%Y-%m-%d %H:%M:%S:%f").replace(tzinfo=UTC)
         return records / (ended.timestamp() - begun_s)
 
+    def commit(self, topic: str, partitions: int, transactions: int, records: int, payloads: Path) -> dict[str, Any]:
+        """Run transactions of so many records one after the other, after WARM_UP others; return
+        `transactions`, `seconds`, and two lists: `commit_ms` of the commits alone, and `whole_ms`
+        from begin until committed.
+
+        Kafka's tool has transactions, but ends them by time, not by records, and does not report
+        how long a commit takes.
+        """
+        counts = (str(WARM_UP), str(transactions), str(records))
+        return self._transactions("commit", topic, str(partitions), str(payloads), *counts)
+
+    def beside(self, topic: str, seconds: int, rate: int, value_bytes: int, *, is_open: bool) -> dict[str, Any]:
+        """Return `latencies_ms` of records at a rate, from when each was due until a consumer of
+        committed records has it: beside a transaction that stays open for so many seconds, or
+        without one.
+        """
+        return self._transactions(
+            "beside", topic, "open" if is_open else "none", str(seconds), str(rate), str(value_bytes)
+        )
+
+    def _transactions(self, what: str, topic: str, *arguments: str) -> dict[str, Any]:
+        classes = self.folder / "classes"
+        if not classes.exists():
+            java.compile_source(SOURCE, classes, maven.jars("kafka"))
+        text = self.run("Transactions", what, self.address, topic, *arguments, *PRODUCER, classes=classes)
+        found: dict[str, Any] = json.loads(text.splitlines()[-1])
+        return found
+
     def _reader(self, topic: str, records: int) -> tuple[str, ...]:
         return ("--bootstrap-server", self.address, "--topic", topic, "--messages", str(records), "--timeout", "60000")
 
@@ -109,9 +148,9 @@ class Kafka:
             if time.monotonic() > until:
                 raise RuntimeError(f"no member of {group} after {JOIN_S_MAX:.0f} s")
 
-    def run(self, main: str, *arguments: str) -> str:
+    def run(self, main: str, *arguments: str, classes: Path | None = None) -> str:
         done = subprocess.run(
-            _command(main, *arguments), capture_output=True, text=True, timeout=RUN_S_MAX, check=False
+            _command(main, *arguments, classes=classes), capture_output=True, text=True, timeout=RUN_S_MAX, check=False
         )
         if done.returncode != 0:
             raise RuntimeError(f"{main} failed:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
@@ -161,9 +200,9 @@ def _reading(text: str) -> dict[str, str]:
     return dict(zip(names, rows[-1], strict=False))
 
 
-def _command(main: str, *arguments: str) -> list[str]:
+def _command(main: str, *arguments: str, classes: Path | None = None) -> list[str]:
     home = java.installed()
     assert home is not None, "Java is needed: python infra/java.py installs it"
-    classes = f"{maven.jars('kafka')}/*"
+    path = os.pathsep.join([*([str(classes)] if classes is not None else []), f"{maven.jars('kafka')}/*"])
     heap = ("-Xmx1g", "-Xms1g") if main == "kafka.Kafka" else ("-Xmx512m",)
-    return [os.fspath(home / "bin" / "java"), *heap, "-XX:+UseG1GC", "-cp", classes, main, *arguments]
+    return [os.fspath(home / "bin" / "java"), *heap, "-XX:+UseG1GC", "-cp", path, main, *arguments]

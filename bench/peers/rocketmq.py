@@ -20,13 +20,12 @@ from itertools import count
 from pathlib import Path
 
 from bench.peers.peer import STREAMS, served
-from infra import debian, java, maven
+from infra import java, maven
 from infra.ports import free_port
 
 SUBJECT = "RocketMQ 5.3 (sync flush)"
 DURABILITY = "fsync before the acknowledgement, one for all that wait"
 SOURCE = Path(__file__).resolve().parent / "rocketmq_client" / "Client.java"
-JDK = "openjdk-17-jdk-headless"
 RUN_S_MAX = 300
 BATCH_RECORDS, BATCH_BYTES, IN_FLIGHT = 1000, 500_000, 32
 
@@ -88,11 +87,7 @@ def _rate(found: dict[str, float]) -> dict[str, float]:
 def running(folder: Path) -> Iterator[RocketMQ]:
     """Run it; `folder` holds the data and the logs."""
     classes = folder / "classes"
-    subprocess.run(
-        [_compiler(), "-d", str(classes), "-cp", f"{maven.jars('rocketmq')}/*", str(SOURCE)],
-        check=True,
-        timeout=RUN_S_MAX,
-    )
+    java.compile_source(SOURCE, classes, maven.jars("rocketmq"))
     names_port, port, replication_port = free_port(), free_port(), free_port()
     names = _settings(folder / "names.conf", {"listenPort": names_port, "bindAddress": "127.0.0.1"})
     broker = _settings(
@@ -134,20 +129,3 @@ def _java(home: Path, heap: str, main: str, *arguments: str, classes: Path | Non
     assert found is not None, "Java is needed: python infra/java.py installs it"
     path = os.pathsep.join([*([str(classes)] if classes is not None else []), f"{maven.jars('rocketmq')}/*"])
     return [str(found / "bin" / "java"), f"-Xmx{heap}", f"-Duser.home={home}", "-cp", path, main, *arguments]
-
-
-def _compiler() -> str:
-    """Return the compiler. Raises RuntimeError if it is not available."""
-    if (found := _found_compiler()) is None:
-        debian.install(JDK)
-        found = _found_compiler()
-    if found is None:
-        raise RuntimeError(
-            "there is no Java compiler (javac) beside Java, and it can only be installed as root on Debian"
-        )
-    return found
-
-
-def _found_compiler() -> str | None:
-    home = java.installed()
-    return str(home / "bin" / "javac") if home is not None and (home / "bin" / "javac").exists() else None

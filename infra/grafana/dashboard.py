@@ -186,6 +186,46 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         ),
         Panel("Members", ((or_zero(top(f"max by (group) ({metric('group_members')})")), "{{group}}"),)),
     ),
+    "Transactions": (
+        Panel("Decisions", ((rate("transactions_ended_total", "outcome"), "{{outcome}}"),), "cps"),
+        Panel(
+            "Aborts, by cause",
+            ((rate("transactions_ended_total", "cause", outcome='=~"aborted.*"'), "{{cause}}"),),
+            "cps",
+            text="asked: the outcome of an undecided one was asked for. fenced: a new epoch of the id had begun.",
+        ),
+        Panel("From decision to visibility, in each bundle", quantiles("transaction_completion_seconds"), "s"),
+        Panel(
+            "Open transactions",
+            (
+                (f"sum({metric('staged_transactions')}) or vector(0)", "with staged batches, in bundles"),
+                (f"sum({metric('prepared_transactions')}) or vector(0)", "prepared"),
+                (f"sum({metric('incomplete_transactions')}) or vector(0)", "decided, not complete"),
+            ),
+            text="A transaction counts in each bundle that holds something of it.",
+        ),
+        Panel(
+            "Age of the oldest",
+            (
+                (or_zero(top(f"max by (bundle) ({metric('staged_seconds')})")), "staged in bundle {{bundle}}"),
+                (f"max({metric('incomplete_transactions_seconds')}) or vector(0)", "decided, not complete"),
+            ),
+            "s",
+        ),
+        Panel("Staged bytes", ((or_zero(top(f"max by (bundle) ({metric('staged_bytes')})")), "{{bundle}}"),), "bytes"),
+        Panel("Staged batches", ((or_zero(top(f"max by (bundle) ({metric('staged_batches')})")), "{{bundle}}"),)),
+        Panel(
+            "Completions that failed and are repeated",
+            ((or_zero(rate("transaction_completion_failures_total", "code")), "{{code}}"),),
+            "cps",
+        ),
+        Panel("Staged bytes carried forward", ((rate("staged_carried_bytes_total"), "{{instance}}"),), "Bps"),
+        Panel("Transactional ids", ((total("transactional_ids"), "ids"),)),
+        Panel(
+            "Partitions of __transactions refused",
+            ((or_zero(f"sum by (code) ({metric('refused_transaction_partitions')})"), "{{code}}"),),
+        ),
+    ),
     "Processes": (
         Panel("CPU", ((f"rate(process_cpu_seconds_total{HERE}[$__rate_interval])", "{{instance}}"),), "percentunit"),
         Panel("Memory", ((f"process_resident_memory_bytes{HERE}", "{{instance}}"),), "bytes"),

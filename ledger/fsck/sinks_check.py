@@ -120,7 +120,7 @@ class _SinksCheck:
             strange = [each for each in decision.objects if not each.startswith(prefix)]
             if strange:
                 self._problems.damage(key, "WRONG_LIST", f"it names {strange[0]}, which is staged for another epoch")
-            elif (name.write, name.epoch) not in self._done:
+            elif (name.write, name.epoch) not in self._done and not decision.transactional_id:
                 await self._check_objects(key, name, decision)
 
     async def _check_objects(self, key: str, name: SinkName, decision: Decision) -> None:

@@ -22,8 +22,9 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keyed.version import Published, newest_version
 from ledger.keys import PartitionId
 from ledger.log.checkpoint import Move, newest_checkpoint, partition_of, partitions_by_key, replace_partitions
+from ledger.log.fold import LedgerState
 from ledger.log.ledger_ref import LedgerRef
-from ledger.log.recovery import advance_checkpoint
+from ledger.log.recovery import advance_checkpoint, bring_into_force
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.pages import PageReader
 from ledger.root.two_clocks import TwoClocks
@@ -219,6 +220,19 @@ def log_start_move(starts: dict[PartitionId, int], catalog: Catalog | None = Non
         return moved
 
     return move
+
+
+async def move_staged_log_start(
+    ledger: LedgerRef, topic_id: int, partition: int, to_offset: int, durable: LedgerState | None = None
+) -> bool:
+    """Raise the log start of a partition of staged batches: all of them below `to_offset` are copied,
+    given up or belong to aborted transactions, so the next round may drop them. Never goes back.
+    Return False if the log starts there or later already.
+
+    `durable`: the owner's fold. Raises Unavailable, the store's errors; a repeated call is
+    harmless.
+    """
+    return await bring_into_force(ledger, log_start_move({PartitionId(topic_id, partition): to_offset}), durable)
 
 
 def deletion_move(topic: Topic, befores: Mapping[int, int]) -> Move:

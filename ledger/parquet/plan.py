@@ -6,8 +6,10 @@ there is older than its maximum lag, or when everything is requested. Internal t
 plan; a plan of them alone (`only_internal`) is made from the segments that no plan has named yet,
 and trims nothing. A topic that the checkpoint names as removed is left out; a topic that the
 catalog does not know yet, or that is removed but not named yet, waits and holds the trim, as a
-parked partition does. Where removed topics have more in segments than the partitions that hold
-these segments, those join at once, because deletion has to make room.
+parked partition does. Staged batches, which belong to open transactions, become neither Parquet nor
+part of a snapshot: a plan drops those below the log start, and those above it hold the trim; alone
+they never make a plan due. No plan reads any of them. Where removed topics have more in segments
+than the partitions that hold these segments, those join at once, because deletion has to make room.
 
 Invariants (safety 1, 8, 9), asserted by `check_plan`: a file begins where Parquet ends, except
 where records below the log start are dropped and no file is left; every record in a slot below the
@@ -47,6 +49,7 @@ class Fate(Enum):
     INTERNAL = 2
     WAIT = 3
     DROP = 4
+    STAGED = 5
 
 
 @dataclass(slots=True)
@@ -69,6 +72,14 @@ class Backlog:
     def end(self) -> int:
         """Return the next offset after the backlog."""
         return end_of(self.batches[-1][2])
+
+    @property
+    def first_held(self) -> int | None:
+        """Return the slot of the first staged batch that is not below the log start; None if all
+        are.
+        """
+        assert self.fate is Fate.STAGED
+        return next((slot for slot, _, entry in self.batches if end_of(entry) > self.counters.log_start), None)
 
     def is_older_than(self, written_ms: int) -> bool:
         return self.batches[0][1] <= written_ms
@@ -98,6 +109,8 @@ def fate_of(topic_id: int, checkpoint: fmt.Checkpoint, catalog: Catalog) -> Fate
         return Fate.DROP if topic_id < checkpoint.metadata_offset else Fate.WAIT
     if topic.removed:
         return Fate.WAIT
+    if topic.staged:
+        return Fate.STAGED
     return Fate.INTERNAL if topic.internal else Fate.WRITE
 
 
@@ -167,6 +180,8 @@ def make_plan(
             plan.files.append(_file(backlog, plan.number))
         elif backlog.fate is Fate.INTERNAL:
             plan.internal.append(_internal(backlog))
+        elif backlog.fate is Fate.STAGED and (dropped := _dropped(backlog)) is not None:
+            plan.files.append(dropped)
     plan.trim_slot = checkpoint.trim_slot if only_internal else _trim_slot(history, plan, backlogs)
     if not barrier and not _is_due(history, plan, backlogs, everything, now_ms):
         return None
@@ -196,7 +211,11 @@ def _worth_emptying(history: History, backlogs: dict[PartitionId, Backlog]) -> i
     to be written to free them; 0: none.
     """
     blocked = [part.parked.first_slot for part in history.checkpoint.partitions if part.HasField("parked")]
-    blocked += [backlog.batches[0][0] for backlog in backlogs.values() if backlog.fate is Fate.WAIT]
+    for backlog in backlogs.values():
+        if backlog.fate is Fate.WAIT:
+            blocked.append(backlog.batches[0][0])
+        elif backlog.fate is Fate.STAGED and (held_by_it := backlog.first_held) is not None:
+            blocked.append(held_by_it)
     end = min(blocked, default=history.state.slot + 1)
 
     def held(fate: Fate, below: int) -> list[tuple[int, int]]:
@@ -237,6 +256,24 @@ def _file(backlog: Backlog, plan: int) -> fmt.PlannedFile:
     return file
 
 
+def _dropped(backlog: Backlog) -> fmt.PlannedFile | None:
+    """Return, as a file without a key, the staged batches below the log start: whole batches from
+    the first on. None if there are none.
+    """
+    topic, counters = backlog.topic, backlog.counters
+    assert topic is not None
+    end = max((end_of(entry) for _, _, entry in backlog.batches if end_of(entry) <= counters.log_start), default=0)
+    if end <= counters.parquet_end:
+        return None
+    return fmt.PlannedFile(
+        topic_id=topic.id,
+        topic=topic.name,
+        partition=backlog.partition,
+        first_offset=counters.parquet_end,
+        last_offset=end - 1,
+    )
+
+
 def _first_offset(counters: fmt.PartitionCheckpoint) -> int:
     """Return the first offset of the next file. Records below the log start may be left out only if
     no Parquet file is left, because plain readers would see a gap otherwise.
@@ -263,6 +300,8 @@ def _trim_slot(history: History, plan: fmt.CompactionPlan, backlogs: dict[Partit
             needed.append(backlog.batches[0][0])
         elif key in planned and planned[key].first_slot_after:
             needed.append(planned[key].first_slot_after)
+        elif backlog.fate is Fate.STAGED and (held := backlog.first_held) is not None:
+            needed.append(held)
     return max(history.checkpoint.trim_slot, min(needed, default=history.state.slot + 1))
 
 
@@ -270,7 +309,9 @@ def _is_due(
     history: History, plan: fmt.CompactionPlan, backlogs: dict[PartitionId, Backlog], everything: bool, now_ms: int
 ) -> bool:
     internal = [backlog for backlog in backlogs.values() if backlog.fate is Fate.INTERNAL]
-    if plan.files or (everything and internal):
+    if any(backlogs[PartitionId(file.topic_id, file.partition)].fate is Fate.WRITE for file in plan.files):
+        return True
+    if everything and internal:
         return True
     segments = {slot for backlog in internal for slot, _, _ in backlog.batches}
     if is_internal_due(len(segments), sum(backlog.bytes for backlog in internal), history.checkpoint.snapshot_bytes):

@@ -204,7 +204,7 @@ async def _ends(compaction: Compaction, bundle: int, catalog: Catalog) -> dict[P
     return {
         key: end
         for key, end in recovered.state.ends.items()
-        if fate_of(key.topic_id, recovered.checkpoint, catalog) is not Fate.DROP
+        if fate_of(key.topic_id, recovered.checkpoint, catalog) not in (Fate.DROP, Fate.STAGED)
     }
 
 

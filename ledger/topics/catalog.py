@@ -18,7 +18,7 @@ from ledger.log.history import read_history
 from ledger.log.internal_topic import read_internal
 from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import ObjectMissing
-from ledger.topics.settings import TopicSettings, parse_stored_settings
+from ledger.topics.settings import STAGED, TopicSettings, parse_stored_settings
 from ledgermq.errors import DataDamaged, FormatNotSupported, InvalidConfig, TopicBeingDeleted, UnknownTopic
 from ledgermq.hints import nearest
 from ledgermq.runtime.reread import Rereads
@@ -54,6 +54,13 @@ class Topic:
     @property
     def internal(self) -> bool:
         return keys.is_internal(self.name)
+
+    @property
+    def staged(self) -> bool:
+        """Return True for an internal topic of batches that wait for the end of their transaction:
+        they become neither Parquet nor part of a snapshot, and no client reads them.
+        """
+        return self.internal and self.settings.internal_kind == STAGED
 
 
 METADATA = Topic(keys.METADATA_TOPIC_ID, keys.METADATA_TOPIC, (keys.METADATA_BUNDLE,))

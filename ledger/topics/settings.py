@@ -1,7 +1,10 @@
 """Declare the settings of a topic: names as in Kafka where Kafka has them, with units and defaults.
 
 Each is declared once, as a field of `TopicSettings`: its name (with dots for underscores), type,
-default, what it accepts, and below it the help text of docs/settings.md.
+default, what it accepts, and below it the help text of docs/settings.md. Those in
+`SYSTEM_NAMES` are written by the controller for internal topics only: users may not choose them,
+and they are not in docs/settings.md. A process that does not know one of them refuses the whole
+catalog, so it never mistakes the records of such a topic for another kind (docs/upgrades.md).
 """
 
 from __future__ import annotations
@@ -23,6 +26,11 @@ PARQUET_TARGET_BYTES_MAX_BEFORE = 2**34
 MILLISECONDS = "of milliseconds is needed, or a duration: 604800000 or 7d for seven days"
 BYTES = "of bytes is needed, such as 134217728 for 128 MiB"
 
+INTERNAL_KIND = "internal.kind"
+COMPACTED = "compacted"
+STAGED = "staged"
+TRANSACTION_COORDINATORS = "transaction.coordinators"
+
 Parser = Callable[[str], Any]
 """Parses text from a user. Raises ValueError with the allowed values."""
 
@@ -30,6 +38,11 @@ Parser = Callable[[str], Any]
 def _setting(default: Any, parse: Parser, parse_stored: Parser | None = None) -> Any:
     """Declare a setting. `parse_stored`: also accepts what older versions accepted."""
     return field(default=default, metadata={"parse": parse, "parse_stored": parse_stored or parse})
+
+
+def _system_setting(default: Any, parse: Parser) -> Any:
+    """Declare a setting that only the system sets."""
+    return field(default=default, metadata={"parse_stored": parse})
 
 
 def _whole(least: int, most: int, needed: str) -> Callable[[str], int]:
@@ -133,6 +146,12 @@ class TopicSettings:
     """Set true to keep every record: retention and cleaning delete nothing, and deletion of records
     or of the topic is refused.
     """
+    internal_kind: str = _system_setting(COMPACTED, _one_of(COMPACTED, STAGED))
+    """What an internal topic holds: compacted, the latest record of each key; staged, batches that
+    wait for the end of their transaction.
+    """
+    transaction_coordinators: int = _system_setting(0, _whole(1, 2**31 - 1, "of partitions is needed"))
+    """Partitions over which transactional ids are spread; it never changes. 0: not set."""
 
     @property
     def keyed(self) -> bool:
@@ -148,7 +167,9 @@ class TopicSettings:
 
 
 _FIELDS = {field.name.replace("_", "."): field for field in fields(TopicSettings)}
-NAMES = tuple(_FIELDS)
+NAMES = tuple(name for name, field in _FIELDS.items() if "parse" in field.metadata)
+"""The settings that users may choose."""
+SYSTEM_NAMES = tuple(name for name in _FIELDS if name not in NAMES)
 
 
 def parse_settings(raw: Mapping[str, str]) -> TopicSettings:
@@ -169,6 +190,8 @@ def _parse(raw: Mapping[str, str], parser: str) -> TopicSettings:
         if name not in _FIELDS:
             raise InvalidConfig(f"unknown topic setting {name!r}; {did_you_mean(name, NAMES)}")
         found = _FIELDS[name]
+        if parser not in found.metadata:
+            raise InvalidConfig(f"topic setting {name!r} is set by the system only; leave it out")
         try:
             values[found.name] = found.metadata[parser](text)
         except ValueError as error:

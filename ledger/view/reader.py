@@ -183,9 +183,9 @@ class LedgerReader:
             index, place = found
             if view.is_kept(index[place], key, offset):
                 return self._counted("segment", await self._cold.read(choose_batches(index, place, bytes_max)))
-        if topic is not None and topic.internal:  # it went into the snapshot while this looked for it
+        if topic is not None and topic.internal:  # a round took it while this looked for it
             raise OffsetOutOfRange(
-                f"{_name(key, topic)}: offset {offset} has moved to the snapshot, so the log starts after it"
+                f"{_name(key, topic)}: offset {offset} has left the segments, so the log starts after it"
             )
         async with self._pool:
             read = await read_parquet(

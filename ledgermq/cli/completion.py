@@ -1,4 +1,4 @@
-"""Complete names in the shell: ask the cluster for topics and groups, and complete nothing if it
+"""Complete names in the shell: ask the cluster for topics, groups and transactions, and complete nothing if it
 does not answer at once.
 """
 
@@ -36,6 +36,11 @@ def complete_group(context: typer.Context, incomplete: str) -> list[str]:
     return _found(context, incomplete, _groups)
 
 
+def complete_transaction(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the transactional ids that begin with what was typed."""
+    return _found(context, incomplete, _transactions)
+
+
 def complete_setting(incomplete: str) -> list[str]:
     """Return the topic settings whose names begin with what was typed."""
     return sorted(name for names in _setting_names for name in names() if name.startswith(incomplete))
@@ -52,6 +57,10 @@ async def _topics(client: ledgermq.Client) -> Iterable[str]:
 
 async def _groups(client: ledgermq.Client) -> Iterable[str]:
     return [group.name for group in await client.groups.list()]
+
+
+async def _transactions(client: ledgermq.Client) -> Iterable[str]:
+    return [found.transactional_id for found in (await client.transactions.list(open_only=False)).transactions]
 
 
 def _found(

@@ -5,11 +5,11 @@
   2  wrong usage: an option, an argument, a setting, a topic name, an input record
   3  unavailable: no broker or store answered in time, or a limit was reached; try again; `status`:
      the cluster is not healthy
-  4  not found: topic, partition, offset, group, cluster, object
+  4  not found: topic, partition, offset, group, transaction, cluster, object
   5  already exists
   6  damaged, or written by another version, or the store is unusable; `ledgermq inspect` and `fsck`
      return 6 for findings
-  7  refused: credentials, or the topic or the group does not accept the request
+  7  refused: credentials, or the topic, the group or the transaction does not accept the request
   8  unknown outcome: some records may or may not be stored
   9  untidy: `ledgermq fsck` found no damage, but left-over objects
 130  interrupted (Ctrl-C)
@@ -55,11 +55,14 @@ _BY_CODE: dict[str, ExitCode] = {
     "LEGAL_HOLD": ExitCode.REFUSED,
     "UNAUTHORIZED": ExitCode.REFUSED,
     "OUTCOME_UNKNOWN": ExitCode.UNKNOWN_OUTCOME,
+    "TRANSACTION_UNKNOWN": ExitCode.NOT_FOUND,
+    "TRANSACTION_OUTCOME_UNKNOWN": ExitCode.UNKNOWN_OUTCOME,
 }
 _BY_BRANCH: tuple[tuple[type[errors.LedgerMQError], ExitCode], ...] = (
     (errors.InvalidRequest, ExitCode.USAGE),
     (errors.RetriableError, ExitCode.UNAVAILABLE),
     (errors.GroupError, ExitCode.REFUSED),
+    (errors.TransactionError, ExitCode.REFUSED),
     (errors.StoreError, ExitCode.DAMAGED),
 )
 
@@ -85,6 +88,7 @@ _HINTS: dict[str, str] = {
     "FORMAT_NOT_SUPPORTED": "install the version of ledgermq that wrote this root",
     "STORE_UNUSABLE": "check that the root exists, is writable, and supports create-if-absent",
     "OUTCOME_UNKNOWN": "check the end of the topic before you send these records again",
+    "TRANSACTION_UNKNOWN": "`ledgermq transaction list --all` lists the ids that are known",
     "OBJECT_MISSING": "check that this root is the one in the brokers' settings",
 }
 

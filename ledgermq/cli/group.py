@@ -17,7 +17,7 @@ import ledgermq
 from ledgermq.cli.completion import complete_group, complete_topic
 from ledgermq.cli.exit_codes import EPILOG
 from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout, Yes
-from ledgermq.cli.report import Report, Rows, show
+from ledgermq.cli.report import Report, Rows, at_time, show
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected, connected_session
 from ledgermq.cli.start import parse_start
@@ -66,6 +66,7 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="JSON file.")]
 LIST_COLUMNS = ("group", "state", "members", "assignor")
 MEMBER_COLUMNS = ("member", "instance_id", "client_id", "rack", "subscription", "assigned", "heard_s_ago")
 OFFSET_COLUMNS = ("topic", "partition", "committed", "end", "lag", "lag_seconds", "member", "committed_at")
+STAGED_COLUMNS = ("topic", "partition", "offset", "transaction", "epoch", "number", "staged_at")
 RESET_COLUMNS = ("topic", "partition", "before", "after", "records")
 
 
@@ -107,7 +108,7 @@ async def describe(
     debug: Debug = False,
 ) -> None:
     """Show a group: its members, and each partition's committed offset and lag, in messages and in
-    seconds.
+    seconds. Offsets that a transaction has staged wait for its end.
     """
     async with connected(target, timeout_s) as client:
         found = await client.groups.describe(name)
@@ -122,7 +123,9 @@ async def describe(
         "lag": sum(lag.messages for lag in lags.values()),
     }
     members = Rows("members", MEMBER_COLUMNS, member_rows(found))
-    show(Report("", facts, [members, Rows("offsets", OFFSET_COLUMNS, offset_rows(found, lags))]), output)
+    offsets = Rows("offsets", OFFSET_COLUMNS, offset_rows(found, lags))
+    staged = Rows("staged_offsets", STAGED_COLUMNS, staged_rows(found), if_any=True)
+    show(Report("", facts, [members, offsets, staged]), output)
 
 
 async def reset(
@@ -308,7 +311,6 @@ def offset_rows(found: GroupDescription, lags: dict[ledgermq.TopicPartition, led
     rows = []
     for at in sorted({*found.committed, *holders}):
         known, lag = found.committed.get(at), lags.get(at)
-        committed_at = datetime.fromtimestamp(known.stored.commit_ms / 1000, UTC) if known else None
         rows.append(
             {
                 "topic": at.topic,
@@ -318,12 +320,25 @@ def offset_rows(found: GroupDescription, lags: dict[ledgermq.TopicPartition, led
                 "lag": lag.messages if lag else None,
                 "lag_seconds": None if lag is None or lag.seconds is None else round(lag.seconds, 3),
                 "member": holders.get(at),
-                "committed_at": committed_at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-                if committed_at
-                else None,
+                "committed_at": at_time(known.stored.commit_ms) if known else None,
             }
         )
     return rows
+
+
+def staged_rows(found: GroupDescription) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": at.topic,
+            "partition": at.partition,
+            "offset": staged.offset,
+            "transaction": staged.transactional_id,
+            "epoch": staged.epoch,
+            "number": staged.number,
+            "staged_at": at_time(staged.staged_ms),
+        }
+        for at, staged in sorted(found.staged.items())
+    ]
 
 
 def reset_rows(planned: Sequence[PlannedReset]) -> list[dict[str, Any]]:

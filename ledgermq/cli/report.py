@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
@@ -104,6 +105,11 @@ def _print_findings(findings: Sequence[Finding], console: Console) -> None:
         console.print(
             rf"  [red]{escape(text(finding.object_key))}[/]  \[{finding.code}] {escape(text(finding.problem))}"
         )
+
+
+def at_time(ms: int) -> str:
+    """Return a wall-clock time as reports show it: UTC, to the millisecond."""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def text(value: Any) -> str:

@@ -52,7 +52,7 @@ class Sent:
         run = self.partitions.setdefault(result.partition, StoredRun())
         run.records += 1
         self.records += 1
-        if result.offset >= 0:
+        if result.offset is not None and result.offset >= 0:
             run.first_offset = result.offset if run.first_offset is None else min(run.first_offset, result.offset)
             run.last_offset = max(run.last_offset or 0, result.offset)
 

@@ -36,6 +36,7 @@ from ledgermq.client.groups.holdings import LettingGo
 from ledgermq.client.grpc_connection import GrpcConnector, refuse_after_fork
 from ledgermq.client.offsets import At, Offsets
 from ledgermq.client.producing.producer import Producer
+from ledgermq.client.producing.publishing import Producing
 from ledgermq.client.producing.sessions import Session, open_sessions
 from ledgermq.client.routing import Routing
 from ledgermq.client.settings import (
@@ -48,6 +49,11 @@ from ledgermq.client.settings import (
 )
 from ledgermq.client.tables.table import Table
 from ledgermq.client.target import is_root_url, open_embedded, parse_addresses
+from ledgermq.client.transactions.checks import Check
+from ledgermq.client.transactions.half_messages import HalfMessages
+from ledgermq.client.transactions.handling import TransactionalRunner
+from ledgermq.client.transactions.transactions import TransactionClient, Transactions
+from ledgermq.client.transactions.two_phase import TwoPhase
 from ledgermq.errors import InvalidConfig, LedgerMQError, ResourceExhausted
 from ledgermq.protocol.api import Connector
 from ledgermq.runtime.tasks import first_of
@@ -86,7 +92,9 @@ class Client:
         self.groups = GroupAdmin(self._context)
         """Administration of consumer groups: list, describe, reset, delete."""
         self._handlers: list[Handler] = []
-        self._made: list[Producer | Consumer | GroupConsumer | Table] = []
+        self.transactions = TransactionClient(self._context, self._keep)
+        """Transactions: records of any topics, and offsets of groups, all or nothing."""
+        self._made: list[Producer | Consumer | GroupConsumer | Table | Transactions | TwoPhase | HalfMessages] = []
 
     async def create_topic(
         self,
@@ -194,7 +202,7 @@ class Client:
         """
         self._forget_closed()
         parsed = settings_from(ProducerSettings, settings)
-        producer = Producer(self._context, parsed, sessions)
+        producer = Producer(self._context, parsed, Producing(parsed, sessions))
         self._made.append(producer)
         return producer
 
@@ -335,7 +343,16 @@ class Client:
         A message whose call succeeds is acknowledged. A message whose call fails is handled again
         after a wait, and messages ordered behind it wait. Functions that are not asynchronous run
         in `executor`. Settings: the fields of `HandlerSettings`, and of `GroupSettings` with
-        `start`. Raises InvalidConfig, InvalidGroupName.
+        `start`.
+
+            @client.handler("orders", group="billing", transactional=True, transactional_id="billing-7")
+            async def bill(message):
+                return ledgermq.Outgoing("invoices", invoice(message), key=message.key)
+
+        With transactional=True, what the function returns is sent, and the message acknowledged, in
+        one transaction: None, an `Outgoing`, or several of them (a list, a generator, an
+        asynchronous generator). Several messages share a transaction. Raises InvalidConfig,
+        InvalidGroupName.
         """
         parsed = handler_settings(topics, group, settings)
 
@@ -353,13 +370,14 @@ class Client:
 
         When `stop` is set, no further call begins. Running calls are finished (within
         `drain_timeout_s`; then DeadlineExceeded) and committed. Raises errors that do not pass with
-        time: InvalidGroupName, StaticIdInUse, DataDamaged, …
+        time: InvalidGroupName, StaticIdInUse, DataDamaged, …; TransactionFenced if another process
+        uses the transactional id of a handler.
         """
         chosen = handlers or tuple(self._handlers)
         if not chosen:
             raise InvalidConfig("no handler is declared; declare one with @client.handler(topic, group=…)")
         ending = stop or asyncio.Event()
-        runners = [HandlerRunner(handler, partial(self._consumer_of, handler), self._sources) for handler in chosen]
+        runners = [self._runner_of(handler) for handler in chosen]
         try:
             async with asyncio.TaskGroup() as tasks:
                 for runner in runners:
@@ -367,9 +385,16 @@ class Client:
         except BaseExceptionGroup as failures:
             raise first_of(failures) from failures
 
+    def _runner_of(self, handler: Handler) -> HandlerRunner | TransactionalRunner:
+        make_consumer = partial(self._consumer_of, handler)
+        if handler.settings.transactional:
+            return TransactionalRunner(handler, make_consumer, self.transactions, self._sources)
+        return HandlerRunner(handler, make_consumer, self._sources)
+
     def _consumer_of(self, handler: Handler, letting_go: LettingGo) -> GroupConsumer:
         self._forget_closed()
-        settings = {"commit": "acked", **handler.settings.consumer}
+        commit = "manual" if handler.settings.transactional else "acked"
+        settings = {"commit": commit, **handler.settings.consumer}
         start = settings.pop("start", "earliest")
         made = self._group_consumer(handler.settings.topics, start, handler.settings.group, settings, letting_go)
         self._made.append(made)
@@ -393,6 +418,34 @@ class Client:
         )
         self._made.append(made)
         return made
+
+    def half_messages(self, group: str, *, check: Check, concurrency: int = 16, **settings: Any) -> HalfMessages:
+        """Return the half messages of a check group: stored before a transaction of the program's own,
+        visible if that commits.
+
+            async with client.half_messages("orders-checkers", check=on_check) as half:
+                message = await half.send("orders", value, key=key)      # durable, invisible
+                ...                                                      # the local transaction
+                await message.commit()                                   # or rollback()
+
+        `check(message)` returns "commit", "rollback" or "unknown", or an awaitable of it. The cluster
+        calls it, in any program of the group, for a message that was not ended: it looks up what became
+        of the local transaction. An exception counts as unknown. It runs on the event loop, so one
+        that blocks belongs into a thread. `concurrency`: checks, and messages being sent, at a time.
+        Settings: the fields of `ProducerSettings`, without `acks` and `idempotent`. Raises
+        InvalidConfig.
+        """
+        for name in ("acks", "idempotent"):
+            if name in settings:
+                raise InvalidConfig(f"a half message is stored durably, once: leave out {name}")
+        made = HalfMessages(self._context, group, check, concurrency, settings_from(ProducerSettings, settings))
+        self._forget_closed()
+        self._made.append(made)
+        return made
+
+    def _keep(self, made: Transactions | TwoPhase) -> None:
+        self._forget_closed()
+        self._made.append(made)
 
     def _forget_closed(self) -> None:
         self._made = [made for made in self._made if not made.closed]

@@ -19,7 +19,7 @@ from ledgermq.client.home import Home
 from ledgermq.errors import Unavailable, UsedElsewhere
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol import methods
-from ledgermq.protocol.frames import FetchFrame, ProduceFrame, encode_frame
+from ledgermq.protocol.frames import FetchFrame, Frame, H, ProduceFrame, StageFrame, encode_frame
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import METHODS, Kind, Method, UnaryCalls
 from ledgermq.protocol.status import error_from_rpc
@@ -109,6 +109,9 @@ class GrpcConnection(UnaryCalls):
     def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
         return self._stream(methods.PRODUCE, _encoded(requests))
 
+    def stage(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
+        return self._stream(methods.STAGE, _encoded(requests))
+
     def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
         return self._stream(methods.FETCH, methods.FETCH.encode_request(request))
 
@@ -180,7 +183,7 @@ def _drop_late_events(loop: asyncio.AbstractEventLoop) -> None:
     loop.call_soon_threadsafe = hand_on_unless_closed  # type: ignore[method-assign, assignment]
 
 
-async def _encoded(requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[bytes]:
+async def _encoded(requests: AsyncIterator[Frame[H]]) -> AsyncIterator[bytes]:
     async for frame in requests:
         yield encode_frame(frame)
 

@@ -42,6 +42,19 @@ class Record(NamedTuple):
     partition: int | None = None
 
 
+class Outgoing(NamedTuple):
+    """A record that a transactional handler returns, with the arguments of `send`."""
+
+    topic: str
+    value: Bytes | None
+    key: Bytes | None = None
+    headers: Headers | None = None
+    tag: str | None = None
+    timestamp: datetime | int | None = None
+    """A datetime with a time zone, or microseconds since the epoch; None: now."""
+    partition: int | None = None
+
+
 def datetime_of(timestamp_us: int) -> datetime:
     return _EPOCH + timestamp_us * _MICROSECOND
 

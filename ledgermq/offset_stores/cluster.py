@@ -15,7 +15,7 @@ from ledgermq.client.connections import Connections
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.coordinator import Coordinator
 from ledgermq.errors import LedgerMQError, Unavailable
-from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, StoredOffset
+from ledgermq.offset_stores.contract import GivenPartition, LoadedInPart, OffsetEntry, StoredOffset
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_from_proto
 
@@ -47,11 +47,17 @@ class TopicOffsetStore:
         if len(answer.partitions) != len(partitions):
             raise Unavailable(f"the coordinator answered for {len(answer.partitions)} of {len(partitions)} partitions")
         found: dict[TopicPartition, StoredOffset] = {}
+        busy: dict[TopicPartition, LedgerMQError] = {}
         for given, stored in zip(partitions, answer.partitions, strict=True):
             if stored.HasField("error"):
-                raise error_from_proto(stored.error)
-            if stored.HasField("offset") and stored.topic_id == given.topic_id:
+                error = error_from_proto(stored.error)
+                if not isinstance(error, Unavailable):
+                    raise error
+                busy[given.partition] = error  # by an open transaction, for example
+            elif stored.HasField("offset") and stored.topic_id == given.topic_id:
                 found[given.partition] = StoredOffset(stored.offset, stored.metadata, stored.commit_ms)
+        for error in busy.values():
+            raise LoadedInPart(error, found, busy.keys())
         return found
 
     async def commit(self, group: str, entries: Sequence[OffsetEntry]) -> Mapping[TopicPartition, LedgerMQError]:
@@ -76,7 +82,7 @@ class TopicOffsetStore:
         self, group: str, entries: Sequence[OffsetEntry], deadline: float
     ) -> dict[TopicPartition, LedgerMQError]:
         request = pb.CommitOffsetsRequest(
-            group=group, member_id=self._member_id, commits=[_commit(entry) for entry in entries]
+            group=group, member_id=self._member_id, commits=[entry.to_proto() for entry in entries]
         )
         answer = await self._coordinator.ask(lambda at: at.commit_offsets(request), deadline)
         if len(answer.results) != len(entries):
@@ -117,16 +123,3 @@ async def commit_outside(
         if entries:
             refused |= await store.commit(group, entries)
     return refused
-
-
-def _commit(entry: OffsetEntry) -> pb.OffsetCommit:
-    topic, partition = entry.given.partition
-    return pb.OffsetCommit(
-        topic=topic,
-        topic_id=entry.given.topic_id,
-        partition=partition,
-        epoch=entry.given.epoch,
-        counter=entry.counter,
-        offset=entry.offset,
-        metadata=entry.metadata,
-    )

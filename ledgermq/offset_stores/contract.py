@@ -14,12 +14,13 @@ built on:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.errors import LedgerMQError
+from ledgermq.errors import LedgerMQError, Unavailable
+from ledgermq.protocol import ledgermq_pb2 as pb
 
 
 class GivenPartition(NamedTuple):
@@ -58,6 +59,34 @@ class OffsetEntry:
     offset: int
     metadata: str = ""
 
+    def to_proto(self) -> pb.OffsetCommit:
+        """Return it as calls to the group's coordinator carry it."""
+        topic, partition = self.given.partition
+        return pb.OffsetCommit(
+            topic=topic,
+            topic_id=self.given.topic_id,
+            partition=partition,
+            epoch=self.given.epoch,
+            counter=self.counter,
+            offset=self.offset,
+            metadata=self.metadata,
+        )
+
+
+class LoadedInPart(Unavailable):
+    """Raised by `load` when only some partitions cannot be loaded now, so that reading of the
+    others begins.
+
+    `found`: as `load` returns it. `missing`: partitions to load again.
+    """
+
+    def __init__(
+        self, error: LedgerMQError, found: Mapping[TopicPartition, StoredOffset], missing: Collection[TopicPartition]
+    ) -> None:
+        super().__init__(error.message, retry_after_ms=error.retry_after_ms)
+        self.found = found
+        self.missing = missing
+
 
 class OffsetStore(Protocol):
     """Stores a group's committed offsets.
@@ -69,8 +98,8 @@ class OffsetStore(Protocol):
     async def load(self, group: str, partitions: Sequence[GivenPartition]) -> dict[TopicPartition, StoredOffset]:
         """Return the stored offsets; partitions without a committed offset are left out.
 
-        Raises a RetriableError if a retry may help (the caller tries again), or any other
-        LedgerMQError.
+        Raises a RetriableError if a retry may help (the caller tries again; LoadedInPart, if others
+        could be loaded), or any other LedgerMQError.
         """
         ...
 

@@ -1,9 +1,9 @@
 """Frames: a small protobuf header and payload bytes that never pass through a protobuf object.
 
-    | 0x0A | varint: length of header  | header (ProduceHeader or FetchHeader) |
+    | 0x0A | varint: length of header  | header (ProduceHeader, StageHeader or FetchHeader) |
     | 0x12 | varint: length of payload | payload |
 
-This is the protobuf encoding of ProduceRequest and FetchResponse with both fields present, in
+This is the protobuf encoding of ProduceRequest, StageRequest and FetchResponse with both fields present, in
 order; `tests` compare it with the generated code. The decoder also accepts what other protobuf
 encoders may write: an absent field, fields in the other order. No encoder writes a field twice, so
 that is refused: merged headers would bypass the limit on one.
@@ -41,6 +41,7 @@ class Frame(Generic[H]):
 
 
 ProduceFrame = Frame[pb.ProduceHeader]
+StageFrame = Frame[pb.StageHeader]
 FetchFrame = Frame[pb.FetchHeader]
 
 
@@ -55,6 +56,12 @@ def encode_frame(frame: Frame[H]) -> bytes:
 def decode_produce(data: Buffer) -> ProduceFrame:
     """Decode a frame. Raises CorruptFrame. The payload is a view of `data`."""
     header = pb.ProduceHeader()
+    return Frame(header, _decode_into(header, data))
+
+
+def decode_stage(data: Buffer) -> StageFrame:
+    """Decode a frame. Raises CorruptFrame. The payload is a view of `data`."""
+    header = pb.StageHeader()
     return Frame(header, _decode_into(header, data))
 
 

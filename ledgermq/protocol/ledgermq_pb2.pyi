@@ -24,6 +24,35 @@ class GroupState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EMPTY: _ClassVar[GroupState]
     RECONCILING: _ClassVar[GroupState]
     STABLE: _ClassVar[GroupState]
+
+class TransactionKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ORDINARY: _ClassVar[TransactionKind]
+    TWO_PHASE: _ClassVar[TransactionKind]
+    HALF_MESSAGE: _ClassVar[TransactionKind]
+
+class TransactionState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    UNDECIDED: _ClassVar[TransactionState]
+    COMMITTED: _ClassVar[TransactionState]
+    ABORTED: _ClassVar[TransactionState]
+    PREPARED: _ClassVar[TransactionState]
+    COMMITTED_BY_OPERATOR: _ClassVar[TransactionState]
+    ABORTED_BY_OPERATOR: _ClassVar[TransactionState]
+    UNRESOLVED: _ClassVar[TransactionState]
+
+class Resolution(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    COMMIT: _ClassVar[Resolution]
+    ABORT: _ClassVar[Resolution]
+    FORGET: _ClassVar[Resolution]
+    GIVE_UP: _ClassVar[Resolution]
+
+class Question(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FATE: _ClassVar[Question]
+    CONFIRM: _ClassVar[Question]
+    EXPIRED: _ClassVar[Question]
 DURABLE: Acks
 RECEIVED: Acks
 STAY: GroupStep
@@ -33,6 +62,23 @@ LEAVE_FOR_A_WHILE: GroupStep
 EMPTY: GroupState
 RECONCILING: GroupState
 STABLE: GroupState
+ORDINARY: TransactionKind
+TWO_PHASE: TransactionKind
+HALF_MESSAGE: TransactionKind
+UNDECIDED: TransactionState
+COMMITTED: TransactionState
+ABORTED: TransactionState
+PREPARED: TransactionState
+COMMITTED_BY_OPERATOR: TransactionState
+ABORTED_BY_OPERATOR: TransactionState
+UNRESOLVED: TransactionState
+COMMIT: Resolution
+ABORT: Resolution
+FORGET: Resolution
+GIVE_UP: Resolution
+FATE: Question
+CONFIRM: Question
+EXPIRED: Question
 
 class Error(_message.Message):
     __slots__ = ("code", "message", "retry_after_ms", "owner", "object_key")
@@ -634,7 +680,7 @@ class ListGroupsResponse(_message.Message):
     def __init__(self, groups: _Optional[_Iterable[_Union[GroupInfo, _Mapping]]] = ..., partitions: _Optional[int] = ...) -> None: ...
 
 class GroupInfo(_message.Message):
-    __slots__ = ("group", "state", "epoch", "assignor", "members", "committed", "member_count")
+    __slots__ = ("group", "state", "epoch", "assignor", "members", "committed", "member_count", "pending")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -642,6 +688,7 @@ class GroupInfo(_message.Message):
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_FIELD_NUMBER: _ClassVar[int]
     MEMBER_COUNT_FIELD_NUMBER: _ClassVar[int]
+    PENDING_FIELD_NUMBER: _ClassVar[int]
     group: str
     state: GroupState
     epoch: int
@@ -649,7 +696,24 @@ class GroupInfo(_message.Message):
     members: _containers.RepeatedCompositeFieldContainer[MemberInfo]
     committed: _containers.RepeatedCompositeFieldContainer[CommittedPartition]
     member_count: int
-    def __init__(self, group: _Optional[str] = ..., state: _Optional[_Union[GroupState, str]] = ..., epoch: _Optional[int] = ..., assignor: _Optional[str] = ..., members: _Optional[_Iterable[_Union[MemberInfo, _Mapping]]] = ..., committed: _Optional[_Iterable[_Union[CommittedPartition, _Mapping]]] = ..., member_count: _Optional[int] = ...) -> None: ...
+    pending: _containers.RepeatedCompositeFieldContainer[StagedOffset]
+    def __init__(self, group: _Optional[str] = ..., state: _Optional[_Union[GroupState, str]] = ..., epoch: _Optional[int] = ..., assignor: _Optional[str] = ..., members: _Optional[_Iterable[_Union[MemberInfo, _Mapping]]] = ..., committed: _Optional[_Iterable[_Union[CommittedPartition, _Mapping]]] = ..., member_count: _Optional[int] = ..., pending: _Optional[_Iterable[_Union[StagedOffset, _Mapping]]] = ...) -> None: ...
+
+class StagedOffset(_message.Message):
+    __slots__ = ("topic", "topic_id", "partition", "offset", "transaction", "staged_ms")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    STAGED_MS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    topic_id: int
+    partition: int
+    offset: int
+    transaction: TransactionRef
+    staged_ms: int
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., staged_ms: _Optional[int] = ...) -> None: ...
 
 class MemberInfo(_message.Message):
     __slots__ = ("member_id", "subscription", "assigned", "owned", "heartbeat_age_ms")
@@ -688,3 +752,347 @@ class DeleteGroupRequest(_message.Message):
 class DeleteGroupResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class TransactionRef(_message.Message):
+    __slots__ = ("transactional_id", "coordinator", "producer_id", "epoch", "number")
+    TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    transactional_id: str
+    coordinator: int
+    producer_id: bytes
+    epoch: int
+    number: int
+    def __init__(self, transactional_id: _Optional[str] = ..., coordinator: _Optional[int] = ..., producer_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
+
+class StageRequest(_message.Message):
+    __slots__ = ("header", "payload")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    header: StageHeader
+    payload: bytes
+    def __init__(self, header: _Optional[_Union[StageHeader, _Mapping]] = ..., payload: _Optional[bytes] = ...) -> None: ...
+
+class StageHeader(_message.Message):
+    __slots__ = ("transaction", "branch", "batches")
+    TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    BRANCH_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    transaction: TransactionRef
+    branch: bytes
+    batches: _containers.RepeatedCompositeFieldContainer[StageBatch]
+    def __init__(self, transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., branch: _Optional[bytes] = ..., batches: _Optional[_Iterable[_Union[StageBatch, _Mapping]]] = ...) -> None: ...
+
+class StageBatch(_message.Message):
+    __slots__ = ("batch", "sequence")
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    batch: ProduceBatch
+    sequence: int
+    def __init__(self, batch: _Optional[_Union[ProduceBatch, _Mapping]] = ..., sequence: _Optional[int] = ...) -> None: ...
+
+class StageResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[StageResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[StageResult, _Mapping]]] = ...) -> None: ...
+
+class StageResult(_message.Message):
+    __slots__ = ("topic_id", "bundle", "error")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    topic_id: int
+    bundle: int
+    error: Error
+    def __init__(self, topic_id: _Optional[int] = ..., bundle: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+
+class StageOffsetsRequest(_message.Message):
+    __slots__ = ("transaction", "group", "member_id", "commits")
+    TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    COMMITS_FIELD_NUMBER: _ClassVar[int]
+    transaction: TransactionRef
+    group: str
+    member_id: str
+    commits: _containers.RepeatedCompositeFieldContainer[OffsetCommit]
+    def __init__(self, transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., group: _Optional[str] = ..., member_id: _Optional[str] = ..., commits: _Optional[_Iterable[_Union[OffsetCommit, _Mapping]]] = ...) -> None: ...
+
+class StageOffsetsResponse(_message.Message):
+    __slots__ = ("results", "bundle")
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[CommitResult]
+    bundle: int
+    def __init__(self, results: _Optional[_Iterable[_Union[CommitResult, _Mapping]]] = ..., bundle: _Optional[int] = ...) -> None: ...
+
+class InitTransactionsRequest(_message.Message):
+    __slots__ = ("transactional_id", "timeout_ms", "kind", "check_group")
+    TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    CHECK_GROUP_FIELD_NUMBER: _ClassVar[int]
+    transactional_id: str
+    timeout_ms: int
+    kind: TransactionKind
+    check_group: str
+    def __init__(self, transactional_id: _Optional[str] = ..., timeout_ms: _Optional[int] = ..., kind: _Optional[_Union[TransactionKind, str]] = ..., check_group: _Optional[str] = ...) -> None: ...
+
+class InitTransactionsResponse(_message.Message):
+    __slots__ = ("producer_id", "epoch", "coordinator", "timeout_ms")
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    producer_id: bytes
+    epoch: int
+    coordinator: int
+    timeout_ms: int
+    def __init__(self, producer_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., coordinator: _Optional[int] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class TransactionPart(_message.Message):
+    __slots__ = ("bundle", "counts", "groups")
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    bundle: int
+    counts: _containers.RepeatedCompositeFieldContainer[StagedCount]
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, bundle: _Optional[int] = ..., counts: _Optional[_Iterable[_Union[StagedCount, _Mapping]]] = ..., groups: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class StagedCount(_message.Message):
+    __slots__ = ("branch", "topic_id", "partition", "batches")
+    BRANCH_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    branch: bytes
+    topic_id: int
+    partition: int
+    batches: int
+    def __init__(self, branch: _Optional[bytes] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., batches: _Optional[int] = ...) -> None: ...
+
+class EndTransactionRequest(_message.Message):
+    __slots__ = ("transaction", "outcome", "parts")
+    TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    transaction: TransactionRef
+    outcome: TransactionState
+    parts: _containers.RepeatedCompositeFieldContainer[TransactionPart]
+    def __init__(self, transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., outcome: _Optional[_Union[TransactionState, str]] = ..., parts: _Optional[_Iterable[_Union[TransactionPart, _Mapping]]] = ...) -> None: ...
+
+class EndTransactionResponse(_message.Message):
+    __slots__ = ("state",)
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    state: TransactionState
+    def __init__(self, state: _Optional[_Union[TransactionState, str]] = ...) -> None: ...
+
+class TransactionOutcomeRequest(_message.Message):
+    __slots__ = ("transactional_id", "epoch", "number")
+    TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    transactional_id: str
+    epoch: int
+    number: int
+    def __init__(self, transactional_id: _Optional[str] = ..., epoch: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
+
+class TransactionOutcomeResponse(_message.Message):
+    __slots__ = ("state", "complete")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    state: TransactionState
+    complete: bool
+    def __init__(self, state: _Optional[_Union[TransactionState, str]] = ..., complete: _Optional[bool] = ...) -> None: ...
+
+class ResolveTransactionRequest(_message.Message):
+    __slots__ = ("transactional_id", "resolution", "bundle")
+    TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
+    RESOLUTION_FIELD_NUMBER: _ClassVar[int]
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    transactional_id: str
+    resolution: Resolution
+    bundle: int
+    def __init__(self, transactional_id: _Optional[str] = ..., resolution: _Optional[_Union[Resolution, str]] = ..., bundle: _Optional[int] = ...) -> None: ...
+
+class ResolveTransactionResponse(_message.Message):
+    __slots__ = ("transaction",)
+    TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    transaction: TransactionInfo
+    def __init__(self, transaction: _Optional[_Union[TransactionInfo, _Mapping]] = ...) -> None: ...
+
+class ListTransactionsRequest(_message.Message):
+    __slots__ = ("partition", "open_only")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OPEN_ONLY_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    open_only: bool
+    def __init__(self, partition: _Optional[int] = ..., open_only: _Optional[bool] = ...) -> None: ...
+
+class ListTransactionsResponse(_message.Message):
+    __slots__ = ("transactions", "staged", "partitions", "bundle")
+    TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
+    STAGED_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    transactions: _containers.RepeatedCompositeFieldContainer[TransactionInfo]
+    staged: _containers.RepeatedCompositeFieldContainer[StagedInfo]
+    partitions: int
+    bundle: int
+    def __init__(self, transactions: _Optional[_Iterable[_Union[TransactionInfo, _Mapping]]] = ..., staged: _Optional[_Iterable[_Union[StagedInfo, _Mapping]]] = ..., partitions: _Optional[int] = ..., bundle: _Optional[int] = ...) -> None: ...
+
+class TransactionInfo(_message.Message):
+    __slots__ = ("transaction", "kind", "state", "complete", "changed_ms", "timeout_ms", "parts", "missing", "trouble", "check_group", "checks")
+    TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_MS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    CHECK_GROUP_FIELD_NUMBER: _ClassVar[int]
+    CHECKS_FIELD_NUMBER: _ClassVar[int]
+    transaction: TransactionRef
+    kind: TransactionKind
+    state: TransactionState
+    complete: bool
+    changed_ms: int
+    timeout_ms: int
+    parts: _containers.RepeatedCompositeFieldContainer[TransactionPart]
+    missing: _containers.RepeatedScalarFieldContainer[int]
+    trouble: str
+    check_group: str
+    checks: int
+    def __init__(self, transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., kind: _Optional[_Union[TransactionKind, str]] = ..., state: _Optional[_Union[TransactionState, str]] = ..., complete: _Optional[bool] = ..., changed_ms: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[TransactionPart, _Mapping]]] = ..., missing: _Optional[_Iterable[int]] = ..., trouble: _Optional[str] = ..., check_group: _Optional[str] = ..., checks: _Optional[int] = ...) -> None: ...
+
+class StagedInfo(_message.Message):
+    __slots__ = ("transaction", "batches", "bytes", "oldest_ms", "groups")
+    TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_MS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    transaction: TransactionRef
+    batches: int
+    bytes: int
+    oldest_ms: int
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., batches: _Optional[int] = ..., bytes: _Optional[int] = ..., oldest_ms: _Optional[int] = ..., groups: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DescribeTransactionRequest(_message.Message):
+    __slots__ = ("transactional_id",)
+    TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
+    transactional_id: str
+    def __init__(self, transactional_id: _Optional[str] = ...) -> None: ...
+
+class DescribeTransactionResponse(_message.Message):
+    __slots__ = ("transaction", "coordinator")
+    TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_FIELD_NUMBER: _ClassVar[int]
+    transaction: TransactionInfo
+    coordinator: str
+    def __init__(self, transaction: _Optional[_Union[TransactionInfo, _Mapping]] = ..., coordinator: _Optional[str] = ...) -> None: ...
+
+class CompleteTransactionRequest(_message.Message):
+    __slots__ = ("transaction", "outcome", "part")
+    TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    transaction: TransactionRef
+    outcome: TransactionState
+    part: TransactionPart
+    def __init__(self, transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., outcome: _Optional[_Union[TransactionState, str]] = ..., part: _Optional[_Union[TransactionPart, _Mapping]] = ...) -> None: ...
+
+class CompleteTransactionResponse(_message.Message):
+    __slots__ = ("done",)
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    done: bool
+    def __init__(self, done: _Optional[bool] = ...) -> None: ...
+
+class AskTransactionRequest(_message.Message):
+    __slots__ = ("transaction", "question", "part")
+    TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    transaction: TransactionRef
+    question: Question
+    part: TransactionPart
+    def __init__(self, transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., question: _Optional[_Union[Question, str]] = ..., part: _Optional[_Union[TransactionPart, _Mapping]] = ...) -> None: ...
+
+class AskTransactionResponse(_message.Message):
+    __slots__ = ("state", "expired")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    EXPIRED_FIELD_NUMBER: _ClassVar[int]
+    state: TransactionState
+    expired: bool
+    def __init__(self, state: _Optional[_Union[TransactionState, str]] = ..., expired: _Optional[bool] = ...) -> None: ...
+
+class PollChecksRequest(_message.Message):
+    __slots__ = ("partition", "check_group", "max_wait_ms", "max_checks")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    CHECK_GROUP_FIELD_NUMBER: _ClassVar[int]
+    MAX_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    MAX_CHECKS_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    check_group: str
+    max_wait_ms: int
+    max_checks: int
+    def __init__(self, partition: _Optional[int] = ..., check_group: _Optional[str] = ..., max_wait_ms: _Optional[int] = ..., max_checks: _Optional[int] = ...) -> None: ...
+
+class PollChecksResponse(_message.Message):
+    __slots__ = ("checks", "partitions")
+    CHECKS_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    checks: _containers.RepeatedCompositeFieldContainer[Check]
+    partitions: int
+    def __init__(self, checks: _Optional[_Iterable[_Union[Check, _Mapping]]] = ..., partitions: _Optional[int] = ...) -> None: ...
+
+class Check(_message.Message):
+    __slots__ = ("transaction", "attempt", "message")
+    TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    transaction: TransactionRef
+    attempt: int
+    message: StagedData
+    def __init__(self, transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., attempt: _Optional[int] = ..., message: _Optional[_Union[StagedData, _Mapping]] = ...) -> None: ...
+
+class StagedData(_message.Message):
+    __slots__ = ("topic", "topic_id", "partition", "record_count", "crc", "data")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    RECORD_COUNT_FIELD_NUMBER: _ClassVar[int]
+    CRC_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    topic_id: int
+    partition: int
+    record_count: int
+    crc: int
+    data: bytes
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., record_count: _Optional[int] = ..., crc: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class ReadStagedRequest(_message.Message):
+    __slots__ = ("transaction", "part", "skip")
+    TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    SKIP_FIELD_NUMBER: _ClassVar[int]
+    transaction: TransactionRef
+    part: TransactionPart
+    skip: int
+    def __init__(self, transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., part: _Optional[_Union[TransactionPart, _Mapping]] = ..., skip: _Optional[int] = ...) -> None: ...
+
+class ReadStagedResponse(_message.Message):
+    __slots__ = ("batches", "left")
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    batches: _containers.RepeatedCompositeFieldContainer[StagedData]
+    left: int
+    def __init__(self, batches: _Optional[_Iterable[_Union[StagedData, _Mapping]]] = ..., left: _Optional[int] = ...) -> None: ...

@@ -125,6 +125,38 @@ RESET_OFFSETS = _unary("ResetOffsets", "reset_offsets", pb.ResetOffsetsRequest, 
 LIST_GROUPS = _unary("ListGroups", "list_groups", pb.ListGroupsRequest, pb.ListGroupsResponse)
 DESCRIBE_GROUP = _unary("DescribeGroup", "describe_group", pb.DescribeGroupRequest, pb.DescribeGroupResponse)
 DELETE_GROUP = _unary("DeleteGroup", "delete_group", pb.DeleteGroupRequest, pb.DeleteGroupResponse)
+STAGE = Method(
+    "Stage",
+    "stage",
+    Kind.BIDI_STREAM,
+    frames.encode_frame,
+    frames.decode_stage,
+    _encode,
+    _decoder(pb.StageResponse),
+)
+STAGE_OFFSETS = _unary("StageOffsets", "stage_offsets", pb.StageOffsetsRequest, pb.StageOffsetsResponse)
+INIT_TRANSACTIONS = _unary(
+    "InitTransactions", "init_transactions", pb.InitTransactionsRequest, pb.InitTransactionsResponse
+)
+END_TRANSACTION = _unary("EndTransaction", "end_transaction", pb.EndTransactionRequest, pb.EndTransactionResponse)
+TRANSACTION_OUTCOME = _unary(
+    "TransactionOutcome", "transaction_outcome", pb.TransactionOutcomeRequest, pb.TransactionOutcomeResponse
+)
+RESOLVE_TRANSACTION = _unary(
+    "ResolveTransaction", "resolve_transaction", pb.ResolveTransactionRequest, pb.ResolveTransactionResponse
+)
+LIST_TRANSACTIONS = _unary(
+    "ListTransactions", "list_transactions", pb.ListTransactionsRequest, pb.ListTransactionsResponse
+)
+DESCRIBE_TRANSACTION = _unary(
+    "DescribeTransaction", "describe_transaction", pb.DescribeTransactionRequest, pb.DescribeTransactionResponse
+)
+COMPLETE_TRANSACTION = _unary(
+    "CompleteTransaction", "complete_transaction", pb.CompleteTransactionRequest, pb.CompleteTransactionResponse
+)
+ASK_TRANSACTION = _unary("AskTransaction", "ask_transaction", pb.AskTransactionRequest, pb.AskTransactionResponse)
+POLL_CHECKS = _unary("PollChecks", "poll_checks", pb.PollChecksRequest, pb.PollChecksResponse)
+READ_STAGED = _unary("ReadStaged", "read_staged", pb.ReadStagedRequest, pb.ReadStagedResponse)
 
 METHODS: tuple[Method, ...] = (
     PRODUCE,
@@ -146,6 +178,18 @@ METHODS: tuple[Method, ...] = (
     LIST_GROUPS,
     DESCRIBE_GROUP,
     DELETE_GROUP,
+    STAGE,
+    STAGE_OFFSETS,
+    INIT_TRANSACTIONS,
+    END_TRANSACTION,
+    TRANSACTION_OUTCOME,
+    RESOLVE_TRANSACTION,
+    LIST_TRANSACTIONS,
+    DESCRIBE_TRANSACTION,
+    COMPLETE_TRANSACTION,
+    ASK_TRANSACTION,
+    POLL_CHECKS,
+    READ_STAGED,
 )
 
 
@@ -227,4 +271,48 @@ class UnaryCalls(ABC):
 
     async def delete_group(self, request: pb.DeleteGroupRequest) -> pb.DeleteGroupResponse:
         answer: pb.DeleteGroupResponse = await self.ask(DELETE_GROUP, request)
+        return answer
+
+    async def stage_offsets(self, request: pb.StageOffsetsRequest) -> pb.StageOffsetsResponse:
+        answer: pb.StageOffsetsResponse = await self.ask(STAGE_OFFSETS, request)
+        return answer
+
+    async def init_transactions(self, request: pb.InitTransactionsRequest) -> pb.InitTransactionsResponse:
+        answer: pb.InitTransactionsResponse = await self.ask(INIT_TRANSACTIONS, request)
+        return answer
+
+    async def end_transaction(self, request: pb.EndTransactionRequest) -> pb.EndTransactionResponse:
+        answer: pb.EndTransactionResponse = await self.ask(END_TRANSACTION, request)
+        return answer
+
+    async def transaction_outcome(self, request: pb.TransactionOutcomeRequest) -> pb.TransactionOutcomeResponse:
+        answer: pb.TransactionOutcomeResponse = await self.ask(TRANSACTION_OUTCOME, request)
+        return answer
+
+    async def resolve_transaction(self, request: pb.ResolveTransactionRequest) -> pb.ResolveTransactionResponse:
+        answer: pb.ResolveTransactionResponse = await self.ask(RESOLVE_TRANSACTION, request)
+        return answer
+
+    async def list_transactions(self, request: pb.ListTransactionsRequest) -> pb.ListTransactionsResponse:
+        answer: pb.ListTransactionsResponse = await self.ask(LIST_TRANSACTIONS, request)
+        return answer
+
+    async def describe_transaction(self, request: pb.DescribeTransactionRequest) -> pb.DescribeTransactionResponse:
+        answer: pb.DescribeTransactionResponse = await self.ask(DESCRIBE_TRANSACTION, request)
+        return answer
+
+    async def complete_transaction(self, request: pb.CompleteTransactionRequest) -> pb.CompleteTransactionResponse:
+        answer: pb.CompleteTransactionResponse = await self.ask(COMPLETE_TRANSACTION, request)
+        return answer
+
+    async def ask_transaction(self, request: pb.AskTransactionRequest) -> pb.AskTransactionResponse:
+        answer: pb.AskTransactionResponse = await self.ask(ASK_TRANSACTION, request)
+        return answer
+
+    async def poll_checks(self, request: pb.PollChecksRequest) -> pb.PollChecksResponse:
+        answer: pb.PollChecksResponse = await self.ask(POLL_CHECKS, request, request.max_wait_ms / 1000)
+        return answer
+
+    async def read_staged(self, request: pb.ReadStagedRequest) -> pb.ReadStagedResponse:
+        answer: pb.ReadStagedResponse = await self.ask(READ_STAGED, request)
         return answer

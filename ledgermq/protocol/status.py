@@ -44,6 +44,9 @@ _CODES: dict[type[LedgerMQError], grpc.StatusCode] = {
     errors.DeadlineExceeded: grpc.StatusCode.DEADLINE_EXCEEDED,
     errors.ProducerError: grpc.StatusCode.ABORTED,
     errors.OutcomeUnknown: grpc.StatusCode.UNKNOWN,
+    errors.TransactionError: grpc.StatusCode.ABORTED,
+    errors.TransactionUnknown: grpc.StatusCode.NOT_FOUND,
+    errors.TransactionOutcomeUnknown: grpc.StatusCode.UNKNOWN,
     errors.UnknownGroup: grpc.StatusCode.NOT_FOUND,
     errors.GroupNotEmpty: grpc.StatusCode.FAILED_PRECONDITION,
     errors.CommitGoesBack: grpc.StatusCode.FAILED_PRECONDITION,
@@ -133,7 +136,7 @@ def error_from_status(code: grpc.StatusCode, details: str, trailing: Trailers, a
             return error_from_proto(message)
     text = f"{address}: {_plain(details) or code.name}"
     if code is grpc.StatusCode.UNIMPLEMENTED:
-        text = f"{address} is not a LedgerMQ broker, or has another version ({details})"
+        text = f"{address} is not a LedgerMQ broker, or its release is older and has no such call ({details})"
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
         return errors.MessageTooLarge(text)
     return _FOREIGN.get(code, LedgerMQError)(text)

@@ -17,8 +17,25 @@ from __future__ import annotations
 
 from ledgermq.sync.client import Client, connect
 from ledgermq.sync.consuming import Consumer, GroupConsumer
+from ledgermq.sync.half_messages import HalfMessage, HalfMessages
 from ledgermq.sync.listening import Listener
 from ledgermq.sync.producing import Delivery, Producer
 from ledgermq.sync.tables import Table
+from ledgermq.sync.transactions import Transaction, TransactionClient, Transactions, TwoPhase
 
-__all__ = ["Client", "Consumer", "Delivery", "GroupConsumer", "Listener", "Producer", "Table", "connect"]
+__all__ = [
+    "Client",
+    "Consumer",
+    "Delivery",
+    "GroupConsumer",
+    "HalfMessage",
+    "HalfMessages",
+    "Listener",
+    "Producer",
+    "Table",
+    "Transaction",
+    "TransactionClient",
+    "Transactions",
+    "TwoPhase",
+    "connect",
+]

@@ -24,13 +24,16 @@ from ledgermq.client.deletion import Before
 from ledgermq.client.groups.assignment import GivenRule, Topics
 from ledgermq.client.groups.handlers.handler import HandlerFunction, handler_settings
 from ledgermq.client.grpc_connection import refuse_after_fork
+from ledgermq.client.transactions.checks import Resolution
 from ledgermq.sources import Sources
 from ledgermq.sync.background import Background, as_coroutine
 from ledgermq.sync.consuming import Consumer, GroupConsumer
 from ledgermq.sync.group_admin import GroupAdmin
+from ledgermq.sync.half_messages import HalfMessages
 from ledgermq.sync.listening import Listener, run_until
 from ledgermq.sync.producing import Producer
 from ledgermq.sync.tables import Table
+from ledgermq.sync.transactions import TransactionClient
 
 CALLBACKS = ("on_assigned", "on_revoked", "on_lost", "on_failure")
 
@@ -74,6 +77,8 @@ class Client:
         self.settings = inner.settings
         self.groups = GroupAdmin(background, inner.groups)
         """Administration of consumer groups: list, describe, reset, delete."""
+        self.transactions = TransactionClient(background, inner.transactions, sources)
+        """Transactions: records of any topics, and offsets of groups, all or nothing."""
         self._closed = False
         _open.add(self)
 
@@ -131,6 +136,24 @@ class Client:
         producer = Producer(self._background, inner, self._sources)
         self._producers = [*(made for made in self._producers if not made.closed), producer]
         return producer
+
+    def half_messages(
+        self,
+        group: str,
+        *,
+        check: Callable[[ledgermq.CheckedMessage], Resolution],
+        concurrency: int = 16,
+        **settings: Any,
+    ) -> HalfMessages:
+        """See `ledgermq.Client.half_messages`. Here `check` runs in another thread."""
+
+        async def in_thread(message: ledgermq.CheckedMessage) -> Resolution:
+            return await asyncio.to_thread(check, message)
+
+        inner = self._background.run(
+            as_coroutine(lambda: self._inner.half_messages(group, check=in_thread, concurrency=concurrency, **settings))
+        )
+        return HalfMessages(self._background, inner)
 
     @overload
     def consumer(

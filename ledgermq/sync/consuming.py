@@ -191,6 +191,23 @@ class GroupConsumer:
             if not is_kept:
                 self._ahead.drop(partition.partition, partition.topic)
 
+    @property
+    def inner(self) -> ledgermq.GroupConsumer:
+        """Return the asynchronous consumer, which runs in the background thread."""
+        return self._inner
+
+    def rewind(self) -> None:
+        """See `ledgermq.GroupConsumer.rewind`."""
+        self._background.run(as_coroutine(self._inner.rewind))
+        self.drop_rewound()
+
+    def drop_rewound(self) -> None:
+        """Drop messages that the program has not received, and that will be delivered again."""
+        commits, ahead = self._inner.member.commits, self._ahead
+        ahead.messages = deque(
+            self._background.run(as_coroutine(lambda: [each for each in ahead.messages if commits.counts(each)]))
+        )
+
     def commit(self, what: Committable = None, metadata: str = "") -> dict[ledgermq.TopicPartition, int]:
         """See `ledgermq.GroupConsumer.commit`."""
         return self._background.run(self._inner.commit(what, metadata))

@@ -7,13 +7,14 @@ from collections import deque
 from collections.abc import Iterable
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Generic, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
 import ledgermq
-from ledgermq.client.producing.delivery import SendResult
+from ledgermq.client.producing.delivery import Refused, SendResult
 from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Row, row_bytes, row_of
+from ledgermq.client.settings import ProducerSettings
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable
 from ledgermq.sources import Sources
 from ledgermq.sync.background import Background, as_coroutine
@@ -26,13 +27,36 @@ waits for one.
 """
 
 
+class Inner(Protocol):
+    """What records are handed over to: an asynchronous producer, or a transaction."""
+
+    @property
+    def settings(self) -> ProducerSettings: ...
+    @property
+    def closed(self) -> bool: ...
+    def add_row(self, topic: str, row: Row, size: int, partition: int | None) -> ledgermq.Delivery: ...
+    def refused(self, error: Exception) -> Refused: ...
+    async def wait_for_room(self) -> None: ...
+    async def send_batch(
+        self, topic: str, batch: pa.RecordBatch, *, partition: int | None = None
+    ) -> ledgermq.BatchDelivery: ...
+    async def flush(self, timeout_s: float | None = None) -> None: ...
+
+
+In = TypeVar("In", bound=Inner)
+
+
+class _Waits(Protocol):
+    def wait_for(self, delivery: Delivery, timeout_s: float | None) -> None: ...
+
+
 class Delivery:
     """A record on its way, which `send` returns."""
 
-    __slots__ = ("_producer", "inner")
+    __slots__ = ("_sender", "inner")
 
-    def __init__(self, producer: Producer) -> None:
-        self._producer = producer
+    def __init__(self, sender: _Waits) -> None:
+        self._sender = sender
         self.inner: ledgermq.Delivery | None = None
 
     def result(self, timeout_s: float | None = None) -> SendResult:
@@ -53,18 +77,18 @@ class Delivery:
 
     def _done(self, timeout_s: float | None) -> ledgermq.Delivery:
         if self.inner is None or not self.inner.done():
-            self._producer.wait_for(self, timeout_s)
+            self._sender.wait_for(self, timeout_s)
         assert self.inner is not None, "what was sent is handed over"
         return self.inner
 
 
-class Producer:
-    """See `ledgermq.Producer`.
+class Sender(Generic[In]):
+    """Queues records, and hands them over to the background thread many at a time.
 
-    Here `send` blocks while the buffer is full (or raises, with when_full="fail").
+    `send` blocks while the buffer is full (or raises, with when_full="fail").
     """
 
-    def __init__(self, background: Background, inner: ledgermq.Producer, sources: Sources) -> None:
+    def __init__(self, background: Background, inner: In, sources: Sources) -> None:
         self._background = background
         self._inner = inner
         self._sources = sources
@@ -86,8 +110,7 @@ class Producer:
         `result()`.
         """
         self._background.home.check_process()
-        if self._inner.closed:
-            raise Unavailable("the producer is closed")
+        self._check()
         row = row_of(value, key, headers, tag, timestamp, self._sources.now_us())
         size = row_bytes(row)
         delivery = Delivery(self)
@@ -107,6 +130,11 @@ class Producer:
                 self._background.loop.call_later, HANDED_OVER_AFTER_S, self.hand_over
             )
         return delivery
+
+    def _check(self) -> None:
+        """Raise if no record can be sent."""
+        if self._inner.closed:
+            raise Unavailable("the producer is closed")
 
     def wait_for(self, delivery: Delivery, timeout_s: float | None) -> None:
         """Wait until a delivery is done. Raises DeadlineExceeded."""
@@ -163,6 +191,22 @@ class Producer:
 
         return self._background.run(send())
 
+    def flush(self, timeout_s: float | None = None) -> None:
+        """See `ledgermq.Producer.flush`, or `ledgermq.Transaction.flush`."""
+
+        async def flush() -> None:
+            self.hand_over()
+            await self._inner.flush(timeout_s)
+
+        self._background.run(flush())
+
+
+class Producer(Sender[ledgermq.Producer]):
+    """See `ledgermq.Producer`.
+
+    Here `send` blocks while the buffer is full (or raises, with when_full="fail").
+    """
+
     @property
     def unanswered_records(self) -> int:
         """See `ledgermq.Producer.unanswered_records`."""
@@ -175,15 +219,6 @@ class Producer:
     @property
     def buffered_bytes(self) -> int:
         return self._inner.buffered_bytes + self._inbox_bytes
-
-    def flush(self, timeout_s: float | None = None) -> None:
-        """See `ledgermq.Producer.flush`."""
-
-        async def flush() -> None:
-            self.hand_over()
-            await self._inner.flush(timeout_s)
-
-        self._background.run(flush())
 
     def close(self, timeout_s: float | None = None) -> None:
         """See `ledgermq.Producer.close`."""

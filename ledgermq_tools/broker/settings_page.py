@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
+from ledger.topics.settings import NAMES as TOPIC_NAMES
 from ledger.topics.settings import TopicSettings
 from ledgermq.client.groups.handlers.handler import HandlerSettings
 from ledgermq.client.settings import ClientSettings, ConsumerSettings, GroupSettings, ProducerSettings, TableSettings
@@ -155,7 +156,8 @@ def range_of(field: FieldInfo) -> str:
 def _topic_rows() -> Iterable[tuple[str, ...]]:
     for name, unit, default, meaning in _client_rows(TopicSettings, frozenset()):
         dotted = name.replace("_", ".")
-        yield dotted, unit, default, meaning
+        if dotted.strip("`") in TOPIC_NAMES:
+            yield dotted, unit, default, meaning
 
 
 def _client_rows(kind: type, elsewhere: frozenset[str]) -> Iterable[tuple[str, ...]]:

@@ -22,6 +22,7 @@ from ledgermq.cli.terminal import progress_of_items
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
 from ledgermq_tools.ledger.root import Root
+from ledgermq_tools.ledger.transactions_check import add_transactions
 
 Quick = Annotated[bool, typer.Option("--quick", help="Read indexes and footers only, not every batch and row.")]
 All = Annotated[bool, typer.Option("--notes", help="Show notes too: normal facts that are worth knowing.")]
@@ -68,6 +69,8 @@ async def fsck(
                     on_bundle=lambda done, total: progress.update(task, completed=done, total=total),
                     now_ms=sources.now_ms(),
                 )
+                if all(problem.code != "CONTRADICTED" for problem in checked.problems):
+                    await add_transactions(store, cluster, sources, checked)
     show(fsck_report(store.url, checked, notes=notes or output is OutputFormat.JSON), output)
     raise typer.Exit(EXIT_CODES[checked.worst])
 

@@ -9,8 +9,11 @@ from typing import Annotated
 
 import typer
 
+from ledger import keys
 from ledger.log.ledger_ref import LedgerRef
+from ledger.object_store.contract import ObjectStore
 from ledger.open_root import cluster_of, opened
+from ledger.topics.catalog import Catalog, read_catalog
 from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.cli.options import Debug, Output, OutputFormat
 from ledgermq.cli.report import Report, show
@@ -24,6 +27,7 @@ from ledgermq_tools.ledger.findings import Findings
 from ledgermq_tools.ledger.ledger_report import ledger_report, view_ledger
 from ledgermq_tools.ledger.root import Bundle, Root
 from ledgermq_tools.ledger.segment_report import segment_report
+from ledgermq_tools.ledger.transactions_report import transactions_report
 
 NUMBER_MAX = 2**63 - 1
 
@@ -41,13 +45,15 @@ Newest = Annotated[
     int, typer.Option("--newest", min=0, help="How many segments to list, counted from the end; 0 = all.")
 ]
 
+All = Annotated[bool, typer.Option("--all", "-a", help="Every transactional id, also those with nothing open.")]
+
 
 def register(app: typer.Typer) -> None:
     inspect = typer.Typer(no_args_is_help=True)
     app.add_typer(
         inspect,
         name="inspect",
-        help="Show and check what a root holds: segments, ledgers, checkpoints, the whole cluster.",
+        help="Show and check what a root holds: segments, ledgers, checkpoints, transactions, the whole cluster.",
     )
 
     @command(inspect, "segment")
@@ -57,8 +63,9 @@ def register(app: typer.Typer) -> None:
         """Show one segment: its index and all its batches, with checksums checked and batches
         decoded.
         """
-        async with opened(root, Sources()) as store:
-            finish(await segment_report(store, bundle, slot), output)
+        sources = Sources()
+        async with opened(root, sources) as store:
+            finish(await segment_report(store, bundle, slot, await topic_names(store, sources)), output)
 
     @command(inspect, "ledger")
     async def ledger(
@@ -104,6 +111,25 @@ def register(app: typer.Typer) -> None:
                     store, sources, full=full, on_bundle=lambda n, of: progress.update(task, completed=n, total=of)
                 )
         finish(report, output)
+
+    @command(inspect, "transactions")
+    async def transactions(
+        root: Root, every: All = False, output: Output = OutputFormat.TABLE, debug: Debug = False
+    ) -> None:
+        """Show the transactions that are prepared or not complete, and everything that is staged:
+        invisible until it is committed.
+        """
+        sources = Sources()
+        async with opened(root, sources) as store:
+            finish(await transactions_report(store, sources, every=every), output)
+
+
+async def topic_names(store: ObjectStore, sources: Sources) -> dict[int, str]:
+    """Return the topics by id; none if the catalog cannot be read, as in a damaged root."""
+    findings, catalog = Findings(), Catalog()
+    with findings.collecting(keys.ledger(keys.METADATA_BUNDLE)):
+        catalog = await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, await cluster_of(store), sources))
+    return {topic.id: topic.name for topic in catalog.topics_by_id.values()}
 
 
 def finish(report: Report, output: OutputFormat) -> None:

@@ -4,6 +4,7 @@ every batch decoded.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ledger import keys
@@ -18,6 +19,7 @@ from ledgermq_tools.ledger.findings import Findings
 from ledgermq_tools.ledger.timestamps import from_ms, from_us
 
 COLUMNS = (
+    "topic",
     "topic_id",
     "partition",
     "base_offset",
@@ -31,8 +33,11 @@ COLUMNS = (
 )
 
 
-async def segment_report(store: ObjectStore, bundle: int, slot: int) -> Report:
-    """Return the report. Raises ObjectMissing and the store's errors; damage is a finding."""
+async def segment_report(store: ObjectStore, bundle: int, slot: int, names: Mapping[int, str] | None = None) -> Report:
+    """Return the report. `names`: of topics, by id, as far as they are known.
+
+    Raises ObjectMissing and the store's errors; damage is a finding.
+    """
     key = keys.segment(bundle, slot)
     try:
         data = await store.get(key)
@@ -44,7 +49,8 @@ async def segment_report(store: ObjectStore, bundle: int, slot: int) -> Report:
     with findings.collecting(key):
         index = decode_tail(data, bundle, slot)
         report.facts |= segment_facts(index)
-        report.tables = [Rows("batches", COLUMNS, check_batches(data, index, findings))]
+        rows = [{"topic": (names or {}).get(row["topic_id"]), **row} for row in check_batches(data, index, findings)]
+        report.tables = [Rows("batches", COLUMNS, rows)]
     report.findings = findings.all
     return report
 

@@ -85,3 +85,35 @@ class Offset(_message.Message):
     counter: int
     topic: str
     def __init__(self, version: _Optional[int] = ..., offset: _Optional[int] = ..., metadata: _Optional[str] = ..., commit_ms: _Optional[int] = ..., epoch: _Optional[int] = ..., counter: _Optional[int] = ..., topic: _Optional[str] = ...) -> None: ...
+
+class Pending(_message.Message):
+    __slots__ = ("version", "transactional_id", "coordinator", "staged_ms", "offsets")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_FIELD_NUMBER: _ClassVar[int]
+    STAGED_MS_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    transactional_id: str
+    coordinator: int
+    staged_ms: int
+    offsets: _containers.RepeatedCompositeFieldContainer[PendingOffset]
+    def __init__(self, version: _Optional[int] = ..., transactional_id: _Optional[str] = ..., coordinator: _Optional[int] = ..., staged_ms: _Optional[int] = ..., offsets: _Optional[_Iterable[_Union[PendingOffset, _Mapping]]] = ...) -> None: ...
+
+class PendingOffset(_message.Message):
+    __slots__ = ("topic_id", "partition", "topic", "offset", "metadata", "epoch", "counter")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    COUNTER_FIELD_NUMBER: _ClassVar[int]
+    topic_id: int
+    partition: int
+    topic: str
+    offset: int
+    metadata: str
+    epoch: int
+    counter: int
+    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., topic: _Optional[str] = ..., offset: _Optional[int] = ..., metadata: _Optional[str] = ..., epoch: _Optional[int] = ..., counter: _Optional[int] = ...) -> None: ...

@@ -17,24 +17,27 @@ from ledgermq.errors import Unavailable
 from ledgermq.sources import Sources
 
 
-async def read_decision(store: ObjectStore, write: str, epoch: int) -> Decision | None:
-    """Return the decision, or None if nothing is decided. Raises DataDamaged, FormatNotSupported,
-    the store's errors.
+async def read_decision(store: ObjectStore, write: str, epoch: int, attempt: int = 0) -> Decision | None:
+    """Return the decision, or None if nothing is decided. `attempt`: see `spark.sink.epochs`.
+
+    Raises DataDamaged, FormatNotSupported, the store's errors.
     """
-    key = keys.sink_decision(write, epoch)
+    key = keys.sink_decision(write, epoch, attempt)
     try:
         return decode_decision(await store.get(key), key)
     except ObjectMissing:
         return None
 
 
-async def decide(store: ObjectStore, sources: Sources, write: str, epoch: int, wanted: Decision) -> Decision:
+async def decide(
+    store: ObjectStore, sources: Sources, write: str, epoch: int, wanted: Decision, attempt: int = 0
+) -> Decision:
     """Return the decision of the epoch: `wanted`, or an earlier decision. Raises Unavailable,
     DataDamaged, the store's errors.
     """
-    key = keys.sink_decision(write, epoch)
+    key = keys.sink_decision(write, epoch, attempt)
     outcome = await settle_put(store, key, [encode_decision(wanted)], sources=sources)
-    decided = await read_decision(store, write, epoch) if outcome is not PutOutcome.UNKNOWN else None
+    decided = await read_decision(store, write, epoch, attempt) if outcome is not PutOutcome.UNKNOWN else None
     if decided is None:
         raise Unavailable(
             f"{store.url}: outcome of the conditional put of {key} is unknown; the epoch may be committed again"
@@ -44,10 +47,14 @@ async def decide(store: ObjectStore, sources: Sources, write: str, epoch: int, w
 
 async def is_settled(store: ObjectStore, write: str, epoch: int) -> bool:
     """Return whether this epoch's rows are decided, so that a task has nothing to add. That
-    includes an old decision that was deleted since.
+    includes an old decision that was deleted since. A decision for a transaction does not count:
+    it may be aborted, which the driver finds out.
     """
-    decided = keys.sink_decided(write)
-    async for info in store.list(decided):
-        oldest = keys.number(info.key)
-        return oldest > epoch or await read_decision(store, write, epoch) is not None
+    async for info in store.list(keys.sink_decided(write)):
+        if (oldest := keys.parse_sink(info.key)) is None:
+            continue
+        if oldest.epoch > epoch:
+            return True
+        decision = await read_decision(store, write, epoch)
+        return decision is not None and not decision.transactional_id
     return False

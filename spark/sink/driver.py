@@ -1,4 +1,5 @@
-"""Run the driver's half of an exactly-once write: decide what the epoch is, publish it, clean up.
+"""Run the driver's half of an exactly-once write whose tasks stage in the store: decide what the
+epoch is, publish it, clean up.
 
 If a task failed, delete everything that was staged.
 """
@@ -12,9 +13,8 @@ from ledger.garbage.staged_rows import STAGED_AGE_MS, forget, remove_done
 from ledger.sinks import Decision
 from ledgermq.errors import Unavailable
 from spark.sink.cluster import Place, opened
-from spark.sink.decision import decide, read_decision
+from spark.sink.epochs import settle_epoch
 from spark.sink.options import SinkOptions
-from spark.sink.publishing import is_done, publish
 from spark.sink.staged import Staged, note_topic
 
 
@@ -30,15 +30,15 @@ async def commit_epoch(place: Place, write: str, epoch: int, messages: Sequence[
 
     Raises what `publish` raises; a repeated call continues the commit.
     """
-    if not await is_done(place.store, write, epoch):
-        decision = await read_decision(place.store, write, epoch)
-        if decision is None:
-            if not any(message.records for message in messages):
-                return
-            await _check_age(place, write, epoch, messages)
-            decision = await decide(place.store, place.sources, write, epoch, await wanted_decision(place, messages))
-        await publish(place, write, epoch, decision)
-    await (remove_done(place.store, write, epoch) if repeatable else forget(place.store, write))
+
+    async def propose() -> Decision | None:
+        if not any(message.records for message in messages):
+            return None
+        await _check_age(place, write, epoch, messages)
+        return await wanted_decision(place, messages)
+
+    if await settle_epoch(place, write, epoch, propose):
+        await (remove_done(place.store, write, epoch) if repeatable else forget(place.store, write))
 
 
 async def _check_age(place: Place, write: str, epoch: int, messages: Sequence[Staged]) -> None:

@@ -14,7 +14,7 @@ from ledgermq.client.settings import ProducerSettings
 from ledgermq.client.target import parse_addresses
 from ledgermq.errors import InvalidConfig
 from ledgermq.protocol.records import Compression
-from spark.options import above_zero, check_servers, known_options, names_of, one_of, option, parse_known
+from spark.options import above_zero, check_servers, known_options, names_of, one_of, option, parse_known, switch
 
 _OF_SPARK = ("checkpointlocation", "queryname", "outputmode")
 """Options of the query itself, which Spark passes on."""
@@ -50,8 +50,18 @@ class SinkOptions:
     """where all rows go"""
     delivery: Delivery = one_of("exactlyOnce", get_args(Delivery))
     """or `atLeastOnce`"""
+    transactional: bool = switch(False)
+    """with `exactlyOnce`: a micro-batch, or a `df.write`, is one transaction. Readers see nothing of
+    it before it is committed, and tasks need only brokers
+    """
+    transaction_timeout_s: float = above_zero(900.0, "seconds")
+    """with `transactional`: the cluster aborts a micro-batch that is not committed so long after its
+    first rows, and the query fails. At most what the cluster allows
+    """
     root: str = option("", shown="the brokers' answer")
-    """root URL of the cluster as executors reach it; only for `exactlyOnce`"""
+    """root URL of the cluster as executors reach it; only for `exactlyOnce`. With `transactional` only
+    the driver needs it
+    """
     write_id: str = option("", _write_id)
     """`df.write` only: a name for this write. A repeated write with the same name adds nothing, or
     continues where it stopped
@@ -104,5 +114,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     options = parse_known(SinkOptions, values)
     if options.write_id and options.delivery != "exactlyOnce":
         raise InvalidConfig("writeId goes with delivery=exactlyOnce")
+    if options.transactional and options.delivery != "exactlyOnce":
+        raise InvalidConfig("transactional=true goes with delivery=exactlyOnce")
     ProducerSettings(**options.producer_settings())  # type: ignore[arg-type]
     return options

@@ -80,7 +80,7 @@ async def publish(place: Place, write: str, epoch: int, decision: Decision) -> N
             if not attempts_left:
                 raise
             log.warning("epoch %d of %s is published again: %s", epoch, write, error)
-    await _mark_done(place.store, place.sources, write, epoch)
+    await mark_done(place.store, place.sources, write, epoch)
 
 
 async def _living(client: Client, decision: Decision) -> dict[int, str]:
@@ -166,7 +166,7 @@ def _forgotten(write: str, epoch: int, error: LedgerMQError) -> LedgerMQError:
     )
 
 
-async def _mark_done(store: ObjectStore, sources: Sources, write: str, epoch: int) -> None:
+async def mark_done(store: ObjectStore, sources: Sources, write: str, epoch: int) -> None:
     """Mark the epoch as done. Raises Unavailable, the store's errors: without the mark, nothing of
     the epoch may be deleted.
     """

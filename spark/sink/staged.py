@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pyspark.sql.datasource import WriterCommitMessage
 
 from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.transactions.branch import BranchCounts, SharedTransaction
 from ledgermq.errors import Unavailable
 
 
@@ -33,6 +34,17 @@ def note_topic(topics: dict[str, int], name: str, topic_id: int) -> None:
             f"topic {name} was deleted and made again while rows for it were staged; nothing was written: run the write"
             " again"
         )
+
+
+@dataclass
+class StagedInTransaction(WriterCommitMessage):
+    """What a task has staged in its branch of a transaction. `write`: empty for a `df.write`."""
+
+    transaction: SharedTransaction
+    counts: BranchCounts
+    write: str = ""
+    records: int = 0
+    topics: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass

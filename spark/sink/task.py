@@ -19,6 +19,7 @@ from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.producing.delivery import BatchDelivery
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.routing import TopicRoute
+from ledgermq.client.transactions.branch import Branch
 from ledgermq.sources import Sources
 from spark.sink.cluster import Place, opened
 from spark.sink.collecting import PART_BYTES, Collector
@@ -47,7 +48,7 @@ async def stage_rows(place: Place, write: str, epoch: int, batches: AsyncIterato
         return staged
     writer = StagedWriter(place.store, place.sources, write, epoch, place.options.compression)
     try:
-        async for routed in _collected(place.options, place.client, place.sources, batches):
+        async for routed in collected(place.options, place.client, place.sources, batches):
             await writer.add(routed)
             staged.records += routed.rows.num_rows
             note_topic(staged.topics, routed.topic.name, routed.topic.topic_id)
@@ -63,32 +64,39 @@ async def stage_rows(place: Place, write: str, epoch: int, batches: AsyncIterato
 async def send(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Sent:
     """Send rows: they are stored in their topics on return. Raises as `stage`; what was sent before
     stays.
-
-    The producer bounds the bytes under way. Batches are bounded here, because small batches take
-    more than their rows' bytes.
     """
     sources = Sources()
-    waiting_max = max(options.buffer_bytes_max // PART_BYTES, 1)
     sent = Sent(0)
     async with (
         ledgermq.connect(options.servers, sources=sources, timeout_s=options.delivery_timeout_s) as client,
         client.producer(**options.producer_settings()) as producer,
     ):
-        waiting: deque[BatchDelivery] = deque()
-        async for routed in _collected(options, client, sources, drawn(batches)):
+        async for routed in delivered(options, producer, collected(options, client, sources, drawn(batches))):
             sent.records += routed.rows.num_rows
-            waiting.append(await _send(producer, routed))
-            while waiting and (
-                len(waiting) > waiting_max or all(batch.outcome.settled for batch in waiting[0].batches)
-            ):
-                await waiting.popleft()
-        for delivery in waiting:
-            await delivery
     return sent
 
 
-async def _send(producer: Producer, routed: Routed) -> BatchDelivery:
-    return await producer.send_batch(
+async def delivered(
+    options: SinkOptions, target: Producer | Branch, rows: AsyncIterator[Routed]
+) -> AsyncIterator[Routed]:
+    """Send rows and yield them; all are stored when the iteration ends.
+
+    The target bounds the bytes under way. Batches are bounded here, because small batches take more
+    than their rows' bytes.
+    """
+    waiting_max = max(options.buffer_bytes_max // PART_BYTES, 1)
+    waiting: deque[BatchDelivery] = deque()
+    async for routed in rows:
+        waiting.append(await _send(target, routed))
+        yield routed
+        while waiting and (len(waiting) > waiting_max or all(batch.outcome.settled for batch in waiting[0].batches)):
+            await waiting.popleft()
+    for delivery in waiting:
+        await delivery
+
+
+async def _send(target: Producer | Branch, routed: Routed) -> BatchDelivery:
+    return await target.send_batch(
         routed.topic.name, routed.rows.drop_columns(["timestampType"]), partition=routed.partition
     )
 
@@ -98,7 +106,7 @@ async def drawn(batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBat
         yield batch
 
 
-async def _collected(
+async def collected(
     options: SinkOptions, client: Client, sources: Sources, batches: AsyncIterator[pa.RecordBatch]
 ) -> AsyncIterator[Routed]:
     """Yield the rows of a task, by partition, in batches worth sending."""

@@ -1,5 +1,5 @@
 """Implement the writers that Spark calls: in the driver to begin and to commit, in executors to
-write. Delivery is exactly once by staging, or at least once by sending.
+write. Delivery is exactly once by staging or by transactions, or at least once by sending.
 
 A task reads its query and its micro-batch from the properties that Spark gives each job of a
 streaming query. The query's id is in its checkpoint, so it is the same after a restart.
@@ -21,12 +21,14 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from ledgermq.client.transactions.branch import SharedTransaction
 from ledgermq.errors import InvalidConfig, LedgerMQError
 from ledgermq.sources import Sources
+from spark.sink import transactional
 from spark.sink.columns import check_columns
 from spark.sink.driver import commit, discard
 from spark.sink.options import SinkOptions, parse_options
-from spark.sink.staged import Sent, Staged
+from spark.sink.staged import Sent, Staged, StagedInTransaction
 from spark.sink.task import send, stage
 
 _QUERY = "sql.streaming.queryId"
@@ -43,7 +45,7 @@ def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) 
         raise InvalidConfig('mode("overwrite"): a log is only appended to; use mode("append")')
     if options.delivery == "atLeastOnce":
         return SendingWriter(options)
-    return StagingWriter(options)
+    return TransactionalWriter(options) if options.transactional else StagingWriter(options)
 
 
 def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
@@ -52,7 +54,9 @@ def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool)
     check_columns(schema, options.topic)
     if overwrite:
         raise InvalidConfig('outputMode("complete"): a log is only appended to; use "append" or "update"')
-    return SendingStreamWriter(options) if options.delivery == "atLeastOnce" else StagingStreamWriter(options)
+    if options.delivery == "atLeastOnce":
+        return SendingStreamWriter(options)
+    return TransactionalStreamWriter(options) if options.transactional else StagingStreamWriter(options)
 
 
 class StagingWriter(DataSourceArrowWriter):
@@ -104,6 +108,60 @@ class StagingStreamWriter(DataSourceStreamArrowWriter):
         _discard(self.options, messages)
 
 
+class TransactionForTasks:
+    """Begins a transaction when Spark sends the writer to tasks, which it does once for each run of a
+    micro-batch. The writer that it makes to commit is never sent.
+    """
+
+    def __init__(self, options: SinkOptions) -> None:
+        self.options = options
+        self.transaction: SharedTransaction | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        if self.transaction is None:
+            self.transaction = asyncio.run(transactional.begin(self.options))
+        return self.__dict__
+
+    def stage(self, iterator: Iterator[pa.RecordBatch], query: str = "") -> StagedInTransaction:
+        assert self.transaction is not None, "tasks get the writer after it has begun"
+        return asyncio.run(transactional.stage(self.options, self.transaction, query, iterator))
+
+
+class TransactionalWriter(TransactionForTasks, DataSourceArrowWriter):
+    """One `df.write`: readers see everything at once or, if a task fails, nothing."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedInTransaction:
+        return self.stage(iterator)
+
+    def commit(self, messages: Messages) -> None:
+        options = self.options
+        asyncio.run(
+            transactional.commit(
+                options,
+                options.write_id,
+                options.write_epoch,
+                _in_transaction(messages),
+                repeatable=bool(options.write_id),
+            )
+        )
+
+    def abort(self, messages: Messages) -> None:
+        asyncio.run(transactional.discard(self.options, _in_transaction(messages)))
+
+
+class TransactionalStreamWriter(TransactionForTasks, DataSourceStreamArrowWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedInTransaction:
+        return self.stage(iterator, _place()[0])
+
+    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
+        staged = _in_transaction(messages)
+        if staged:
+            asyncio.run(transactional.commit(self.options, staged[0].write, batchId, staged, repeatable=True))
+
+    def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803
+        asyncio.run(transactional.discard(self.options, _in_transaction(messages)))
+
+
 class SendingWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self.options = options
@@ -122,6 +180,10 @@ class SendingStreamWriter(DataSourceStreamArrowWriter):
 
 def _staged(messages: Messages) -> list[Staged]:
     return [message for message in messages if isinstance(message, Staged)]
+
+
+def _in_transaction(messages: Messages) -> list[StagedInTransaction]:
+    return [message for message in messages if isinstance(message, StagedInTransaction)]
 
 
 def _discard(options: SinkOptions, messages: Messages) -> None:

@@ -54,10 +54,14 @@ class ByteBudget:
 
         A request larger than the whole budget is admitted when nothing else is held.
         """
-        if self.taken and self.taken + size_bytes > self.bytes_max:
+        if not self.has_room(size_bytes):
             return False
         self.taken += size_bytes
         return True
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Return whether `take` would take `size_bytes` now."""
+        return not self.taken or self.taken + size_bytes <= self.bytes_max
 
     def give(self, size_bytes: int) -> None:
         self.taken -= size_bytes

@@ -13,7 +13,7 @@ from ledger.garbage.versions import may_have_been_keyed
 from ledger.keys import PartitionId
 from ledger.parquet.compaction import NoStaleVersions
 from ledger.parquet.plan import INTERNAL_LAG_MS, is_internal_due
-from ledger.topics.catalog import Catalog
+from ledger.topics.catalog import Catalog, Topic
 from ledger.topics.facts import may_remove
 from ledger.view.view import LedgerView
 
@@ -39,6 +39,10 @@ def next_compaction_ms(view: LedgerView, catalog: Catalog) -> int | None:
                 first_removed.append(partition[place].slot)
             continue
         if topic is None:
+            continue
+        if topic.staged:  # it never becomes Parquet, so it is never late; a round drops it by the way
+            if (slot := first_staged_slot(view, key, topic)) is not None:
+                needed.append(slot)
             continue
         backlog = view.index.backlog(key, view.parquet_end(key))
         if backlog is None or key in parked:
@@ -66,6 +70,19 @@ def next_compaction_ms(view: LedgerView, catalog: Catalog) -> int | None:
     return min(times, default=None)
 
 
+def first_staged_slot(view: LedgerView, key: PartitionId, topic: Topic) -> int | None:
+    """Return the slot from which on a partition of staged batches needs its segments; None if it
+    needs none. Never higher than the true one: if the index does not reach back to it, the first
+    slot that is not trimmed.
+    """
+    partition, start = view.index.partitions.get(key), view.log_start(key, topic)
+    if view.durable_end(key) <= start:
+        return None
+    if partition is None or partition.begin > start:
+        return view.checkpoint.trim_slot
+    return view.index.slot_of(key, start)
+
+
 def wants_snapshot(view: LedgerView, catalog: Catalog) -> bool:
     """Return whether so many records of internal topics follow the snapshot that a takeover should
     not have to read them.
@@ -74,7 +91,7 @@ def wants_snapshot(view: LedgerView, catalog: Catalog) -> bool:
     size_bytes = 0
     for key in view.index.partitions:
         topic = catalog.topics_by_id.get(key.topic_id)
-        if topic is not None and topic.internal:
+        if topic is not None and topic.internal and not topic.staged:
             found, length = view.index.behind(key, view.parquet_end(key))
             slots |= found
             size_bytes += length

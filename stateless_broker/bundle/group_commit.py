@@ -5,7 +5,8 @@ or when `flush_spacing_s` has passed since the last one, and never more than `pu
 a time. So a single producer waits for only one put, and a busy store gets few, large segments.
 Admission is synchronous and all or nothing: memory is taken before anything is queued, and returned
 when the segment is durable. A batch leaves the queue in one of two ways: into the writer, which
-always answers it, or through `close`, which fails it.
+always answers it, or through `close`, which fails it. Batches that were admitted together leave it
+for one segment: all of them become durable, or none.
 """
 
 from __future__ import annotations
@@ -48,11 +49,12 @@ class GroupCommit:
         self._context = context
         self._memory = context.produce_memory
         self._metrics = context.metrics
-        self._queue: deque[Append] = deque()
-        self._queued_bytes = 0
+        self._queue: deque[Sequence[Append]] = deque()
+        """Each entry goes into one segment: a single batch, or batches that were admitted together."""
+        self._queued_batches = self._queued_bytes = 0
         self._arrivals: deque[tuple[float, int]] = deque()
         """Arrival times of the batches that are still queued, with their counts; the sum of the
-        counts is the length of the queue.
+        counts is the number of queued batches.
         """
         self._flushes: deque[_Flush] = deque()
         self._flushing_batches = self._flushing_bytes = 0
@@ -69,6 +71,10 @@ class GroupCommit:
         return self._context.limits
 
     @property
+    def _waiting_batches(self) -> int:
+        return self._queued_batches + self._flushing_batches
+
+    @property
     def _waiting_bytes(self) -> int:
         return self._queued_bytes + self._flushing_bytes
 
@@ -76,23 +82,26 @@ class GroupCommit:
     def is_draining(self) -> bool:
         return self._draining is not None
 
-    def admit(self, batches: Sequence[Batch], *, durable: bool) -> list[asyncio.Future[int]]:
-        """Queue all of `batches` or none.
+    def admit(self, batches: Sequence[Batch], *, durable: bool, together: bool = False) -> list[asyncio.Future[int]]:
+        """Queue all of `batches` or none. With `together`, one segment stores all of them; if they
+        exceed the limits of a segment, no other batch is in it.
 
-        Raises ResourceExhausted, InvalidRequest (a sequence with acks=RECEIVED), the term's end.
+        Raises ResourceExhausted, InvalidRequest (a sequence with acks=RECEIVED, or with
+        `together`), the term's end.
         """
-        over = self._closed or self._draining
-        if over is not None:
-            raise over
+        self._check_open()
         if not durable and any(batch.producer for batch in batches):
             raise InvalidRequest("a batch that is answered on receipt carries no sequence")
+        if together and any(batch.producer for batch in batches):
+            raise InvalidRequest("a batch that is stored together with others carries no sequence")
         self._check_windows(batches)
         self._take_memory(batches)
         loop = asyncio.get_running_loop()
         was_empty = not self._queue
         appends = [Append(batch, loop.create_future()) for batch in batches]
         self._enter_windows(appends)
-        self._queue.extend(appends)
+        self._queue.extend([appends] if together and appends else [[append] for append in appends])
+        self._queued_batches += len(appends)
         self._arrivals.append((loop.time(), len(appends)))
         self._queued_bytes += sum(len(batch.data) for batch in batches)
         if was_empty or self._queued_bytes >= self._limits.flush_bytes:
@@ -100,6 +109,14 @@ class GroupCommit:
         if durable:
             return [append.done for append in appends]
         return [_received() for _ in appends]
+
+    def check_room(self, batches: int, size_bytes: int) -> None:
+        """Raise what `admit` would raise now for so many batches of so many bytes in total. It
+        reserves nothing.
+        """
+        self._check_open()
+        if not (self._bundle_has_room(batches, size_bytes) and self._memory.has_room(size_bytes)):
+            raise self._no_room()
 
     def on_durable(self, index: fmt.SegmentIndex) -> None:
         """Note that the writer has acknowledged this segment and is about to answer its waiters."""
@@ -141,10 +158,10 @@ class GroupCommit:
 
     def _fail_queue(self, error: LedgerMQError) -> None:
         while self._queue:
-            append = self._queue.popleft()
-            self._memory.give(len(append.batch.data))
-            fail(append, error)
-        self._queued_bytes = 0
+            for append in self._queue.popleft():
+                self._memory.give(len(append.batch.data))
+                fail(append, error)
+        self._queued_batches = self._queued_bytes = 0
         self._arrivals.clear()
 
     async def drain(self, error: LedgerMQError) -> None:
@@ -199,15 +216,22 @@ class GroupCommit:
         self._in_flight_before = self._writer.puts_in_flight
 
     def _take_segment(self) -> list[Append]:
-        """Take the batches of the next segment from the queue: in order of arrival, at least one."""
+        """Take the batches of the next segment from the queue: in order of arrival, at least one
+        entry.
+        """
         taken: list[Append] = []
         size_bytes = 0
-        while self._queue and len(taken) < self._limits.flush_batches:
-            length = len(self._queue[0].batch.data)
-            if taken and size_bytes + length > self._limits.flush_bytes:
+        while self._queue:
+            appends = self._queue[0]
+            length = sum(len(append.batch.data) for append in appends)
+            is_full = (
+                len(taken) + len(appends) > self._limits.flush_batches or size_bytes + length > self._limits.flush_bytes
+            )
+            if taken and is_full:
                 break
             size_bytes += length
-            taken.append(self._queue.popleft())
+            taken += self._queue.popleft()
+        self._queued_batches -= len(taken)
         self._queued_bytes -= size_bytes
         self._forget_arrivals(len(taken))
         return taken
@@ -260,18 +284,32 @@ class GroupCommit:
         if not under_way:
             del self._windows[key]
 
+    def _check_open(self) -> None:
+        over = self._closed or self._draining
+        if over is not None:
+            raise over
+
     def _take_memory(self, batches: Sequence[Batch]) -> None:
-        waiting = len(self._queue) + self._flushing_batches
         size_bytes = sum(len(batch.data) for batch in batches)
+        if not self._bundle_has_room(len(batches), size_bytes) or not self._memory.take(size_bytes):
+            raise self._no_room()
+
+    def _bundle_has_room(self, batches: int, size_bytes: int) -> bool:
+        if not self._waiting_batches:
+            return True
         share = self._memory.bytes_max // BUNDLE_SHARE  # a bundle whose puts hang leaves room for the others
-        room = waiting + len(batches) <= self._limits.queue_batches_max and self._waiting_bytes + size_bytes <= share
-        if (waiting and not room) or not self._memory.take(size_bytes):
-            self._metrics.refused(self._writer.bundle)
-            raise ResourceExhausted(
-                f"bundle {self._writer.bundle}: {waiting} batches of {self._waiting_bytes} bytes wait for the store, "
-                f"{self._memory.taken} bytes in this broker",
-                retry_after_ms=self._retry_after_ms(),
-            )
+        return (
+            self._waiting_batches + batches <= self._limits.queue_batches_max
+            and self._waiting_bytes + size_bytes <= share
+        )
+
+    def _no_room(self) -> ResourceExhausted:
+        self._metrics.refused(self._writer.bundle)
+        return ResourceExhausted(
+            f"bundle {self._writer.bundle}: {self._waiting_batches} batches of {self._waiting_bytes} bytes wait for "
+            f"the store, {self._memory.taken} bytes in this broker",
+            retry_after_ms=self._retry_after_ms(),
+        )
 
     def _retry_after_ms(self) -> int:
         """Return when about a quarter of the waiting batches should be durable, at the pace of the

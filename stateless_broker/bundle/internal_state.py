@@ -1,18 +1,20 @@
-"""Read what an internal topic holds now, for the broker that takes over its bundle: the latest
+"""Read what internal topics hold now, for the broker that takes over their bundle: the latest
 record of each key, from snapshot and tail.
 
-The live keys bound the cost. One GET reads the snapshot, which holds nothing else. One more GET
-reads each later segment that holds records of the topic, for all its partitions together because
-they are adjacent; several GETs run at a time. The owner makes a new snapshot before such segments
-are many (`ledger.parquet.plan.is_internal_due`). Memory never holds more than the live keys and one
-window of the tail. A damaged batch affects only its partition.
+The live keys bound the cost. One GET reads the snapshot of all topics, which holds nothing else.
+One more GET reads each run of batches of these topics in a later segment: the partitions of a topic
+are adjacent, and so are topics unless much data lies between them. Several GETs run at a time. The
+owner makes a new snapshot before such segments are many (`ledger.parquet.plan.is_internal_due`).
+Memory never holds more than the live keys and one window of the tail. A damaged batch affects only
+its partition.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
@@ -22,12 +24,18 @@ from ledger.log.segment import whose_damage
 from ledger.log.snapshot import InternalRecord, records_of
 from ledger.object_store.contract import ObjectMissing
 from ledger.topics.catalog import Topic
+from ledgermq.buffers import KIB
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.runtime.reread import Rereads
 from stateless_broker.bundle.owned_ledger import OwnedLedger
 
 ATTEMPTS_MAX = 5
 WINDOW_SEGMENTS = 64
+GAP_BYTES_MAX = 64 * KIB
+"""Up to so many bytes between two runs of batches are read with them."""
+
+Wanted = Sequence[tuple[Topic, Sequence[int]]]
+"""Internal topics, each with its wanted partitions."""
 
 
 @dataclass(slots=True)
@@ -42,7 +50,7 @@ class LatestRecords:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """The batches of the topic in one segment: one run of bytes."""
+    """Batches of wanted partitions in one segment: one run of bytes, ascending by position."""
 
     slot: int
     entries: list[fmt.BatchEntry]
@@ -80,7 +88,7 @@ class _Fold:
         return LatestRecords(sorted(self._latest.values(), key=lambda located: located[0].offset))
 
 
-async def read_internal_state(owned: OwnedLedger, topic: Topic, partitions: Sequence[int]) -> dict[int, LatestRecords]:
+async def read_internal_state(owned: OwnedLedger, wanted: Wanted) -> dict[PartitionId, LatestRecords]:
     """Read the partitions up to the current high watermark.
 
     Raises Unavailable, the store's errors; damage is in the results.
@@ -94,7 +102,7 @@ async def read_internal_state(owned: OwnedLedger, topic: Topic, partitions: Sequ
         rereads.begin()
         known = owned.view.checkpoint.number
         try:
-            found = await _read(owned, topic, partitions)
+            found = await _read(owned, wanted)
             if found is not None:
                 return found
         except (
@@ -102,54 +110,74 @@ async def read_internal_state(owned: OwnedLedger, topic: Topic, partitions: Sequ
         ) as missing:  # trimmed, or in a newer snapshot: start again from that, because a tombstone may have left both
             await owned.view.look_for(missing, known)
         except (DataDamaged, FormatNotSupported) as damage:
-            return {partition: LatestRecords(damage=damage) for partition in partitions}
+            return {place: LatestRecords(damage=damage) for place in _places(wanted)}
 
 
-async def _read(owned: OwnedLedger, topic: Topic, partitions: Sequence[int]) -> dict[int, LatestRecords] | None:
+def _places(wanted: Wanted) -> Iterator[PartitionId]:
+    for topic, partitions in wanted:
+        for partition in partitions:
+            yield PartitionId(topic.id, partition)
+
+
+async def _read(owned: OwnedLedger, wanted: Wanted) -> dict[PartitionId, LatestRecords] | None:
     """Read once; return None if a newer checkpoint was made meanwhile."""
     store, checkpoint = owned.context.store, owned.view.checkpoint
-    ends = {partition: owned.view.durable_end(PartitionId(topic.id, partition)) for partition in partitions}
+    ends = {place: owned.view.durable_end(place) for place in _places(wanted)}
     snapshot = await read_snapshot(store, checkpoint)
     snapshot_key = keys.snapshot(owned.bundle, checkpoint.snapshot_plan)
-    folds = {partition: _Fold(*records_of(snapshot, topic.id, partition), snapshot_key) for partition in partitions}
+    folds = {place: _Fold(*records_of(snapshot, *place), snapshot_key) for place in ends}
     del snapshot
-    tail = await _tail(owned, topic, folds)
+    pieces = await _tail(owned, folds)
     if owned.view.checkpoint.number != checkpoint.number:
         return None
-    pieces = [piece for index in tail if (piece := _piece(index, topic.id, folds))]
     for first in range(0, len(pieces), WINDOW_SEGMENTS):
         window = pieces[first : first + WINDOW_SEGMENTS]
         found = await asyncio.gather(*(_get(owned, piece) for piece in window))
         for piece, data in zip(window, found, strict=True):
             await _take_in(owned, piece, data, folds)
             await asyncio.sleep(0)
-    for partition, fold in folds.items():
-        if fold.damage is None and fold.end < ends[partition]:
+    names = {topic.id: topic.name for topic, _ in wanted}
+    for place, fold in folds.items():
+        if fold.damage is None and fold.end < ends[place]:
             fold.damage = DataDamaged(
-                f"bundle {owned.bundle}: offset {fold.end} of {topic.name}/{partition} is in no segment"
+                f"bundle {owned.bundle}: offset {fold.end} of {names[place.topic_id]}/{place.partition}"
+                " is in no segment"
             )
-    return {partition: fold.result() for partition, fold in folds.items()}
+    return {place: fold.result() for place, fold in folds.items()}
 
 
-async def _tail(owned: OwnedLedger, topic: Topic, folds: Mapping[int, _Fold]) -> list[fmt.SegmentIndex]:
-    """Return the segments behind the snapshot that hold records of these partitions: from the
-    owner's index, or else from the store.
+async def _tail(owned: OwnedLedger, folds: Mapping[PartitionId, _Fold]) -> list[_Piece]:
+    """Return the pieces of the segments behind the snapshot that hold records of these partitions,
+    in order of slots: from the owner's index, or else from the store.
     """
+    segments: list[fmt.SegmentIndex] = []
     if owned.view.index.covered_from <= owned.view.checkpoint.planned_slot + 1:
-        return owned.view.index.segments_with(topic.id, {partition: fold.end for partition, fold in folds.items()})
-    history = await owned.history(unplanned=True)
-    return [slot.index for slot in history.segments]
+        for topic_id, places in groupby(sorted(folds), key=lambda place: place.topic_id):
+            segments += owned.view.index.segments_with(
+                topic_id, {place.partition: folds[place].end for place in places}
+            )
+    else:
+        segments += [slot.index for slot in (await owned.history(unplanned=True)).segments]
+    entries: dict[int, list[fmt.BatchEntry]] = {}
+    for index in segments:
+        entries.setdefault(index.slot, []).extend(entry for entry in index.batches if _is_needed(entry, folds))
+    return [_Piece(slot, run) for slot in sorted(entries) for run in _runs(entries[slot])]
 
 
-def _piece(index: fmt.SegmentIndex, topic_id: int, folds: Mapping[int, _Fold]) -> _Piece | None:
-    entries = [
-        entry
-        for entry in index.batches
-        if entry.topic_id == topic_id
-        and entry.partition in folds
-        and entry.base_offset + entry.record_count > folds[entry.partition].end
-    ]
-    return _Piece(index.slot, entries) if entries else None
+def _is_needed(entry: fmt.BatchEntry, folds: Mapping[PartitionId, _Fold]) -> bool:
+    fold = folds.get(PartitionId(entry.topic_id, entry.partition))
+    return fold is not None and entry.base_offset + entry.record_count > fold.end
+
+
+def _runs(entries: Sequence[fmt.BatchEntry]) -> Iterator[list[fmt.BatchEntry]]:
+    run: list[fmt.BatchEntry] = []
+    for entry in sorted(entries, key=lambda entry: entry.position):
+        if run and entry.position > run[-1].position + run[-1].length + GAP_BYTES_MAX:
+            yield run
+            run = []
+        run.append(entry)
+    if run:
+        yield run
 
 
 async def _get(owned: OwnedLedger, piece: _Piece) -> memoryview:
@@ -161,11 +189,11 @@ async def _get(owned: OwnedLedger, piece: _Piece) -> memoryview:
         )
 
 
-async def _take_in(owned: OwnedLedger, piece: _Piece, data: memoryview, folds: Mapping[int, _Fold]) -> None:
-    """Fold one segment in. Raises ObjectMissing if the slot holds another segment now."""
+async def _take_in(owned: OwnedLedger, piece: _Piece, data: memoryview, folds: Mapping[PartitionId, _Fold]) -> None:
+    """Fold one piece in. Raises ObjectMissing if the slot holds another segment now."""
     begin, key = piece.entries[0].position, keys.segment(owned.bundle, piece.slot)
     for entry in piece.entries:
-        fold, at = folds[entry.partition], entry.position - begin
+        fold, at = folds[PartitionId(entry.topic_id, entry.partition)], entry.position - begin
         before = fold.damage
         fold.add(entry, data[at : at + entry.length], key)
         if fold.damage is not None and before is None:

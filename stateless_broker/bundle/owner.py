@@ -12,7 +12,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Literal, TypeVar
 
+from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.garbage.retention import move_staged_log_start
 from ledger.keys import PartitionId
 from ledger.log.recovery import Recovered
 from ledger.log.segment import Batch
@@ -21,6 +23,7 @@ from ledger.object_store.contract import Buffer
 from ledger.topics.catalog import Topic
 from ledger.view.reader import PartitionRead
 from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted, UnknownPartition
+from stateless_broker.bundle.compaction_due import first_staged_slot
 from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.deletion import Before, Deleted, delete_records
 from stateless_broker.bundle.group_commit import GroupCommit
@@ -100,18 +103,24 @@ class BundleOwner:
         self._check_term()
         return self._writer.durable.producers.next_sequence(producer_id, topic_id, partition)
 
-    def produce(self, batches: Sequence[Batch], *, durable: bool) -> list[asyncio.Future[int]]:
+    def produce(self, batches: Sequence[Batch], *, durable: bool, together: bool = False) -> list[asyncio.Future[int]]:
         """Admit all of `batches` or none; each future gets the base offset once its segment is
-        durable, or an error.
+        durable, or an error. With `together`, all of them become durable, or none; such batches
+        carry no sequence.
 
         With `durable` False the futures are done at once, with OFFSET_NOT_KNOWN. Raises NotOwner,
         ResourceExhausted, InvalidRequest; if the store takes no records StoreFull, StoreUnusable,
         Unauthorized. After an error nothing was stored, and reads continue.
         """
-        self._check_term()
-        self._context.write_gate.check(self.bundle)
-        self._check_parked()
-        return self._commit.admit(batches, durable=durable)
+        self._check_writable()
+        return self._commit.admit(batches, durable=durable, together=together)
+
+    def check_room(self, size_bytes: int, batches: int = 1) -> None:
+        """Raise what `produce` would raise now for `batches` of `size_bytes` in total. It reserves
+        nothing, so a later `produce` may still be refused.
+        """
+        self._check_writable()
+        self._commit.check_room(batches, size_bytes)
 
     async def fetch(
         self, topic: Topic, partition: int, offset: int, bytes_max: int, *, direct: bool = False
@@ -132,13 +141,14 @@ class BundleOwner:
         """Return when a partition reaches beyond its offset, or the term has ended."""
         await self._ledger.waiters.wait(positions)
 
-    async def internal_state(self, topic: Topic, partitions: Sequence[int]) -> dict[int, LatestRecords]:
-        """Return the latest records of partitions of an internal topic.
+    async def internal_state(self, wanted: Sequence[tuple[Topic, Sequence[int]]]) -> dict[PartitionId, LatestRecords]:
+        """Return the latest records of partitions of internal topics; the snapshot is read once for
+        all of them.
 
         Raises NotOwner, Unavailable, the store's errors; damage is in the results.
         """
         self._check_term()
-        return await self._in_term(read_internal_state(self._ledger, topic, partitions))
+        return await self._in_term(read_internal_state(self._ledger, wanted))
 
     def durable_end(self, topic: Topic, partition: int) -> int:
         """Return an end that is durable, although a later owner may know a higher one. It costs no
@@ -147,6 +157,19 @@ class BundleOwner:
         self._check_term()
         self._check_partition(topic, partition)
         return self._ledger.view.durable_end(PartitionId(topic.id, partition))
+
+    def offset_behind(self, topic: Topic, partition: int, slots: int) -> int:
+        """Return the offset of a partition below which its records lie more than `slots` slots behind
+        the end of the ledger, as far as the fetch index knows. It costs no request.
+        """
+        self._check_term()
+        self._check_partition(topic, partition)
+        key = PartitionId(topic.id, partition)
+        found = self._ledger.view.index.partitions.get(key)
+        place = found.place_of_slot(self._writer.durable.slot - slots) if found is not None else 0
+        if found is None or place == len(found):
+            return self._ledger.view.durable_end(key)
+        return found[place].base_offset
 
     async def list_offset(
         self, topic: Topic, partition: int, at: Literal["earliest", "latest", "durable"] | int
@@ -182,6 +205,41 @@ class BundleOwner:
         return await self._in_term(
             delete_records(self._context, self._writer, self._reader, topic, befores, dry_run=dry_run)
         )
+
+    async def move_staged_log_start(self, topic: Topic, partition: int, to_offset: int) -> None:
+        """Let a round drop the staged batches below an offset, which no transaction needs any more.
+
+        It puts a checkpoint, so it is for once in a while. Raises NotOwner, Unavailable, the store's
+        errors.
+        """
+        assert topic.staged
+        self._check_term()
+        self._check_partition(topic, partition)
+        if to_offset > self._ledger.view.log_start(PartitionId(topic.id, partition), topic):
+            ledger = self._context.ledger(self.bundle)
+            await self._in_term(move_staged_log_start(ledger, topic.id, partition, to_offset, self._writer.durable))
+            await self._in_term(self._ledger.view.look())
+
+    def check_staged(self) -> None:
+        """Raise ResourceExhausted if open transactions keep too many slots from being trimmed.
+
+        It is for what producers send. The batches and records that end transactions must pass:
+        they are what lets slots be trimmed.
+        """
+        view, catalog = self._ledger.view, self._context.catalog()
+        slots_max, end = self._context.limits.parked_slots_max, self._writer.durable.slot + 1
+        if end - view.checkpoint.trim_slot <= slots_max:
+            return
+        for topic in filter(None, map(catalog.topics_by_name.get, keys.CREATED_AT_FIRST_USE)):
+            if topic.staged and self.bundle in topic.bundles:
+                partition = topic.bundles.index(self.bundle)
+                first = first_staged_slot(view, PartitionId(topic.id, partition), topic)
+                if first is not None and end - first > slots_max:
+                    raise ResourceExhausted(
+                        f"bundle {self.bundle}: {end - first} segments cannot be trimmed, because"
+                        f" {topic.name}/{partition} holds batches of open transactions in them: commit or abort them",
+                        retry_after_ms=30_000,
+                    )
 
     async def check_fence(self) -> None:
         """Check whether another broker has claimed the bundle meanwhile.
@@ -279,6 +337,11 @@ class BundleOwner:
             raise
         self._check_term()
         return found
+
+    def _check_writable(self) -> None:
+        self._check_term()
+        self._context.write_gate.check(self.bundle)
+        self._check_parked()
 
     def _check_term(self) -> None:
         lost = self.lost

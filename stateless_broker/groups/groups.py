@@ -1,41 +1,42 @@
 """Serve the groups of a cluster in one broker: find a group's coordinator, and route calls to it.
 
 A group lives in one partition of `__consumer_offsets`, by its name; its coordinator is the owner of
-that partition's bundle. Any other broker answers NotOwner and names that owner. Coordinators are
-opened with their bundles, not by requests, so that sessions and retention times expire even without
-requests.
+that partition's bundle (`stateless_broker.internal.terms`).
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 
+from ledger import keys
 from ledger.keys import PartitionId
 from ledger.root.two_clocks import TwoClocks
-from ledger.topics.catalog import Topic
-from ledgermq.errors import LedgerMQError, NotOwner, UnknownGroup, UnknownPartition
+from ledgermq.errors import LedgerMQError, Unavailable, UnknownGroup, UnknownPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
-from ledgermq.sources import Sources
 from offsets.coordinator import GroupCoordinator
 from offsets.limits import GroupLimits
 from offsets.names import check_group_name
 from stateless_broker.at_controller import AtController
-from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.controller import Controller
 from stateless_broker.groups.ends import PartitionEnds
-from stateless_broker.groups.offsets_topic import CatalogView, OffsetsTopic, partition_of
+from stateless_broker.groups.offsets_topic import CatalogView, partition_of
 from stateless_broker.groups.partition import PartitionCoordinator
-from stateless_broker.groups.term import CoordinatorTerm, TermParts
+from stateless_broker.internal.core import CoreKind
+from stateless_broker.internal.terms import InternalTerms
+from stateless_broker.internal.topic import InternalTopic
 from stateless_broker.metadata import Metadata
 from stateless_broker.ownership import Ownership
 from stateless_broker.settings import BrokerSettings
 
 A = TypeVar("A")
+R = TypeVar("R", pb.CommitOffsetsResponse, pb.ResetOffsetsResponse, pb.StageOffsetsResponse)
+
+GroupKind = CoreKind[GroupCoordinator, PartitionCoordinator]
 
 
 @dataclass(slots=True)
@@ -51,15 +52,30 @@ class GroupLag:
 
 
 class Groups:
-    """`address`: the address of this broker."""
+    """`address`: the address of this broker. `topic`: `__consumer_offsets`. `terms` serves `kind`."""
 
-    def __init__(self, address: str, topic: OffsetsTopic, ownership: Ownership, parts: TermParts) -> None:
+    def __init__(
+        self,
+        address: str,
+        topic: InternalTopic,
+        metadata: Metadata,
+        terms: InternalTerms,
+        kind: GroupKind,
+        ends: PartitionEnds,
+    ) -> None:
         self._address = address
         self._topic = topic
-        self._ownership = ownership
-        self._parts = parts
-        self._terms: dict[int, CoordinatorTerm] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        self._metadata = metadata
+        self._terms = terms
+        self._kind = kind
+        self._ends = ends
+        self._on_busy: Callable[[int], None] = _ignore
+
+    def when_busy(self, call: Callable[[int], None]) -> None:
+        """Call this with the bundle of a group when an answer has to wait for the end of a
+        transaction.
+        """
+        self._on_busy = call
 
     # The calls
 
@@ -68,16 +84,34 @@ class Groups:
 
     async def commit_offsets(self, request: pb.CommitOffsetsRequest) -> pb.CommitOffsetsResponse:
         if not request.member_id:  # the coordinator knows a member's partitions because it assigned them
-            await self._topic.know((commit.topic, commit.partition) for commit in request.commits)
-        return await self._at_coordinator(request.group, lambda found: found.commit(request))
+            await self._metadata.know((commit.topic, commit.partition) for commit in request.commits)
+        return await self._at_coordinator(request.group, lambda found: self._watched(found, found.commit(request)))
 
     async def fetch_committed(self, request: pb.FetchCommittedRequest) -> pb.FetchCommittedResponse:
-        await self._topic.know((asked.topic, asked.partition) for asked in request.partitions)
-        return await self._at_coordinator(request.group, lambda found: found.committed(request))
+        await self._metadata.know((asked.topic, asked.partition) for asked in request.partitions)
+
+        async def read(found: PartitionCoordinator) -> pb.FetchCommittedResponse:
+            answer = await found.committed(request)
+            self._note_busy(found, (part.error.code for part in answer.partitions))
+            return answer
+
+        return await self._at_coordinator(request.group, read)
 
     async def reset_offsets(self, request: pb.ResetOffsetsRequest) -> pb.ResetOffsetsResponse:
-        await self._topic.know((reset.topic, reset.partition) for reset in request.resets)
-        return await self._at_coordinator(request.group, lambda found: found.reset(request))
+        await self._metadata.know((reset.topic, reset.partition) for reset in request.resets)
+        return await self._at_coordinator(request.group, lambda found: self._watched(found, found.reset(request)))
+
+    async def stage_offsets(
+        self, request: pb.StageOffsetsRequest, check_open: Callable[[int], None]
+    ) -> pb.StageOffsetsResponse:
+        """Stage offsets of a transaction. `check_open(bundle)` raises TransactionAborted if the
+        transaction is over in that bundle.
+        """
+        await self._metadata.know((commit.topic, commit.partition) for commit in request.commits)
+        return await self._at_coordinator(
+            request.group,
+            lambda found: self._watched(found, found.stage_offsets(request, partial(check_open, found.bundle))),
+        )
 
     async def describe_group(self, request: pb.DescribeGroupRequest) -> pb.DescribeGroupResponse:
         group = await self._at_coordinator(request.group, lambda found: found.describe(request.group), must_exist=True)
@@ -92,8 +126,18 @@ class Groups:
             return pb.ListGroupsResponse()
         if request.partition >= topic.partitions:
             raise UnknownPartition(f"{topic.name} has partitions 0 to {topic.partitions - 1}, not {request.partition}")
-        groups = await self._at_partition(topic, request.partition, lambda found: found.groups())
+        groups = await self._terms.call(self._kind, topic, request.partition, lambda found: found.groups())
         return pb.ListGroupsResponse(groups=groups, partitions=topic.partitions)
+
+    async def _watched(self, found: PartitionCoordinator, call: Awaitable[R]) -> R:
+        answer = await call
+        self._note_busy(found, (result.error.code for result in answer.results))
+        return answer
+
+    def _note_busy(self, found: PartitionCoordinator, codes: Iterable[str]) -> None:
+        """Note whether a partition waits for a transaction; codes for other reasons do no harm."""
+        if Unavailable.code in codes:
+            self._on_busy(found.bundle)
 
     async def _at_coordinator(
         self, group: str, call: Callable[[PartitionCoordinator], Awaitable[A]], *, must_exist: bool = False
@@ -105,19 +149,7 @@ class Groups:
         topic = await self._topic.find() if must_exist else await self._topic.find_or_create()
         if topic is None:
             raise UnknownGroup(f"there is no group {group!r}")
-        return await self._at_partition(topic, partition_of(group, topic.partitions), call)
-
-    async def _at_partition(
-        self, topic: Topic, partition: int, call: Callable[[PartitionCoordinator], Awaitable[A]]
-    ) -> A:
-        bundle = topic.bundles[partition]
-        owner = await self._ownership.owner(bundle)
-        try:
-            return await call(await self._term(owner, topic).coordinator(partition))
-        except NotOwner as error:
-            if error.owner or error.retry_after_ms:
-                raise
-            raise await self._ownership.redirect(bundle) from error
+        return await self._terms.call(self._kind, topic, partition_of(group, topic.partitions), call)
 
     async def lags(self, partitions_max: int) -> Sequence[GroupLag]:
         """Return how many records the groups that this broker coordinates are behind, by topic.
@@ -126,9 +158,9 @@ class Groups:
         At most `partitions_max` committed partitions count. Removed topics, and partitions whose
         owner does not answer, are left out.
         """
-        coordinators = [found for term in self._terms.values() for found in term.ready.values()]
+        coordinators = self._terms.ready(self._kind)
         entries = list(islice((entry for found in coordinators for entry in found.committed_now()), partitions_max))
-        ends = await self._parts.ends.known([*{wanted for _, wanted, _ in entries}])
+        ends = await self._ends.known([*{wanted for _, wanted, _ in entries}])
         rows: dict[tuple[str, str], GroupLag] = {}
         for group, wanted, offset in entries:
             end = ends.get(PartitionId(wanted.topic_id, wanted.partition))
@@ -139,53 +171,19 @@ class Groups:
                 row.records += max(0, end - offset)
         return [*rows.values()]
 
-    # The terms
-
-    def ownership_changed(self) -> None:
-        """Open the terms of bundles that are owned now, and end all others."""
-        topic = self._topic.known
-        opened = self._ownership.opened
-        for bundle, term in list(self._terms.items()):
-            if opened.get(bundle) is not term.owner:
-                self._end(bundle)
-            else:
-                term.resume()
-        if topic is not None:
-            for bundle in set(topic.bundles) & opened.keys():
-                self._term(opened[bundle], topic)
-
-    def catalog_changed(self) -> None:
-        self.ownership_changed()  # the topic itself may be new
-        for term in self._terms.values():
-            term.tick()
-
     def refused(self) -> dict[int, LedgerMQError]:
         """Return the partitions of `__consumer_offsets` that this broker coordinates and cannot
         read, with the reason; their groups are not served.
         """
-        return {partition: error for term in self._terms.values() for partition, error in sorted(term.refused.items())}
+        return self._terms.refused(keys.OFFSETS_TOPIC)
 
     async def close(self) -> None:
-        """Close all terms; leave no task behind."""
-        for bundle in list(self._terms):
-            self._end(bundle)
+        """Leave no task behind."""
         await self._topic.close()
-        if self._closing:
-            await asyncio.wait(self._closing)
 
-    def _term(self, owner: BundleOwner, topic: Topic) -> CoordinatorTerm:
-        term = self._terms.get(owner.bundle)
-        if term is None or term.owner is not owner:
-            self._end(owner.bundle)
-            term = self._terms[owner.bundle] = CoordinatorTerm(owner, topic, self._parts)
-        return term
 
-    def _end(self, bundle: int) -> None:
-        term = self._terms.pop(bundle, None)
-        if term is not None:
-            closing = asyncio.create_task(term.close(), name=f"close groups of bundle {bundle}")
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
+def _ignore(bundle: int) -> None:
+    """Used while no transactions are served."""
 
 
 def open_groups(
@@ -195,12 +193,12 @@ def open_groups(
     metadata: Metadata,
     controller: Controller,
     at_controller: AtController,
-    sources: Sources,
+    terms: InternalTerms,
     clocks: TwoClocks,
     broker: Callable[[str], BrokerApi],
     rack_of: Callable[[int], str],
 ) -> Groups:
-    """Compose the groups of a broker.
+    """Compose the groups of a broker, and add them to its internal topics.
 
     `broker(address)`: the broker at this address, which may be this one. `rack_of(bundle)`: the
     rack of its owner, "" if it has none.
@@ -215,11 +213,12 @@ def open_groups(
         whom = named or ownership.address_of(bundle) or address
         return whom, broker(whom)
 
-    parts = TermParts(
-        core=lambda: GroupCoordinator(limits, CatalogView(lambda: metadata.catalog, rack_of)),
-        ends=PartitionEnds(lambda: metadata.catalog, asked),
-        sources=sources,
-        clocks=clocks,
-        damaged_retry_s=lambda: ownership.times.damaged_retry_s,
+    ends = PartitionEnds(lambda: metadata.catalog, asked)
+    kind = CoreKind(
+        keys.OFFSETS_TOPIC,
+        lambda partition: GroupCoordinator(limits, CatalogView(lambda: metadata.catalog, rack_of)),
+        lambda core, opening: PartitionCoordinator(core, opening, clocks, ends),
     )
-    return Groups(address, OffsetsTopic(metadata, controller, at_controller), ownership, parts)
+    terms.add(kind)
+    topic = InternalTopic(keys.OFFSETS_TOPIC, metadata, at_controller, controller.create_offsets_topic)
+    return Groups(address, topic, metadata, terms, kind, ends)

@@ -10,17 +10,18 @@ dropped. Must not know: how a group finds its coordinator, what a group is.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TypeVar
 
+from ledger.log.log_record import LogRecord
 from ledger.root.two_clocks import TwoClocks
 from ledgermq.errors import BY_CODE, InvalidRequest, LedgerMQError, NotOwner, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from offsets.coordinator import Decision, EndWanted, GroupCoordinator
 from offsets.group import Group
-from stateless_broker.bundle.owner import BundleOwner
-from stateless_broker.groups.append_log import AppendLog
+from offsets.pending import PendingTransaction
 from stateless_broker.groups.ends import NamedPartition, PartitionEnds
+from stateless_broker.internal.core import Opening
 from stateless_broker.logs import get_logger
 
 HOLD_S_MAX = 30.0
@@ -43,29 +44,18 @@ log = get_logger(__name__)
 
 
 class PartitionCoordinator:
-    """Made when the state is loaded.
+    """Made when the state is loaded."""
 
-    `on_failed` is called once if the coordinator ends before its term does: its state is then
-    useless.
-    """
-
-    def __init__(
-        self,
-        core: GroupCoordinator,
-        owner: BundleOwner,
-        append_log: Callable[[Callable[[LedgerMQError], None]], AppendLog],
-        clocks: TwoClocks,
-        ends: PartitionEnds,
-        on_failed: Callable[[], None],
-    ) -> None:
+    def __init__(self, core: GroupCoordinator, opening: Opening, clocks: TwoClocks, ends: PartitionEnds) -> None:
         self.lost: LedgerMQError | None = None
         self.held = HeldHeartbeats()
         self._core = core
-        self._owner = owner
-        self._log = append_log(self._fail)
+        self._owner = opening.owner
+        self._place = opening.place
+        self._log = opening.log
         self._clocks = clocks
         self._ends = ends
-        self._on_failed = on_failed
+        self._on_failed = opening.on_failed
         self._timer: asyncio.TimerHandle | None = None
         self._expiring: asyncio.Task[None] | None = None
         self._rings_s = 0.0
@@ -74,6 +64,10 @@ class PartitionCoordinator:
         """
         core.start(self._now_s())
         self._arm()
+
+    @property
+    def bundle(self) -> int:
+        return self._owner.bundle
 
     async def heartbeat(self, request: pb.GroupHeartbeatRequest) -> pb.GroupHeartbeatResponse:
         """Answer a heartbeat; it is held up to `max_wait_ms` while there is nothing to report."""
@@ -107,6 +101,51 @@ class PartitionCoordinator:
         answer = await self._decide(lambda: self._core.reset(request, ends, self._now_s(), self._clocks.stamp_ms()))
         await self._confirm_results([result.error for result in answer.results])
         return answer
+
+    async def stage_offsets(
+        self, request: pb.StageOffsetsRequest, check_open: Callable[[], None]
+    ) -> pb.StageOffsetsResponse:
+        """Stage offsets of a transaction. `check_open` raises TransactionAborted if the transaction
+        is over in this bundle; it is called in the turn in which the offsets are judged.
+        """
+        self._check_room()
+        wanted = await self._ask(lambda: self._core.ends_needed(request))
+        highest = _highest((commit.topic, commit.partition, commit.offset) for commit in request.commits)
+        ends = await self._ends.of(wanted, highest) if wanted else {}
+        self._check_room()
+
+        def judge() -> Decision[pb.StageOffsetsResponse]:
+            check_open()
+            return self._core.stage_offsets(request, ends, self._clocks.stamp_ms())
+
+        decision = await self._ask(judge)
+        answer = self._take(decision)
+        answer.bundle = self._owner.bundle
+        errors = [result.error for result in answer.results if result.HasField("error")]
+        if decision.records or errors:
+            await self._confirm_results(errors)
+        else:  # staged before, which a successor may have dropped
+            await self._confirm()
+        return answer
+
+    def has_pending(self, group: str, producer_id: bytes, epoch: int, number: int) -> bool:
+        """Return True if exactly this transaction has staged offsets of the group. Raises NotOwner."""
+        self._check()
+        return self._core.has_pending(group, producer_id, epoch, number)
+
+    def settle_pending(
+        self, producer_id: bytes, epoch: int, number: int, commit_groups: Collection[str]
+    ) -> list[LogRecord]:
+        """Complete a transaction here, and return the records. The caller appends them in this turn,
+        with those that say that the transaction is complete. Raises NotOwner.
+        """
+        self._check()
+        return self._core.settle_pending(producer_id, epoch, number, commit_groups, self._clocks.stamp_ms()).records
+
+    def pending_transactions(self, older_than_ms: int) -> list[PendingTransaction]:
+        """Return the transactions whose offsets have been staged for so long. Raises NotOwner."""
+        self._check()
+        return self._core.pending_transactions(self._clocks.stamp_ms(), older_than_ms)
 
     async def delete(self, group: str) -> pb.DeleteGroupResponse:
         self._check_room()
@@ -159,10 +198,6 @@ class PartitionCoordinator:
         if self._expiring is not None:
             self._expiring.cancel()
 
-    async def settled(self) -> None:
-        """Return when nothing of its log is under way."""
-        await self._log.settled()
-
     # Deciding
 
     async def _decide(self, decide: Callable[[], Decision[T]]) -> T:
@@ -185,7 +220,7 @@ class PartitionCoordinator:
             ) from bug
 
     def _take(self, decision: Decision[T]) -> T:
-        self._log.append(decision.records)
+        self._log.append({self._place: decision.records})
         self.held.wake(decision.woken)
         self._arm()
         return decision.answer
@@ -217,14 +252,11 @@ class PartitionCoordinator:
         self._check()
         self._log.check_room()
 
-    def _fail(self, error: LedgerMQError) -> None:
-        self.close(error)
-        self._on_failed()
-
     def _broken(self, bug: Exception) -> None:
         """Drop the state after a bug, because its content is unknown."""
         log.error("coordinator failed", bundle=self._owner.bundle, exc_info=bug)
-        self._fail(NotOwner(f"the coordinator failed: {bug!r}", retry_after_ms=500))
+        self.close(NotOwner(f"the coordinator failed: {bug!r}", retry_after_ms=500))
+        self._on_failed()
 
     # Time
 

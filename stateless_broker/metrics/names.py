@@ -1,4 +1,5 @@
-"""Name the metrics that `ledgermq top` reads; their declarations share these names.
+"""Name the metrics that `ledgermq top` reads, and those of transactions; their declarations share
+these names.
 
 Prometheus adds a suffix to the name of a counter and of a histogram: `total`, `buckets`.
 """
@@ -7,6 +8,9 @@ from __future__ import annotations
 
 BROKER_INFO = "ledgermq_broker_info"
 BUNDLE_TROUBLE = "ledgermq_bundle_trouble"
+CARRIED_BYTES = "ledgermq_staged_carried_bytes"
+COMPLETION_FAILURES = "ledgermq_transaction_completion_failures"
+COMPLETION_SECONDS = "ledgermq_transaction_completion_seconds"
 FETCHED_BYTES = "ledgermq_fetched_bytes"
 FETCHED_RECORDS = "ledgermq_fetched_records"
 FLUSH_SECONDS = "ledgermq_flush_seconds"
@@ -20,6 +24,7 @@ READS = "ledgermq_reads"
 READY = "ledgermq_ready"
 STORE_DOLLARS_PER_HOUR = "ledgermq_store_dollars_per_hour"
 STORE_REQUESTS = "ledgermq_store_requests"
+TRANSACTIONS_ENDED = "ledgermq_transactions_ended"
 
 
 def total(counter: str) -> str:

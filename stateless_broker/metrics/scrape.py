@@ -134,7 +134,7 @@ def _bundles(broker: Broker | None) -> Iterable[Metric]:
     slot = gauge("ledgermq_bundle_slot", "Newest durable segment of the bundle")
     untrimmed = gauge(
         "ledgermq_untrimmed_segments",
-        "Segments of the bundle that are not in Parquet yet, or kept by a parked partition",
+        "Segments of the bundle that are not in Parquet yet, or kept by a parked partition or an open transaction",
     )
     parked = gauge(
         names.PARKED_PARTITIONS, "Partitions of the bundle that Parquet compaction has parked; run `ledgermq repair`"
@@ -162,6 +162,45 @@ def _groups(broker: Broker | None) -> Iterable[Metric]:
         labels=("code",),
     )
     for code, count in Counter(error.code for error in broker.groups.refused().values()).items() if broker else ():
+        refused.add_metric((code,), count)
+    yield refused
+
+
+def _transactions(broker: Broker | None) -> Iterable[Metric]:
+    def gauge(name: str, text: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(f"ledgermq_{name}", text, labels=("bundle",))
+
+    families = {
+        "ids": gauge("transactional_ids", "Transactional ids that the coordinator in this bundle knows"),
+        "prepared": gauge(
+            "prepared_transactions", "Two-phase transactions and half messages that are prepared and not decided yet"
+        ),
+        "incomplete": gauge(
+            "incomplete_transactions", "Transactions that are decided and not complete in all their bundles"
+        ),
+        "incomplete_s": gauge(
+            "incomplete_transactions_seconds",
+            "Time for which nothing has changed about the incomplete transaction that waits longest; `ledgermq"
+            " transaction list` shows why",
+        ),
+        "staged": gauge("staged_transactions", "Transactions that have staged batches in the bundle"),
+        "staged_batches": gauge("staged_batches", "Batches that are staged in the bundle: invisible until a commit"),
+        "staged_bytes": gauge("staged_bytes", "Bytes of the batches that are staged in the bundle"),
+        "staged_s": gauge("staged_seconds", "Age of the oldest batch or offset that is staged in the bundle"),
+    }
+    served = sorted(broker.transactions.served(), key=lambda one: one.bundle)[:BUNDLES_MAX] if broker else ()
+    for partition in served:
+        for name, value in partition.sizes()._asdict().items():
+            families[name].add_metric((str(partition.bundle),), value)
+    yield from families.values()
+    refused = GaugeMetricFamily(
+        "ledgermq_refused_transaction_partitions",
+        "Partitions of __transactions whose records cannot be read: nothing is staged or completed in their bundles;"
+        " the label says why",
+        labels=("code",),
+    )
+    errors = broker.transactions.refused().values() if broker else ()
+    for code, count in Counter(error.code for error in errors).items():
         refused.add_metric((code,), count)
     yield refused
 
@@ -199,4 +238,5 @@ _FAMILIES: tuple[Callable[[Broker | None], Iterable[Metric]], ...] = (
     _membership,
     _bundles,
     _groups,
+    _transactions,
 )

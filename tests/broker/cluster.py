@@ -28,6 +28,7 @@ from stateless_broker.broker import Broker
 from stateless_broker.bundle.context import BundleMetrics
 from stateless_broker.in_process import InProcessConnector, Network
 from stateless_broker.settings import BrokerConstants, BrokerSettings, load_settings
+from stateless_broker.transactions.counts import TransactionCounts
 from tests.virtual_time import VirtualTest, virtual_in, virtual_sources
 from tests.waiting import until
 
@@ -81,6 +82,7 @@ class Cluster:
         self.views: dict[str, PausableStore] = {}
         self.metrics: dict[str, BundleMetrics] = {}
         """Observers of the broker at an address."""
+        self.transaction_counts: dict[str, TransactionCounts] = {}
         self._started = 0
         self.client_seeds = count(77)
         """Each client draws its own ids."""
@@ -92,7 +94,15 @@ class Cluster:
         view = self.views[address] = PausableStore(self.store)
         connector = InProcessConnector(self.network)
         broker = await Broker.start(
-            view, sources, self.settings, address, connector, run_inline, self.metrics.get(address), self.constants
+            view,
+            sources,
+            self.settings,
+            address,
+            connector,
+            run_inline,
+            self.metrics.get(address),
+            self.constants,
+            self.transaction_counts.get(address),
         )
         self.network.listen(address, broker.service)
         self.brokers[address] = broker
@@ -172,8 +182,13 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster_of(*addresses: str, store: ObjectStore | None = None, **settings: object) -> AsyncIterator[Cluster]:
-    cluster = Cluster(store or MemoryStore("", virtual_sources(1000)), **settings)
+async def cluster_of(
+    *addresses: str,
+    store: ObjectStore | None = None,
+    constants: BrokerConstants = FAST_CONSTANTS,
+    **settings: object,
+) -> AsyncIterator[Cluster]:
+    cluster = Cluster(store or MemoryStore("", virtual_sources(1000)), constants, **settings)
     try:
         for address in addresses:
             await cluster.start(address)

@@ -22,9 +22,9 @@ from tests.waiting import until
 
 
 def coordinator(cluster: Cluster, address: str, group: str) -> PartitionCoordinator | None:
-    groups = cluster.brokers[address].groups
-    found = [term.ready.get(partition_of(group, 16)) for term in groups._terms.values()]
-    return next((each for each in found if each is not None), None)
+    terms = cluster.brokers[address].internal._terms.values()
+    found = [term.ready.get((keys.OFFSETS_TOPIC, partition_of(group, 16))) for term in terms]
+    return next((each for each in found if isinstance(each, PartitionCoordinator)), None)
 
 
 @in_cluster("a:1")

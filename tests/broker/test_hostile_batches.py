@@ -5,7 +5,7 @@ stop no consumer and park no partition.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 
@@ -13,9 +13,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batch_header import walk_batch
 from ledgermq.protocol.frames import Frame, decode_produce, encode_frame
 from ledgermq.protocol.records import SCHEMA
-from stateless_broker.metadata import Metadata
-from stateless_broker.ownership import Ownership
-from stateless_broker.produce_path import DECODED_BYTES_MAX, INLINE_BYTES_MAX, ProducePath
+from stateless_broker.received_batches import DECODED_BYTES_MAX, INLINE_BYTES_MAX, BatchChecks
 from tests.broker.cluster import Cluster, batch_header, encoded, in_cluster
 from tests.worlds.batches import BUFFERS, batch_of, get_pair, serialize
 
@@ -136,9 +134,9 @@ async def test_a_batch_that_takes_long_to_decompress_does_not_block_the_loop() -
         ran.append(step)
         return step()
 
-    path = ProducePath(cast(Metadata, None), cast(Ownership, None), run)
+    checks = BatchChecks(run)
     small, large = batch_of([{"value": bytes(1000)}]), batch_of([{"value": bytes(INLINE_BYTES_MAX)}])
     for batch, compression, blocking in ((small, "zstd", 0), (large, None, 0), (large, "lz4", 1), (large, "zstd", 2)):
         data = memoryview(serialize(batch, compression=compression))
-        assert (await path._decode(data, walk_batch(data, decoded_bytes_max=DECODED_BYTES_MAX))).equals(batch)
+        assert (await checks._decode(data, walk_batch(data, decoded_bytes_max=DECODED_BYTES_MAX))).equals(batch)
         assert len(ran) == blocking

@@ -45,8 +45,8 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 @pytest.fixture(scope="module")
 def postgres_url() -> Iterator[str]:
-    with postgres.running() as url:
-        yield url
+    with postgres.running() as server:
+        yield server.url
 
 
 @pytest.fixture(params=["memory", "file", "sqlite", pytest.param("postgres", marks=pytest.mark.real)])

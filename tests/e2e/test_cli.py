@@ -4,6 +4,7 @@ separate process.
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import json
@@ -18,6 +19,8 @@ from typing import Any
 import pytest
 
 import ledgermq.sync
+from ledgermq.client.grpc_connection import GrpcConnector
+from ledgermq.protocol import ledgermq_pb2 as pb
 from tests.e2e.warm_cli import WarmCommands
 
 LEDGERMQ = Path(sys.executable).parent / "ledgermq"
@@ -312,6 +315,8 @@ def test_the_shell_completes_commands_and_topic_names(shell: Shell) -> None:
     for typed in ("group describe", "consume completed-name --group", "group reset g --like"):
         assert complete(f"ledgermq {typed} completed-") == ["completed-group"]
     assert shell("group", "delete", "completed-group", "--yes").code == 0
+    with ledgermq.sync.connect(shell.address) as client, client.transactions("completed-id"):
+        assert complete("ledgermq transaction describe completed-") == ["completed-id"]
     assert complete("ledgermq topic create t --set retention") == ["retention.bytes=", "retention.ms="]
     assert complete("ledgermq topic alter t --unset retention.m") == ["retention.ms"]
 
@@ -374,3 +379,55 @@ def test_a_group_keeps_the_place_itself(shell: Shell) -> None:
     done = shell("consume", "placed", "--group", "g9", "--partition", 0)
     assert done.code == 2
     assert "group reset" in done.err
+
+
+def test_transactions_are_listed_resolved_and_forgotten(shell: Shell) -> None:
+    assert shell("transaction", "list").err == "No transaction is open.\n"
+    with ledgermq.sync.connect(shell.address) as client, client.transactions("billing-7") as transactions:
+        with transactions.begin() as transaction:
+            transaction.send("invoices", b"x")
+        with transactions.begin() as transaction:
+            transaction.send("invoices", b"y")
+            transaction.flush()
+            found = shell.json("transaction", "list", "--staged")
+            assert [(row["id"], row["number"], row["batches"], row["bundle"] > 0) for row in found["staged"]] == [
+                ("billing-7", 2, 1, True)
+            ]
+            transaction.abort()
+    prepare(shell.address, "payment-1", "payment-2")
+    rows = shell.json("transaction", "list")["transactions"]
+    assert [(row["id"], row["kind"], row["state"]) for row in rows] == [
+        (f"payment-{number}", "two_phase", "prepared") for number in (1, 2)
+    ]
+    listed = shell("transaction", "list", "--all")
+    assert all(text in listed.out for text in ("billing-7", "ordinary", "aborted", "payment-2", "prepared"))
+    described = shell.json("transaction", "describe", "payment-1")
+    assert (described["state"], described["coordinator"], described["staged"]) == ("prepared", shell.address, [])
+    asked = shell("transaction", "commit", "payment-1", stdin="n\n")
+    assert (asked.code, "heuristic decision" in asked.err, "database" in asked.err) == (1, True, True)
+    assert shell.json("transaction", "commit", "payment-1", "--yes")["state"] == "committed_by_operator"
+    assert shell("transaction", "abort", "payment-2", stdin="y\n").code == 0
+    assert shell.json("transaction", "list")["transactions"] == []
+    lost = shell("transaction", "give-up", "payment-1", "--bundle", 1, stdin="y\n")
+    assert (lost.code, "DATA WILL BE LOST" in lost.err, "not incomplete in bundle 1" in lost.err) == (2, True, True)
+    for name in ("payment-1", "payment-2"):
+        assert shell("transaction", "forget", name, "--yes").code == 0
+    gone = shell("transaction", "describe", "payment-1")
+    assert (gone.code, "TRANSACTION_UNKNOWN" in gone.err, "transaction list --all" in gone.err) == (4, True, True)
+    refused = shell("transaction", "abort", "two words", "--yes")
+    assert (refused.code, "INVALID_REQUEST" in refused.err) == (2, True)
+
+
+def prepare(address: str, *names: str) -> None:
+    """Prepare two-phase transactions without records, as a transaction manager does."""
+
+    async def call() -> None:
+        line = GrpcConnector(request_timeout_s=10).connect(address)
+        for name in names:
+            begun = await line.init_transactions(pb.InitTransactionsRequest(transactional_id=name, kind=pb.TWO_PHASE))
+            ref = pb.TransactionRef(transactional_id=name, coordinator=begun.coordinator, number=1)
+            ref.producer_id, ref.epoch = begun.producer_id, begun.epoch
+            await line.end_transaction(pb.EndTransactionRequest(transaction=ref, outcome=pb.PREPARED))
+        await line.close()
+
+    asyncio.run(call())

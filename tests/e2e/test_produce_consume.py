@@ -20,7 +20,7 @@ from ledgermq.buffers import Buffer
 from ledgermq.client.partitioner import partition_of_key
 from ledgermq.protocol.batch_header import BatchInfo
 from ledgermq.sources import Sources
-from stateless_broker import produce_path
+from stateless_broker import received_batches
 from stateless_broker.node import Node
 from stateless_broker.settings import load_settings
 from tests.worlds.consumed import read_messages
@@ -110,13 +110,13 @@ async def test_every_way_of_producing_stores_the_records(connect: Connect, setti
 @pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
 async def test_the_topic_s_compression_wins(connect: Connect, codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stored = []
-    walk = produce_path.walk_batch
+    walk = received_batches.walk_batch
 
     def seen(data: Buffer, *, decoded_bytes_max: int) -> BatchInfo:
         stored.append(walk(data, decoded_bytes_max=decoded_bytes_max))
         return stored[-1]
 
-    monkeypatch.setattr(produce_path, "walk_batch", seen)
+    monkeypatch.setattr(received_batches, "walk_batch", seen)
     others = "zstd" if codec == "none" else "none"
     async with a_topic(connect, 1, compression_type=codec) as client, client.producer(compression=others) as producer:
         await producer.send("t", b"x" * 10_000)

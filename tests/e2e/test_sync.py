@@ -29,21 +29,38 @@ def client() -> Iterator[ledgermq.sync.Client]:
         yield client
 
 
-@pytest.mark.parametrize("name", ["Client", "Producer", "Consumer", "GroupConsumer", "Table"])
+@pytest.mark.parametrize(
+    "name",
+    ["Client", "Producer", "Consumer", "GroupConsumer", "Table", "Transactions", "Transaction", "TransactionClient"],
+)
 def test_both_clients_have_the_same_names(name: str) -> None:
     def public(kind: type) -> dict[str, list[str]]:
-        members = {n: m for n, m in vars(kind).items() if not n.startswith("_") and n not in ("refused", "add_row")}
+        found = {n: m for base in reversed(kind.__mro__) for n, m in vars(base).items()}
+        members = {n: m for n, m in found.items() if not n.startswith("_") and n not in ("refused", "add_row")}
         return {n: list(inspect.signature(m).parameters) if inspect.isfunction(m) else [] for n, m in members.items()}
 
     plain, asynchronous = public(getattr(ledgermq.sync, name)), public(getattr(ledgermq, name))
     only_sync = {
         "Client": {"listen", "unanswered_records"},
         "Producer": {"wait_for", "hand_over", "closed"},
+        "GroupConsumer": {"inner", "drop_rewound"},
         "Table": {"topic", "caught_up", "closed"},
+        "Transactions": {"closed"},
+        "Transaction": {"wait_for", "hand_over", "state", "failure"},
     }.get(name, set())
     only_async = {  # the last ones serve programs that encode and number batches by themselves
         "Client": {"open_sessions", "resumed_producer"},
-        "Producer": {"wait_for_room", "send_encoded"},
+        "Producer": {"wait_for_room", "send_encoded", "settle", "start_over"},
+        "Transaction": {
+            "wait_for_room",
+            "settings",
+            "closed",
+            "check_open",
+            "condemn",
+            "note_failure",
+            "release",
+            "resolved",
+        },
     }.get(name, set())
     assert plain.keys() - only_sync == asynchronous.keys() - only_async
     assert {n: plain[n] for n in plain.keys() & asynchronous.keys()} == {

@@ -21,6 +21,10 @@ from offsets.records import (
     MemberValue,
     OffsetEntry,
     OffsetValue,
+    PendingEntry,
+    PendingKey,
+    PendingOffset,
+    PendingValue,
     Subscription,
     encode,
 )
@@ -40,6 +44,11 @@ ENTRIES: list[Entry] = [
     ),
     OffsetEntry("g", (7, 3), OffsetValue(900, "where I was", 1_700_000_000_001, 40, 5, "t")),
     OffsetEntry("g", (7, 4), OffsetValue(None, "", 1_700_000_000_002, 41, 0, "t")),
+    PendingEntry(
+        "g",
+        PendingKey(b"\x01" * 16, 3, 12),
+        PendingValue("orders-7", 1, 1_700_000_000_003, {(7, 4): PendingOffset(12, "staged", 41, 6, "t")}),
+    ),
     OffsetEntry("g", (7, 3), None),
 ]
 _MESSAGES: dict[bytes, type[Message]] = {
@@ -47,6 +56,7 @@ _MESSAGES: dict[bytes, type[Message]] = {
     b"member": fmt.Member,
     b"offset": fmt.Offset,
     b"floor": fmt.Floor,
+    b"pending": fmt.Pending,
 }
 
 

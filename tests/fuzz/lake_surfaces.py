@@ -119,6 +119,10 @@ def sink_decision() -> bytes:
     return sinks.encode_decision(sinks.Decision(b"p" * 16, 1000, 12, (STAGED,), {"t": 7, "u": 9}, opened))
 
 
+def transaction_decision() -> bytes:
+    return sinks.encode_decision(sinks.Decision(b"p" * 16, 1000, 12, (), {}, {}, "spark-0a"))
+
+
 def check_decision(data: bytes) -> None:
     found = sinks.decode_decision(data, "sinks/decision")
     if sinks.decode_decision(sinks.encode_decision(found), "sinks/decision") != found:
@@ -233,7 +237,7 @@ def surfaces() -> list[Surface]:
             check_version,
             spoil_version,
         ),
-        Surface("sink-decision", [sink_decision()], check_decision, spoil_json),
+        Surface("sink-decision", [sink_decision(), transaction_decision()], check_decision, spoil_json),
         Surface("staged-rows", [staged_rows()], check_staged),
         Surface("stream-position", [json.dumps(positions.encode(POSITION)).encode()], check_position, spoil_json),
         Surface(

@@ -14,6 +14,7 @@ import struct
 from contextlib import redirect_stdout
 from functools import cache
 
+from crc32c import crc32c
 from google.protobuf.message import Message
 
 from ledger import keys
@@ -31,6 +32,8 @@ from ledgermq_tools.ledger.cluster_report import cluster_report
 from ledgermq_tools.ledger.findings import Findings
 from ledgermq_tools.ledger.ledger_report import ledger_report, view_ledger
 from ledgermq_tools.ledger.segment_report import segment_report
+from ledgermq_tools.ledger.transactions_check import add_transactions
+from ledgermq_tools.ledger.transactions_report import transactions_report
 from tests.fuzz.ledger_surfaces import spoil_segment
 from tests.fuzz.mutation import mutate_sealed
 from tests.fuzz.surface import Surface, Untyped
@@ -38,6 +41,8 @@ from tests.stores.backends import seeded_sources
 from tests.worlds.batches import mutate
 from tests.worlds.ledgers import append_and_wait, batch, ledger_of, session
 from tests.worlds.roots import Root
+from transactions.records import IdEntry, IdValue, ReferencesEntry, ReferencesValue, encode
+from transactions.types import Kind, Part, Reference, State, Stream, Transaction
 
 HEADER = struct.Struct("<BB")
 _runner = asyncio.Runner()
@@ -50,7 +55,9 @@ _SEALED: tuple[tuple[str, ObjectKind, type[Message]], ...] = (
 
 
 async def _filled() -> tuple[Root, dict[str, bytes]]:
-    """Two topics in Parquet, a tail behind it, a plan that is not finished, and two brokers."""
+    """Two topics in Parquet, a tail behind it, a plan that is not finished, an open transaction, and
+    two brokers.
+    """
     sources = seeded_sources()
     root = await Root.open(MemoryStore("root", sources), sources)
     await root.create_topic("flights", 2)
@@ -62,8 +69,27 @@ async def _filled() -> tuple[Root, dict[str, bytes]]:
     writer = await root.writer(1)
     for sequence in (0, 1):
         await append_and_wait(writer, batch(b"tail", topic_id=root.topics["planes"].id, producer=session(sequence)))
+    await _stage(root)
     await root.store.put(keys.broker("a"), b'{"address": "127.0.0.1:9650"}')
     return root, {info.key: await root.store.get(info.key) async for info in root.store.list("")}
+
+
+async def _stage(root: Root) -> None:
+    """A prepared transaction with one staged batch."""
+    staged = await root.create_topic(keys.STAGED_TOPIC, internal_kind="staged")
+    topic = await root.create_topic(keys.TRANSACTIONS_TOPIC, transaction_coordinators="1")
+    of = Transaction("xid", 0, b"\x01" * 16, 1, 1)
+    data = batch(b"staged", topic_id=root.topics[keys.STAGED_TOPIC].id)
+    [offset] = await append_and_wait(await root.writer(staged.bundles[0]), data)
+    stream = Stream(b"", root.topics["planes"].id, 0)
+    reference = Reference(stream, 0, offset, 1, len(data.data), crc32c(data.data), 0, 0)
+    known = IdValue(of.producer_id, 1, Kind.TWO_PHASE, 60_000, 0, 1, State.PREPARED, False, (Part(1, {stream: 1}),))
+    for entry in (
+        ReferencesEntry(*of[2:], 0, ReferencesValue(of, 0, (reference,))),
+        IdEntry(of.transactional_id, known),
+    ):
+        record = encode(entry)
+        await root.put_internal(topic, record.key, record.value)
 
 
 @cache
@@ -107,6 +133,7 @@ async def _check(data: bytes) -> None:
     for name, content in {**objects, key: spoiled}.items():
         await store.put(name, content)
     checked = await check_root(store, root.cluster, run_blocking=run_inline)
+    await add_transactions(store, root.cluster, seeded_sources(), checked)
     is_damaged = is_plain and spoiled != objects[key] and keys.parse_broker(key) is None
     if is_damaged and not any(key in problem.object_key for problem in checked.problems):
         raise Untyped(f"fsck says nothing of {key}, which was edited: {checked.problems}")
@@ -117,7 +144,8 @@ async def _check(data: bytes) -> None:
 
 async def _inspect(store: MemoryStore, root: Root, key: str) -> None:
     reports: list[Report] = [
-        await cluster_report(store, seeded_sources(), full=True, on_bundle=lambda done, total: None)
+        await cluster_report(store, seeded_sources(), full=True, on_bundle=lambda done, total: None),
+        await transactions_report(store, seeded_sources(), every=True),
     ]
     for bundle in range(root.cluster.bundles):
         findings = Findings()

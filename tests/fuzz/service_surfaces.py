@@ -18,7 +18,8 @@ from google.protobuf.message import Message
 
 from ledgermq.errors import CorruptFrame, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.methods import METHODS, PRODUCE, PRODUCE_ONCE, Kind, Method
+from ledgermq.protocol.frames import Frame
+from ledgermq.protocol.methods import METHODS, PRODUCE, PRODUCE_ONCE, STAGE, Kind, Method
 from tests.broker.cluster import Cluster, batch_header, cluster_of, encoded, frame_of, read_all
 from tests.fuzz.mutation import filled, mutate_fields
 from tests.fuzz.surface import Surface, Untyped
@@ -32,6 +33,8 @@ HEALTH_EVERY = 50
 INPUTS_A_CLUSTER = 1000
 """Then a new one: what a request meets must not grow forever."""
 LIMITS = {"partitions_max": 8, "topics_max": 40, "fetch_wait_ms_max": 1000}
+FRAMES = (PRODUCE, PRODUCE_ONCE, STAGE)
+"""Methods whose requests are a header and a payload."""
 ANSWERS_MAX = 3
 """Of a stream, which would otherwise go on forever."""
 
@@ -60,14 +63,14 @@ class Served:
         method = METHODS[data[0] % len(METHODS)] if data else PRODUCE_ONCE
         try:
             async with asyncio.timeout(ANSWER_S):
-                for answer in await self._answers(self._cluster, method, data[1:]):
+                for answer in await self.answers(self._cluster, method, data[1:]):
                     method.decode_response(method.encode_response(answer))
         finally:
             self._served += 1
             if self._served % HEALTH_EVERY == 0:
-                await self._check_health(self._cluster)
+                await self.check_health(self._cluster)
 
-    async def _answers(self, cluster: Cluster, method: Method, data: bytes) -> list[Any]:
+    async def answers(self, cluster: Cluster, method: Method, data: bytes) -> list[Any]:
         call = getattr(cluster.line("a:1"), method.attribute)
         if method.kind is Kind.UNARY:
             return [await call(method.decode_request(data))]
@@ -84,7 +87,7 @@ class Served:
                 pass  # a stream that has nothing to say at present
         return found
 
-    async def _check_health(self, cluster: Cluster) -> None:
+    async def check_health(self, cluster: Cluster) -> None:
         """The next client is served, and what is stored can be read."""
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -147,9 +150,12 @@ def seeds() -> list[bytes]:
     frame = frame_of("kept", 1, b"one", b"two")
     frame.header.batches.extend(two)
     whole = PRODUCE_ONCE.encode_request(type(frame)(frame.header, [*frame.payload, good, odd]))
+    staged = pb.StageHeader(transaction=pb.TransactionRef(transactional_id="kept", producer_id=b"i" * 16))
+    staged.batches.add(batch=batch_header("kept", 1, good, 1))
     found = [_number(PRODUCE_ONCE) + whole] * 3 + [_number(PRODUCE) + whole] * 2
+    found.append(_number(STAGE) + STAGE.encode_request(Frame(staged, [good])))
     for method in METHODS:
-        if method not in (PRODUCE, PRODUCE_ONCE):
+        if method not in FRAMES:
             messages = requests.get(method.name) or [filled(_request_type(method))]
             found += [_number(method) + message.SerializeToString() for message in messages]
     return found
@@ -164,7 +170,7 @@ def spoil(rng: random.Random, data: bytes) -> bytes:
         request = method.decode_request(data[1:])
     except CorruptFrame:
         return data
-    if method in (PRODUCE, PRODUCE_ONCE):
+    if method in FRAMES:
         payload = [b"".join(request.payload)]
         mutate_fields(rng, request.header)
         if rng.random() < 0.3:

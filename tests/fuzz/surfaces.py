@@ -12,6 +12,8 @@ from tests.fuzz import (
     root_surfaces,
     round_trip_surfaces,
     service_surfaces,
+    transaction_call_surfaces,
+    transaction_surfaces,
     wire_surfaces,
 )
 from tests.fuzz.surface import Surface
@@ -24,6 +26,8 @@ def all_surfaces() -> dict[str, Surface]:
         lake_surfaces,
         parquet_surfaces,
         service_surfaces,
+        transaction_call_surfaces,
+        transaction_surfaces,
         input_surfaces,
         command_surfaces,
         group_surfaces,

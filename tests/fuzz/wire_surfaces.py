@@ -13,7 +13,7 @@ from ledgermq.client.consuming.message import messages_of
 from ledgermq.client.descriptions import cluster_description, topic_description
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batch_header import walk_batch
-from ledgermq.protocol.frames import Frame, decode_fetch, decode_produce, encode_frame
+from ledgermq.protocol.frames import Frame, decode_fetch, decode_produce, decode_stage, encode_frame
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.methods import METHODS
 from ledgermq.protocol.records import decode_batch, encode_batch, largest_record_bytes, timestamps_of
@@ -133,6 +133,22 @@ def check_produce(data: bytes) -> None:
         raise Untyped("our decoder and the generated code disagree")
 
 
+def stage_seeds() -> list[bytes]:
+    ref = pb.TransactionRef(transactional_id="orders-7", coordinator=1, producer_id=b"p" * 16, epoch=3, number=12)
+    data = encode_batch(seeded_batch(_rng))
+    batch = pb.ProduceBatch(topic="t", partition=1, length=len(data), crc=7, record_count=2, schema=1)
+    two = [pb.StageBatch(batch=batch, sequence=sequence) for sequence in range(2)]
+    headers = [pb.StageHeader(transaction=ref), pb.StageHeader(transaction=ref, branch=b"branch", batches=two)]
+    return [b"", *(encode_frame(Frame(header, [data, data])) for header in headers)]
+
+
+def check_stage(data: bytes) -> None:
+    frame = decode_stage(data)
+    request = pb.StageRequest.FromString(data)
+    if (frame.header, b"".join(frame.payload)) != (request.header, request.payload):
+        raise Untyped("our decoder and the generated code disagree")
+
+
 def check_fetch(data: bytes) -> None:
     frame = decode_fetch(data)
     response = pb.FetchResponse.FromString(data)
@@ -214,6 +230,7 @@ def surfaces() -> list[Surface]:
     return [
         Surface("record-batch", batch_seeds(), check_batch, spoil_batch, weight=6),
         Surface("produce-frame", produce_seeds(), check_produce, weight=2),
+        Surface("stage-frame", stage_seeds(), check_stage),
         Surface("fetch-frame", fetch_seeds(), check_fetch),
         Surface("answer", answer_seeds(), check_answer, spoil_answer),
         Surface("heartbeat", HEARTBEATS, check_heartbeat),

@@ -11,7 +11,7 @@ DESIGN_SEEDS = range(6)
 MUTANT_SEEDS = range(60)
 RARELY_CAUGHT = {
     ("ledger", "narrow-reader-check"),
-    ("transactions", "order-without-epoch"),
+    ("transactions", "offsets-not-fenced"),
     ("transactions", "note-by-abort"),
     ("moves", "freeze-without-barrier"),
 }

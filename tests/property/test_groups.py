@@ -12,10 +12,14 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from ledger.keys import PartitionId
-from offsets import commits, reconcile
+from ledger.log.log_record import LogRecord
+from offsets import commits, expiry, pending, reconcile
 from offsets.group import Group, Member
-from offsets.records import LogRecord
+from offsets.limits import GroupLimits
+from offsets.records import PendingKey
+from offsets.topics import TopicsView
 from tests.property.group_life import GroupLife
+from tests.property.group_transactions import TransactionLife
 
 LIVES = settings(max_examples=60, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))
 HUNT = settings(
@@ -32,6 +36,10 @@ Mutate = Callable[[pytest.MonkeyPatch], None]
 
 def test_random_lives_of_a_group() -> None:
     run_state_machine_as_test(GroupLife, settings=LIVES)
+
+
+def test_random_lives_of_a_group_with_transactions() -> None:
+    run_state_machine_as_test(TransactionLife, settings=LIVES)
 
 
 def commits_are_not_checked(patch: pytest.MonkeyPatch) -> None:
@@ -137,3 +145,75 @@ def test_a_broken_rule_is_caught(mutate: Mutate, monkeypatch: pytest.MonkeyPatch
     mutate(monkeypatch)
     with pytest.raises(AssertionError):
         run_state_machine_as_test(GroupLife, settings=HUNT)
+
+
+def plain_commits_do_not_wait(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(commits, "check_settled", lambda group, partition: None)
+
+
+def resets_do_not_wait(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("offsets.resets.check_settled", lambda group, partition: None)
+
+
+def other_transactions_and_readers_do_not_wait(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(pending, "check_settled", lambda group, partition: None)
+
+
+def expiry_does_not_wait(patch: pytest.MonkeyPatch) -> None:
+    true = expiry.is_due
+
+    def is_due(group: Group, limits: GroupLimits, now_ms: int) -> bool:
+        kept, group.pending = group.pending, {}
+        due = true(group, limits, now_ms)
+        group.pending = kept
+        return due
+
+    patch.setattr(expiry, "is_due", is_due)
+    patch.setattr("offsets.coordinator.is_due", is_due)
+
+
+def staged_offsets_are_not_checked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(pending, "is_current", lambda group, member, partition, commit: True)
+
+
+def staged_counters_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(pending, "is_news", lambda stored, commit: True)
+
+
+def aborted_offsets_are_committed(patch: pytest.MonkeyPatch) -> None:
+    true = pending.settle
+
+    def settle(group: Group, key: PendingKey, *, commit: bool, view: TopicsView, now_ms: int) -> None:
+        true(group, key, commit=True, view=view, now_ms=now_ms)
+
+    patch.setattr(pending, "settle", settle)
+
+
+def transactions_are_ordered_without_epochs(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PendingKey, "__le__", lambda one, other: one.number <= other.number)
+
+
+def staged_offsets_are_not_written(patch: pytest.MonkeyPatch) -> None:
+    true = Group.drain
+    patch.setattr(Group, "drain", lambda group: [r for r in true(group) if not r.key.startswith(b"pending/")])
+
+
+TRANSACTION_MUTANTS: list[Mutate] = [
+    plain_commits_do_not_wait,
+    resets_do_not_wait,
+    other_transactions_and_readers_do_not_wait,
+    expiry_does_not_wait,
+    staged_offsets_are_not_checked,
+    staged_counters_are_not_looked_at,
+    aborted_offsets_are_committed,
+    transactions_are_ordered_without_epochs,
+    staged_offsets_are_not_written,
+]
+
+
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("mutate", TRANSACTION_MUTANTS, ids=lambda mutate: mutate.__name__)
+def test_a_broken_rule_of_staged_offsets_is_caught(mutate: Mutate, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutate(monkeypatch)
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(TransactionLife, settings=HUNT)

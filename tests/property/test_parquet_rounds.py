@@ -1,6 +1,8 @@
-"""Random histories of a bundle: producing, rounds, crashes, retention, time.
+"""Random histories of a bundle: producing, staging for transactions, rounds, crashes, retention,
+time.
 
-After every step readers see each kept record exactly once.
+After every step readers see each kept record exactly once, and every staged batch that is not
+resolved is in a segment.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.garbage.retention import log_start_move
+from ledger.garbage.retention import log_start_move, move_staged_log_start
 from ledger.garbage.sweep import collect_garbage, tidy_bundle
 from ledger.keys import PartitionId
 from ledger.log.checkpoint import partition_of
@@ -28,10 +30,11 @@ from ledgermq.sources import Sources
 from tests.stores.backends import seeded_sources
 from tests.stores.dying import Crash, DyingStore
 from tests.virtual_time import virtual
-from tests.worlds.ledgers import ledger_of
-from tests.worlds.roots import Root, parquet_keys, read_parquet_rows
+from tests.worlds.ledgers import append_and_wait, batch, ledger_of
+from tests.worlds.roots import Root, parquet_keys, read_parquet_rows, read_segments
 
 PARTITIONS = 3
+STAGED = keys.STAGED_TOPIC
 
 _produce = st.tuples(
     st.just("produce"),
@@ -51,6 +54,8 @@ def steps() -> st.SearchStrategy[Step]:
         st.tuples(st.just("round"), st.booleans()),
         st.tuples(st.just("crash"), st.integers(1, 60)),
         st.tuples(st.just("log start"), st.tuples(st.integers(0, PARTITIONS - 1), st.integers(1, 12))),
+        st.tuples(st.just("stage"), st.tuples(st.integers(1, 4), st.booleans())),
+        st.tuples(st.just("resolve"), st.integers(1, 6)),
         st.tuples(st.just("new owner"), st.none()),
         st.tuples(st.just("wait"), st.sampled_from([1, 15, 30, 4000])),
         st.tuples(st.just("tidy"), st.none()),
@@ -71,6 +76,15 @@ class World:
     clock: WorldClock
     log_starts: dict[int, int] = field(default_factory=dict)
     numbers: int = 0
+    resolved: int = 0
+    """Staged batches below this offset are needed no longer."""
+
+    @classmethod
+    async def open(cls, clock: WorldClock, sources: Sources) -> World:
+        root = await Root.open(MemoryStore("test", sources), sources)
+        await root.create_topic("t", partitions=PARTITIONS, parquet_target_bytes="2048", parquet_max_lag_ms="20000")
+        await root.create_topic(STAGED, internal_kind="staged")
+        return cls(root, clock)
 
     async def step(self, what: str, detail: object) -> None:
         root = self.root
@@ -89,6 +103,14 @@ class World:
         elif what == "log start":
             assert isinstance(detail, tuple)
             await self._move_log_start(*detail)
+        elif what == "stage":
+            assert isinstance(detail, tuple)
+            await self._stage(*detail)
+        elif what == "resolve":
+            assert isinstance(detail, int)
+            self.resolved = min(len(root.produced.get((STAGED, 0), [])), self.resolved + detail)
+            ledger = ledger_of(root.store, 1, cluster=root.cluster, sources=root.sources)
+            await move_staged_log_start(ledger, root.topics[STAGED].id, 0, self.resolved)
         elif what == "new owner":
             root.writers.pop(1, None)
         elif what == "wait":
@@ -110,6 +132,18 @@ class World:
         await compact_bundle(
             Compaction(store, root.cluster, root.sources, engine), 1, await root.catalog(), everything=everything
         )  # type: ignore[arg-type]
+
+    async def _stage(self, count: int, beside_users: bool) -> None:
+        """Stage one batch, alone in its segment or beside a record of a user's partition."""
+        root, writer = self.root, await self.root.writer(1)
+        values = [self._value(300) for _ in range(count)]
+        batches = [batch(*values, topic_id=root.topics[STAGED].id)]
+        root.produced.setdefault((STAGED, 0), []).extend(values)
+        if beside_users:
+            value, now_ms = self._value(1), self.clock.now_us // 1000
+            batches.append(batch(value, topic_id=root.topics["t"].id, timestamp_ms=now_ms))
+            root.produced.setdefault(("t", 0), []).append(value)
+        await append_and_wait(writer, *batches)
 
     async def _move_log_start(self, partition: int, by: int) -> None:
         """Somewhere in the kept records, in Parquet or behind it."""
@@ -149,6 +183,11 @@ class World:
                             assert live.setdefault(entry.base_offset + i, value) == value
             kept = range(counters.log_start, len(produced))
             assert [live.get(offset) for offset in kept] == produced[counters.log_start :]
+        staged = (await read_segments(root, STAGED)).get((STAGED, 0), {})
+        wanted = root.produced.get((STAGED, 0), [])
+        assert [staged.get(offset) for offset in range(self.resolved, len(wanted))] == wanted[self.resolved :]
+        assert not any(topic == STAGED for topic, _ in parquet)
+        assert history.checkpoint.snapshot_plan == 0
 
 
 @settings(max_examples=60, deadline=None)
@@ -157,9 +196,8 @@ class World:
 async def test_each_kept_record_is_there_exactly_once(drawn: list[Step], seed: int) -> None:
     clock = WorldClock()
     sources = Sources(clock, seeded_sources(seed).random)
-    root = await Root.open(MemoryStore("test", sources), sources)
-    await root.create_topic("t", partitions=PARTITIONS, parquet_target_bytes="2048", parquet_max_lag_ms="20000")
-    world = World(root, clock)
+    world = await World.open(clock, sources)
+    root = world.root
     for what, detail in drawn:
         await world.step(what, detail)
         await world.check()
@@ -171,3 +209,7 @@ async def test_each_kept_record_is_there_exactly_once(drawn: list[Step], seed: i
     for partition in range(PARTITIONS):
         counters = partition_of(checkpoint, root.topics["t"].id, partition)
         assert counters.parquet_end == len(root.produced.get(("t", partition), []))
+    await world.step("resolve", len(root.produced.get((STAGED, 0), [])))
+    assert not (await root.compact()).failures
+    history = await read_history(ledger_of(root.store, 1, cluster=root.cluster))
+    assert not any(slot.index.batches for slot in history.segments), "nothing holds a segment any more"

@@ -2,10 +2,10 @@
 epoch is in its topics once, and as one run of it made it.
 
 Each epoch is run again and again, with other rows in other tasks each time, as a query does that is
-not deterministic; tasks fail half-way or run twice, drivers die at any await or go on beside their
-successors, brokers are killed, the sink's view of the store fails before and after the effect. At
-the end the topics hold, for each epoch, all rows of exactly one run, each once, in the order of its
-tasks.
+not deterministic; by staged rows, as a transaction, or now one and now the other. Tasks fail
+half-way or run twice, drivers die at any await or go on beside their successors, brokers are
+killed, the sink's view of the store fails before and after the effect. At the end the topics hold,
+for each epoch, all rows of exactly one run, each once, in the order of its tasks.
 """
 
 from __future__ import annotations
@@ -21,13 +21,17 @@ import pytest
 
 from ledger.object_store.contract import ObjectStore
 from ledger.sinks import Decision
+from ledgermq.client.context import ClientContext
+from ledgermq.client.settings import ProducerSettings
+from ledgermq.client.transactions import branch
+from ledgermq.client.transactions.branch import Branch, SharedTransaction
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
-from spark.sink import driver, publishing
+from spark.sink import epochs, publishing, transactional
 from spark.sink.cluster import Place
 from spark.sink.driver import commit_epoch
 from spark.sink.publishing import publish
-from spark.sink.staged import Staged
+from spark.sink.staged import Staged, StagedInTransaction
 from spark.sink.task import stage_rows
 from tests.broker.cluster import Cluster, cluster_of
 from tests.stores.faulty import Faults
@@ -49,6 +53,7 @@ class Life:
 
     cluster: Cluster
     random: random.Random
+    modes: str = "staged"
     tasks: dict[tuple[int, int], list[list[str]]] = field(default_factory=dict)
     zombies: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -64,13 +69,14 @@ class Life:
     async def _run(self, epoch: int, run: int) -> bool:
         """Whether the driver has heard that the epoch is committed."""
         given = self._rows(epoch, run)
-        messages = []
+        messages: list[Staged | StagedInTransaction] = []
+        transaction = await self._begun() if self.random.choice(self.modes.split()) == "transaction" else None
         for rows in given:
             for _ in range(self.random.choice((0, 0, 0, 1))):
-                await self._dies(self._stage(epoch, rows))
+                await self._dies(self._stage(epoch, rows, transaction))
             for _ in range(20):
                 with suppress(LedgerMQError):
-                    messages.append(await self._stage(epoch, rows))
+                    messages.append(await self._stage(epoch, rows, transaction))
                     break
         assert len(messages) == len(given), "a task failed for good"
         self.tasks[epoch, run] = given
@@ -99,13 +105,29 @@ class Life:
             self.random.choice(tasks).append(name)
         return tasks
 
-    async def _stage(self, epoch: int, rows: list[str]) -> Staged:
+    async def _begun(self) -> SharedTransaction:
+        while True:
+            async with place_of(self.cluster) as place:
+                with suppress(LedgerMQError):
+                    return await transactional.begin_at(place.client, place.sources, place.options)
+
+    async def _stage(
+        self, epoch: int, rows: list[str], transaction: SharedTransaction | None
+    ) -> Staged | StagedInTransaction:
         async with place_of(self.cluster, FAULTS) as place:
+            if transaction is not None:
+                return await transactional.stage_at(
+                    place.client, place.sources, place.options, transaction, QUERY, rows_of(rows)
+                )
             return await stage_rows(place, QUERY, epoch, rows_of(rows))
 
-    async def _commit(self, epoch: int, messages: list[Staged]) -> None:
+    async def _commit(self, epoch: int, messages: list[Staged | StagedInTransaction]) -> None:
         async with place_of(self.cluster, FAULTS) as place:
-            await commit_epoch(place, QUERY, epoch, messages, repeatable=True)
+            if in_transaction := [message for message in messages if isinstance(message, StagedInTransaction)]:
+                await transactional.commit_epoch(place, QUERY, epoch, in_transaction)
+                return
+            staged = [message for message in messages if isinstance(message, Staged)]
+            await commit_epoch(place, QUERY, epoch, staged, repeatable=True)
 
     async def _dies(self, work: Awaitable[object]) -> None:
         task = asyncio.ensure_future(work)
@@ -151,11 +173,11 @@ def check(life: Life, stored: dict[tuple[str, int], list[str]]) -> None:
     assert set(runs) == set(range(EPOCHS))
 
 
-async def live(seed: int) -> None:
+async def live(seed: int, modes: str = "staged") -> None:
     async with cluster_of("a:1", "b:1") as cluster:
         for topic, partitions in TOPICS.items():
             await cluster.create(topic, partitions)
-        life = Life(cluster, random.Random(seed))
+        life = Life(cluster, random.Random(seed), modes)
         trouble = asyncio.create_task(life.trouble())
         try:
             await life.query()
@@ -169,17 +191,20 @@ async def live(seed: int) -> None:
         check(life, await life.stored())
 
 
+@pytest.mark.parametrize("modes", ["staged", "transaction", "staged transaction"])
 @pytest.mark.parametrize("seed", range(12))
 @virtual
-async def test_each_epoch_is_one_run_of_it_once(seed: int) -> None:
-    await live(seed)
+async def test_each_epoch_is_one_run_of_it_once(seed: int, modes: str) -> None:
+    await live(seed, modes)
 
 
-async def _each_for_itself(store: ObjectStore, sources: Sources, write: str, epoch: int, wanted: Decision) -> Decision:
+async def _each_for_itself(
+    store: ObjectStore, sources: Sources, write: str, epoch: int, wanted: Decision, attempt: int = 0
+) -> Decision:
     return wanted
 
 
-async def _undecided(store: ObjectStore, write: str, epoch: int) -> None:
+async def _undecided(store: ObjectStore, write: str, epoch: int, attempt: int = 0) -> None:
     return None
 
 
@@ -196,9 +221,9 @@ async def _never(store: ObjectStore, write: str, epoch: int) -> bool:
 
 
 BROKEN: dict[str, tuple[tuple[object, str, object], ...]] = {
-    "every driver decides for itself": ((driver, "decide", _each_for_itself), (driver, "read_decision", _undecided)),
-    "every driver publishes under its own name": ((driver, "publish", _under_its_own_name),),
-    "what is done is done again": ((driver, "is_done", _never), (publishing, "is_done", _never)),
+    "every driver decides for itself": ((epochs, "decide", _each_for_itself), (epochs, "read_decision", _undecided)),
+    "every driver publishes under its own name": ((epochs, "publish", _under_its_own_name),),
+    "what is done is done again": ((epochs, "is_done", _never), (publishing, "is_done", _never)),
 }
 
 
@@ -206,9 +231,38 @@ BROKEN: dict[str, tuple[tuple[object, str, object], ...]] = {
 def test_each_rule_is_needed(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for owner, name, replacement in BROKEN[rule]:
         monkeypatch.setattr(owner, name, replacement)
+    _find_a_life_that_fails(rule, "staged")
+
+
+def _find_a_life_that_fails(rule: str, modes: str) -> None:
     for seed in range(40):
         try:
-            run_virtual(lambda: live(seed))  # noqa: B023
+            run_virtual(lambda: live(seed, modes))  # noqa: B023
         except (AssertionError, LedgerMQError):
             return
     pytest.fail(f"no life shows what goes wrong when {rule}")
+
+
+async def _as_committed(place: Place, write: str, epoch: int, transactional_id: str) -> bool:
+    return True
+
+
+class _OneBranch(Branch):
+    def __init__(
+        self, context: ClientContext, transaction: SharedTransaction, name: bytes, settings: ProducerSettings
+    ) -> None:
+        super().__init__(context, transaction, b"one", settings)
+
+
+BROKEN_TRANSACTIONS: dict[str, tuple[tuple[object, str, object], ...]] = {
+    "every driver commits its own transaction": BROKEN["every driver decides for itself"],
+    "a decision counts though its transaction is aborted": ((epochs, "_is_committed", _as_committed),),
+    "attempts of tasks share a branch": ((branch, "Branch", _OneBranch),),
+}
+
+
+@pytest.mark.parametrize("rule", BROKEN_TRANSACTIONS)
+def test_each_rule_of_transactions_is_needed(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for owner, name, replacement in BROKEN_TRANSACTIONS[rule]:
+        monkeypatch.setattr(owner, name, replacement)
+    _find_a_life_that_fails(rule, "transaction")

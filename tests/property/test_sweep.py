@@ -16,15 +16,13 @@ from ledger.fsck.problem import Severity
 from ledger.garbage.found import Kind
 from ledger.garbage.sweep import find_removable, sweep
 from ledger.object_store.contract import ObjectInfo, ObjectStore
-from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledgermq.sources import Sources
-from tests.property.test_parquet_rounds import PARTITIONS, Step, World, WorldClock, steps
+from tests.property.test_parquet_rounds import Step, World, WorldClock, steps
 from tests.stores.backends import seeded_sources
 from tests.stores.one_put import OnePut
 from tests.virtual_time import virtual
-from tests.worlds.roots import Root
 
 STRANGERS = ("archive/half.parquet", "notes.txt", "brokers/readme", "ledgers/0001/segments/copy-of-7")
 
@@ -96,9 +94,8 @@ async def test_nothing_that_counts_goes(
 ) -> None:
     clock = WorldClock()
     sources = Sources(clock, seeded_sources(seed).random)
-    root = await Root.open(MemoryStore("test", sources), sources)
-    await root.create_topic("t", partitions=PARTITIONS, parquet_target_bytes="2048", parquet_max_lag_ms="20000")
-    world = World(root, clock)
+    world = await World.open(clock, sources)
+    root = world.root
     for what, detail in before:
         await world.step(what, detail)
     for key in STRANGERS:

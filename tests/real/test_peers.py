@@ -61,3 +61,21 @@ def test_kafka_gives_back_what_it_took_from_both_clients(tmp_path: Path, payload
         gives_back_what_it_took(broker, payloads)
         with confluent.running(broker) as other_client:
             gives_back_what_it_took(other_client, payloads)
+
+
+def test_kafka_commits_every_transaction_and_holds_back_readers_while_one_is_open(
+    tmp_path: Path, payloads: Path
+) -> None:
+    folder = tmp_path / "kafka"
+    folder.mkdir()
+    with kafka.running(folder) as broker:
+        broker.create_topic("committed", 4)
+        found = broker.commit("committed", 4, 20, 10, payloads)
+        assert found["transactions"] == len(found["commit_ms"]) == len(found["whole_ms"]) == 20
+        assert 0 < sum(found["commit_ms"]) < sum(found["whole_ms"]) < found["seconds"] * 1000
+        records = (kafka.WARM_UP + 20) * 10
+        assert broker.consume("committed", records, committed=True)["records"] == records
+        broker.create_topic("beside", 1)
+        held = broker.beside("beside", 3, 20, 100, is_open=True)["latencies_ms"]
+        assert len(held) == 60
+        assert max(held) > 2000  # of the first one: it waits until the transaction of three seconds ends

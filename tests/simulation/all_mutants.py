@@ -15,6 +15,7 @@ from tests.simulation import (
     mutants_of_retention,
     mutants_of_rounds,
     mutants_of_sinks,
+    mutants_of_transactions,
 )
 from tests.simulation.mutants import MUTANTS
 
@@ -33,4 +34,5 @@ _LOADED = (
     mutants_of_retention.LOADED,
     mutants_of_rounds.LOADED,
     mutants_of_sinks.LOADED,
+    mutants_of_transactions.LOADED,
 )

@@ -9,7 +9,7 @@ are then compared with the truth that the watched store kept.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from ledger import keys
@@ -60,6 +60,9 @@ REST_S = 90
 
 
 class ClusterRun:
+    lasting: Sequence[str] = ("main", "brief")
+    """Topics that are never removed: drained at the end, and compared with what plain readers find."""
+
     def __init__(self, loop: SimulatedLoop, seed: int, lines_kept: int | None) -> None:
         self.world = World(loop, seed, lines_kept)
         self.plan: RunPlan = plan_of(seed)
@@ -233,13 +236,13 @@ class ClusterRun:
 
     async def _drain(self) -> list[tuple[str, Partition]]:
         """A new reader reads everything that there is to read."""
-        reader = Reader(self.world, self.network, self.cluster, "drain", ["main", "brief"])
+        reader = Reader(self.world, self.network, self.cluster, "drain", [*self.lasting])
         drained: list[tuple[str, Partition]] = []
         state = "it does not know the ends"
 
         async def work() -> None:
             reader.client = self._plain_client("drain")
-            consumer = reader.client.consumer(["main", "brief"], auto_offset_reset="earliest")
+            consumer = reader.client.consumer([*self.lasting], auto_offset_reset="earliest")
             nonlocal state
             await self._insist(consumer.wait_ready)
             partitions = [reader.partition(p.topic, p.partition) for p in consumer.assignment]
@@ -310,7 +313,7 @@ class ClusterRun:
         world = self.world
         logs = self._final_logs()
         world.violations += check(world.history, logs, drained)
-        lasting = {f"{topic}#{world.topic_ids[topic]}" for topic in ("main", "brief")}
+        lasting = {f"{topic}#{world.topic_ids[topic]}" for topic in self.lasting}
         world.violations += judge_parquet(world, logs, {partition for partition in logs if partition[0] in lasting})
         _cover(world, self.cluster.settings.bundles)
 

@@ -13,6 +13,7 @@ from tests.simulation.ledger_run import LedgerRun
 from tests.simulation.result import Make
 from tests.simulation.rounds_run import RoundsRun
 from tests.simulation.sinks_run import SinksRun
+from tests.simulation.transactions_run import TransactionsRun
 
 LEVELS: dict[str, Make] = {
     "ledger": LedgerRun,
@@ -22,6 +23,7 @@ LEVELS: dict[str, Make] = {
     "sinks": SinksRun,
     "cluster": ClusterRun,
     "groups": GroupsRun,
+    "transactions": TransactionsRun,
 }
 
 MUST_HAPPEN: dict[str, tuple[str, ...]] = {
@@ -167,6 +169,30 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "disturbance: graceful stop",
         "disturbance: network cut",
     ),
+    "transactions": (
+        "a transaction was committed",
+        "a transaction was aborted",
+        "a transaction was left open",
+        "a transaction was decided",
+        "a record of a transaction became visible",
+        "a batch was left out",
+        "a branch was prepared",
+        "a prepared branch was committed",
+        "a prepared branch was rolled back",
+        "a message was processed",
+        "a commit was answered: aborted",
+        "a commit was answered: fenced",
+        "a commit was answered: outcome unknown",
+        "transactions ended: TransactionFenced",
+        "a term was opened",
+        "a void segment",
+        "a plan was finished",
+        "disturbance: pause",
+        "disturbance: kill",
+        "disturbance: graceful stop",
+        "disturbance: network cut",
+        "disturbance: full store",
+    ),
 }
 """What has to be reached at least once over the default seeds, or the simulation looks at too
 little.
@@ -233,6 +259,14 @@ RARE: dict[str, frozenset[str]] = {
             "a member was told: StaleAssignment",
             "coordinators with wrong clocks looked for what has expired",
             "disturbance: graceful stop",
+        }
+    ),
+    "transactions": frozenset(
+        {
+            "a commit was answered: outcome unknown",
+            "a void segment",
+            "disturbance: graceful stop",
+            "disturbance: full store",
         }
     ),
 }

@@ -16,8 +16,8 @@ from ledger.root.two_clocks import TwoClocks
 from ledgermq.client.groups.progress import Progress
 from offsets import commits, members
 from offsets.group import Group, Member
-from stateless_broker.groups.append_log import AppendLog
 from stateless_broker.groups.partition import PartitionCoordinator
+from stateless_broker.internal.bundle_log import BundleLog
 from tests.simulation.cluster_plan import cluster_plan_of
 from tests.simulation.groups_clients import groups_plan_of
 from tests.simulation.mutants import mutant
@@ -75,10 +75,10 @@ def coordinator_answers_from_a_stale_state(patch: Patch) -> None:
 def coordinator_answers_before_it_is_durable(patch: Patch) -> None:
     """A commit is acknowledged when the coordinator has decided it."""
 
-    async def durable(self: AppendLog) -> None:
+    async def durable(self: BundleLog) -> None:
         return None
 
-    patch.setattr(AppendLog, "durable", durable)
+    patch.setattr(BundleLog, "durable", durable)
 
 
 @mutant("groups")

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi, Connection, Connector
-from ledgermq.protocol.frames import FetchFrame, ProduceFrame
+from ledgermq.protocol.frames import FetchFrame, ProduceFrame, StageFrame
 from ledgermq.protocol.methods import METHODS, Method, UnaryCalls
 from ledgermq.protocol.status import error_from_proto, error_to_proto
 from tests.simulation.loop import Process
@@ -178,12 +178,15 @@ class Line(UnaryCalls, Connection):
             await down.put(self._published(error))
 
     def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
-        return self._produce(requests)
+        return self._both_ways("produce", requests)
 
-    async def _produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
+    def stage(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
+        return self._both_ways("stage", requests)
+
+    async def _both_ways(self, attribute: str, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
         up: asyncio.Queue[Any] = asyncio.Queue(FRAMES_ON_THE_WAY)
-        pump = asyncio.create_task(self._pump(requests, up))
-        responses = self._stream("produce", lambda host: host.service.produce(_received(up)))
+        pump = asyncio.create_task(self._pump(attribute, requests, up))
+        responses = self._stream(attribute, lambda host: getattr(host.service, attribute)(_received(attribute, up)))
         try:
             async with aclosing(responses) as found:  # type: ignore[type-var]
                 async for response in found:
@@ -192,8 +195,8 @@ class Line(UnaryCalls, Connection):
             pump.cancel()
             await asyncio.wait({pump})
 
-    async def _pump(self, requests: AsyncIterator[ProduceFrame], up: asyncio.Queue[Any]) -> None:
-        encode = BY_ATTRIBUTE["produce"].encode_request
+    async def _pump(self, attribute: str, requests: AsyncIterator[Any], up: asyncio.Queue[Any]) -> None:
+        encode = BY_ATTRIBUTE[attribute].encode_request
         async for request in requests:
             data = encode(request)
             await self._travel_or_stall()
@@ -225,7 +228,7 @@ class Line(UnaryCalls, Connection):
         return None
 
 
-async def _received(up: asyncio.Queue[Any]) -> AsyncIterator[ProduceFrame]:
-    decode = BY_ATTRIBUTE["produce"].decode_request
+async def _received(attribute: str, up: asyncio.Queue[Any]) -> AsyncIterator[Any]:
+    decode = BY_ATTRIBUTE[attribute].decode_request
     while (data := await up.get()) is not _END:
         yield decode(data)

@@ -2,8 +2,8 @@
 FOLDER SERVERS TOPIC [NAME=VALUE…]
 
 Reads text files of FOLDER/in, or with options of the source (root=…, from=TOPIC) a topic; writes
-value and key; one file, or so many offsets, a micro-batch; ends when all that is there is written.
-Tasks are tried four times.
+value and key, with transactional=true in transactions; one file, or so many offsets, a micro-batch;
+ends when all that is there is written. Tasks are tried four times.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def main(folder: Path, servers: str, topic: str, options: dict[str, str]) -> Non
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
-    writer = rows_of(spark, folder, options).writeStream.format("ledgermq").options(servers=servers, topic=topic)
+    of_sink = {name: options.pop(name) for name in ("transactional",) if name in options}
+    rows = rows_of(spark, folder, options)
+    writer = rows.writeStream.format("ledgermq").options(servers=servers, topic=topic, **of_sink)
     query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
     query.awaitTermination()
 

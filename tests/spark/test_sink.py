@@ -63,11 +63,17 @@ def read(spark: SparkSession, cluster: Cluster, topic: str) -> list[Any]:
     return frame.orderBy("partition", "offset").collect()
 
 
-@pytest.mark.parametrize("delivery", ["exactlyOnce", "atLeastOnce"])
-def test_rows_come_to_their_partitions_with_all_that_they_have(
-    spark: SparkSession, cluster: Cluster, delivery: str
-) -> None:
-    topic = f"all-{delivery}"
+WAYS = {
+    "staged": {"delivery": "exactlyOnce"},
+    "transaction": {"transactional": "true"},
+    "named-transaction": {"transactional": "true", "writeId": "all"},
+    "sent": {"delivery": "atLeastOnce"},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rows_come_to_their_partitions_with_all_that_they_have(spark: SparkSession, cluster: Cluster, way: str) -> None:
+    topic = f"all-{way}"
     cluster.create(topic, 3)
     moment = datetime(2026, 11, 21, 7, 30, 0, 1, tzinfo=UTC)
     rows = [
@@ -80,7 +86,7 @@ def test_rows_come_to_their_partitions_with_all_that_they_have(
         "key binary, value string, partition int, headers array<struct<key:string,value:binary>>, timestamp timestamp,"
         " tag string"
     )
-    write(spark.createDataFrame(rows, schema), cluster, topic=topic, delivery=delivery)
+    write(spark.createDataFrame(rows, schema), cluster, topic=topic, **WAYS[way])
     found = {bytes(row.key) if row.key is not None else None: row for row in read(spark, cluster, topic)}
     assert len(found) == 4
     assert [found[key].partition for key in (b"k1", None, b"", b"k2")] == [
@@ -97,8 +103,11 @@ def test_rows_come_to_their_partitions_with_all_that_they_have(
     assert found[b"k1"].tag == "red"
     assert (bytes(found[b""].value), found[b""].headers, found[b""].tag) == (b"", [], "")
     assert abs(found[b"k2"].timestamp.timestamp() - datetime.now(UTC).timestamp()) < 300
-    assert not [file for file in (cluster.root / "sinks").rglob("*") if file.is_file()], (
-        "nothing is left of a write that is done"
+    left = [str(file.relative_to(cluster.root / "sinks")) for file in (cluster.root / "sinks").rglob("*")]
+    left = [name for name in left if not (cluster.root / "sinks" / name).is_dir()]
+    kept = [f"all/{kind}/{0:020d}" for kind in ("decided", "done")] if way == "named-transaction" else []
+    assert sorted(name for name in left if way == "named-transaction" or not name.startswith("all/")) == kept, (
+        "nothing is left of a write that is done, except what says that a named one is done"
     )
 
 
@@ -127,7 +136,8 @@ def test_what_cannot_be_written_is_told_before_any_task_runs_or_with_its_row(
 class Query:
     """Files, one a micro-batch, into a topic."""
 
-    def __init__(self, spark: SparkSession, cluster: Cluster, folder: Path, topic: str) -> None:
+    def __init__(self, spark: SparkSession, cluster: Cluster, folder: Path, topic: str, **options: str) -> None:
+        self.options = options
         self.spark = spark
         self.cluster = cluster
         self.folder = folder
@@ -147,7 +157,9 @@ class Query:
         self.runs += 1
         files = self.spark.readStream.schema("key string, value string").option("maxFilesPerTrigger", 1)
         frame = files.json(str(self.folder / "in")).repartition(self.runs)
-        writer = frame.writeStream.format("ledgermq").options(servers=self.cluster.servers, topic=self.topic)
+        writer = frame.writeStream.format("ledgermq").options(
+            servers=self.cluster.servers, topic=self.topic, **self.options
+        )
         query = writer.option("checkpointLocation", str(self.folder / "checkpoint")).trigger(availableNow=True).start()
         query.awaitTermination()
 
@@ -160,7 +172,8 @@ class Query:
         return sorted(bytes(row.value).decode() for row in read(self.spark, self.cluster, self.topic))
 
     def sink_files(self, kind: str) -> list[str]:
-        [write] = [write for write in (self.cluster.root / "sinks").iterdir() if any((write / "decided").iterdir())]
+        queries = [write for write in (self.cluster.root / "sinks").iterdir() if write.name.count("-") == 4]
+        [write] = [query for query in queries if any((query / "decided").iterdir())]
         return sorted(file.name for file in (write / kind).glob("*"))  # the folder goes with its last object
 
 

@@ -128,6 +128,11 @@ HANDLER = {
     "retry_ms_max": "broker/test_setting_effects.py::test_a_failed_message_is_handled_again_within_retry_ms_max",
     "waiting_max": "e2e/test_handlers.py::test_a_partition_whose_handler_hangs_keeps_no_other_back",
     "on_failure": "e2e/test_handlers.py::test_a_message_that_on_failure_acknowledges_is_finished",
+    "transactional": "e2e/test_transactional_handlers.py::test_what_a_handler_returns_is_sent_with_the_acknowledgement",
+    "transactional_id": "e2e/test_transactional_handlers.py::test_a_second_process_with_the_same_id_stops_the_first",
+    "transaction_messages_max": "e2e/test_transactional_handlers.py::test_messages_share_transactions_up_to_the_bounds",
+    "transaction_ms_max": "e2e/test_transactional_handlers.py::test_messages_share_transactions_up_to_the_bounds",
+    "transaction_timeout_s": "e2e/test_transactional_handlers.py::test_the_cluster_knows_the_time_out_of_a_handler",
 }
 SPARK_SOURCE = {
     "root": "unit/spark_source/test_batch.py::test_a_relative_root_is_the_drivers",
@@ -159,6 +164,8 @@ SPARK_SINK = {
     "batchBytesMax": "unit/spark_sink/test_options.py::test_everything_can_be_given_in_any_case",
     "bufferBytesMax": "unit/spark_sink/test_options.py::test_everything_can_be_given_in_any_case",
     "requestTimeoutS": "unit/spark_sink/test_options.py::test_everything_can_be_given_in_any_case",
+    "transactional": "spark/test_sink_transactions.py::test_a_named_write_is_repeated_without_adding_anything",
+    "transactionTimeoutS": "broker/test_sink_transactions.py::test_a_micro_batch_that_takes_too_long_is_not_written_and_its_next_run_is",
     "deliveryTimeoutS": "unit/spark_sink/test_options.py::test_everything_can_be_given_in_any_case",
 }
 EFFECTS: dict[str, dict[str, str]] = {

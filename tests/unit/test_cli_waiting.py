@@ -41,6 +41,12 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "group delete": ("g", "--yes"),
     "group export": ("g", "FILE"),
     "group import": ("g", "FILE"),
+    "transaction list": (),
+    "transaction describe": ("t",),
+    "transaction commit": ("t", "--yes"),
+    "transaction abort": ("t", "--yes"),
+    "transaction forget": ("t", "--yes"),
+    "transaction give-up": ("t", "--bundle", "1", "--yes"),
     "status": (),
 }
 OFFSETS = '{"offsets": [{"topic": "t", "topic_id": 1, "partition": 0, "offset": 5}]}'

@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 from typer.testing import CliRunner
 
 from ledger.topics.settings import NAMES as TOPIC_NAMES
-from ledger.topics.settings import TopicSettings, parse_settings
+from ledger.topics.settings import SYSTEM_NAMES, TopicSettings, parse_settings, parse_stored_settings
 from ledgermq.client.groups.handlers.handler import OWN_NAMES, handler_settings
 from ledgermq.client.settings import REMOVED as REMOVED_OF_PRODUCERS
 from ledgermq.client.settings import (
@@ -181,6 +181,24 @@ def test_a_topic_reads_it_and_refuses_a_wrong_value_by_name(name: str) -> None:
         parse_settings({name: "xyzzy!"})
 
 
+@pytest.mark.parametrize(
+    ("name", "good", "bad"), [("internal.kind", "staged", "wheel"), ("transaction.coordinators", "15", "0")]
+)
+def test_a_setting_of_the_system_is_read_and_users_may_not_choose_it(name: str, good: str, bad: str) -> None:
+    found = getattr(parse_stored_settings({name: good}), name.replace(".", "_"))
+    assert str(found) == good
+    assert found != getattr(TopicSettings(), name.replace(".", "_"))
+    with pytest.raises(InvalidConfig, match=f"topic setting {re.escape(name)}: '{bad}' is not allowed"):
+        parse_stored_settings({name: bad})
+    for text in (good, bad):
+        with pytest.raises(InvalidConfig, match=re.escape(f"topic setting {name!r} is set by the system only")):
+            parse_settings({name: text})
+
+
+def test_every_setting_of_the_system_is_tested() -> None:
+    assert SYSTEM_NAMES == ("internal.kind", "transaction.coordinators")
+
+
 # -- 1, the SDK
 
 
@@ -224,6 +242,8 @@ SDK_VALUES: dict[str, Any] = {
     "ordered_by": "key",
     "executor": _Executor(),
     "on_failure": _nothing,
+    "transactional": True,
+    "transactional_id": "i",
 }
 SDK_KINDS = {
     "client": ClientSettings,
@@ -235,7 +255,9 @@ SDK_KINDS = {
 
 
 def _made(kind: str, given: dict[str, Any]) -> Any:
-    return handler_settings("t", "g", given) if kind == "handler" else settings_from(SDK_KINDS[kind], given)
+    if kind == "handler":
+        return handler_settings("t", "g", {"transactional": True} | given if "transactional_id" in given else given)
+    return settings_from(SDK_KINDS[kind], given)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ ALLOWED = {
     "offsets.assignors.consistent_hash": "one of four assignors behind one contract, each a file",
     "offsets.assignors.ranges": "one of four assignors behind one contract, each a file",
     "offsets.deadlines": "its importer, offsets.coordinator, has more than 350 lines without it",
-    "offsets.expiry": "its importer, offsets.coordinator, has more than 350 lines without it",
     "offsets.resets": "its importer, offsets.coordinator, has more than 350 lines without it",
 }
 """Small modules with one importer and no test that imports them, each with the reason why it is a

@@ -33,6 +33,7 @@ from ledgermq.protocol.methods import FETCH, METHODS, PRODUCE, SERVICE, Kind, Me
 from ledgermq.sources import Sources
 from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.e2e.raw_client import RawClient
+from tests.upgrades.transactions import use_transactions
 from tests.worlds.ledgers import ledger_of
 
 METHODS_BY_NAME = {method.name: method for method in METHODS}
@@ -55,7 +56,7 @@ class Call:
         return METHODS_BY_NAME[self.method]
 
 
-class _Proxy(grpc.GenericRpcHandler):  # type: ignore[type-arg]
+class Proxy(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     """Every method as a stream of each: on the wire a unary call is one with one message."""
 
     def __init__(self, upstream: grpc.aio.Channel) -> None:
@@ -94,7 +95,7 @@ class _Proxy(grpc.GenericRpcHandler):  # type: ignore[type-arg]
 async def recording(port: int, upstream: str) -> AsyncIterator[list[Call]]:
     """A proxy on the port; the calls that pass."""
     async with grpc.aio.insecure_channel(upstream, options=GRPC_OPTIONS) as channel:
-        proxy = _Proxy(channel)
+        proxy = Proxy(channel)
         server = grpc.aio.server(options=GRPC_OPTIONS)
         server.add_generic_rpc_handlers((proxy,))
         server.add_insecure_port(f"127.0.0.1:{port}")
@@ -146,6 +147,7 @@ async def _use_everything(target: str, topic: str) -> None:
             while consumer.positions() != ends:
                 await consumer.fetch(timeout=10)
         await client.list_offsets(topic, "earliest")
+        await use_transactions(client, target, "made")
         await client.delete_records("made", {0: 1})
         settings = {"heartbeat_wait_s": HEARTBEAT_S, "commit": "manual"}
         async with client.consumer("made", group="calls", **settings) as member:
@@ -178,10 +180,31 @@ async def wait_settled(root: Path, contact: str, address: str) -> None:
             await asyncio.sleep(0.1)
 
 
-async def repeat(call: Call, channel: grpc.aio.Channel) -> Call:
-    """The same requests again; as many answers of a stream as hold what they held then."""
-    done = Call(call.method, call.requests)
-    open_call: Any = channel.stream_stream(call.of.path, bytes, bytes)(_each(call.requests))
+async def repeat(call: Call, channel: grpc.aio.Channel, given: dict[bytes, bytes] | None = None) -> Call:
+    """The same requests again; as many answers of a stream as hold what they held then.
+
+    `given`: by the producer id that a coordinator gave to a transactional id then, the one that it
+    gives now. Requests name the latter; keep it from call to call.
+    """
+    given = {} if given is None else given
+    done = Call(call.method, [_with_ids(request, given) for request in call.requests])
+    try:
+        return await _repeated(call, done, channel)
+    finally:
+        if call.method == "InitTransactions" and done.answers:
+            then, now = (call.of.decode_response(answers[0]) for answers in (call.answers, done.answers))
+            given[then.producer_id] = now.producer_id
+
+
+def _with_ids(request: bytes, given: dict[bytes, bytes]) -> bytes:
+    """Ids have one length, so the rest of the message stays as it is."""
+    for then, now in given.items():
+        request = request.replace(then, now)
+    return request
+
+
+async def _repeated(call: Call, done: Call, channel: grpc.aio.Channel) -> Call:
+    open_call: Any = channel.stream_stream(call.of.path, bytes, bytes)(_each(done.requests))
     goal = records_in(call)
     async with asyncio.timeout(60):
         async for answer in open_call:

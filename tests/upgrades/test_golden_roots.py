@@ -174,8 +174,9 @@ async def test_a_client_of_that_version_is_understood(root: Path, of: str, tmp_p
         broker = await asyncio.to_thread(brokers.start)
         await wait_settled(root, broker.address, broker.address)
         async with grpc.aio.insecure_channel(broker.address, options=GRPC_OPTIONS) as channel:
+            given: dict[bytes, bytes] = {}
             for number, call in enumerate(load(ROOTS / of)):
-                done = await repeat(call, channel)
+                done = await repeat(call, channel, given)
                 where = f"call {number}, {call.method}"
                 assert errors_in(done) <= errors_in(call), where
                 assert (base_offsets(done), records_in(done)) == (base_offsets(call), records_in(call)), where

@@ -44,11 +44,12 @@ from ledgermq.sources import Sources
 from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.upgrades.calls import record_calls
 from tests.upgrades.golden import ROOTS, Expected
+from tests.upgrades.transactions import LEFT, leave_transactions
 from tests.worlds.ledgers import ledger_of
 
 OPTIONS = (*QUICK, "--bundles", "4", "--checkpoint-slots", "8", "--offsets-partitions", "4")
 OPTIONS += ("--constant-url-life-ms=1000", "--constant-parquet-min-age-ms=4000")
-FLIGHTS, TUNED, GONE, GOING, PRICES = "flights", "tuned", "gone", "going", "prices"
+FLIGHTS, TUNED, GONE, GOING, PRICES, MOVES = "flights", "tuned", "gone", "going", "prices", "moves"
 TUNED_SETTINGS = {
     "retention.ms": 10**15,
     "retention.bytes": 10**15,
@@ -131,7 +132,7 @@ async def write(folder: Path) -> None:
             await _live(brokers, expected)
         async with FileStore(root, Sources()) as store:
             await _leave_unfinished(store, await read_cluster(store))
-        shutil.copytree(root, folder / "root", ignore=shutil.ignore_patterns(".tmp", ".probe-*", "_tmp"))
+        shutil.copytree(root, folder / "root", ignore=shutil.ignore_patterns(".tmp", ".probe-*", ".reserve", "_tmp"))
         expected.save(folder)
         await record_calls(work, root, FLIGHTS, folder)
 
@@ -167,6 +168,10 @@ async def _live(brokers: BrokerProcesses, expected: Expected) -> None:
         await asyncio.to_thread(_compact, brokers.root_url)
         await writer.fill("fourth")
         await writer.consume("late", 7, "static-2")
+        await client.create_topic(MOVES, 2)
+        await leave_transactions(client, second.address, MOVES)
+        for partition in range(2):
+            expected.note(MOVES, partition, 0, Record(LEFT[0], None, None, None, TIMESTAMP_US))
         await client.delete_topic(GOING)
     assert await asyncio.to_thread(brokers.stop, second) == 0
     del expected.committed["forgotten"]

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ledger.keys import PartitionId
+from ledger.log.log_record import LogRecord
 from ledgermq.protocol import ledgermq_pb2 as pb
 from offsets.coordinator import Decision, GroupCoordinator
 from offsets.limits import GroupLimits
-from offsets.records import LogRecord
+from offsets.records import PendingKey
 from offsets.topics import TopicSize
 
 T = TypeVar("T")
@@ -111,6 +112,16 @@ class Desk:
         answer = self.decided(self.coordinator.commit(request, ends, self.now_s, self.now_ms))
         return [result.error.code for result in answer.results]
 
+    def stage(self, request: pb.StageOffsetsRequest) -> list[str]:
+        """The code of each result, "" = staged."""
+        ends = {PartitionId(end.topic_id, end.partition): self.end for end in self.coordinator.ends_needed(request)}
+        answer = self.decided(self.coordinator.stage_offsets(request, ends, self.now_ms))
+        return [result.error.code for result in answer.results]
+
+    def settle(self, key: PendingKey, *commit_groups: str) -> None:
+        """A transaction is complete: committed for these groups; without any, aborted."""
+        self.decided(self.coordinator.settle_pending(*key, commit_groups, self.now_ms))
+
     def reset(self, group: str, *resets: pb.OffsetReset) -> list[str]:
         request = pb.ResetOffsetsRequest(group=group, resets=resets)
         ends = {PartitionId(end.topic_id, end.partition): self.end for end in self.coordinator.ends_needed(request)}
@@ -128,6 +139,20 @@ def replayed(batches: Iterable[list[LogRecord]], limits: GroupLimits, catalog: C
         for record in records:
             coordinator.apply(record.key, record.value)
     return coordinator
+
+
+def staged_in(key: PendingKey, request: pb.CommitOffsetsRequest) -> pb.StageOffsetsRequest:
+    """The same offsets, staged by a transaction instead of committed."""
+    ref = pb.TransactionRef(
+        transactional_id=f"id-{key.producer_id.hex()[:4]}",
+        coordinator=3,
+        producer_id=key.producer_id,
+        epoch=key.epoch,
+        number=key.number,
+    )
+    return pb.StageOffsetsRequest(
+        transaction=ref, group=request.group, member_id=request.member_id, commits=request.commits
+    )
 
 
 class Consumer:
@@ -194,6 +219,9 @@ class Consumer:
 
     def commit(self, offsets: dict[PartitionId, int]) -> list[str]:
         return self.desk.commit(self.commit_request(offsets))
+
+    def stage(self, key: PendingKey, offsets: dict[PartitionId, int]) -> list[str]:
+        return self.desk.stage(staged_in(key, self.commit_request(offsets)))
 
 
 def settle(consumers: Iterable[Consumer], beats: int = 6) -> None:

@@ -26,7 +26,7 @@ from ledger.parquet.engine import LocalEngine
 from ledger.parquet.report import CompactionReport
 from ledger.rounds.runner import compact_root
 from ledger.topics.catalog import METADATA, Catalog, Topic, encode_topic_record, read_catalog, removed, topic_key
-from ledger.topics.settings import parse_settings
+from ledger.topics.settings import parse_settings, parse_stored_settings
 from ledgermq.errors import DataDamaged
 from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.sources import Sources
@@ -66,7 +66,7 @@ class Root:
 
     async def create_topic(self, name: str, partitions: int = 1, bundle: int = 1, **settings: str) -> Topic:
         raw = {key.replace("_", "."): value for key, value in settings.items()}
-        topic = Topic(0, name, (bundle,) * partitions, raw, parse_settings(raw))
+        topic = Topic(0, name, (bundle,) * partitions, raw, parse_stored_settings(raw))
         offset = await self.put_internal(METADATA, topic_key(name), encode_topic_record(topic, creation=True))
         self.topics[name] = Topic(offset, name, topic.bundles, raw, topic.settings)
         return self.topics[name]

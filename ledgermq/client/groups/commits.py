@@ -4,7 +4,8 @@
 Invariants: one call of the store at a time; requests that arrive during a call go together in the
 next. An offset that the store is known to have is not sent again. Cancelling one caller does not
 cancel the commit of another caller. A commit that was permanently refused under an epoch is not
-retried automatically. With `CommitFirst` no message is returned before its commit was answered.
+retried automatically. A partition whose offset is staged in an open transaction is not committed
+here. With `CommitFirst` no message is returned before its commit was answered.
 """
 
 from __future__ import annotations
@@ -20,7 +21,15 @@ from ledgermq.client.consuming.reader import Reader
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.holding import Holding
 from ledgermq.client.groups.message import GroupMessage
-from ledgermq.errors import CommitGoesBack, GroupError, InvalidRequest, LedgerMQError, StaleAssignment, Unavailable
+from ledgermq.errors import (
+    CommitGoesBack,
+    GroupError,
+    InvalidRequest,
+    LedgerMQError,
+    StaleAssignment,
+    TransactionError,
+    Unavailable,
+)
 from ledgermq.offset_stores.contract import OffsetEntry, OffsetStore
 from ledgermq.offset_stores.rules import METADATA_BYTES_MAX
 from ledgermq.protocol.limits import OFFSET_MAX
@@ -101,10 +110,23 @@ class Committer:
                 if not current.outcome.done():
                     current.outcome.set_result(outcome)
 
+    async def idle(self) -> None:
+        """Return when no call of the store is under way; the outcome is not reported."""
+        while self._running is not None and not self._running.done():
+            await asyncio.wait((self._running,))
+
     async def _commit(self, current: _Round) -> Refused:
         wanted = {holding: wish for holding, wish in current.wishes.items() if not _is_stored(holding, wish)}
+        in_transaction = {
+            holding.partition: TransactionError(
+                f"{holding.partition} has an offset in an open transaction: commit or abort the transaction first"
+            )
+            for holding in wanted
+            if holding.transaction is not None
+        }
+        wanted = {holding: wish for holding, wish in wanted.items() if holding.transaction is None}
         if not wanted:
-            return {}
+            return dict(in_transaction)
         entries = [holding.next_entry(*wish) for holding, wish in wanted.items()]
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -120,7 +142,7 @@ class Committer:
                 holding.stored = True
             elif isinstance(refusal, GroupError):
                 holding.refused = refusal
-        return refused
+        return refused | in_transaction
 
     async def close(self) -> None:
         """Fail the commits that were not answered."""
@@ -191,23 +213,45 @@ class Commits:
         """Return the entries that a commit of these messages would send, for a program that stores
         them itself.
         """
+        return [holding.next_entry(*wish) for holding, wish in self._through(messages, "entries", "").items()]
+
+    def wishes_of(self, what: Iterable[Message] | Mapping[TopicPartition, int], metadata: str) -> dict[Holding, Wish]:
+        """Return the offsets to stage in a transaction: those behind these messages, or the given
+        ones.
+
+        Raises StaleAssignment, InvalidRequest.
+        """
+        _check_metadata(metadata)
+        if not isinstance(what, Mapping):
+            return self._through(what, "send_offsets", metadata)
+        stale: list[TopicPartition] = []
+        wishes = self._offsets(what, metadata, stale)
+        if stale:
+            raise StaleAssignment(f"{', '.join(map(str, stale))}: not held by this member any longer; abort")
+        return wishes
+
+    def counts(self, message: GroupMessage) -> bool:
+        """Return whether the message is still this member's, and will not be delivered again."""
+        holding = self._held.get(partition_of(message))
+        return (
+            holding is not None
+            and not holding.gone
+            and holding.progress.counts(message.offset, message.handout.generation)
+        )
+
+    def _through(self, messages: Iterable[Message], call: str, metadata: str) -> dict[Holding, Wish]:
         last: dict[TopicPartition, int] = {}
         for message in messages:
             partition = partition_of(message)
-            holding = self._held.get(partition)
             if not isinstance(message, GroupMessage):
-                raise InvalidRequest(f"entries() takes messages of this group, not {type(message).__name__}")
-            if (
-                holding is None
-                or holding.gone
-                or not holding.progress.counts(message.offset, message.handout.generation)
-            ):
+                raise InvalidRequest(f"{call}() takes messages of this group, not {type(message).__name__}")
+            if not self.counts(message):
                 raise StaleAssignment(
                     f"{partition}: not held by this member any longer, or the program seeked since; roll the"
                     " transaction back"
                 )
             last[partition] = max(last.get(partition, 0), message.offset)
-        return [self._held[partition].next_entry(offset + 1, "") for partition, offset in last.items()]
+        return {self._held[partition]: Wish(offset + 1, metadata) for partition, offset in last.items()}
 
     async def commit_all(self) -> None:
         """Commit what is finished, in every mode. Raises as `commit`."""

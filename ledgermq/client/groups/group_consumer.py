@@ -230,6 +230,17 @@ class GroupConsumer:
         stored = await self.member.loading.stored(holdings) if holdings else {}
         return {at.partition: stored[at.partition].offset if at.partition in stored else None for at in holdings}
 
+    def rewind(self) -> None:
+        """Deliver again every message that was returned but is not finished, in all partitions.
+
+        A program calls this when its work on messages has failed. An
+        aborted transaction does it for the partitions whose offsets it would have committed, and
+        `transactions.begin(reading=consumer)` for all. Partitions with offsets in an open
+        transaction are left as they are.
+        """
+        self._check_open()
+        self.member.rewind()
+
     def _check_open(self) -> None:
         self._home.check()
         if self.closed:

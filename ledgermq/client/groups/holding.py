@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum, auto
+from typing import Protocol
 
 from ledgermq.client.consuming.reading import Reading
 from ledgermq.client.descriptions import TopicPartition
@@ -91,6 +92,14 @@ class Start(Enum):
     """No offset was committed, and with start="error" the program must seek first."""
 
 
+class OpenTransaction(Protocol):
+    """A transaction in which offsets of this member are staged."""
+
+    def condemn(self, error: LedgerMQError) -> None:
+        """Make it abort, because its partition is let go; it was not decided yet. Returns at once."""
+        ...
+
+
 class Holding:
     """Use `advance` to move it to its next phase.
 
@@ -122,6 +131,10 @@ class Holding:
         self.paused_by_program = False
         self.answered = False
         """Whether the program has acknowledged or refused any of its messages."""
+        self.transaction: OpenTransaction | None = None
+        """The open transaction that commits its offset: nothing is committed plainly meanwhile, and
+        it is not let go before the transaction has ended (rule T14).
+        """
         self._counter = 0
         self._handout: Handout | None = None
 
@@ -171,6 +184,11 @@ class Holding:
         return 0 if self.reading is None else self.progress.outstanding
 
     @property
+    def busy(self) -> bool:
+        """Return whether it waits for the program: for messages, or for the end of a transaction."""
+        return not self.gone and bool(self.outstanding or self.transaction is not None)
+
+    @property
     def to_commit(self) -> int | None:
         """Return the offset that is worth a commit; None: there is none."""
         if self.reading is None or self.gone or self.refused is not None:
@@ -182,6 +200,21 @@ class Holding:
     def next_entry(self, offset: int, metadata: str) -> OffsetEntry:
         self._counter += 1
         return OffsetEntry(self.given, self._counter, offset, metadata)
+
+    def committed_in_transaction(self, offset: int, metadata: str) -> None:
+        """Note that its transaction has committed this offset: the messages below it are finished."""
+        if not self.gone:
+            self.committed, self.committed_metadata, self.stored = offset, metadata, True
+            self.progress.finish_through(offset)
+
+    def rewind(self) -> int | None:
+        """Return to the first message that is not finished: those returned since will be
+        delivered again. Return its offset; None: its messages are no longer delivered here.
+        """
+        if self.gone or self.reading is None or self.start is Start.UNCHOSEN:
+            return None
+        self.progress.move(self.progress.finished)
+        return self.progress.finished if self.kept else None
 
     # -- what the program says of messages
 

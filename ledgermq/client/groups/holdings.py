@@ -3,7 +3,8 @@ wants them back, lost when it is too late.
 
 Invariants: no message of a partition is returned before its committed offset was loaded and
 `on_assigned` has returned, nor after it began to be let go. A partition is reported as let go only
-after its finished messages were committed, or could not be. Once a partition was lost, or given
+after its finished messages were committed, or could not be, and after the open transaction that
+commits its offset has ended, or was condemned. Once a partition was lost, or given
 again, acknowledgements of its earlier messages do not count.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ledgermq.client.consuming.reader import Reader
 from ledgermq.client.descriptions import TopicPartition
@@ -21,7 +22,7 @@ from ledgermq.client.groups.holding import Event, Holding, Phase, Start
 from ledgermq.client.groups.loading import Loading
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.settings import GroupSettings, PartitionsCallback
-from ledgermq.errors import GroupError, LedgerMQError, Unavailable
+from ledgermq.errors import GroupError, LedgerMQError, StaleAssignment, Unavailable
 from ledgermq.offset_stores.contract import GivenPartition
 from ledgermq.runtime.wait import wait_until
 
@@ -253,9 +254,38 @@ class Holdings:
     async def _let_go(self, holdings: Sequence[Holding]) -> None:
         deadline = asyncio.get_running_loop().time() + self._settings.longest_revoke_s
         await self.finished(holdings, deadline)
+        self.condemn_transactions(holdings)
         await self.settle_accounts(holdings)
         self._forget([holding for holding in holdings if not holding.gone])
         self._notify_changed()
+
+    def condemn_transactions(self, holdings: Iterable[Holding]) -> None:
+        """Make the open transactions abort in which offsets of these holdings are staged."""
+        for holding in holdings:
+            if holding.transaction is not None:
+                holding.transaction.condemn(
+                    StaleAssignment(f"{holding.partition} was let go before the transaction with its offset had ended")
+                )
+
+    def end_transaction(self, staged: Mapping[Holding, Wish], *, committed: bool) -> None:
+        """Apply the end of a transaction in which these offsets were staged.
+
+        Committed: their messages are finished. Aborted: what is not finished is delivered again.
+        """
+        for holding, wish in staged.items():
+            holding.transaction = None
+            if committed:
+                holding.committed_in_transaction(*wish)
+        if not committed:
+            self.rewind(staged)
+        self.progressed.set()
+
+    def rewind(self, holdings: Iterable[Holding]) -> None:
+        """Deliver again what is not finished, unless an open transaction has staged it."""
+        for holding in holdings:
+            if holding.transaction is None and (offset := holding.rewind()) is not None and holding.reading is not None:
+                self._reader.seek([(holding.reading, offset)])
+        self.progressed.set()
 
     async def settle_accounts(self, holdings: Sequence[Holding]) -> LedgerMQError | None:
         """Call `on_revoked`, then commit finished messages. Return the error of the commit, if
@@ -265,11 +295,12 @@ class Holdings:
         return await self.commit_finished(holding for holding in holdings if not holding.gone)
 
     async def finished(self, holdings: Sequence[Holding], deadline: float) -> bool:
-        """Wait until the program has finished all messages of these holdings.
+        """Wait until the program has finished all messages of these holdings, and the transactions
+        that commit their offsets.
 
         Return False if it has not at the deadline.
         """
-        while any(holding.outstanding and not holding.gone for holding in holdings):
+        while any(holding.busy for holding in holdings):
             self.progressed.clear()
             if not await wait_until(self.progressed, deadline):
                 return False

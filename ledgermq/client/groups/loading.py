@@ -5,14 +5,14 @@ start rule requires.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.assignment import StartRule, begin_at
 from ledgermq.client.groups.holding import Holding, Start
 from ledgermq.errors import LedgerMQError, Unavailable
-from ledgermq.offset_stores.contract import OffsetStore, StoredOffset
+from ledgermq.offset_stores.contract import LoadedInPart, OffsetStore, StoredOffset
 from ledgermq.runtime.backoff import Backoff
 
 
@@ -37,19 +37,24 @@ class Loading:
 
         Holdings that were let go in the meantime are left out.
         """
+        failure: LedgerMQError | None = None
+        stored: Mapping[TopicPartition, StoredOffset]
         try:
             stored = await self.stored(holdings)
+        except LoadedInPart as error:
+            stored, failure = error.found, error
+            holdings = [holding for holding in holdings if holding.partition not in error.missing]
         except LedgerMQError as error:
             return [], error
         fresh = [holding.partition for holding in holdings if holding.partition not in stored]
         begins: dict[TopicPartition, int] = {}
-        failure: LedgerMQError | None = None
         start = Start.UNCHOSEN if self._rule == "error" else Start.CHOSEN
         if self._rule == "error":
             begins = dict.fromkeys(fresh, 0)
         elif fresh:
             deadline = self._context.connections.deadline(self._timeout_s)
-            begins, failure = await begin_at(self._rule, fresh, self._context.offsets, deadline)
+            begins, unknown = await begin_at(self._rule, fresh, self._context.offsets, deadline)
+            failure = unknown or failure
         loaded = []
         for holding in holdings:
             if not holding.kept:

@@ -22,6 +22,7 @@ from ledgermq.client.groups.holdings import Holdings, LettingGo
 from ledgermq.client.groups.loading import Loading
 from ledgermq.client.groups.membership import Assigner, Membership
 from ledgermq.client.groups.message import GroupMessage
+from ledgermq.client.groups.staged_offsets import StagedOffsets
 from ledgermq.client.offsets import At
 from ledgermq.client.settings import GroupSettings
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, OffsetOutOfRange, Unavailable
@@ -69,6 +70,12 @@ class Member:
         self.loading = Loading(context, store, subscription.group, subscription.rule, timeout_s)
         self.holdings = Holdings(settings, held, self.reader, self.loading, self._committer, self._tasks, letting_go)
         self.commits = Commits(self._committer, held, self.holdings.progressed, settings.commit)
+        self.transactions: StagedOffsets | None = None
+        """None: offsets are not kept in the cluster."""
+        if settings.offset_store is None and not settings.broadcast:
+            self.transactions = StagedOffsets(
+                self._coordinator, self.member_id, self.commits, self._committer, self.holdings
+            )
         self.polling = Polling(settings.max_poll_interval_s)
         self.membership: Assigner
         if settings.broadcast:
@@ -184,6 +191,10 @@ class Member:
         if holding is not None and holding.reading is not None:
             (self.reader.hold_back if held_back else self.reader.go_on)(holding.reading)
 
+    def rewind(self) -> None:
+        """Deliver again what is not finished, unless an open transaction has staged it."""
+        self.holdings.rewind(self.holdings.readable)
+
     # -- end
     # -----------------------------------------------------------------------------------------------------------
 
@@ -208,6 +219,7 @@ class Member:
         await end(*self._regular)
         held = list(self.holdings.held.values())
         self.holdings.stop_reading([holding for holding in held if holding.kept])
+        self.holdings.condemn_transactions(held)
         failure: LedgerMQError | None
         try:
             async with asyncio.timeout_at(deadline):

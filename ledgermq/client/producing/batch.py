@@ -116,7 +116,7 @@ class Batch:
         self.plain_bytes_max = plain_bytes_max
         self.record_count = 0
         self.data_bytes = 0
-        self.base_offset = -1
+        self.base_offset: int | None = -1
         self.sequence: int | None = None
         self.decided_sequence: int | None = None
         self.in_doubt = False
@@ -254,14 +254,15 @@ class Batch:
             entry.producer.opened_slot = session.opened_slot
         return entry
 
-    def stored(self, base_offset: int) -> None:
+    def stored(self, base_offset: int | None) -> None:
         self.base_offset = base_offset
         self.data = None
         self.outcome.settle()
 
     def result(self, row: int) -> SendResult:
         assert self._timestamps is not None, "a batch with a result was encoded"
-        offset = self.base_offset + row if self.base_offset >= 0 else -1
+        base = self.base_offset
+        offset = base + row if base is not None and base >= 0 else base
         return SendResult(*self.at, offset, self._timestamps[row].value)
 
     def batch_result(self) -> BatchResult:

@@ -20,12 +20,12 @@ from ledgermq.errors import LedgerMQError, UsedElsewhere
 
 class SendResult(NamedTuple):
     """Where a record is stored. `offset` is -1 with acks="received", because the offset is not
-    known yet.
+    known yet. It is None in a transaction: records get their offsets after the commit.
     """
 
     topic: str
     partition: int
-    offset: int
+    offset: int | None
     timestamp_us: int
 
     @property
@@ -35,12 +35,12 @@ class SendResult(NamedTuple):
 
 class BatchResult(NamedTuple):
     """Where a run of rows of `send_batch` is stored: offsets base_offset to base_offset +
-    record_count − 1.
+    record_count − 1. `base_offset` is None in a transaction.
     """
 
     topic: str
     partition: int
-    base_offset: int
+    base_offset: int | None
     record_count: int
 
 

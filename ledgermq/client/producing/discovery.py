@@ -88,13 +88,14 @@ class Discovery:
         try:
             route = await self._routing.route(waiting.topic, deadline, auto_create=self._settings.auto_create)
         except LedgerMQError as error:
-            del self._topics.unrouted[waiting.topic]
-            waiting.failed(error)
+            if self._topics.leave(waiting):
+                waiting.failed(error)
         else:
-            del self._topics.unrouted[waiting.topic]
-            waiting.routed(self._topics.take(route))
+            if self._topics.leave(waiting):
+                waiting.routed(self._topics.take(route))
         finally:
             self._finding.discard(waiting.topic)
+            self._wake.set()  # records may wait for the topic again
 
     async def _refresh(self, name: str, avoid: str | None) -> None:
         try:

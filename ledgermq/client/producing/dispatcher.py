@@ -17,19 +17,19 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ledgermq.client.context import ClientContext
 from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.discovery import Discovery
 from ledgermq.client.producing.partition_queue import PartitionQueue
 from ledgermq.client.producing.produce_stream import Answer, ProduceStream, SentFrame
+from ledgermq.client.producing.publishing import Publishing, Result
 from ledgermq.client.producing.send_buffer import SendBuffer
 from ledgermq.client.producing.topics import ProducerTopics
 from ledgermq.client.routing import UNKNOWN_TOPIC_GRACE_S, ask_at_s
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.errors import InvalidRecord, LedgerMQError, MessageTooLarge, Unavailable, UnknownPartition, UnknownTopic
-from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.frames import Frame
 from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX, FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.runtime.wait import wait_until
@@ -53,7 +53,7 @@ class Draft:
 
     payload: list[bytes] = field(default_factory=list)
     batches: list[Batch] = field(default_factory=list)
-    entries: list[pb.ProduceBatch] = field(default_factory=list)
+    entries: list[Any] = field(default_factory=list)
     size: int = 0
 
     def fits(self, data: bytes, size_max: int) -> bool:
@@ -73,6 +73,7 @@ class Dispatcher:
         discovery: Discovery,
         buffer: SendBuffer,
         wake: asyncio.Event,
+        publishing: Publishing,
     ) -> None:
         self._connections = context.connections
         self._settings = settings
@@ -80,6 +81,7 @@ class Dispatcher:
         self._discovery = discovery
         self._buffer = buffer
         self._wake = wake
+        self._publishing = publishing
         self._sealed_s = float("-inf")
         self._streams: dict[str, ProduceStream] = {}
         self.flushing = 0
@@ -164,7 +166,7 @@ class Dispatcher:
             queue.sent(batch)
             self._topics.had_turn(queue)
             draft.batches.append(batch)
-            draft.entries.append(batch.entry(queue.session))
+            draft.entries.append(self._publishing.entry(batch, queue.session))
             draft.payload.append(data)
             draft.size += len(data)
 
@@ -191,15 +193,16 @@ class Dispatcher:
     def _stream(self, group: asyncio.TaskGroup, address: str) -> ProduceStream:
         stream = self._streams.get(address)
         if stream is None or stream.ended:
-            stream = self._streams[address] = ProduceStream(self._connections.at(address), self._answered)
+            stream = self._streams[address] = ProduceStream(
+                self._connections.at(address), self._answered, self._publishing.call
+            )
             group.create_task(stream.run())
         return stream
 
     def _ship(self, group: asyncio.TaskGroup, address: str, draft: Draft, now_s: float) -> None:
         if not draft.batches:
             return
-        acks = pb.RECEIVED if self._settings.acks == "received" else pb.DURABLE
-        frame = Frame(pb.ProduceHeader(acks=acks, batches=draft.entries), draft.payload)
+        frame = self._publishing.frame(draft.entries, draft.payload)
         oldest_s = min(batch.born_s for batch in draft.batches)
         # A stream that misses a deadline fails everything on it, so batches near their end do not
         # set its deadline.
@@ -217,20 +220,21 @@ class Dispatcher:
             for batch in batches:
                 self._failed(batch, answer, address)
         else:
-            for batch, result in zip(batches, answer.results, strict=True):
+            results: Sequence[Result] = answer.results
+            for batch, result in zip(batches, results, strict=True):
                 if result.HasField("error"):
                     self._failed(batch, error_from_proto(result.error), address)
                 else:
-                    self._stored(batch, result.base_offset, address)
+                    self._stored(batch, result, address)
         self._wake.set()
 
-    def _stored(self, batch: Batch, base_offset: int, address: str) -> None:
+    def _stored(self, batch: Batch, result: Result, address: str) -> None:
         if batch.outcome.settled:
             return
         queue = self._topics.queue_of(batch)
-        known = -1 if self._settings.acks == "received" else base_offset
-        _log_stored(batch, queue, known, address)
-        failures = queue.stored(batch, known)
+        base_offset = self._publishing.stored(batch, result)
+        _log_stored(batch, queue, base_offset, address)
+        failures = queue.stored(batch, base_offset)
         self._buffer.release(batch.buffer_bytes)
         self._buffer.give_up(failures)
 
@@ -248,10 +252,10 @@ class Dispatcher:
         self._buffer.give_up(queue.failed(batch, error, now_s))
 
 
-def _log_stored(batch: Batch, queue: PartitionQueue, base_offset: int, address: str) -> None:
-    """Settle a batch. `base_offset` is -1 if the broker has not named one."""
+def _log_stored(batch: Batch, queue: PartitionQueue, base_offset: int | None, address: str) -> None:
+    """Log that a batch is stored, or staged: then it has no base offset."""
     if _log.isEnabledFor(logging.DEBUG):
-        _log.debug("batch stored %s base_offset=%d broker=%s", _ids(batch, queue), base_offset, address)
+        _log.debug("batch stored %s base_offset=%s broker=%s", _ids(batch, queue), base_offset, address)
 
 
 def _log_refused(batch: Batch, queue: PartitionQueue, error: LedgerMQError, address: str) -> None:

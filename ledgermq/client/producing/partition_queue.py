@@ -262,10 +262,9 @@ class PartitionQueue:
     def _number(self, batch: Batch) -> None:
         assert self.gap_before(batch) is None, "a decided sequence is no other"
         if self.session is not None:
-            batch.sequence = self.session.next_sequence
-            self.session.next_sequence += batch.record_count
+            batch.sequence = self.session.number(batch.record_count)
 
-    def stored(self, batch: Batch, base_offset: int) -> list[Failure]:
+    def stored(self, batch: Batch, base_offset: int | None) -> list[Failure]:
         """Apply an acknowledgement of the broker.
 
         Return the batches that failed with the end of a session that had to wait for this answer.

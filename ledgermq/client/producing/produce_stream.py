@@ -1,4 +1,4 @@
-"""One stream of produce requests to one broker: sends frames and receives answers, in the same
+"""One stream of produce, or stage, requests to one broker: sends frames and receives answers, in the same
 order, several at once.
 
 Invariants: every frame given to `send` is answered exactly once through `on_answer`, with a
@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from ledgermq.client.producing.batch import Batch
+from ledgermq.client.producing.publishing import Response
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable
-from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
-from ledgermq.protocol.frames import ProduceFrame
+from ledgermq.protocol.frames import Frame
 from ledgermq.runtime.tasks import end
 
 FRAMES_IN_FLIGHT_MAX = 8
@@ -27,24 +27,30 @@ FRAMES_IN_FLIGHT_MAX = 8
 
 @dataclass(frozen=True, slots=True)
 class SentFrame:
-    frame: ProduceFrame
+    frame: Frame[Any]
     batches: Sequence[Batch]
     sent_s: float
     deadline_s: float
 
 
-Answer = pb.ProduceResponse | LedgerMQError
+Answer = Response | LedgerMQError
+Call = Callable[[Connection, AsyncIterator[Frame[Any]]], AsyncIterator[Response]]
 
 
 class ProduceStream:
-    """`on_answer(address, batches, response or error)` is called from the stream's own task."""
+    """`on_answer(address, batches, response or error)` is called from the stream's own task. `call`
+    opens the stream of the connection.
+    """
 
-    def __init__(self, connection: Connection, on_answer: Callable[[str, Sequence[Batch], Answer], None]) -> None:
+    def __init__(
+        self, connection: Connection, on_answer: Callable[[str, Sequence[Batch], Answer], None], call: Call
+    ) -> None:
         self.address = connection.address
         self._connection = connection
         self._on_answer = on_answer
+        self._call = call
         self._waiting: deque[SentFrame] = deque()
-        self._outgoing: asyncio.Queue[ProduceFrame | None] = asyncio.Queue(FRAMES_IN_FLIGHT_MAX)
+        self._outgoing: asyncio.Queue[Frame[Any] | None] = asyncio.Queue(FRAMES_IN_FLIGHT_MAX)
         self._woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when there is an earlier deadline now, or the stream was ended."""
         self._watched_s = float("inf")
@@ -94,7 +100,7 @@ class ProduceStream:
 
     async def _read(self) -> None:
         # BrokerApi promises an iterator; all our implementations are generators, which must be closed.
-        responses = cast(Any, self._connection.produce(self._requests()))
+        responses = cast(Any, self._call(self._connection, self._requests()))
         lost = asyncio.create_task(self._connection.wait_lost())
         answers = asyncio.create_task(self._take_answers(responses))
         try:
@@ -108,7 +114,7 @@ class ProduceStream:
         finally:
             await end(lost)
 
-    async def _take_answers(self, responses: AsyncIterator[pb.ProduceResponse]) -> None:
+    async def _take_answers(self, responses: AsyncIterator[Response]) -> None:
         """Receive answers until the stream ends, and raise the reason.
 
         One task receives all answers, and passes each to its caller directly.
@@ -145,7 +151,7 @@ class ProduceStream:
         if lost.done() and not answers.done():
             raise Unavailable(f"the line to {self.address} was lost")
 
-    async def _requests(self) -> AsyncIterator[ProduceFrame]:
+    async def _requests(self) -> AsyncIterator[Frame[Any]]:
         while (frame := await self._outgoing.get()) is not None:
             yield frame
 

@@ -7,7 +7,7 @@ partition.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import accumulate
 from threading import get_ident
@@ -17,14 +17,14 @@ from typing import Self, cast
 import pyarrow as pa
 
 from ledgermq.client.context import ClientContext
-from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.producing.arrow_rows import conform
 from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, Outcome, Refused
 from ledgermq.client.producing.discovery import Discovery
 from ledgermq.client.producing.dispatcher import Dispatcher
-from ledgermq.client.producing.send_buffer import SendBuffer
-from ledgermq.client.producing.sessions import EncodedBatch, Session
+from ledgermq.client.producing.publishing import Producing, Publishing
+from ledgermq.client.producing.send_buffer import OnFailure, SendBuffer
+from ledgermq.client.producing.sessions import EncodedBatch
 from ledgermq.client.producing.topics import ProducerTopics, TopicQueues
 from ledgermq.client.producing.unrouted import typed
 from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Record, Row, row_bytes, row_of
@@ -46,23 +46,30 @@ class Producer:
         self,
         context: ClientContext,
         settings: ProducerSettings,
-        sessions: Mapping[TopicPartition, Session] | None = None,
+        publishing: Publishing | None = None,
+        on_failure: OnFailure = lambda error: error,
     ) -> None:
-        """`sessions`: those of a resumed producer (see `sessions.py`)."""
+        """`publishing`: how batches reach brokers; None: they are produced."""
+        publishing = publishing or Producing(settings)
         self.settings = settings
         self._sources = context.sources
         self._home = context.connections.home
         self._wake = asyncio.Event()
         """Set when the dispatcher may have work."""
-        self._buffer = SendBuffer(settings)
-        self._topics = ProducerTopics(context, settings, self._buffer, self._wake, sessions)
+        self._buffer = SendBuffer(settings, on_failure)
+        self._topics = ProducerTopics(context, settings, self._buffer, self._wake, publishing)
         self._discovery = Discovery(context, settings, self._topics, self._buffer, self._wake)
-        self._dispatcher = Dispatcher(context, settings, self._topics, self._discovery, self._buffer, self._wake)
+        self._dispatcher = Dispatcher(
+            context, settings, self._topics, self._discovery, self._buffer, self._wake, publishing
+        )
         self._background: asyncio.Task[None] | None = None
         self._open: dict[str, Batch] = {}
         """By topic, the batch that the last record without a key joined; the batch itself decides
         whether it takes more records.
         """
+        self._fresh_starts = 0
+        """How often `start_over` was called, and the error of the last time."""
+        self._ended_before: LedgerMQError = Unavailable("the producer has begun again")
         self.closed = False
 
     def send(
@@ -146,16 +153,28 @@ class Producer:
         fastest: those of its values that join a batch at once get the same timestamp.
         """
         deliveries = Deliveries()
+        fresh_starts = self._fresh_starts
         if isinstance(records, list | tuple):
             for first in range(0, len(records), RECORDS_PER_STEP):
                 await self._add_piece(topic, records[first : first + RECORDS_PER_STEP], deliveries)
-                await asyncio.sleep(0)
+                await self._let_others_run(fresh_starts)
             return deliveries
         for record in records:
             deliveries.add(await self._add_one(topic, record))
             if len(deliveries) % RECORDS_PER_STEP == 0:
-                await asyncio.sleep(0)
+                await self._let_others_run(fresh_starts)
         return deliveries
+
+    async def _let_others_run(self, fresh_starts: int) -> None:
+        await asyncio.sleep(0)
+        self._check_same(fresh_starts)
+
+    def _check_same(self, fresh_starts: int) -> None:
+        """Raise if `start_over` was called since there were so many: a call that waited meanwhile adds
+        nothing to what has begun.
+        """
+        if fresh_starts != self._fresh_starts:
+            raise type(self._ended_before)(self._ended_before.message)
 
     async def _add_piece(self, topic: str, piece: Sequence[Record | Bytes | None], deliveries: Deliveries) -> None:
         are_plain = set(map(type, piece)) == {bytes}
@@ -196,7 +215,9 @@ class Producer:
         row = row_of(record.value, record.key, record.headers, record.tag, record.timestamp, self._sources.now_us())
         size = row_bytes(row)
         if not self._buffer.has_room(size + ROW_OVERHEAD_BYTES):
+            fresh_starts = self._fresh_starts
             await self._buffer.wait_for_room(size + ROW_OVERHEAD_BYTES)
+            self._check_same(fresh_starts)
         return self.add_row(topic, row, size, record.partition)
 
     async def send_batch(self, topic: str, batch: pa.RecordBatch, *, partition: int | None = None) -> BatchDelivery:
@@ -211,7 +232,9 @@ class Producer:
         self._check_usable()
         rows = conform(batch, self._sources.now_us())
         held = rows.nbytes + ROW_OVERHEAD_BYTES
+        fresh_starts = self._fresh_starts
         await self._buffer.wait_for_room(held)
+        self._check_same(fresh_starts)
         self._buffer.admit(held)
         try:
             place = self._topics.topic(topic)
@@ -292,6 +315,22 @@ class Producer:
             raise DeadlineExceeded(f"{self._buffer.held_bytes} bytes are not stored after {timeout_s} s") from error
         finally:
             self._dispatcher.flushing -= 1
+
+    async def settle(self) -> None:
+        """Send everything now, and return when every record is answered or has failed."""
+        await self._flush(None)
+
+    def start_over(self, error: LedgerMQError) -> None:
+        """Fail everything that is not answered, and begin again with new queues. Calls that wait for
+        room raise `error`.
+
+        Answers that still arrive are ignored. For transactions: each begins its own numbering.
+        """
+        self._fresh_starts += 1
+        self._ended_before = error
+        self._open.clear()
+        self._topics.abandon(error)
+        self._buffer.forget_failures()
 
     def _check_usable(self) -> None:
         self._home.check()

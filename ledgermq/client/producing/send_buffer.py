@@ -9,13 +9,18 @@ the oldest are dropped.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ledgermq.buffers import MIB
 from ledgermq.client.producing.delivery import Outcome
 from ledgermq.client.producing.partition_queue import Failure
 from ledgermq.client.settings import ProducerSettings
-from ledgermq.errors import DeadlineExceeded, ResourceExhausted
+from ledgermq.errors import DeadlineExceeded, LedgerMQError, ResourceExhausted
+
+OnFailure = Callable[[LedgerMQError], LedgerMQError]
+"""Called with the error of each batch or record that failed after it was queued; returns the error
+for its delivery.
+"""
 
 UNSEEN_FAILURES_MAX = 100
 WAITING_BYTES_MAX = 64 * MIB
@@ -30,7 +35,8 @@ class SendBuffer:
     accepted when the buffer is empty.
     """
 
-    def __init__(self, settings: ProducerSettings) -> None:
+    def __init__(self, settings: ProducerSettings, on_failure: OnFailure = lambda error: error) -> None:
+        self._on_failure = on_failure
         self.held_bytes = 0
         self.full_bytes = settings.buffer_bytes_max
         self.limit_bytes = settings.buffer_bytes_max + (WAITING_BYTES_MAX if settings.when_full == "wait" else 0)
@@ -83,14 +89,23 @@ class SendBuffer:
         for batch, error in failures:
             batch.drop()
             self.release(batch.buffer_bytes)
-            batch.outcome.settle(error)
-            self.note_failed(batch.outcome)
+            batch.outcome.settle(self._on_failure(error))
+            self._keep(batch.outcome)
 
     def note_failed(self, outcome: Outcome) -> None:
+        """Note the failure of a record that had no batch yet."""
+        if outcome.error is not None:
+            self._on_failure(outcome.error)
+        self._keep(outcome)
+
+    def _keep(self, outcome: Outcome) -> None:
         """Keep an outcome that has an error for `raise_unseen`."""
         if len(self._failed) >= UNSEEN_FAILURES_MAX:
             self._failed = [old for old in self._failed if not old.reported][1 - UNSEEN_FAILURES_MAX :]
         self._failed.append(outcome)
+
+    def forget_failures(self) -> None:
+        self._failed = []
 
     def raise_unseen(self) -> None:
         """Raise the first error that no caller has awaited; the others are dropped."""

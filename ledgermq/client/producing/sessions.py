@@ -38,6 +38,12 @@ class Session:
     epoch: int = 0
     next_sequence: int = 0
 
+    def number(self, record_count: int) -> int:
+        """Return the sequence of the next batch, and count it: sequences count records."""
+        sequence = self.next_sequence
+        self.next_sequence += record_count
+        return sequence
+
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:

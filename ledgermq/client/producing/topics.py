@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
 
 import pyarrow as pa
 
@@ -17,8 +16,9 @@ from ledgermq.client.partitioner import StickyPartition, partition_of_key
 from ledgermq.client.producing.batch import Batch, Compressor
 from ledgermq.client.producing.delivery import Delivery
 from ledgermq.client.producing.partition_queue import Numbering, PartitionQueue
+from ledgermq.client.producing.publishing import Publishing
 from ledgermq.client.producing.send_buffer import SendBuffer
-from ledgermq.client.producing.sessions import EncodedBatch, Session
+from ledgermq.client.producing.sessions import EncodedBatch
 from ledgermq.client.producing.unrouted import Unrouted
 from ledgermq.client.record import Row
 from ledgermq.client.routing import TopicRoute
@@ -29,7 +29,7 @@ from ledgermq.protocol.records import data_bytes_at_most, largest_record_bytes
 
 class ProducerTopics:
     """`wake` is set when a batch was opened or completed, or a topic must be looked up: the
-    dispatcher may have work. `given`: sessions to use, of a resumed producer.
+    dispatcher may have work.
     """
 
     def __init__(
@@ -38,13 +38,13 @@ class ProducerTopics:
         settings: ProducerSettings,
         buffer: SendBuffer,
         wake: asyncio.Event,
-        given: Mapping[TopicPartition, Session] | None = None,
+        publishing: Publishing,
     ) -> None:
         self._context = context
         self._settings = settings
         self._buffer = buffer
         self._wake = wake
-        self._given = None if given is None else dict(given)
+        self._publishing = publishing
         self._topics: dict[str, TopicQueues] = {}
         self._queues: dict[tuple[int, int], PartitionQueue] = {}
         """By topic id and partition; the queue that has waited longest for its turn comes first."""
@@ -73,7 +73,7 @@ class ProducerTopics:
             topic = None
         if topic is None:
             topic = self._topics[route.name] = TopicQueues(
-                route, self._settings, self._context, self._wake, self._given
+                route, self._settings, self._context, self._wake, self._publishing
             )
         else:
             topic.update(route)
@@ -81,6 +81,13 @@ class ProducerTopics:
             self._queues.setdefault((route.topic_id, queue.at.partition), queue)
         self._wake.set()
         return topic
+
+    def leave(self, waiting: Unrouted) -> bool:
+        """End the wait of a topic's records. Return False if they failed in the meantime."""
+        if self.unrouted.get(waiting.topic) is not waiting:
+            return False
+        del self.unrouted[waiting.topic]
+        return True
 
     def gone(self, name: str, error: LedgerMQError) -> None:
         """Fail all records of a topic."""
@@ -121,7 +128,9 @@ class ProducerTopics:
             queue.seal()
 
     def abandon(self, error: LedgerMQError) -> None:
-        """Fail everything, because the producer ends."""
+        """Fail everything, because the producer, or its transaction, ends. Later records begin
+        with new queues.
+        """
         for waiting in list(self.unrouted.values()):
             waiting.failed(error)
         self.unrouted.clear()
@@ -130,7 +139,7 @@ class ProducerTopics:
 
 
 class TopicQueues:
-    """The partitions of one topic. `given`: each partition takes its session from it, once."""
+    """The partitions of one topic."""
 
     def __init__(
         self,
@@ -138,14 +147,14 @@ class TopicQueues:
         settings: ProducerSettings,
         context: ClientContext,
         wake: asyncio.Event,
-        given: dict[TopicPartition, Session] | None,
+        publishing: Publishing,
     ) -> None:
         self.route = route
         self.queues: list[PartitionQueue] = []
         self._settings = settings
         self._connections = context.connections
         self._wake = wake
-        self._given = given
+        self._publishing = publishing
         self._clock_s = asyncio.get_running_loop().time
         self._sticky = StickyPartition(context.sources)
         self._compression: ChosenCompression | None = None
@@ -173,17 +182,14 @@ class TopicQueues:
 
     def _new_queue(self, partition: int) -> PartitionQueue:
         at = TopicPartition(self.route.name, partition)
-        numbering = Numbering.NEW if self._given is None else Numbering.GIVEN
-        if not self._settings.idempotent or self._settings.acks != "durable":
-            numbering = Numbering.NONE
-        given = self._given.pop(at, None) if self._given is not None and numbering is Numbering.GIVEN else None
+        publishing = self._publishing
         return PartitionQueue(
             at,
             self.route.topic_id,
-            numbering=numbering,
+            numbering=publishing.numbering,
             window_batches=self._settings.window_batches,
             backoff=self._connections.backoff(),
-            session=None if given is None else replace(given),
+            session=publishing.session(at) if publishing.numbering is Numbering.GIVEN else None,
         )
 
     def add(self, row: Row, size: int, partition: int | None) -> Delivery:

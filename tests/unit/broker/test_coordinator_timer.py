@@ -15,9 +15,11 @@ from ledgermq.sources import Sources
 from offsets.coordinator import GroupCoordinator
 from offsets.limits import GroupLimits
 from stateless_broker.groups import partition
-from stateless_broker.groups.append_log import AppendLog
 from stateless_broker.groups.partition import PartitionCoordinator
+from stateless_broker.internal.bundle_log import BundleLog
+from stateless_broker.internal.core import Opening
 from tests.waiting import until
+from tests.worlds.bundles import TOPIC
 from tests.worlds.coordinators import Catalog
 
 
@@ -35,14 +37,9 @@ def test_a_timer_that_is_due_when_it_is_set_rings_all_the_same(
         core.start(asyncio.get_running_loop().time())
         owner = cast(Any, None)
         failed: list[str] = []
-        coordinator = PartitionCoordinator(
-            core,
-            owner,
-            lambda on_failed: AppendLog(owner, 1, 0, sources, on_failed),
-            TwoClocks(MemoryStore("", sources), sources),
-            owner,
-            lambda: failed.append("failed"),
-        )
+        log = BundleLog(owner, sources, lambda error: failed.append("log failed"))
+        opening = Opening(owner, TOPIC, 0, log, owner, lambda: failed.append("failed"))
+        coordinator = PartitionCoordinator(core, opening, TwoClocks(MemoryStore("", sources), sources), owner)
         monkeypatch.setattr(
             core, "next_tick_s", lambda: asyncio.get_running_loop().time() + (0.0 if len(ticks) < 3 else 1000.0)
         )

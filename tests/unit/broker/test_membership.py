@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -177,6 +179,26 @@ async def test_foreign_objects_among_the_heartbeats_are_ignored_and_removed_in_t
 def test_heartbeats_round_trip() -> None:
     heartbeat = Heartbeat("b", "h:1", 3, "ab", 7, {1: 2, 40: 3}, {5: "why"}, leaving=True, peer_address="inside:1")
     assert decode_heartbeat(encode_heartbeat(heartbeat)) == heartbeat
+    heartbeat = replace(heartbeat, release="0.2.0", features=("transactions", "later"))
+    assert decode_heartbeat(encode_heartbeat(heartbeat)) == heartbeat
+
+
+@virtual
+async def test_a_broker_whose_heartbeat_names_no_features_lacks_all() -> None:
+    """As of a release before features were announced."""
+    store = MemoryStore()
+    a, b = await joined(store, "a"), await joined(store, "b")
+    await a.look()
+    assert a.lacking("transactions") == []
+    body = json.loads(encode_heartbeat(b.me)) | {"counter": 9}
+    del body["features"], body["release"]
+    await store.put(keys.broker("b"), json.dumps(body).encode())
+    await a.look()
+    assert [(found.broker, found.release) for found in a.lacking("transactions")] == [("b", "")]
+    await b.beat({}, {})
+    await a.look()
+    assert a.lacking("transactions") == []
+    assert [found.broker for found in a.lacking("timers")] == ["a", "b"]
 
 
 @virtual

@@ -4,6 +4,7 @@ show.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,15 @@ def test_variables_that_kubernetes_sets_for_services_are_no_settings(
     monkeypatch: pytest.MonkeyPatch, variable: str, value: str
 ) -> None:
     monkeypatch.setenv(variable, value)
+    assert load_settings() == BrokerSettings()
+
+
+def test_brokers_start_beside_the_variables_that_make_sets_for_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    makefile = Path(__file__).resolve().parents[3] / "Makefile"
+    variables = set(re.findall(r"LEDGERMQ_\w+(?==)", makefile.read_text()))
+    assert "LEDGERMQ_MINIO" in variables
+    for variable in variables:
+        monkeypatch.setenv(variable, "/somewhere")
     assert load_settings() == BrokerSettings()
 
 

@@ -17,7 +17,14 @@ from ledgermq.errors import (
     TopicExists,
     UnknownTopic,
 )
-from stateless_broker.topic_changes import TopicLimits, altered, created, deleted
+from stateless_broker.topic_changes import (
+    TopicLimits,
+    altered,
+    created,
+    created_internal_topic,
+    created_transaction_topic,
+    deleted,
+)
 
 LIMITS = TopicLimits(default_partitions=4, partitions_max=100, topics_max=5)
 BUNDLES = 5
@@ -60,6 +67,25 @@ def test_partitions_go_where_fewest_are_and_never_to_bundle_0(catalog: Catalog) 
     assert load == {1: 4, 2: 4, 3: 4, 4: 4}
 
 
+def test_topics_of_transactions_have_a_partition_in_each_user_bundle_and_unbalance_nothing(catalog: Catalog) -> None:
+    users = [create(catalog, "a", 3)]
+    staged = put(catalog, created_transaction_topic(catalog, "__staged", BUNDLES, 7))
+    transactions = put(catalog, created_transaction_topic(catalog, "__transactions", BUNDLES, 8))
+    assert staged.bundles == transactions.bundles == (1, 2, 3, 4)
+    assert (staged.raw_settings, transactions.raw_settings) == (
+        {"internal.kind": "staged"},
+        {"transaction.coordinators": "4"},
+    )
+    assert (staged.staged, transactions.staged, users[0].staged) == (True, False, False)
+    assert (staged.created_ms, transactions.created_ms) == (7, 8)
+    users += [create(catalog, "b", 6), create(catalog, "c", 7)]
+    load = Counter(bundle for topic in users for bundle in topic.bundles)
+    assert load == {1: 4, 2: 4, 3: 4, 4: 4}
+    for name in ("__staged", "__transactions"):
+        with pytest.raises(TopicExists):
+            created_transaction_topic(catalog, name, BUNDLES, 9)
+
+
 def test_existing_names_and_names_that_are_not_free_yet(catalog: Catalog) -> None:
     topic = create(catalog, "a")
     with pytest.raises(TopicExists):
@@ -91,6 +117,7 @@ def test_bounds(catalog: Catalog) -> None:
         create(catalog, "a", 101)
     for i in range(5):
         create(catalog, f"t{i}")
+        put(catalog, created_internal_topic(catalog, f"__{i}", (1,), {}, now_ms=7))  # a bound of users' topics
     with pytest.raises(ResourceExhausted):
         create(catalog, "one-more")
 
@@ -101,6 +128,8 @@ def test_bounds(catalog: Catalog) -> None:
         ({"retention.ms": "soon"}, "retention.ms"),
         ({"retention.msx": "1"}, "did you mean 'retention.ms'"),
         ({"cleanup.policy": "x"}, "one of"),
+        ({"internal.kind": "staged"}, "'internal.kind' is set by the system only"),
+        ({"transaction.coordinators": "3"}, "'transaction.coordinators' is set by the system only"),
         ({"retention.ms": " " * 1000 + "1"}, "at most 200 characters"),
     ],
 )
@@ -128,6 +157,9 @@ def test_alter_grows_and_sets(catalog: Catalog) -> None:
         ("a", 0, {}, ["retention.mss"], InvalidConfig),
         ("a", 0, {"retention.ms": "1"}, ["retention.ms"], InvalidConfig),
         ("a", 0, {"retention.ms": "-2"}, [], InvalidConfig),
+        ("a", 0, {"internal.kind": "staged"}, [], InvalidConfig),
+        ("a", 0, {}, ["transaction.coordinators"], InvalidConfig),
+        ("__staged", 9, {}, [], InvalidTopicName),
     ],
 )
 def test_alterations_that_are_refused(

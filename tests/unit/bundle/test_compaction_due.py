@@ -8,10 +8,17 @@ from types import SimpleNamespace
 import pytest
 
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keys import PartitionId
 from ledger.parquet.compaction import NoStaleVersions
+from ledger.parquet.plan import INTERNAL_LAG_MS, INTERNAL_SEGMENTS, INTERNAL_TARGET_BYTES
 from ledger.topics.catalog import Catalog, Topic, encode_topic_record, topic_key
 from ledger.view.fetch_index import FetchIndex
-from stateless_broker.bundle.compaction_due import next_compaction_ms, wants_retention
+from stateless_broker.bundle.compaction_due import (
+    first_staged_slot,
+    next_compaction_ms,
+    wants_retention,
+    wants_snapshot,
+)
 
 GONE = {"parquet_start": 9, "parquet_end": 9}
 
@@ -80,3 +87,37 @@ def test_segments_of_removed_topics_go_at_once_where_little_has_to_be_written(
         parquet_end=lambda key: 0,
     )
     assert (next_compaction_ms(known, catalog) == 0) is due_at_once  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("log_start", "due_ms"), [(0, None), (1, 10**12 + INTERNAL_LAG_MS), (600, 10**12 + INTERNAL_LAG_MS)]
+)
+def test_staged_batches_are_never_late_and_their_segments_go_once_the_log_start_has_passed_them(
+    log_start: int, due_ms: int | None
+) -> None:
+    """Neither by number nor by size do they ask for a snapshot."""
+    catalog = Catalog()
+    staged = Topic(1, "__staged", (1,), {"internal.kind": "staged"})
+    catalog.apply(1, topic_key(staged.name), encode_topic_record(staged, creation=True))
+    index = FetchIndex(10_000, 1)
+    for slot in range(1, INTERNAL_SEGMENTS + 2):
+        entry = fmt.BatchEntry(topic_id=1, base_offset=slot - 1, record_count=1, length=INTERNAL_TARGET_BYTES)
+        index.add(fmt.SegmentIndex(slot=slot, created_ms=10**12, batches=[entry]))
+    known = SimpleNamespace(
+        index=index,
+        checkpoint=fmt.Checkpoint(bundle=1, trim_slot=1),
+        parked=[],
+        is_partial=False,
+        parquet_end=lambda key: 0,
+        log_start=lambda key, topic: log_start,
+        durable_end=lambda key: INTERNAL_SEGMENTS + 1,
+    )
+    assert next_compaction_ms(known, catalog) == due_ms  # type: ignore[arg-type]
+    assert not wants_snapshot(known, catalog)  # type: ignore[arg-type]
+    key = PartitionId(1, 0)
+    first = first_staged_slot(known, key, catalog.topics_by_id[1])  # type: ignore[arg-type]
+    assert first == (log_start + 1 if log_start <= INTERNAL_SEGMENTS else None)
+    index.drop_below(5)
+    assert first_staged_slot(known, key, catalog.topics_by_id[1]) == (  # type: ignore[arg-type]
+        1 if log_start < 4 else None
+    ), "not known: what comes before the index may hold some"

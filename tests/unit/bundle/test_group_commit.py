@@ -17,13 +17,13 @@ from ledger.log.segment import Batch, read_index
 from ledger.log.writer import LedgerWriter
 from ledger.object_store.contract import Buffer, ObjectStore
 from ledger.object_store.memory import MemoryStore
-from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted, StoreFull
+from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner, ResourceExhausted, StoreFull
 from stateless_broker.bundle.context import BundleContext, BundleLimits
 from stateless_broker.bundle.group_commit import RETRY_MS_MAX, RETRY_MS_MIN
 from stateless_broker.bundle.owner import BundleOwner
 from tests.stores.one_put import OnePut
 from tests.virtual_time import VirtualTest, virtual_in, virtual_sources
-from tests.worlds.bundles import bundle_context, opened, produce
+from tests.worlds.bundles import TOPIC, bundle_context, opened, produce
 from tests.worlds.ledgers import batch, session
 
 PUT_S = 0.1
@@ -303,3 +303,137 @@ async def test_release_of_a_lost_term_says_so_and_closes(world: World) -> None:
         with pytest.raises(NotOwner):
             await waiting
     assert world.owner.ended.is_set()
+
+
+async def segments(world: World) -> list[list[int]]:
+    """The number of records of each batch, for each segment that was put."""
+    first = len(world.store.begun) - len(world.flushes()) + 1
+    indexes = [(await read_index(world.store, 1, first + i)).index for i in range(len(world.flushes()))]
+    return [[entry.record_count for entry in index.batches] for index in indexes]
+
+
+def sized(*records: int, partition: int = 0) -> list[Batch]:
+    """Batches with so many records each, by which a test tells them apart."""
+    return [batch(*[b"x"] * count, partition=partition) for count in records]
+
+
+@in_world(flush_batches=4)
+async def test_batches_admitted_together_are_not_split_by_the_number_of_batches(world: World) -> None:
+    waiting = world.owner.produce(sized(1, 2, 3), durable=True)
+    waiting += world.owner.produce(sized(11, 12), durable=True, together=True)
+    waiting += world.owner.produce(sized(21, 22, 23, 24, 25, 26), durable=True, together=True)
+    waiting += world.owner.produce(sized(31, 32), durable=True)
+    offsets = await asyncio.gather(*waiting)
+    assert await segments(world) == [[1, 2, 3], [11, 12], [21, 22, 23, 24, 25, 26], [31, 32]]
+    assert offsets == sorted(offsets)
+
+
+@in_world(flush_bytes=8192)
+async def test_batches_admitted_together_are_not_split_by_bytes(world: World) -> None:
+    big = batch(b"x" * 3000)
+    assert 3 * len(big.data) > 8192 > 2 * len(big.data)
+    waiting = world.owner.produce([big], durable=True)
+    waiting += world.owner.produce([big, big], durable=True, together=True)
+    waiting += world.owner.produce([big] * 5, durable=True, together=True)
+    waiting += world.owner.produce([big], durable=True)
+    assert await asyncio.gather(*waiting) == list(range(9))
+    assert [len(counts) for counts in await segments(world)] == [1, 2, 5, 1]
+
+
+@in_world()
+async def test_groups_share_a_segment_that_has_room_for_all_of_each(world: World) -> None:
+    waiting = world.owner.produce(sized(1, 2), durable=True, together=True)
+    waiting += world.owner.produce(sized(3), durable=True)
+    waiting += world.owner.produce(sized(4, 5), durable=True, together=True)
+    waiting += world.owner.produce([], durable=True, together=True)
+    assert await asyncio.gather(*waiting) == [0, 1, 3, 6, 10]
+    assert await segments(world) == [[1, 2, 3, 4, 5]]
+
+
+@in_world(flush_batches=2, puts_in_flight_max=1, flush_spacing_s=0.0)
+async def test_a_refused_put_fails_all_of_a_group_and_no_half_of_it_is_stored(world: World) -> None:
+    first = world.send()
+    await asyncio.sleep(0.001)
+    group = world.owner.produce(sized(1, 2, 3), durable=True, together=True)
+    await first
+    world.store.broken = StoreFull("the disk is full")
+    results = await asyncio.gather(*group, return_exceptions=True)
+    assert [type(result) for result in results] == [StoreFull] * 3
+    assert world.owner.durable_end(TOPIC, 0) == 1
+    assert world.context.produce_memory.taken == 0
+
+
+@in_world(puts_in_flight_max=1)
+async def test_a_group_in_the_queue_fails_as_a_whole_when_the_term_ends(world: World) -> None:
+    first = world.send()
+    await asyncio.sleep(0.001)
+    group = world.owner.produce(sized(1, 2), durable=True, together=True)
+    await asyncio.sleep(0.001)
+    await world.owner.close()
+    results = await asyncio.gather(first, *group, return_exceptions=True)
+    assert [type(result) for result in results] == [NotOwner] * 3
+    assert world.context.produce_memory.taken == 0
+
+
+def has_room(world: World, size_bytes: int, batches: int) -> bool:
+    try:
+        world.owner.check_room(size_bytes, batches)
+    except ResourceExhausted:
+        return False
+    return True
+
+
+@in_world(produce_memory_bytes_max=20_000)
+async def test_a_group_is_admitted_with_all_its_memory_or_not_at_all(world: World) -> None:
+    group = [batch(b"x" * 1000), batch(b"y" * 1000)]
+    size_bytes = sum(len(each.data) for each in group)
+    admitted = 0
+    waiting: list[asyncio.Future[int]] = []
+    while has_room(world, size_bytes, len(group)):
+        waiting += world.owner.produce(group, durable=True, together=True)
+        admitted += size_bytes
+        assert world.context.produce_memory.taken == admitted
+    with pytest.raises(ResourceExhausted):
+        world.owner.produce(group, durable=True, together=True)
+    assert world.context.produce_memory.taken == admitted
+    assert await asyncio.gather(*waiting) == list(range(len(waiting)))
+    assert world.context.produce_memory.taken == 0
+    world.owner.check_room(size_bytes)
+
+
+@in_world(produce_memory_bytes_max=20_000)
+async def test_what_the_whole_broker_holds_counts_for_the_room_of_a_bundle(world: World) -> None:
+    async with opened(world.context, bundle=2) as other:
+        overload(world, [batch(b"x" * 500)], [])
+        other.check_room(5_000)
+        with pytest.raises(ResourceExhausted):
+            other.check_room(15_000)
+        await other.close()
+        with pytest.raises(NotOwner):
+            other.check_room(1)
+
+
+@in_world(queue_batches_max=10)
+async def test_the_room_for_batches_counts_those_that_wait(world: World) -> None:
+    world.owner.check_room(1, 100)
+    waiting = world.owner.produce(sized(*[1] * 8), durable=True, together=True)
+    world.owner.check_room(1, 2)
+    with pytest.raises(ResourceExhausted):
+        world.owner.check_room(1, 3)
+    await asyncio.gather(*waiting)
+
+
+@in_world()
+async def test_room_is_refused_while_the_store_takes_no_records(world: World) -> None:
+    world.store.broken = StoreFull("the disk is full")
+    with pytest.raises(StoreFull):
+        await world.send()
+    with pytest.raises(StoreFull):
+        world.owner.check_room(1)
+
+
+@in_world()
+async def test_a_sequence_is_judged_alone_and_so_cannot_be_stored_together(world: World) -> None:
+    with pytest.raises(InvalidRequest):
+        world.owner.produce([batch(b"a", producer=session(0)), batch(b"b")], durable=True, together=True)
+    assert world.context.produce_memory.taken == 0

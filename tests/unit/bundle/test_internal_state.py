@@ -4,12 +4,14 @@ over snapshot and segments.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
+from ledger.keys import PartitionId
+from ledger.log.log_record import LogRecord
 from ledger.log.recovery import advance_checkpoint
 from ledger.log.segment import read_index
 from ledger.object_store.memory import MemoryStore
@@ -19,21 +21,28 @@ from ledger.rounds.runner import compact_bundle
 from ledger.topics.catalog import Topic
 from ledgermq.errors import NotOwner
 from ledgermq.sources import Sources
-from offsets.records import LogRecord
 from stateless_broker.bundle.context import BundleContext
+from stateless_broker.bundle.internal_state import GAP_BYTES_MAX, LatestRecords
 from stateless_broker.bundle.owner import BundleOwner
-from stateless_broker.groups.append_log import AppendLog
+from stateless_broker.internal.bundle_log import BundleLog
 from tests.stores.counting import CountingStore
 from tests.worlds.bundles import bundle_context, opened, produce
 from tests.worlds.ledgers import batch, ledger_of
 
 INTERNAL = Topic(50, "__internal", (1, 1))
+OTHER = Topic(60, "__other", (1, 1))
+BETWEEN = Topic(55, "between", (1,))
 
 
 class HookedStore(CountingStore):
     """`before_read` runs once, before the first read of records."""
 
     before_read: Callable[[], Awaitable[None]] | None = None
+    snapshots_read = 0
+
+    async def get(self, key: str) -> bytes:
+        self.snapshots_read += "/snapshots/" in key
+        return await super().get(key)
 
     async def get_range(self, key: str, start: int, length: int) -> bytes:
         hook, self.before_read = self.before_read, None
@@ -51,24 +60,34 @@ def store(sources: Sources) -> HookedStore:
 def context(store: HookedStore, sources: Sources) -> BundleContext:
     found = bundle_context(store, sources)
     found.catalog().apply(INTERNAL.id, b"x", b"")
-    found.catalog().topics_by_name[INTERNAL.name] = found.catalog().topics_by_id[INTERNAL.id] = INTERNAL
+    for topic in (INTERNAL, OTHER, BETWEEN):
+        found.catalog().topics_by_name[topic.name] = found.catalog().topics_by_id[topic.id] = topic
     return found
 
 
-async def write(owner: BundleOwner, sources: Sources, partition: int, **values: str | None) -> None:
-    log = AppendLog(owner, INTERNAL.id, partition, sources, lambda error: None)
-    log.append([LogRecord(key.encode(), None if value is None else value.encode()) for key, value in values.items()])
+async def write(
+    owner: BundleOwner, sources: Sources, partition: int, topic: Topic = INTERNAL, **values: str | None
+) -> None:
+    log = BundleLog(owner, sources, lambda error: None)
+    records = [LogRecord(key.encode(), None if value is None else value.encode()) for key, value in values.items()]
+    log.append({PartitionId(topic.id, partition): records})
     await log.durable()
 
 
-async def state(owner: BundleOwner) -> list[dict[str, str]]:
-    found = await owner.internal_state(INTERNAL, [0, 1])
-    for latest in found.values():
+async def state(owner: BundleOwner, topic: Topic = INTERNAL) -> list[dict[str, str]]:
+    return values_of(await owner.internal_state([(topic, [0, 1])]), topic)
+
+
+def values_of(found: Mapping[PartitionId, LatestRecords], topic: Topic) -> list[dict[str, str]]:
+    """The latest values of partitions 0 and 1 by key."""
+    values = []
+    for latest in (found[PartitionId(topic.id, partition)] for partition in (0, 1)):
         if latest.damage is not None:
             raise latest.damage
         offsets = [record.offset for record, _ in latest.records]
         assert offsets == sorted(offsets)
-    return [{record.key.decode(): (record.value or b"").decode() for record, _ in found[p].records} for p in (0, 1)]
+        values.append({record.key.decode(): (record.value or b"").decode() for record, _ in latest.records})
+    return values
 
 
 async def clean(context: BundleContext) -> None:
@@ -117,11 +136,9 @@ async def test_all_partitions_of_a_segment_come_in_one_read(
     context: BundleContext, store: HookedStore, sources: Sources
 ) -> None:
     async with opened(context) as owner:
-        one, two = (AppendLog(owner, INTERNAL.id, p, sources, lambda error: None) for p in (0, 1))
-        for log in (one, two):
-            log.append([LogRecord(b"k", b"v")])
-        await one.durable()
-        await two.durable()
+        log = BundleLog(owner, sources, lambda error: None)
+        log.append({PartitionId(INTERNAL.id, partition): [LogRecord(b"k", b"v")] for partition in (0, 1)})
+        await log.durable()
         store.forget()
         assert await state(owner) == [{"k": "v"}, {"k": "v"}]
         assert store.reads["get_range"] == 1
@@ -159,10 +176,10 @@ async def test_damage_is_one_partitions_and_names_its_object(
         good = bytearray(await store.get(key))
         good[entry.position + entry.length // 2] ^= 1
         await store.inner.put(key, bytes(good))
-        found = await owner.internal_state(INTERNAL, [0, 1])
-        assert found[0].damage is not None
-        assert found[0].damage.object_key == key
-        assert (found[1].damage, len(found[1].records)) == (None, 1)
+        found = await owner.internal_state([(INTERNAL, [0, 1])])
+        assert found[PartitionId(INTERNAL.id, 0)].damage is not None
+        assert found[PartitionId(INTERNAL.id, 0)].damage.object_key == key
+        assert (found[PartitionId(INTERNAL.id, 1)].damage, len(found[PartitionId(INTERNAL.id, 1)].records)) == (None, 1)
 
 
 async def test_records_that_are_in_no_segment_are_damage_not_an_empty_state(
@@ -173,9 +190,9 @@ async def test_records_that_are_in_no_segment_are_damage_not_an_empty_state(
         await write(owner, sources, 0, b="1")
         owner._ledger.view.index.drop_below(3)
         owner._ledger.view.index.covered_from = 1  # a bug elsewhere: it believes that it knows all
-        found = await owner.internal_state(INTERNAL, [0, 1])
-        assert found[0].damage is not None
-        assert found[1].damage is None
+        found = await owner.internal_state([(INTERNAL, [0, 1])])
+        assert found[PartitionId(INTERNAL.id, 0)].damage is not None
+        assert found[PartitionId(INTERNAL.id, 1)].damage is None
 
 
 async def test_when_the_term_is_over_nothing_is_told(context: BundleContext, sources: Sources) -> None:
@@ -183,4 +200,59 @@ async def test_when_the_term_is_over_nothing_is_told(context: BundleContext, sou
         await write(owner, sources, 0, a="1")
         await owner.close()
         with pytest.raises(NotOwner):
-            await owner.internal_state(INTERNAL, [0])
+            await owner.internal_state([(INTERNAL, [0])])
+
+
+async def test_one_read_of_the_snapshot_serves_several_topics(
+    context: BundleContext, store: HookedStore, sources: Sources
+) -> None:
+    async with opened(context) as owner:
+        await write(owner, sources, 0, a="1", gone="1")
+        await write(owner, sources, 1, OTHER, b="1")
+    await clean(context)
+    async with opened(context) as owner:
+        await write(owner, sources, 0, OTHER, c="1")
+        await write(owner, sources, 0, gone=None)
+        before = store.snapshots_read
+        found = await owner.internal_state([(INTERNAL, [0, 1]), (OTHER, [0, 1])])
+        assert values_of(found, INTERNAL) == [{"a": "1"}, {}]
+        assert values_of(found, OTHER) == [{"c": "1"}, {"b": "1"}]
+        assert store.snapshots_read == before + 1
+
+
+@pytest.mark.parametrize(("between_bytes", "reads"), [(0, 1), (1000, 1), (GAP_BYTES_MAX + 1, 2)])
+async def test_topics_of_a_segment_come_in_one_read_unless_much_data_lies_between(
+    context: BundleContext, store: HookedStore, sources: Sources, between_bytes: int, reads: int
+) -> None:
+    async with opened(context) as owner:
+        log = BundleLog(owner, sources, lambda error: None)
+        records = {
+            PartitionId(topic.id, p): [LogRecord(b"k", b"v%d" % p)] for topic in (OTHER, INTERNAL) for p in (0, 1)
+        }
+        log.append(records, [batch(b"x" * between_bytes, topic_id=BETWEEN.id)] if between_bytes else [])
+        await log.durable()
+        store.forget()
+        found = await owner.internal_state([(OTHER, [0, 1]), (INTERNAL, [0, 1])])
+        for topic in (INTERNAL, OTHER):
+            assert values_of(found, topic) == [{"k": "v0"}, {"k": "v1"}]
+        assert store.reads["get_range"] == reads
+
+
+async def test_damage_of_one_topic_leaves_the_other_readable(
+    context: BundleContext, store: HookedStore, sources: Sources
+) -> None:
+    async with opened(context) as owner:
+        log = BundleLog(owner, sources, lambda error: None)
+        slot = owner.opened_slot()
+        log.append({PartitionId(topic.id, 0): [LogRecord(b"k", b"v")] for topic in (INTERNAL, OTHER)})
+        await log.durable()
+        key = keys.segment(1, slot)
+        entry = next(e for e in (await read_index(store, 1, slot)).index.batches if e.topic_id == OTHER.id)
+        bad = bytearray(await store.get(key))
+        bad[entry.position + entry.length // 2] ^= 1
+        await store.inner.put(key, bytes(bad))
+        found = await owner.internal_state([(INTERNAL, [0, 1]), (OTHER, [0, 1])])
+        damage = found[PartitionId(OTHER.id, 0)].damage
+        assert damage is not None
+        assert damage.object_key == key
+        assert values_of(found, INTERNAL) == [{"k": "v"}, {}]

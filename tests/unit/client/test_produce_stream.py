@@ -13,6 +13,8 @@ import pytest
 
 from ledgermq.client.producing.delivery import Outcome
 from ledgermq.client.producing.produce_stream import Answer, ProduceStream, SentFrame
+from ledgermq.client.producing.publishing import Producing
+from ledgermq.client.settings import ProducerSettings
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame, ProduceFrame
@@ -51,7 +53,11 @@ async def answers_to(connection: AnswersSome, deadlines_s: Sequence[float]) -> l
     """
     found: list[tuple[float, Answer]] = []
     loop = asyncio.get_running_loop()
-    stream = ProduceStream(cast(Any, connection), lambda address, batches, answer: found.append((loop.time(), answer)))
+    stream = ProduceStream(
+        cast(Any, connection),
+        lambda address, batches, answer: found.append((loop.time(), answer)),
+        Producing(ProducerSettings()).call,
+    )
     running = asyncio.create_task(stream.run())
     await asyncio.sleep(0)
     for deadline_s in deadlines_s:

@@ -27,9 +27,20 @@ def test_every_public_type_is_in_a_signature_of_another_one() -> None:
     unused = [
         name for name in ledgermq.__all__ if name not in NOT_MADE_BY_CALLS and not re.search(rf"\b{name}\b", signatures)
     ]
-    # What `connect`, awaiting and `client.groups` give; what programs make for a reset, and as a
-    # setting.
-    assert unused == ["BatchResult", "Client", "GroupAdmin", "Like", "OffsetStore", "Shift"]
+    # What `connect`, awaiting, `client.groups` and `client.transactions` give, and calling the latter;
+    # what programs make for a reset, in a handler, and as a setting, and what their checks of half messages get.
+    assert unused == [
+        "BatchResult",
+        "CheckedMessage",
+        "Client",
+        "GroupAdmin",
+        "Like",
+        "OffsetStore",
+        "Outgoing",
+        "Shift",
+        "TransactionClient",
+        "Transactions",
+    ]
 
 
 def test_settings_are_keyword_arguments_and_sync_needs_no_import_of_its_own() -> None:

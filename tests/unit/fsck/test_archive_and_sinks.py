@@ -185,6 +185,17 @@ async def test_damaged_rows_of_an_epoch_that_is_done_are_a_note(sources: Sources
     assert await found(made) == {(NOTE, "DATA_DAMAGED", key)}
 
 
+async def test_the_rows_of_a_transaction_are_not_looked_for_among_staged_objects(sources: Sources) -> None:
+    made = await filled(sources)
+    decision = Decision(b"t" * 16, 1, 12, (), {}, {}, "spark-1")
+    for attempt in range(2):
+        key = keys.sink_decision(WRITE, DECIDED + 1, attempt)
+        await made.root.store.put_if_absent(key, [encode_decision(decision)])
+    assert await found(made) == set()
+    await made.replace(key, encode_decision(decision)[:-9])
+    assert await found(made) == {(DAMAGE, "DATA_DAMAGED", key)}
+
+
 async def test_rows_that_a_driver_publishes_meanwhile_are_not_missed(sources: Sources) -> None:
     """Its last steps fall between the LIST and the reads: done mark, then the staged rows go."""
     made = await filled(sources)

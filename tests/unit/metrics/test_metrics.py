@@ -13,6 +13,9 @@ from stateless_broker.metrics.call_metrics import CallMetrics
 from stateless_broker.metrics.owner_metrics import OwnerMetrics
 from stateless_broker.metrics.store_metrics import S3_PRICES, HourlyRate, Prices, StoreMetrics, prices_for
 from stateless_broker.metrics.topic_totals import OTHER, TopicTotals
+from stateless_broker.metrics.transaction_metrics import BEGIN, TransactionMetrics
+from stateless_broker.transactions.counts import CAUSES
+from transactions.types import State
 
 
 def index(*topics: int) -> fmt.SegmentIndex:
@@ -134,6 +137,33 @@ def test_each_hook_is_counted_once(counted: Counted) -> None:
     registry = CollectorRegistry()
     getattr(OwnerMetrics(registry, 5), counted.hook)(*counted.arguments)
     assert registry.get_sample_value(f"ledgermq_{counted.name}", counted.labels) == 1
+
+
+@pytest.mark.parametrize(
+    "counted",
+    [
+        Counted(
+            "ended",
+            (1, State.ABORTED, "timeout"),
+            "transactions_ended_total",
+            {"outcome": "aborted", "cause": "timeout"},
+        ),
+        Counted("completed", (1, 0.5), "transaction_completion_seconds_count", {}),
+        Counted(
+            "completion_failed", (1, "UNAVAILABLE"), "transaction_completion_failures_total", {"code": "UNAVAILABLE"}
+        ),
+        Counted("carried", (1, 1), "staged_carried_bytes_total", {}),
+    ],
+    ids=lambda counted: counted.hook,
+)
+def test_each_hook_of_transactions_is_counted_once(counted: Counted) -> None:
+    registry = CollectorRegistry()
+    getattr(TransactionMetrics(registry), counted.hook)(*counted.arguments)
+    assert registry.get_sample_value(f"ledgermq_{counted.name}", counted.labels) == 1
+
+
+def test_causes_that_begin_at_zero_are_those_that_there_are() -> None:
+    assert {cause for _, cause in BEGIN} == set(CAUSES)
 
 
 def test_a_first_term_is_no_takeover() -> None:

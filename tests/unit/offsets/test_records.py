@@ -26,6 +26,10 @@ from offsets.records import (
     MemberValue,
     OffsetEntry,
     OffsetValue,
+    PendingEntry,
+    PendingKey,
+    PendingOffset,
+    PendingValue,
     Subscription,
     decode,
     encode,
@@ -59,6 +63,20 @@ ENTRIES: list[tuple[str, bytes, Entry]] = [
         "offsets-forgotten-v1.bin",
         b"offset/g/7/4",
         OffsetEntry("g", (7, 4), OffsetValue(None, "", 1_700_000_000_002, 41, 0, "t")),
+    ),
+    (
+        "offsets-pending-v1.bin",
+        b"pending/g/000102030405060708090a0b0c0d0e0f/3/12",
+        PendingEntry(
+            "g",
+            PendingKey(bytes(range(16)), 3, 12),
+            PendingValue(
+                "billing-1",
+                4,
+                1_700_000_000_003,
+                {(7, 0): PendingOffset(900, "where I am", 40, 5, "t"), (9, 1): PendingOffset(0, "", 41, 1, "u")},
+            ),
+        ),
     ),
 ]
 
@@ -108,6 +126,19 @@ entries = st.one_of(
         st.tuples(u64, u32),
         st.none() | st.builds(OffsetValue, st.none() | u64, text, st.integers(0, 2**62), u64, u64, text),
     ),
+    st.builds(
+        PendingEntry,
+        names,
+        st.builds(PendingKey, st.binary(min_size=16, max_size=16), u32, u64),
+        st.none()
+        | st.builds(
+            PendingValue,
+            text,
+            u32,
+            st.integers(0, 2**62),
+            st.dictionaries(st.tuples(u64, u32), st.builds(PendingOffset, u64, text, u64, u64, text), max_size=4),
+        ),
+    ),
 )
 
 
@@ -119,7 +150,7 @@ def test_encoded_records_come_back(entry: Entry) -> None:
 
 @given(st.binary(max_size=60), st.none() | st.binary(max_size=60))
 def test_any_bytes_are_read_or_refused(key: bytes, value: bytes | None) -> None:
-    for prefix in (b"", b"group/g", b"member/g/m", b"offset/g/1/", b"floor"):
+    for prefix in (b"", b"group/g", b"member/g/m", b"offset/g/1/", b"floor", b"pending/g/" + b"0a" * 16 + b"/1/"):
         try:
             entry = decode(prefix + key, value)
         except (DataDamaged, FormatNotSupported):
@@ -133,14 +164,29 @@ def _pair(entry: Entry) -> tuple[bytes, bytes | None]:
 
 
 @pytest.mark.parametrize(
-    "key", [b"group/", b"group/a/b", b"member/g", b"offset/g/01/2", b"offset/g/1", b"transaction/x", b"floor/", b""]
+    "key",
+    [
+        b"group/",
+        b"group/a/b",
+        b"member/g",
+        b"offset/g/01/2",
+        b"offset/g/1",
+        b"pending/g/" + b"0A" * 16 + b"/1/1",
+        b"pending/g/" + b"0a" * 15 + b"/1/1",
+        b"pending/g/" + b"0a" * 16 + b"/1",
+        b"transaction/x",
+        b"floor/",
+        b"",
+    ],
 )
 def test_keys_of_a_later_version_are_not_left_out(key: bytes) -> None:
     with pytest.raises(FormatNotSupported, match="a later version wrote it"):
         decode(key, b"")
 
 
-@pytest.mark.parametrize("key", [b"floor", b"group/g", b"member/g/m", b"offset/g/1/2"])
+@pytest.mark.parametrize(
+    "key", [b"floor", b"group/g", b"member/g/m", b"offset/g/1/2", b"pending/g/" + b"0a" * 16 + b"/1/1"]
+)
 def test_values_of_another_version_are_refused(key: bytes) -> None:
     with pytest.raises(FormatNotSupported, match="version 2"):
         decode(key, fmt.Floor(version=2).SerializeToString())

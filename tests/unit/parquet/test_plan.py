@@ -21,7 +21,7 @@ from ledger.parquet.plan import (
     needs_newer_catalog,
 )
 from ledger.topics.catalog import Catalog, Topic, encode_topic_record, removed, topic_key
-from ledger.topics.settings import parse_settings
+from ledger.topics.settings import parse_settings, parse_stored_settings
 from ledgermq.errors import Unavailable
 
 NOW_MS = 10_000_000
@@ -94,6 +94,11 @@ def catalog_of(*topics: Topic) -> Catalog:
 def topic(topic_id: int, name: str = "", **settings: str) -> Topic:
     raw = {key.replace("_", "."): value for key, value in settings.items()}
     return Topic(topic_id, name or f"t{topic_id}", (1, 1, 1), raw, parse_settings(raw))
+
+
+STAGED = Topic(
+    4, "__staged", (1, 1, 1), {"internal.kind": "staged"}, parse_stored_settings({"internal.kind": "staged"})
+)
 
 
 def _ranges(plan: fmt.CompactionPlan | None) -> list[tuple[int, int, int, int]]:
@@ -244,6 +249,80 @@ def test_a_plan_that_would_lose_internal_records_is_a_bug() -> None:
     ledger.checkpoint.planned_slot = 1
     with pytest.raises(AssertionError, match="would lose records"):
         ledger.plan(catalog, only_internal=True)
+
+
+def test_staged_batches_hold_the_trim_and_are_never_planned() -> None:
+    catalog = catalog_of(topic(1), topic(3, "__transactions"), STAGED)
+    ledger = Ledger().segment((1, 0, 1)).segment((4, 0, 2), (4, 1, 1)).segment((1, 0, 1), (3, 0, 1))
+    plan = ledger.plan(catalog, everything=True)
+    assert _ranges(plan) == [(1, 0, 0, 1)]
+    assert plan is not None
+    assert [part.topic_id for part in plan.internal] == [3]
+    assert plan.trim_slot == 2
+    ledger = Ledger().segment((4, 0, 2))
+    for everything in (False, True):
+        assert ledger.plan(catalog, everything=everything) is None
+    for _ in range(max(INTERNAL_SEGMENTS, INTERNAL_LAG_MS // 60_000) + 1):
+        ledger.segment((4, 0, 1), bytes_each=INTERNAL_TARGET_BYTES)
+    for only_internal in (False, True):
+        assert ledger.plan(catalog, only_internal=only_internal) is None, "neither by age nor by number nor by size"
+
+
+def test_staged_batches_below_the_log_start_are_dropped_and_the_rest_waits() -> None:
+    catalog = catalog_of(topic(1), STAGED)
+    ledger = Ledger().segment((4, 0, 2)).segment((1, 0, 1), (4, 0, 3)).segment((4, 0, 4)).segment((1, 0, 1))
+    counters = ledger.part(4)
+    for log_start, dropped, trim_slot in ((1, [], 1), (2, [(4, 0, 0, 1)], 2), (4, [(4, 0, 0, 1)], 2)):
+        counters.log_start = log_start
+        plan = ledger.plan(catalog, everything=True)
+        assert _ranges(plan) == [(1, 0, 0, 1), *dropped], "whole batches only"
+        assert plan is not None
+        assert (plan.trim_slot, [file.key for file in plan.files[1:]]) == (trim_slot, [""] * len(dropped))
+        assert not any(file.slots for file in plan.files[1:]), "no task reads them"
+    counters.log_start = 9
+    plan = ledger.plan(catalog, everything=True)
+    assert _ranges(plan) == [(1, 0, 0, 1), (4, 0, 0, 8)]
+    assert plan is not None
+    assert plan.trim_slot == 5
+
+    counters.log_start, counters.parquet_end, counters.parquet_start = 5, 5, 5
+    plan = ledger.plan(catalog, everything=True)
+    assert _ranges(plan) == [(1, 0, 0, 1)], "nothing new to drop"
+    assert plan is not None
+    assert plan.trim_slot == 3
+
+
+def test_dropping_staged_batches_alone_makes_a_plan_only_for_old_segments() -> None:
+    """Else every look at the bundle would make a round."""
+    ledger, catalog = Ledger().segment((4, 0, 2)).segment((4, 0, 1)), catalog_of(STAGED)
+    ledger.part(4, log_start=2)
+    for _ in range(INTERNAL_LAG_MS // 60_000 - 1):
+        assert ledger.plan(catalog) is None
+        ledger.segment(kind=fmt.CLAIM)
+    plan = ledger.plan(catalog)
+    assert _ranges(plan) == [(4, 0, 0, 1)]
+    assert plan is not None
+    assert plan.trim_slot == 2
+
+
+def test_segments_of_removed_topics_behind_staged_batches_are_not_worth_a_file() -> None:
+    catalog = catalog_of(topic(1), removed(topic(2)), STAGED)
+    ledger = Ledger().segment((1, 0, 1)).segment((2, 0, 1), bytes_each=5000)
+    ledger.checkpoint.metadata_offset = 50
+    ledger.checkpoint.removed_topics.add(topic_id=2)
+    assert _ranges(ledger.plan(catalog)) == [(1, 0, 0, 0)]
+    staged = Ledger().segment((4, 0, 1)).segment((1, 0, 1)).segment((2, 0, 1), bytes_each=5000)
+    staged.checkpoint.MergeFrom(ledger.checkpoint)
+    assert staged.plan(catalog) is None, "the staged batch keeps these segments anyway"
+    staged.part(4, log_start=1)
+    assert _ranges(staged.plan(catalog)) == [(1, 0, 0, 0), (4, 0, 0, 0)]
+
+
+def test_a_plan_that_would_trim_staged_batches_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger, catalog = Ledger().segment((4, 0, 1)).segment((1, 0, 1)), catalog_of(topic(1), STAGED)
+    monkeypatch.setattr("ledger.parquet.plan._trim_slot", lambda history, plan, backlogs: 3)
+    with pytest.raises(AssertionError, match="partition 4/0 still needs it"):
+        ledger.plan(catalog, everything=True)
 
 
 def test_a_topic_that_the_checkpoint_names_as_removed_is_left_out() -> None:

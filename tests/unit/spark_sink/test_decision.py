@@ -25,6 +25,7 @@ from spark.sink.staging import read_staged
 from tests.stores.backends import seeded_sources
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "sink-decision-v1.json"
+GOLDEN_OF_TRANSACTION = GOLDEN.with_name("sink-decision-v2.json")
 DECISION = Decision(
     b"p" * 16,
     1_700_000_000_000,
@@ -72,8 +73,30 @@ def test_damage_is_found(data: st.DataObject) -> None:
 
 
 def test_another_version_is_refused() -> None:
-    with pytest.raises(FormatNotSupported, match="format version 2, this software reads 1"):
-        decode(GOLDEN.read_bytes().replace(b'"format_version": 1', b'"format_version": 2'), "x")
+    with pytest.raises(FormatNotSupported, match="format version 3, this software reads 1 and 2"):
+        decode(GOLDEN.read_bytes().replace(b'"format_version": 1', b'"format_version": 3'), "x")
+
+
+def test_the_golden_file_of_a_transaction_is_read() -> None:
+    decision = Decision(b"p" * 16, 1_700_000_000_000, 12, (), {}, {}, "spark-0a")
+    assert decode(GOLDEN_OF_TRANSACTION.read_bytes(), "x") == decision
+    assert encode(decision) == GOLDEN_OF_TRANSACTION.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("changed", "to"),
+    [
+        (b'"format_version": 2', b'"format_version": 1'),
+        (b'"transactional_id": "spark-0a"', b'"transactional_id": ""'),
+        (b'"objects": []', b'"objects": ["sinks/q/staged/x"]'),
+    ],
+)
+def test_a_decision_is_for_staged_rows_or_for_a_transaction(changed: bytes, to: bytes) -> None:
+    """Software of before the transactions refuses version 2, and never publishes its no rows."""
+    content = GOLDEN_OF_TRANSACTION.read_bytes()
+    assert changed in content
+    with pytest.raises(DataDamaged, match=r"^some/key"):
+        decode(content.replace(changed, to), "some/key")
 
 
 def test_the_first_decides_and_old_epochs_stay_settled() -> None:
@@ -95,6 +118,13 @@ def test_the_first_decides_and_old_epochs_stay_settled() -> None:
         assert not await is_settled(store, "another", 3)
         left = [info.key async for info in store.list("sinks/")]
         assert len(left) == 200
+        of_transaction = Decision(b"t" * 16, 1, 1, (), {}, {}, "spark-1")
+        await decide(store, sources, "q", 250, of_transaction)
+        assert not await is_settled(store, "q", 250), "its transaction may be aborted"
+        assert await decide(store, sources, "q", 250, other, attempt=1) == other
+        assert await read_decision(store, "q", 250, 1) == other
+        assert keys.parse_sink(keys.sink_decision("q", 250, 1)) == keys.SinkName("q", "decided", 250)
+        left = [info.key async for info in store.list("sinks/")]
         assert all(keys.parse_sink(key) for key in left)
 
     asyncio.run(run())

@@ -41,6 +41,8 @@ def test_everything_can_be_given_in_any_case() -> None:
         "SERVERS": "a:1,b:2",
         "topic": "t",
         "delivery": "ExactlyOnce",
+        "Transactional": "TRUE",
+        "transactionTimeoutS": "90",
         "root": "s3://b/p",
         "writeid": "day=2026-11-21",
         "WriteEpoch": "7",
@@ -51,7 +53,7 @@ def test_everything_can_be_given_in_any_case() -> None:
         "deliveryTimeoutS": "60",
     }
     assert parse_options(given, streaming=False) == SinkOptions(
-        "a:1,b:2", "t", "exactlyOnce", "s3://b/p", "day=2026-11-21", 7, "zstd", 1000, 2000, 1.5, 60.0
+        "a:1,b:2", "t", "exactlyOnce", True, 90.0, "s3://b/p", "day=2026-11-21", 7, "zstd", 1000, 2000, 1.5, 60.0
     )
 
 
@@ -72,6 +74,11 @@ def test_everything_can_be_given_in_any_case() -> None:
         (S | {"writeEpoch": "1"}, "writeEpoch is a number from 0 on that goes with writeId"),
         (S | {"writeId": "x", "writeEpoch": "-1"}, "writeEpoch is a number from 0 on"),
         (S | {"writeId": "x", "delivery": "atLeastOnce"}, "writeId goes with delivery=exactlyOnce"),
+        (S | {"transactional": "yes"}, "transactional is true or false, not 'yes'"),
+        (
+            S | {"transactional": "true", "delivery": "atLeastOnce"},
+            "transactional=true goes with delivery=exactlyOnce",
+        ),
     ],
 )
 def test_an_impossible_option_is_refused(given: dict[str, str], message: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from ledgermq.client.descriptions import TopicPartition
@@ -56,13 +56,30 @@ class CommittedOffset:
 
 
 @dataclass(frozen=True, slots=True)
+class StagedOffset:
+    """An offset that is committed if and when its transaction is. Until then, nothing else moves
+    the group's offset in this partition. `transactional_id`, `epoch`, `number`: the transaction.
+    """
+
+    topic_id: int
+    offset: int
+    transactional_id: str
+    epoch: int
+    number: int
+    staged_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """`coordinator`: address of the broker that answered."""
+    """`coordinator`: address of the broker that answered. `staged`: offsets of transactions that are
+    open, or not complete yet.
+    """
 
     summary: GroupSummary
     coordinator: str
     members: tuple[MemberDescription, ...]
     committed: Mapping[TopicPartition, CommittedOffset]
+    staged: Mapping[TopicPartition, StagedOffset] = field(default_factory=dict)
 
 
 def group_summary(info: pb.GroupInfo) -> GroupSummary:
@@ -78,7 +95,11 @@ def group_summary(info: pb.GroupInfo) -> GroupSummary:
 def group_description(answer: pb.DescribeGroupResponse) -> GroupDescription:
     members = tuple(_member(member) for member in answer.group.members)
     return GroupDescription(
-        group_summary(answer.group), answer.coordinator, members, committed_offsets(answer.group.committed)
+        group_summary(answer.group),
+        answer.coordinator,
+        members,
+        committed_offsets(answer.group.committed),
+        {TopicPartition(each.topic, each.partition): _staged_offset(each) for each in answer.group.pending},
     )
 
 
@@ -91,6 +112,18 @@ def committed_offsets(parts: Iterable[pb.CommittedPartition]) -> dict[TopicParti
         for part in parts
         if part.HasField("offset")
     }
+
+
+def _staged_offset(found: pb.StagedOffset) -> StagedOffset:
+    transaction = found.transaction
+    return StagedOffset(
+        topic_id=found.topic_id,
+        offset=found.offset,
+        transactional_id=transaction.transactional_id,
+        epoch=transaction.epoch,
+        number=transaction.number,
+        staged_ms=found.staged_ms,
+    )
 
 
 def _member(info: pb.MemberInfo) -> MemberDescription:

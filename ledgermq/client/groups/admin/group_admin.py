@@ -5,6 +5,7 @@ Each call goes to the groups' coordinators.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Literal
@@ -14,14 +15,13 @@ from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.admin.descriptions import (
     GroupDescription,
     GroupSummary,
-    committed_offsets,
     group_description,
     group_summary,
 )
 from ledgermq.client.groups.admin.resets import Bounds, Like, PlannedReset, Where, check_where, plan
 from ledgermq.client.groups.coordinator import Coordinator
 from ledgermq.client.groups.lag import Lag, Lags
-from ledgermq.errors import LedgerMQError, UnknownTopic
+from ledgermq.errors import LedgerMQError, UnknownGroup, UnknownTopic
 from ledgermq.offset_stores.cluster import commit_outside
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_from_proto
@@ -97,17 +97,35 @@ class GroupAdmin:
         deadline = self._connections.deadline()
         named_topics, named_partitions = list(topics), list(partitions)
         only_group_says = not named_topics and not named_partitions and not isinstance(where, Like)
-        committed = await self._committed(group, deadline, must_exist=only_group_says)
-        other = await self._committed(where.group, deadline, must_exist=True) if isinstance(where, Like) else {}
+        committed = await self._committed(group, must_exist=only_group_says)
+        other = await self._committed(where.group, must_exist=True) if isinstance(where, Like) else {}
         wanted = await self._wanted(named_topics, named_partitions, [*committed, *other], deadline)
         bounds = await self._bounds(wanted, where, deadline)
         return plan(where, bounds, _of_living(committed, bounds), _of_living(other, bounds))
 
     async def reset(self, group: str, planned: Sequence[PlannedReset]) -> Mapping[TopicPartition, LedgerMQError]:
-        """Set committed offsets as planned. Running members continue from the new offsets.
+        """Set committed offsets as planned. Running members continue from the new offsets. A
+        partition in which a transaction is open is retried, until the client's `timeout_s`.
 
         Return an error for each partition that failed; raises Unavailable, …
         """
+        deadline = self._connections.deadline()
+        backoff = self._connections.backoff()
+        refused: dict[TopicPartition, LedgerMQError] = {}
+        left = list(planned)
+        while True:
+            errors = await self._reset_once(group, left, deadline)
+            refused |= {partition: error for partition, error in errors.items() if not error.retriable}
+            later = {partition: error for partition, error in errors.items() if error.retriable}
+            wait_s = backoff.next_s()
+            if not later or asyncio.get_running_loop().time() + wait_s >= deadline:
+                return refused | later
+            left = [change for change in left if change.partition in later]
+            await asyncio.sleep(wait_s)
+
+    async def _reset_once(
+        self, group: str, planned: Sequence[PlannedReset], deadline: float
+    ) -> dict[TopicPartition, LedgerMQError]:
         resets = [
             pb.OffsetReset(
                 topic=p.partition.topic, topic_id=p.topic_id, partition=p.partition.partition, offset=p.after
@@ -115,9 +133,7 @@ class GroupAdmin:
             for p in planned
         ]
         request = pb.ResetOffsetsRequest(group=group, resets=resets)
-        answer = await Coordinator(self._connections, group).ask(
-            lambda at: at.reset_offsets(request), self._connections.deadline()
-        )
+        answer = await Coordinator(self._connections, group).ask(lambda at: at.reset_offsets(request), deadline)
         pairs = zip(planned, answer.results, strict=True)
         return {
             change.partition: error_from_proto(result.error) for change, result in pairs if result.HasField("error")
@@ -144,17 +160,15 @@ class GroupAdmin:
             lambda at: at.delete_group(request), self._connections.deadline()
         )
 
-    async def _committed(
-        self, group: str, deadline: float, *, must_exist: bool = False
-    ) -> dict[TopicPartition, tuple[int, int]]:
+    async def _committed(self, group: str, *, must_exist: bool = False) -> dict[TopicPartition, tuple[int, int]]:
         """Return (topic id, offset) of each partition."""
-        if must_exist:
+        try:
             described = await self.describe(group)
-            return {at: (known.topic_id, known.stored.offset) for at, known in described.committed.items()}
-        request = pb.FetchCommittedRequest(group=group)
-        answer = await Coordinator(self._connections, group).ask(lambda at: at.fetch_committed(request), deadline)
-        found = committed_offsets(answer.partitions)
-        return {at: (known.topic_id, known.stored.offset) for at, known in found.items()}
+        except UnknownGroup:
+            if must_exist:
+                raise
+            return {}
+        return {at: (known.topic_id, known.stored.offset) for at, known in described.committed.items()}
 
     async def _wanted(
         self,

@@ -9,18 +9,19 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
-from ledgermq.client.declared import above_zero, check_fields, function, having, whole
+from ledgermq.client.declared import above_zero, check_fields, function, having, switch, text, whole
 from ledgermq.client.groups.assignment import Topics, check_group, check_rule, topics_of
 from ledgermq.client.groups.handlers.lanes import Ordering
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.settings import GroupSettings, settings_from
 from ledgermq.errors import InvalidConfig
 from ledgermq.hints import nearest
+from ledgermq.protocol.names import NAME_CHARS_MAX
 
 HandlerFunction = Callable[[GroupMessage], Awaitable[object] | object]
 OnFailure = Callable[[GroupMessage, Exception, int], Awaitable[object] | object]
 """Called as (message, error, attempt): the error that the handler raised, and the number of calls
-so far, from 1 on.
+so far, from 1 on. What it returns is sent if the handler is transactional.
 """
 
 CONCURRENCY_MAX = 100_000
@@ -56,8 +57,27 @@ class HandlerSettings:
     """Messages of a partition that may wait for their turn; above it the partition is not read."""
     on_failure: OnFailure | None = function("message, error and attempt")
     """Called, and awaited if asynchronous, after each failed attempt. A message that it acknowledges
-    is finished; any other is handled again, without end. Not set: a warning is logged.
+    is finished; any other is handled again, without end. Not set: a warning is logged. If the
+    handler is transactional, and this returns anything but None, that is sent in place of the
+    handler's result, and the message is finished.
     """
+    transactional: bool = switch(False)
+    """Send what the function returns (see `ledgermq.Outgoing`), and acknowledge the message, in one
+    transaction: all of it takes effect once, or nothing.
+    """
+    transactional_id: str = text(NAME_CHARS_MAX)
+    """Name that stays the same when this process is restarted, and that no other process uses. Not
+    set: made of the group and `instance_id`; without that too, a new one at each start, and after a
+    crash its messages wait for the time-out of its last transaction.
+    """
+    transaction_messages_max: int = whole(100, 10_000)
+    """Messages that share a transaction, if they are there. 1: each has its own."""
+    transaction_ms_max: int = whole(100, 60_000)
+    """Time after which a transaction takes no further message. Lower it for earlier results, raise
+    it for fewer requests.
+    """
+    transaction_timeout_s: float = above_zero(30.0, 900.0)
+    """Time after which the cluster aborts a transaction that is still open."""
     consumer: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -66,10 +86,19 @@ class HandlerSettings:
         check_fields(self)
         if self.ordered_by not in ("partition", "key", None):
             raise InvalidConfig(f"ordered_by must be 'partition', 'key' or None, not {self.ordered_by!r}")
-        if self.consumer.get("commit", "acked") not in ("acked", "before"):
+        if self.transactional:
+            self._check_transactional()
+        elif self.transactional_id:
+            raise InvalidConfig("transactional_id belongs to transactional=True")
+        elif self.consumer.get("commit", "acked") not in ("acked", "before"):
             raise InvalidConfig(
                 "commit of a handler must be 'acked' (after each success) or 'before' (before the call)"
             )
+
+    def _check_transactional(self) -> None:
+        for name in ("commit", "offset_store", "broadcast"):
+            if self.consumer.get(name):
+                raise InvalidConfig(f"a transactional handler commits in its transactions: leave out {name}")
 
 
 OWN_NAMES = tuple(field.name for field in fields(HandlerSettings) if field.name not in ("topics", "group", "consumer"))
@@ -118,6 +147,13 @@ class Handler:
 
     @property
     def is_async(self) -> bool:
-        return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(
-            getattr(self.function, "__call__", None)  # noqa: B004  of an object
-        )
+        return any(inspect.iscoroutinefunction(each) for each in self._functions)
+
+    @property
+    def yields_async(self) -> bool:
+        """Return whether a call returns an asynchronous iterator."""
+        return any(inspect.isasyncgenfunction(each) for each in self._functions)
+
+    @property
+    def _functions(self) -> tuple[object, object]:
+        return self.function, getattr(self.function, "__call__", None)  # noqa: B004  of an object

@@ -124,6 +124,37 @@ def test_committed_offsets_that_do_not_fit_are_not_believed(count: int) -> None:
 
 
 @against_a_hostile_coordinator
+async def test_a_partition_with_an_open_transaction_is_waited_for_and_the_others_are_read(
+    broker: HostileCoordinator, client: ledgermq.Client
+) -> None:
+    """A new holder that began at the committed offset would process again what the transaction
+    commits.
+    """
+    ended = asyncio.Event()
+
+    def committed(request: pb.FetchCommittedRequest) -> pb.FetchCommittedResponse:
+        answer = pb.FetchCommittedResponse()
+        for asked in request.partitions:
+            part = answer.partitions.add(topic="t", topic_id=1, partition=asked.partition)
+            if asked.partition == 1 and not ended.is_set():
+                part.error.CopyFrom(pb.Error(code="UNAVAILABLE", message="open transaction x", retry_after_ms=200))
+            else:
+                part.offset = 7 * asked.partition
+        return answer
+
+    assigned_to: list[list[TopicPartition]] = []
+    broker.on_committed = committed
+    consumer = client.consumer("t", group="g", on_assigned=assigned_to.append, request_timeout_s=100)
+    assert await consumer.fetch(timeout=30) == []
+    assert assigned_to == [[TopicPartition("t", 0)]]
+    assert not broker.commits, "the start rule does not count: something may be committed"
+    ended.set()
+    assert await consumer.fetch(timeout=5) == []
+    assert assigned_to == [[TopicPartition("t", 0)], [TopicPartition("t", 1)]]
+    assert consumer.position(1) == 7
+
+
+@against_a_hostile_coordinator
 async def test_a_commit_whose_answer_does_not_fit_is_not_believed(
     broker: HostileCoordinator, client: ledgermq.Client
 ) -> None:

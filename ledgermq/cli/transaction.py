@@ -1,0 +1,288 @@
+"""`ledgermq transaction …`: list and describe transactions, and decide about those whose producer or
+transaction manager is gone for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from ledgermq.cli.completion import complete_transaction
+from ledgermq.cli.exit_codes import EPILOG, ExitCode
+from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout, Yes
+from ledgermq.cli.report import Report, Rows, at_time, show
+from ledgermq.cli.reporting import command
+from ledgermq.cli.session import connected, connected_session
+from ledgermq.cli.terminal import notes
+from ledgermq.client.transactions.admin import StagedTransaction, TransactionDescription
+from ledgermq.errors import LedgerMQError
+
+Id = Annotated[
+    str,
+    typer.Argument(metavar="ID", help="Transactional id of the producer.", autocompletion=complete_transaction),
+]
+All = Annotated[bool, typer.Option("--all", "-a", help="Every transactional id, also those with nothing open.")]
+ShowStaged = Annotated[bool, typer.Option("--staged", help="Also what each bundle holds: invisible until a commit.")]
+LostBundle = Annotated[
+    int, typer.Option("--bundle", min=1, metavar="N", help="Bundle whose part of the transaction is lost.")
+]
+
+LIST_COLUMNS = ("id", "kind", "state", "age_s", "bundles_missing", "trouble")
+STAGED_COLUMNS = ("bundle", "id", "epoch", "number", "batches", "bytes", "age_s", "groups")
+PART_COLUMNS = ("bundle", "complete", "topic", "partition", "batches", "groups")
+
+
+def register(app: typer.Typer) -> None:
+    transaction = typer.Typer(no_args_is_help=True, epilog=EPILOG)
+    app.add_typer(transaction, name="transaction", help="List, describe, commit, abort and forget transactions.")
+    command(transaction, "list")(list_transactions)
+    command(transaction, "describe")(describe)
+    command(transaction, "commit")(commit)
+    command(transaction, "abort")(abort)
+    command(transaction, "forget")(forget)
+    command(transaction, "give-up")(give_up)
+
+
+async def list_transactions(
+    every: All = False,
+    staged: ShowStaged = False,
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """List the transactions that are open: prepared, decided and not complete yet, or undecided for
+    a while. With --staged, see also what was staged just now.
+
+    Exit code 3: a part of the cluster has not answered, and is missing in the list.
+    """
+    async with connected(target, timeout_s) as client:
+        found = await client.transactions.list(open_only=not every)
+    tables = [Rows("transactions", LIST_COLUMNS, [transaction_row(one) for one in found.transactions])]
+    if staged:
+        tables.append(Rows("staged", STAGED_COLUMNS, staged_rows(found.staged)))
+    if output is OutputFormat.TABLE and not any(table.rows for table in tables):
+        notes().print("There is no transactional id yet." if every else "No transaction is open.")
+    else:
+        show(Report("", tables=tables), output)
+    finish(found.unanswered)
+
+
+async def describe(
+    name: Id,
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """Show the newest transaction of an id: its state, its parts in the bundles, and everything that
+    is staged.
+
+    Exit code 3: a part of the cluster has not answered, and may hold more.
+    """
+    async with connected(target, timeout_s) as client:
+        found = await client.transactions.describe(name)
+        topics = {topic.topic_id: topic.name for topic in await client.list_topics()} if found.parts else {}
+    parts = Rows("parts", PART_COLUMNS, part_rows(found, topics), if_any=True)
+    show(Report("", facts_of(found), [parts, Rows("staged", STAGED_COLUMNS, staged_rows(found.staged))]), output)
+    finish(found.unanswered)
+
+
+async def commit(
+    name: Id,
+    yes: Yes = False,
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """Commit a prepared transaction in the place of its transaction manager.
+
+    This is a heuristic decision: a database that takes part in the transaction may have decided
+    otherwise. It cannot be undone, and stays recorded until `forget`.
+    """
+    await resolve(name, True, yes, target, output, timeout_s)
+
+
+async def abort(
+    name: Id,
+    yes: Yes = False,
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """Abort a transaction that is prepared or undecided.
+
+    For a prepared one this is a heuristic decision: a database that takes part in the transaction
+    may have decided otherwise. It cannot be undone, and stays recorded until `forget`.
+    """
+    await resolve(name, False, yes, target, output, timeout_s)
+
+
+async def resolve(name: str, is_commit: bool, yes: bool, target: str, output: OutputFormat, timeout_s: float) -> None:
+    verb = "Commit" if is_commit else "Abort"
+    async with connected_session(target, timeout_s) as session:
+        client = session.client
+        if not yes:
+            show(Report("", facts_of(await client.transactions.describe(name, staged=False))), output)
+            notes().print(
+                "This is a heuristic decision, in the place of the producer or the transaction manager: a database "
+                "that takes part may have decided otherwise. It is final.",
+                soft_wrap=True,
+            )
+            with session.user_is_asked():
+                typer.confirm(f"{verb} transaction {name}?", abort=True, err=True)
+        found = await client.transactions.resolve(name, commit=is_commit)
+    show(Report("", facts_of(found)), output)
+    done = "committed" if is_commit else "aborted"
+    where = f"; not complete yet in bundles {', '.join(map(str, found.missing))}" if found.missing else ""
+    notes().print(f"Transaction {name} is {done}{where}.", markup=False, soft_wrap=True)
+
+
+async def forget(
+    name: Id,
+    yes: Yes = False,
+    target: Target = DEFAULT_TARGET,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """Forget the outcome of a two-phase transaction that is complete, or an operator's decision.
+
+    A participant that asks for the outcome later learns that the id is unknown.
+    """
+    if not yes:
+        typer.confirm(
+            f"Forget the outcome of transaction {name}? A participant that asks for it later gets no answer.",
+            abort=True,
+            err=True,
+        )
+    async with connected(target, timeout_s) as client:
+        await client.transactions.forget(name)
+    notes().print(f"Transaction {name} is forgotten.", markup=False)
+
+
+async def give_up(
+    name: Id,
+    bundle: LostBundle,
+    yes: Yes = False,
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """Give up the part of a transaction in one bundle: DATA IS LOST.
+
+    What the bundle has not made visible is dropped for good, while other bundles keep theirs. Use it
+    only when `describe` shows that staged data is damaged beyond repair.
+    """
+    async with connected_session(target, timeout_s) as session:
+        client = session.client
+        if not yes:
+            show(Report("", facts_of(await client.transactions.describe(name, staged=False))), output)
+            notes().print(
+                f"[bold red]DATA WILL BE LOST.[/] Records and offsets of transaction {name} that bundle {bundle} has "
+                "not made visible are dropped for good. Its other bundles keep theirs, so the transaction is no longer "
+                "all or nothing.",
+                soft_wrap=True,
+            )
+            with session.user_is_asked():
+                typer.confirm(f"Lose the part of transaction {name} in bundle {bundle}?", abort=True, err=True)
+        found = await client.transactions.give_up(name, bundle)
+    show(Report("", facts_of(found)), output)
+    notes().print(f"The part of transaction {name} in bundle {bundle} is given up.", markup=False, soft_wrap=True)
+
+
+def finish(unanswered: Mapping[int, LedgerMQError]) -> None:
+    """Name what has not answered, and end with the code for that."""
+    for partition, error in sorted(unanswered.items()):
+        notes().print(
+            f"partition {partition} of __transactions is missing here: {error.code}: {error}",
+            markup=False,
+            soft_wrap=True,
+        )
+    if unanswered:
+        raise typer.Exit(ExitCode.UNAVAILABLE)
+
+
+def facts_of(found: TransactionDescription) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "id": found.transactional_id,
+        "kind": found.kind,
+        "state": state_of(found),
+        "epoch": found.epoch,
+        "number": found.number,
+        "complete": found.complete,
+        "bundles_missing": list(found.missing),
+        "trouble": found.trouble,
+        "changed": at_time(found.changed_ms),
+        "timeout_s": found.timeout_ms / 1000,
+        "partition": found.partition,
+    }
+    if found.check_group:
+        facts |= {"check_group": found.check_group, "checks": found.checks}
+    if found.coordinator:
+        facts["coordinator"] = found.coordinator
+    return facts
+
+
+def transaction_row(found: TransactionDescription) -> dict[str, Any]:
+    return {
+        "id": found.transactional_id,
+        "kind": found.kind,
+        "state": state_of(found),
+        "age_s": age_s(found.changed_ms),
+        "bundles_missing": list(found.missing),
+        "trouble": found.trouble,
+        "epoch": found.epoch,
+        "number": found.number,
+        "complete": found.complete,
+        "changed": at_time(found.changed_ms),
+        "partition": found.partition,
+    }
+
+
+def state_of(found: TransactionDescription) -> str | None:
+    """Return the state; None while the epoch has no transaction that the coordinator knows of."""
+    return found.state if found.number else None
+
+
+def staged_rows(staged: Iterable[StagedTransaction]) -> list[dict[str, Any]]:
+    return [staged_row(one) for one in staged]
+
+
+def staged_row(staged: StagedTransaction) -> dict[str, Any]:
+    return {
+        "bundle": staged.bundle,
+        "id": staged.transactional_id,
+        "epoch": staged.epoch,
+        "number": staged.number,
+        "batches": staged.batches,
+        "bytes": staged.bytes,
+        "age_s": age_s(staged.oldest_ms),
+        "groups": list(staged.groups),
+        "oldest": at_time(staged.oldest_ms),
+    }
+
+
+def part_rows(found: TransactionDescription, topics: Mapping[int, str]) -> list[dict[str, Any]]:
+    """Return a row for each partition of each part; `topics`: names by id."""
+    rows = []
+    for part in found.parts:
+        shared = {"bundle": part.bundle, "complete": found.complete or part.bundle not in found.missing}
+        if found.state == "prepared":
+            shared["complete"] = False
+        for (topic_id, partition), batches in sorted(part.batches.items()):
+            where = {"topic": topics.get(topic_id, f"(id {topic_id})"), "topic_id": topic_id, "partition": partition}
+            rows.append({**shared, **where, "batches": batches, "groups": list(part.groups)})
+        if not part.batches:
+            rows.append({**shared, "groups": list(part.groups)})
+    return rows
+
+
+def age_s(since_ms: int) -> float:
+    """Return for how long that has been so, by this machine's clock."""
+    return round(max(0.0, datetime.now(UTC).timestamp() - since_ms / 1000), 1)

@@ -1,0 +1,88 @@
+"""How a producer's batches reach brokers: the call that carries them, its header, what its answers
+say, and the source of sequences.
+
+A producer's own batches are *produced* (`Producing`). Those of a transaction are *staged*
+(`ledgermq.client.transactions.staging`): the batches, their queues, streams and retries are the
+same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from ledgermq.buffers import Buffer
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.producing.batch import Batch
+from ledgermq.client.producing.partition_queue import Numbering
+from ledgermq.client.producing.sessions import Session
+from ledgermq.client.settings import ProducerSettings
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import Connection
+from ledgermq.protocol.frames import Frame
+
+Response = pb.ProduceResponse | pb.StageResponse
+Result = pb.ProduceResult | pb.StageResult
+
+
+class Publishing(Protocol):
+    @property
+    def numbering(self) -> Numbering:
+        """The source of sequences, for every partition."""
+        ...
+
+    def session(self, at: TopicPartition) -> Session | None:
+        """Return the only session of a partition, with Numbering.GIVEN; called once for each queue."""
+        ...
+
+    def entry(self, batch: Batch, session: Session | None) -> Any:
+        """Return the header's entry for a batch that is encoded and numbered."""
+        ...
+
+    def frame(self, entries: Sequence[Any], payload: Sequence[Buffer]) -> Frame[Any]: ...
+
+    def call(self, connection: Connection, requests: AsyncIterator[Frame[Any]]) -> AsyncIterator[Response]:
+        """Open a stream: it receives frames, and yields answers in the same order."""
+        ...
+
+    def stored(self, batch: Batch, result: Any) -> int | None:
+        """Apply the acknowledgement of a batch that is not settled yet.
+
+        Return its base offset: -1 if the broker has not named it, None if it has none.
+        """
+        ...
+
+
+class Producing:
+    """`sessions`: those of a resumed producer; each partition takes its session from it, once."""
+
+    def __init__(self, settings: ProducerSettings, sessions: Mapping[TopicPartition, Session] | None = None) -> None:
+        self._acks_received = settings.acks == "received"
+        self._sessions = None if sessions is None else dict(sessions)
+        if not settings.idempotent or settings.acks != "durable":
+            self._numbering = Numbering.NONE
+        else:
+            self._numbering = Numbering.NEW if sessions is None else Numbering.GIVEN
+
+    @property
+    def numbering(self) -> Numbering:
+        return self._numbering
+
+    def session(self, at: TopicPartition) -> Session | None:
+        given = self._sessions.pop(at, None) if self._sessions is not None else None
+        return None if given is None else replace(given)
+
+    def entry(self, batch: Batch, session: Session | None) -> pb.ProduceBatch:
+        return batch.entry(session)
+
+    def frame(self, entries: Sequence[pb.ProduceBatch], payload: Sequence[Buffer]) -> Frame[Any]:
+        return Frame(
+            pb.ProduceHeader(acks=pb.RECEIVED if self._acks_received else pb.DURABLE, batches=entries), payload
+        )
+
+    def call(self, connection: Connection, requests: AsyncIterator[Frame[Any]]) -> AsyncIterator[Response]:
+        return connection.produce(requests)
+
+    def stored(self, batch: Batch, result: pb.ProduceResult) -> int | None:
+        return -1 if self._acks_received else result.base_offset

@@ -1,0 +1,230 @@
+"""One transaction that several processes write, each in a separate branch.
+
+    begin ──SharedTransaction──> branch in each process ──BranchCounts──> commit, or abort
+
+One process begins and decides; the others only stage. The decision names branches with their
+counts: what was staged in a branch that it does not name is dropped, so a process that is repeated
+takes another branch. Names and counts are plain values that can be pickled.
+
+The transactional id is used for one transaction. Its commit is remembered until `forget`; the
+other ids go after some days without use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import pyarrow as pa
+
+from ledgermq.client.connections import Connections
+from ledgermq.client.context import ClientContext
+from ledgermq.client.coordinator import Coordinator
+from ledgermq.client.producing.delivery import BatchDelivery
+from ledgermq.client.producing.producer import Producer
+from ledgermq.client.settings import ProducerSettings
+from ledgermq.client.transactions.decisions import Decisions, TransactionOutcome
+from ledgermq.client.transactions.staging import Staging
+from ledgermq.errors import InvalidRequest, LedgerMQError, TransactionUnknown, Unavailable
+from ledgermq.protocol import ledgermq_pb2 as pb
+
+BRANCH_BYTES_MAX = 32
+TIMEOUT_MS_MAX = 2**32 - 1
+
+
+class SharedTransaction(NamedTuple):
+    """Names a transaction to the processes that write it."""
+
+    transactional_id: str
+    coordinator: int
+    producer_id: bytes
+    epoch: int
+
+    @property
+    def reference(self) -> pb.TransactionRef:
+        return pb.TransactionRef(
+            transactional_id=self.transactional_id,
+            coordinator=self.coordinator,
+            producer_id=self.producer_id,
+            epoch=self.epoch,
+            number=1,
+        )
+
+
+class StagedBatches(NamedTuple):
+    """How many batches of a partition a branch has staged, and in which bundle."""
+
+    bundle: int
+    topic_id: int
+    partition: int
+    batches: int
+
+
+@dataclass(frozen=True)
+class BranchCounts:
+    """What a branch has staged, for the decision."""
+
+    branch: bytes
+    staged: tuple[StagedBatches, ...] = ()
+
+
+class Branch:
+    """Stages batches in one branch. Use `async with`; take `counts` after `flush`.
+
+    Whatever of it failed, it has no counts: begin another branch.
+    """
+
+    def __init__(
+        self, context: ClientContext, transaction: SharedTransaction, branch: bytes, settings: ProducerSettings
+    ) -> None:
+        """Raises InvalidRequest."""
+        if not 1 <= len(branch) <= BRANCH_BYTES_MAX:
+            raise InvalidRequest(f"the name of a branch has 1 to {BRANCH_BYTES_MAX} bytes, not {len(branch)}")
+        self._branch = branch
+        self._staging = Staging()
+        self._staging.begin(transaction.reference, branch)
+        self._failure: LedgerMQError | None = None
+        self._producer = Producer(context, settings, self._staging, self._failed)
+
+    def _failed(self, error: LedgerMQError) -> LedgerMQError:
+        self._failure = self._failure or error
+        return error
+
+    @property
+    def closed(self) -> bool:
+        return self._producer.closed
+
+    async def send_batch(self, topic: str, batch: pa.RecordBatch, *, partition: int | None = None) -> BatchDelivery:
+        """Queue the rows of an Arrow batch, as `Producer.send_batch`."""
+        return await self._producer.send_batch(topic, batch, partition=partition)
+
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """Return when every record is staged.
+
+        Raises DeadlineExceeded after `timeout_s`; the error of a record that failed.
+        """
+        await self._producer.flush(timeout_s)
+        self._check()
+
+    def counts(self) -> BranchCounts:
+        """Return what is staged. Raises the error of a record that failed; Unavailable before
+        everything is flushed.
+        """
+        self._check()
+        if self._producer.unanswered_records:
+            raise Unavailable(f"{self._producer.unanswered_records} records are not staged yet: flush first")
+        staged = [
+            StagedBatches(part.bundle, count.topic_id, count.partition, count.batches)
+            for part in self._staging.parts(())
+            for count in part.counts
+        ]
+        return BranchCounts(self._branch, tuple(staged))
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise type(self._failure)(self._failure.message) from self._failure
+
+    async def close(self) -> None:
+        """Close at once; what is staged stays until the transaction is decided."""
+        await self._producer.abort()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class SharedTransactions:
+    """`client.transactions.shared`: begin and decide."""
+
+    def __init__(self, context: ClientContext) -> None:
+        self._context = context
+
+    @property
+    def _connections(self) -> Connections:
+        return self._context.connections
+
+    async def begin(self, transactional_id: str, *, timeout_s: float) -> SharedTransaction:
+        """Begin a transaction under an id that no other one has. `timeout_s`: after it, the cluster
+        aborts what is undecided; counted from some seconds after the first batch.
+
+        Raises InvalidRequest, ResourceExhausted, Unavailable.
+        """
+        timeout_ms = round(timeout_s * 1000)
+        if not 1 <= timeout_ms <= TIMEOUT_MS_MAX:
+            raise InvalidRequest(f"a time-out is 1 to {TIMEOUT_MS_MAX} ms, not {timeout_ms}")
+        decisions = Decisions(self._connections, transactional_id)
+        answer = await decisions.init(timeout_ms, self._connections.deadline(), pb.TWO_PHASE)
+        return SharedTransaction(transactional_id, answer.coordinator, answer.producer_id, answer.epoch)
+
+    def branch(self, transaction: SharedTransaction, branch: bytes, settings: ProducerSettings) -> Branch:
+        """Return a branch to write. `branch`: a name that no other writer of it has."""
+        return Branch(self._context, transaction, branch, settings)
+
+    async def commit(self, transaction: SharedTransaction, counts: Iterable[BranchCounts]) -> None:
+        """Commit what these branches have staged, and drop the rest.
+
+        Raises TransactionAborted, TransactionFenced, TransactionUnknown: nothing of it happened.
+        Raises TransactionOutcomeUnknown: it may be committed, ask for the outcome.
+        """
+        await self._end(transaction, pb.COMMITTED, counts)
+
+    async def abort(self, transaction: SharedTransaction, counts: Iterable[BranchCounts] = ()) -> None:
+        """Abort. Branches that are not named are dropped too, a little later. Raises Unavailable, …"""
+        await self._end(transaction, pb.ABORTED, counts)
+
+    async def _end(
+        self, transaction: SharedTransaction, outcome: pb.TransactionState, counts: Iterable[BranchCounts]
+    ) -> None:
+        decisions = Decisions(self._connections, transaction.transactional_id)
+        await decisions.end(transaction.reference, outcome, parts_of(counts), self._connections.deadline())
+
+    async def completed(self, transactional_id: str) -> TransactionOutcome:
+        """Return the outcome once it is complete: visible, or dropped, everywhere. Undecided, it is
+        thereby aborted.
+
+        Raises TransactionUnknown; Unavailable if it is still incomplete at the deadline.
+        """
+        decisions = Decisions(self._connections, transactional_id)
+        backoff, deadline = self._connections.backoff(), self._connections.deadline()
+        while not (outcome := await decisions.outcome(0, 0, deadline)).complete:
+            wait_s = backoff.next_s(0)
+            if asyncio.get_running_loop().time() + wait_s >= deadline:
+                raise Unavailable(
+                    f"transaction {transactional_id!r} is {outcome.state}, and not yet complete everywhere: repeat the"
+                    " call"
+                )
+            await asyncio.sleep(wait_s)
+        return outcome
+
+    async def forget(self, transactional_id: str) -> None:
+        """Forget a transaction that is complete, when no process will ask about it any longer. May be
+        called again.
+
+        Raises InvalidRequest, Unavailable.
+        """
+        request = pb.ResolveTransactionRequest(transactional_id=transactional_id, resolution=pb.FORGET)
+        with suppress(TransactionUnknown):  # it is forgotten already
+            await self._coordinator(transactional_id).ask(
+                lambda at: at.resolve_transaction(request), self._connections.deadline()
+            )
+
+    def _coordinator(self, transactional_id: str) -> Coordinator:
+        return Coordinator(self._connections, f"transactional id {transactional_id!r}")
+
+
+def parts_of(counts: Iterable[BranchCounts]) -> list[pb.TransactionPart]:
+    """Return the counts of all branches by bundle."""
+    parts: dict[int, pb.TransactionPart] = {}
+    for each in counts:
+        for bundle, topic_id, partition, batches in each.staged:
+            part = parts.setdefault(bundle, pb.TransactionPart(bundle=bundle))
+            part.counts.add(branch=each.branch, topic_id=topic_id, partition=partition, batches=batches)
+    return [parts[bundle] for bundle in sorted(parts)]

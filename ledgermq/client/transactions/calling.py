@@ -1,0 +1,178 @@
+"""Call a transactional handler with messages, in the order that it requests, and collect what it
+returns to send.
+
+Invariants: the next message of a lane begins only after the one before it has succeeded. After a
+failure no further message is begun, and `call` returns only when no call runs any longer, so none
+runs beside its own repetition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncIterable, Awaitable, Iterable, Sequence
+from typing import cast
+
+from ledgermq.client.consuming.message import partition_of
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.groups.handlers.handler import Handler
+from ledgermq.client.groups.handlers.lanes import Lane, Lanes
+from ledgermq.client.groups.message import GroupMessage
+from ledgermq.client.record import Outgoing
+from ledgermq.errors import InvalidRecord
+
+_log = logging.getLogger("ledgermq.handlers")
+
+
+Place = tuple[TopicPartition, int]
+
+
+class MessageFailed(Exception):
+    """The handler has failed at this message; that is reported already."""
+
+    def __init__(self, message: GroupMessage) -> None:
+        super().__init__(f"the handler failed at {partition_of(message)}, offset {message.offset}")
+        self.message = message
+
+
+class Calls:
+    """The calls of one handler. `attempts`: failed attempts of messages that have not succeeded."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        self._settings = handler.settings
+        self.attempts: dict[Place, int] = {}
+        self._instead: dict[Place, Sequence[Outgoing]] = {}
+        """What is to be sent for messages whose results the cluster has refused."""
+
+    async def call(self, messages: Sequence[GroupMessage]) -> list[Outgoing]:
+        """Call the handler with all of them. Raises MessageFailed."""
+        if len(messages) == 1 or self._settings.concurrency == 1:
+            return [record for message in messages for record in await self._outcome(message)]
+        return await _Round(self, messages).run()
+
+    async def _outcome(self, message: GroupMessage) -> Sequence[Outgoing]:
+        """Return what is to be sent for this message. Raises MessageFailed."""
+        instead = self._instead.get((partition_of(message), message.offset))
+        if instead is not None:
+            return instead
+        try:
+            return await self._returned(message)
+        except Exception as error:
+            instead = await self._failed(message, error)
+            if instead is None:
+                raise MessageFailed(message) from error
+            return instead
+
+    async def refused(self, message: GroupMessage, error: Exception) -> None:
+        """Note that the cluster refuses what was to be sent for this message."""
+        place = partition_of(message), message.offset
+        self._instead.pop(place, None)
+        instead = await self._failed(message, error)
+        if instead is not None:
+            self._instead[place] = instead
+
+    def succeeded(self, message: GroupMessage) -> None:
+        """Forget the message's failures."""
+        place = partition_of(message), message.offset
+        self.attempts.pop(place, None)
+        self._instead.pop(place, None)
+
+    async def _failed(self, message: GroupMessage, error: Exception) -> Sequence[Outgoing] | None:
+        """Count a failure. Return what is to be sent instead; None: the message is not finished."""
+        self._handler.failures += 1
+        self._handler.last_error = error
+        place = partition_of(message), message.offset
+        self.attempts[place] = attempt = self.attempts.get(place, 0) + 1
+        return await self._report(message, error, attempt)
+
+    async def _returned(self, message: GroupMessage) -> Sequence[Outgoing]:
+        function = self._handler.function
+        if self._handler.is_async or self._handler.yields_async:
+            async with asyncio.timeout(self._settings.timeout_s):
+                returned = function(message)
+                if not self._handler.yields_async:
+                    returned = await cast(Awaitable[object], returned)
+                if isinstance(returned, AsyncIterable):
+                    return records_of([record async for record in returned])
+                return records_of(returned)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._settings.executor, lambda: records_of(function(message)))
+
+    async def _report(self, message: GroupMessage, error: Exception, attempt: int) -> Sequence[Outgoing] | None:
+        name = f"{partition_of(message)}, offset {message.offset}"
+        if self._settings.on_failure is None:
+            _log.warning(
+                "handler of group %s failed at %s (attempt %d): %r", self._settings.group, name, attempt, error
+            )
+            return None
+        try:
+            returned = self._settings.on_failure(message, error, attempt)
+            if inspect.isawaitable(returned):
+                returned = await returned
+            if returned is None:
+                return [] if message.handout.is_finished(message.offset) else None
+            return records_of(returned)
+        except Exception as failure:
+            _log.warning("on_failure of group %s raised an error at %s: %r", self._settings.group, name, failure)
+            return None
+
+
+class _Round:
+    """Messages that are handled side by side, as the handler's order allows."""
+
+    def __init__(self, calls: Calls, messages: Sequence[GroupMessage]) -> None:
+        self._calls = calls
+        self._lanes: Lanes[GroupMessage] = Lanes(calls._settings.ordered_by)
+        self._lanes.add(messages)
+        self._running: set[asyncio.Task[None]] = set()
+        self._failures: list[MessageFailed] = []
+        self._records: list[Outgoing] = []
+
+    async def run(self) -> list[Outgoing]:
+        self._begin()
+        try:
+            while self._running:
+                done, _ = await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+                self._running -= done
+                for task in done:
+                    task.result()
+                self._begin()
+        finally:
+            for task in self._running:
+                task.cancel()
+        if self._failures:
+            raise self._failures[0]
+        return self._records
+
+    def _begin(self) -> None:
+        while (
+            not self._failures
+            and len(self._running) < self._calls._settings.concurrency
+            and (taken := self._lanes.take()) is not None
+        ):
+            self._running.add(asyncio.get_running_loop().create_task(self._one(*taken)))
+
+    async def _one(self, lane: Lane[GroupMessage], message: GroupMessage) -> None:
+        try:
+            self._records += await self._calls._outcome(message)
+        except MessageFailed as failed:
+            self._failures.append(failed)
+        else:
+            self._lanes.succeeded(lane)
+
+
+def records_of(returned: object) -> list[Outgoing]:
+    """Return what a handler has returned to send. Raises InvalidRecord."""
+    if returned is None:
+        return []
+    if isinstance(returned, Outgoing):
+        return [returned]
+    if not isinstance(returned, str | bytes | tuple) and isinstance(returned, Iterable):
+        records = list(returned)
+        if all(isinstance(record, Outgoing) for record in records):
+            return records
+    raise InvalidRecord(
+        f"a transactional handler returns None, an Outgoing, or a list or generator of them, not {returned!r:.100}"
+    )

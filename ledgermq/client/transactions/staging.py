@@ -1,0 +1,87 @@
+"""Stage the batches of a transaction, and count them for its decision.
+
+The producer's machinery is used as it is, with `Staging` in the place of `Producing`, because
+batching, routing, flow control and retries are the same; a queue's given session, after which no
+other follows, is exactly a transaction in which no batch is ever numbered again.
+
+Sequences count the batches of this transaction and partition from 0. Counts hold acknowledged
+batches only; a transaction commits when all are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ledgermq.buffers import Buffer
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.producing.batch import Batch
+from ledgermq.client.producing.partition_queue import Numbering
+from ledgermq.client.producing.publishing import Response
+from ledgermq.client.producing.sessions import Session
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import Connection
+from ledgermq.protocol.frames import Frame
+
+
+@dataclass(slots=True)
+class BatchNumbers(Session):
+    """Numbers the batches of one partition in one transaction."""
+
+    def number(self, record_count: int) -> int:
+        sequence = self.next_sequence
+        self.next_sequence += 1
+        return sequence
+
+
+class Staging:
+    """See `ledgermq.client.producing.publishing.Publishing`. Use `begin` before each transaction."""
+
+    def __init__(self) -> None:
+        self._reference = pb.TransactionRef()
+        self._branch = b""
+        self._counts: dict[int, dict[tuple[int, int], int]] = {}
+        self.used = False
+        """Whether anything of this transaction may have reached a broker, or its name was given away."""
+
+    def begin(self, reference: pb.TransactionRef, branch: bytes = b"") -> None:
+        """Begin a transaction, or a branch of it. All batches of the one before are settled."""
+        self._reference = reference
+        self._branch = branch
+        self._counts = {}
+        self.used = False
+
+    def parts(self, groups: Iterable[tuple[int, str]]) -> list[pb.TransactionPart]:
+        """Return what is staged, by bundle. `groups`: bundles and names of groups with offsets."""
+        parts = {bundle: pb.TransactionPart(bundle=bundle) for bundle in self._counts}
+        for bundle, counts in self._counts.items():
+            for (topic_id, partition), batches in counts.items():
+                parts[bundle].counts.add(branch=self._branch, topic_id=topic_id, partition=partition, batches=batches)
+        for bundle, group in groups:
+            parts.setdefault(bundle, pb.TransactionPart(bundle=bundle)).groups.append(group)
+        return [parts[bundle] for bundle in sorted(parts)]
+
+    @property
+    def numbering(self) -> Numbering:
+        return Numbering.GIVEN
+
+    def session(self, at: TopicPartition) -> Session:
+        return BatchNumbers(self._reference.producer_id, 0, self._reference.epoch)
+
+    def entry(self, batch: Batch, session: Session | None) -> pb.StageBatch:
+        assert batch.sequence is not None, "a batch is numbered before it is sent"
+        self.used = True
+        return pb.StageBatch(batch=batch.entry(None), sequence=batch.sequence)
+
+    def frame(self, entries: Sequence[pb.StageBatch], payload: Sequence[Buffer]) -> Frame[Any]:
+        return Frame(pb.StageHeader(transaction=self._reference, branch=self._branch, batches=entries), payload)
+
+    def call(self, connection: Connection, requests: AsyncIterator[Frame[Any]]) -> AsyncIterator[Response]:
+        return connection.stage(requests)
+
+    def stored(self, batch: Batch, result: pb.StageResult) -> None:
+        """Count a batch. Its records have no offsets before the transaction is committed."""
+        counts = self._counts.setdefault(result.bundle, {})
+        at = (batch.topic_id, batch.at.partition)
+        counts[at] = counts.get(at, 0) + 1

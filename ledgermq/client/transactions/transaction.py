@@ -1,0 +1,414 @@
+"""One transaction: sends records and stages offsets, then commits or aborts.
+
+    new ──start──> open ──commit──> committing ──> committed │ aborted │ unknown ──> committed │ aborted
+                    └──abort, failure──> aborting ──> aborted
+
+Invariants: whatever of it failed, it does not commit. A batch is never numbered again. Only a
+commit that had no answer leaves it unknown; the next transaction of the same id begins when the
+outcome is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from types import TracebackType
+from typing import Literal, Self
+
+import pyarrow as pa
+
+from ledgermq.client.groups.group_consumer import GroupConsumer
+from ledgermq.client.groups.staged_offsets import Staged, StagedOffsets, WhatToStage
+from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, Refused
+from ledgermq.client.record import Bytes, Headers, Record, Row
+from ledgermq.client.settings import ProducerSettings
+from ledgermq.client.transactions.lane import Lane
+from ledgermq.errors import (
+    GroupError,
+    InvalidConfig,
+    LedgerMQError,
+    ProducerError,
+    StaleAssignment,
+    TransactionAborted,
+    TransactionError,
+    TransactionFenced,
+    TransactionOutcomeUnknown,
+    TransactionUnknown,
+    Unavailable,
+)
+from ledgermq.protocol import ledgermq_pb2 as pb
+
+TransactionStatus = Literal[
+    "new", "open", "committing", "committed", "aborting", "aborted", "unknown", "preparing", "prepared"
+]
+"""`preparing` and `prepared`: only of a two-phase transaction (`branch.py`)."""
+
+
+class Transaction:
+    """A transaction, made by `Transactions.begin`. Use `async with`: it commits at the end, and
+    aborts on an exception.
+
+    Nothing of it is visible before it is committed. A failure of anything in it makes it abort-only:
+    later calls, and `commit`, raise. TransactionAborted means that running it again may help;
+    another error (MessageTooLarge, UnknownTopic, TransactionTooLarge, …) means that it will not.
+    """
+
+    def __init__(self, lane: Lane, reading: GroupConsumer | None = None) -> None:
+        self._lane = lane
+        self._producer = lane.producer
+        self._reading = reading
+        self._staged: dict[StagedOffsets, Staged] = {}
+        self._one_at_a_time = asyncio.Lock()
+        self._reference = pb.TransactionRef()
+        self._asked = False
+        """Whether the coordinator was asked to commit."""
+        self._condemned: asyncio.Task[None] | None = None
+        self._adders = 0
+        """Calls that are adding records now, and may wait."""
+        self._added = asyncio.Event()
+        self._ended_by_program = False
+        """Whether the program has called `commit` or `abort`, and so has seen how it ended."""
+        self.state: TransactionStatus = "new"
+        self.failure: LedgerMQError | None = None
+        """The first failure, after which it can only abort."""
+
+    @property
+    def epoch(self) -> int:
+        """Return the epoch of its transactional id; 0 before it is open."""
+        return self._reference.epoch
+
+    @property
+    def number(self) -> int:
+        """Return its number in its epoch; 0 before it is open."""
+        return self._reference.number
+
+    @property
+    def name(self) -> str:
+        """Return `ID:EPOCH:NUMBER`, which `client.transactions.outcome` takes, in another process and
+        after a crash too. From then on its end is recorded even if the transaction is empty.
+
+        Raises TransactionError before it is open.
+        """
+        if self.state == "new":
+            raise TransactionError("a transaction has a name when it is open: use it in `async with`")
+        if self.state == "open":
+            self._lane.staging.used = True
+        return f"{self._lane.decisions.transactional_id}:{self.epoch}:{self.number}"
+
+    @property
+    def settings(self) -> ProducerSettings:
+        return self._producer.settings
+
+    @property
+    def closed(self) -> bool:
+        """Return whether it has ended."""
+        return self.state in ("committed", "aborted", "unknown", "prepared")
+
+    # -- begin
+
+    async def start(self) -> None:
+        """Open it; `async with` calls this. Sends no request, unless the outcome of the transaction
+        before it is unknown: that is found out first.
+
+        Raises TransactionFenced, TransactionError, Unavailable.
+        """
+        if self.state != "new":
+            raise TransactionError(f"this transaction is {self.state}: begin another one")
+        self._reference = await self._lane.enter(self)
+        self.state = "open"
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    def check_open(self) -> None:
+        """Raise if it takes no further records: its failure, or TransactionError."""
+        if self.failure is not None:
+            raise shown(self.failure) from self.failure
+        if self.state != "open":
+            advice = "use it in `async with`" if self.state == "new" else "begin another one"
+            raise TransactionError(f"the transaction is {self.state}, not open: {advice}")
+
+    # -- send
+
+    def send(
+        self,
+        topic: str,
+        value: Bytes | None,
+        key: Bytes | None = None,
+        headers: Headers | None = None,
+        tag: str | None = None,
+        timestamp: datetime | int | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        """Queue one record, as `Producer.send`. The delivery is done when the record is stored; its
+        `offset` is None, because it gets one after the commit.
+
+        Raises like `Producer.send`, and TransactionAborted, TransactionError, TransactionFenced.
+        """
+        self.check_open()
+        return self._producer.send(topic, value, key, headers, tag, timestamp, partition)
+
+    async def send_many(self, topic: str, records: Iterable[Record | Bytes | None]) -> Deliveries:
+        """Queue many records, as `Producer.send_many`."""
+        with self._adding():
+            return await self._producer.send_many(topic, records)
+
+    async def send_batch(self, topic: str, batch: pa.RecordBatch, *, partition: int | None = None) -> BatchDelivery:
+        """Queue the rows of an Arrow batch, as `Producer.send_batch`."""
+        with self._adding():
+            return await self._producer.send_batch(topic, batch, partition=partition)
+
+    @contextmanager
+    def _adding(self) -> Iterator[None]:
+        """Add records in a call that may wait: until it has ended, nothing is committed."""
+        self.check_open()
+        self._adders += 1
+        try:
+            yield
+        finally:
+            self._adders -= 1
+            self._added.set()
+
+    def add_row(self, topic: str, row: Row, size: int, partition: int | None) -> Delivery:
+        """Queue a row that was checked already; `size` is its `row_bytes`."""
+        self.check_open()
+        return self._producer.add_row(topic, row, size, partition)
+
+    def refused(self, error: Exception) -> Refused:
+        """Return a place for a record that could not be added and has no caller to raise to."""
+        return self._producer.refused(error)
+
+    async def wait_for_room(self) -> None:
+        """Wait until the buffer is no longer full, as `Producer.wait_for_room`."""
+        self.check_open()
+        await self._producer.wait_for_room()
+
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """Send everything now, and return when every record is stored. `commit` does this too.
+
+        Raises DeadlineExceeded after `timeout_s`, and the failure of the transaction.
+        """
+        self.check_open()
+        await self._producer.flush(timeout_s)
+        self.check_open()
+
+    async def send_offsets(
+        self,
+        consumer: GroupConsumer,
+        messages: WhatToStage,
+        metadata: str = "",
+        *,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Commit the offsets behind these messages of a group's consumer with the transaction; or
+        the given offsets, by partition the next one to read. All earlier messages of a partition
+        count as processed too.
+
+        The consumer needs commit="manual". From now on, until the transaction has ended, nothing
+        else is committed in these partitions, and they are not let go: if the group wants one back,
+        the transaction has `revoke_wait_s` to end, and is then aborted. After a commit the messages
+        are finished; after an abort they are delivered again.
+
+        Raises InvalidConfig, InvalidRequest; TransactionAborted if a partition is no longer held,
+        or after `timeout_s` (None: that of the client).
+        """
+        self.check_open()
+        offsets = consumer.member.transactions
+        if offsets is None or consumer.settings.commit != "manual":
+            raise InvalidConfig(
+                'a consumer whose offsets are committed in transactions needs commit="manual", and neither'
+                " offset_store nor broadcast"
+            )
+        deadline = self._lane.connections.deadline(timeout_s)
+        async with self._one_at_a_time:
+            self.check_open()
+            staged = self._staged.setdefault(offsets, Staged())
+            try:
+                wishes = offsets.claim(self, staged, messages, metadata)
+            except StaleAssignment as error:
+                raise self.note_failure(error) from error
+            if not wishes:
+                return
+            self._lane.staging.used = True
+            try:
+                await offsets.stage(self._reference, staged, wishes, deadline)
+            except LedgerMQError as error:
+                raise self.note_failure(error) from error
+            except BaseException:
+                self.note_failure(Unavailable("send_offsets was cancelled"))
+                raise
+
+    # -- failure
+
+    def note_failure(self, error: LedgerMQError) -> LedgerMQError:
+        """Note that something of it failed: it can only abort. Return the error to raise."""
+        self._lane.note_broken(error)
+        if self.failure is None and self.state in ("open", "committing") and not self._asked:
+            self.failure = error
+            asyncio.get_running_loop().call_soon(self._give_up)  # not now: the producer may be in the middle of a turn
+        return shown(error)
+
+    def _give_up(self) -> None:
+        if self.failure is not None and self.state in ("open", "committing"):
+            self._producer.start_over(shown(self.failure))
+
+    def condemn(self, error: LedgerMQError) -> None:
+        """Abort it in the background, unless the coordinator was asked to commit it."""
+        if self.state not in ("open", "committing") or self._asked:
+            return
+        self.note_failure(error)
+        if self.state == "open" and self._condemned is None:
+            self._condemned = asyncio.get_running_loop().create_task(self._abort_condemned(), name="ledgermq abort")
+
+    async def _abort_condemned(self) -> None:
+        async with self._one_at_a_time:
+            if self.state == "open":
+                await self._abort(None)
+
+    # -- end
+
+    async def commit(self, timeout_s: float | None = None) -> None:
+        """Flush, and commit. On return it is decided for good; readers see it shortly after.
+
+        Raises TransactionAborted: nothing of it happened, run it again. Raises TransactionFenced:
+        another process uses the transactional id, stop. Raises TransactionOutcomeUnknown if the
+        coordinator has not answered within `timeout_s` (None: that of the client) after the flush:
+        `client.transactions.outcome` tells, and the next transaction begins only when it is known.
+        Raises the error of a record or an offset that failed, after aborting.
+        """
+        self._ended_by_program = True
+        async with self._one_at_a_time:
+            await self._settle(timeout_s)
+            if not self._lane.staging.used:
+                self._end("committed")
+                return
+            await self._commit(timeout_s)
+
+    async def _settle(self, timeout_s: float | None) -> None:
+        """Flush for the end. Raises the failure, after aborting."""
+        if self.state != "open":
+            self.check_open()
+        while self._adders and self.failure is None:  # another task is in `send_many`
+            self._added.clear()
+            await self._added.wait()
+        self.state = "committing"
+        if self.failure is None:
+            try:
+                await self._producer.settle()
+            except BaseException:
+                self.state = "open"
+                raise
+        if self.failure is not None:
+            await self._abort(timeout_s)
+            raise shown(self.failure) from self.failure
+
+    async def _commit(self, timeout_s: float | None) -> None:
+        self._asked = True
+        deadline = self._lane.connections.deadline(timeout_s)
+        try:
+            await self._lane.decisions.end(self._reference, pb.COMMITTED, self._parts(), deadline)
+        except (TransactionAborted, TransactionFenced, TransactionUnknown) as error:
+            self._lane.note_broken(error)
+            self._end("aborted")
+            raise
+        except TransactionOutcomeUnknown as error:
+            if isinstance(error.__cause__, LedgerMQError):
+                self._lane.note_broken(error.__cause__)
+            self._end("unknown")
+            raise
+        except LedgerMQError:  # refused: it is not decided
+            await self._abort(timeout_s)
+            raise
+        except BaseException:
+            self._end("unknown")
+            raise
+        self._end("committed")
+
+    async def abort(self, timeout_s: float | None = None) -> None:
+        """Abort: nothing of it happens, whether brokers answer within `timeout_s` (None: that of
+        the client) or not. May be called again.
+
+        Raises TransactionError if it is committed, or may be.
+        """
+        self._ended_by_program = True
+        async with self._one_at_a_time:
+            if self.state == "new":
+                self.state = "aborted"
+            if self.state in ("committed", "unknown"):
+                raise TransactionError(f"the transaction cannot be aborted: it is {self.state}")
+            if self.state != "aborted":
+                await self._abort(timeout_s)
+
+    async def _abort(self, timeout_s: float | None) -> None:
+        self.state = "aborting"
+        self._producer.start_over(TransactionAborted("the transaction was aborted"))
+        settled = not self._lane.staging.used
+        try:
+            if not settled:
+                deadline = self._lane.connections.deadline(timeout_s)
+                await self._lane.decisions.end(self._reference, pb.ABORTED, self._parts(), deadline)
+                settled = True
+        except LedgerMQError as error:  # the coordinator aborts it at its time-out
+            self._lane.note_broken(error)
+            settled = isinstance(error, TransactionAborted)
+        finally:
+            self._end("aborted", settled=settled)
+
+    def _parts(self) -> list[pb.TransactionPart]:
+        groups = [(bundle, offsets.group) for offsets, staged in self._staged.items() for bundle in staged.bundles]
+        return self._lane.staging.parts(sorted(set(groups)))
+
+    def _end(self, state: TransactionStatus, *, settled: bool = True) -> None:
+        """Leave the lane. After an abort whose outcome the coordinator has not confirmed, the next
+        transaction asks first.
+        """
+        self.state = state
+        self._lane.leave(self, settled=settled and state != "unknown")
+        if state != "unknown":
+            self._end_offsets(committed=state == "committed")
+
+    def resolved(self, *, committed: bool) -> None:
+        """Note the outcome, which was unknown to this client or not confirmed."""
+        if self.state == "unknown":
+            self.state = "committed" if committed else "aborted"
+            self._end_offsets(committed=committed)
+
+    def release(self) -> None:
+        """Let its consumers go on, though its outcome is unknown, because the client ends."""
+        for offsets, staged in self._staged.items():
+            offsets.release(staged)
+        self._staged.clear()
+
+    def _end_offsets(self, *, committed: bool) -> None:
+        for offsets, staged in self._staged.items():
+            offsets.end(staged, committed=committed)
+        self._staged.clear()
+        if not committed and self._reading is not None and not self._reading.closed:
+            self._reading.member.rewind()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Commit, or abort on an exception; unless the program has ended it already."""
+        if kind is not None:
+            if not self.closed:
+                await self.abort()
+        elif not (self.closed and self._ended_by_program):
+            try:
+                await self.commit()
+            except BaseException:
+                if not self.closed:  # cancelled while records were on their way
+                    await self.abort()
+                raise
+
+
+def shown(error: LedgerMQError) -> LedgerMQError:
+    """Return the error to raise for a failure: TransactionAborted, if running it again may help."""
+    if error.retriable or isinstance(error, ProducerError | GroupError):
+        return TransactionAborted(f"the transaction can only abort; run it again ({error.message})")
+    return type(error)(
+        error.message, retry_after_ms=error.retry_after_ms, owner=error.owner, object_key=error.object_key
+    )

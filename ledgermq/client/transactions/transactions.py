@@ -1,0 +1,208 @@
+"""The transactions of one transactional id (`Transactions`), and where programs get them
+(`client.transactions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from ledgermq.client.context import ClientContext
+from ledgermq.client.groups.group_consumer import GroupConsumer
+from ledgermq.client.settings import ProducerSettings, settings_from
+from ledgermq.client.transactions.admin import TransactionAdmin
+from ledgermq.client.transactions.branch import SharedTransactions
+from ledgermq.client.transactions.decisions import Decisions, TransactionOutcome
+from ledgermq.client.transactions.lane import Lane
+from ledgermq.client.transactions.transaction import Transaction
+from ledgermq.client.transactions.two_phase import TwoPhase
+from ledgermq.client.transactions.xid import XidLike, named, transactional_id_of
+from ledgermq.durations import parse_duration_ms
+from ledgermq.errors import InvalidConfig, TransactionError, Unavailable
+
+TIMEOUT_MS_MAX = 2**32 - 1
+
+
+class Transactions:
+    """The transactions of one transactional id, one after the other; made by `client.transactions`.
+
+    Use `async with`: it begins an epoch, which fences every process that has used the id before.
+    """
+
+    def __init__(
+        self, context: ClientContext, decisions: Decisions, timeout_ms: int, settings: ProducerSettings, given: bool
+    ) -> None:
+        """`given`: whether the program has set `delivery_timeout_s`."""
+        self._context = context
+        self._decisions = decisions
+        self._timeout_ms = timeout_ms
+        self._settings = settings
+        self._given = given
+        self._lane: Lane | None = None
+        self.closed = False
+
+    @property
+    def transactional_id(self) -> str:
+        return self._decisions.transactional_id
+
+    @property
+    def epoch(self) -> int:
+        """Return the epoch; 0 before `init`."""
+        return 0 if self._lane is None else self._lane.identity.epoch
+
+    @property
+    def timeout_s(self) -> float:
+        """Return the time after which the cluster aborts a transaction that is still open; 0 before
+        `init`.
+        """
+        return 0.0 if self._lane is None else self._lane.identity.timeout_ms / 1000
+
+    async def init(self) -> None:
+        """Begin the next epoch of the id; `async with` calls this. A transaction of the epoch before
+        is aborted if it is undecided; if it is being committed, this waits for its completion.
+
+        Raises InvalidRequest, ResourceExhausted, Unavailable.
+        """
+        if self.closed:
+            raise Unavailable("the transactions object is closed")
+        if self._lane is not None:
+            raise TransactionError("this object has an epoch already: make another one to begin the next")
+        identity = await self._decisions.init(self._timeout_ms, self._context.connections.deadline())
+        settings = self._settings
+        if not self._given and identity.timeout_ms:
+            settings = replace(settings, delivery_timeout_s=identity.timeout_ms / 1000)
+        self._lane = Lane(self._context, settings, self._decisions, identity)
+
+    def begin(self, *, reading: GroupConsumer | None = None) -> Transaction:
+        """Return the next transaction; use it in `async with`. Sends no request.
+
+        `reading`: the consumer whose messages it processes. After an abort, every message that it
+        has returned, and that is not finished, is delivered again. Without it, only partitions
+        whose offsets were passed to `send_offsets` are read again.
+
+        Raises TransactionFenced; TransactionError while another transaction of this object is open.
+        """
+        if self.closed:
+            raise Unavailable("the transactions object is closed")
+        if self._lane is None:
+            raise TransactionError("begin an epoch first: use the transactions object in `async with`")
+        self._lane.check()
+        return Transaction(self._lane, reading)
+
+    async def close(self) -> None:
+        """Abort what is open, and close. May be called again."""
+        self._context.connections.home.check()
+        if self.closed:
+            return
+        self.closed = True
+        if self._lane is not None:
+            await self._lane.close()
+
+    async def __aenter__(self) -> Self:
+        await self.init()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class TransactionClient(TransactionAdmin):
+    """`client.transactions`: call it for the transactions of an id, or ask it for an outcome.
+    Operators list, describe and resolve transactions with it.
+    """
+
+    def __init__(self, context: ClientContext, made: Callable[[Transactions | TwoPhase], None]) -> None:
+        """`made` is called with each new object, so that the client closes it at the end."""
+        super().__init__(context.connections)
+        self._context = context
+        self._made = made
+        self.shared = SharedTransactions(context)
+        """Transactions that several processes write."""
+
+    def __call__(
+        self, transactional_id: str, *, timeout: str | float | timedelta | None = None, **settings: Any
+    ) -> Transactions:
+        """Return the transactions of an id, which names one producer over its lives: letters,
+        digits, '.', '_' and '-'. Two processes that use one id at a time fence each other.
+
+            async with client.transactions("billing-7", timeout="1m") as transactions:
+                async with transactions.begin() as transaction:      # commits at the end
+                    transaction.send("invoices", value, key=key)
+                    await transaction.send_offsets(consumer, messages)
+
+        `timeout`: a duration ("30s", "1m", seconds, a timedelta) after which the cluster aborts a
+        transaction that is still open; None: the cluster's default. Settings: the fields of
+        `ProducerSettings`, without `acks` and `idempotent`; `delivery_timeout_s` is the time-out of
+        the transaction, if not given. Raises InvalidConfig, InvalidRequest.
+        """
+        decisions = Decisions(self._context.connections, transactional_id)
+        transactions = Transactions(self._context, decisions, *_parsed(timeout, settings))
+        self._made(transactions)
+        return transactions
+
+    def two_phase(self, *, timeout: str | float | timedelta | None = None, **settings: Any) -> TwoPhase:
+        """Return an object for two-phase transactions, with the methods of PEP 249's extension.
+
+            async with client.transactions.two_phase() as branch:
+                xid = branch.xid(1, "transfer-17")
+                await branch.tpc_begin(xid)
+                branch.send("transfers", value, key=key)
+                await branch.tpc_prepare()
+                await branch.tpc_commit()
+
+        `timeout`: after which the cluster rolls back a transaction that is begun and not prepared.
+        Settings: as those of `client.transactions(…)`. Raises InvalidConfig.
+        """
+        two_phase = TwoPhase(self._context, *_parsed(timeout, settings))
+        self._made(two_phase)
+        return two_phase
+
+    async def outcome(self, transaction: XidLike | str, *, epoch: int = 0, number: int = 0) -> TransactionOutcome:
+        """Return what became of a transaction: `Transaction.name`, or the xid of a two-phase one. A
+        transactional id needs the epoch and the number of the transaction too.
+
+        The answer is final: if the transaction is undecided, it is aborted by this call; only what
+        is "prepared" may still end either way. Raises TransactionUnknown if the transaction is not
+        known, or is no longer the newest one of its id; Unavailable.
+        """
+        transactional_id, epoch, number = named(transaction, epoch, number)
+        decisions = Decisions(self._context.connections, transactional_id)
+        return await decisions.outcome(epoch, number, self._context.connections.deadline())
+
+    async def forget(self, transactional_id: XidLike | str) -> None:
+        """Forget the outcome of a two-phase transaction that is complete, when no other participant
+        will ask for it any more, or an operator's decision about an ordinary one. A committed two-phase
+        transaction is kept until then.
+
+        Raises InvalidRequest (it is not decided, or there is nothing to forget), TransactionUnknown,
+        Unavailable (it is not complete yet).
+        """
+        await super().forget(transactional_id_of(transactional_id))
+
+
+def _parsed(timeout: object, settings: dict[str, Any]) -> tuple[int, ProducerSettings, bool]:
+    """Return the time-out, the settings, and whether they say how long a record may take."""
+    for name in ("acks", "idempotent"):
+        if name in settings:
+            raise InvalidConfig(f"a transaction stores every record durably, once: leave out {name}")
+    timeout_ms = 0 if timeout is None else _timeout_ms(timeout)
+    return timeout_ms, settings_from(ProducerSettings, settings), "delivery_timeout_s" in settings
+
+
+def _timeout_ms(timeout: object) -> int:
+    if isinstance(timeout, str):
+        found = parse_duration_ms(timeout, "timeout", 1)
+    elif isinstance(timeout, timedelta):
+        found = timeout // timedelta(milliseconds=1)
+    elif isinstance(timeout, int | float) and not isinstance(timeout, bool):
+        found = round(timeout * 1000) if 0 < timeout < TIMEOUT_MS_MAX else 0
+    else:
+        raise InvalidConfig(f"timeout must be a duration like '1m', seconds or a timedelta, not {timeout!r}")
+    if not 1 <= found <= TIMEOUT_MS_MAX:
+        raise InvalidConfig(f"timeout must be at least 1 ms and at most {TIMEOUT_MS_MAX} ms, not {timeout!r}")
+    return found

@@ -1,0 +1,335 @@
+"""Two-phase commit beside databases, with the names of PEP 249's optional extension.
+
+    idle ──tpc_begin──> begun ──tpc_prepare──> prepared ──tpc_commit, tpc_rollback──> idle
+                          └──tpc_commit (one phase), tpc_rollback──> idle
+
+Invariants: what is prepared is ended by name only, so that any process can do it. An error leaves
+the transaction where it is if the same call may be repeated, else it is ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from ledgermq.client.connections import Connections
+from ledgermq.client.context import ClientContext
+from ledgermq.client.coordinator import Coordinator
+from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, Refused
+from ledgermq.client.producing.unrouted import typed
+from ledgermq.client.record import Bytes, Headers, Record, Row
+from ledgermq.client.settings import ProducerSettings
+from ledgermq.client.transactions.decisions import Decisions
+from ledgermq.client.transactions.lane import Lane
+from ledgermq.client.transactions.preparable import Branch
+from ledgermq.client.transactions.xid import Xid, XidLike, transactional_id_of, xid_from, xid_of
+from ledgermq.errors import LedgerMQError, TransactionError, TransactionOutcomeUnknown, Unavailable
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.runtime.tasks import all_of
+
+ASKED_AT_ONCE = 16
+
+
+class TwoPhase:
+    """Two-phase transactions, one after the other; made by `client.transactions.two_phase`.
+
+    An xid is used once. Use `async with`, or call `close()` at the end: what was begun and not
+    prepared is then rolled back; what is prepared stays prepared, until a process that names its xid
+    ends it.
+    """
+
+    def __init__(self, context: ClientContext, timeout_ms: int, settings: ProducerSettings, given: bool) -> None:
+        """`given`: whether the program has set `delivery_timeout_s`."""
+        self._context = context
+        self._timeout_ms = timeout_ms
+        self._settings = settings
+        self._given = given
+        self._decisions: Decisions | None = None
+        """Of the xid that is begun, or prepared by this object."""
+        self._lane: Lane | None = None
+        self._branch: Branch | None = None
+        self.closed = False
+
+    def xid(self, format_id: int, gtrid: str, bqual: str = "") -> Xid:
+        """Return the name of a global transaction: a number of the program's own, the name of the
+        transaction, and that of its part here. Texts have at most 64 bytes in UTF-8.
+
+        Every call that takes an xid also takes that of a database driver (psycopg.Xid). Raises
+        InvalidRequest.
+        """
+        return xid_of(format_id, gtrid, bqual)
+
+    @property
+    def settings(self) -> ProducerSettings:
+        return self._settings
+
+    # -- begin
+
+    async def tpc_begin(self, xid: XidLike | str) -> None:
+        """Begin a transaction. From now on it is known to the cluster: `outcome` rolls it back.
+
+        Raises InvalidRequest if the xid was used; ResourceExhausted, Unavailable; TransactionError
+        while another transaction of this object is open.
+        """
+        self._check()
+        if self._decisions is not None:
+            raise TransactionError(
+                f"transaction {self._decisions.transactional_id!r} is open: commit it or roll it back first, or use a"
+                " second object"
+            )
+        decisions = Decisions(self._context.connections, transactional_id_of(xid))
+        self._decisions = decisions
+        try:
+            deadline = self._context.connections.deadline()
+            identity = await decisions.init(self._timeout_ms, deadline, pb.TWO_PHASE)
+            settings = self._settings
+            if not self._given and identity.timeout_ms:
+                settings = replace(settings, delivery_timeout_s=identity.timeout_ms / 1000)
+            lane = Lane(self._context, settings, decisions, identity)
+            branch = Branch(lane)
+            await branch.start()
+        except BaseException:
+            self._decisions = None
+            raise
+        self._lane, self._branch = lane, branch
+
+    # -- send
+
+    def send(
+        self,
+        topic: str,
+        value: Bytes | None,
+        key: Bytes | None = None,
+        headers: Headers | None = None,
+        tag: str | None = None,
+        timestamp: datetime | int | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        """Queue one record, as `Transaction.send`. Raises TransactionError before `tpc_begin` and
+        after `tpc_prepare`.
+        """
+        return self._begun().send(topic, value, key, headers, tag, timestamp, partition)
+
+    async def send_many(self, topic: str, records: Iterable[Record | Bytes | None]) -> Deliveries:
+        """Queue many records, as `Producer.send_many`."""
+        return await self._begun().send_many(topic, records)
+
+    async def send_batch(self, topic: str, batch: pa.RecordBatch, *, partition: int | None = None) -> BatchDelivery:
+        """Queue the rows of an Arrow batch, as `Producer.send_batch`."""
+        return await self._begun().send_batch(topic, batch, partition=partition)
+
+    def add_row(self, topic: str, row: Row, size: int, partition: int | None) -> Delivery:
+        """Queue a row that was checked already; `size` is its `row_bytes`."""
+        return self._begun().add_row(topic, row, size, partition)
+
+    def refused(self, error: Exception) -> Refused:
+        """Return a place for a record that could not be added and has no caller to raise to."""
+        return Refused(typed(error)) if self._branch is None else self._branch.refused(error)
+
+    async def wait_for_room(self) -> None:
+        """Wait until the buffer is no longer full, as `Producer.wait_for_room`."""
+        await self._begun().wait_for_room()
+
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """Send everything now, and return when every record is stored; `tpc_prepare` does this too.
+
+        Raises DeadlineExceeded after `timeout_s`, and the failure of the transaction.
+        """
+        await self._begun().flush(timeout_s)
+
+    def check_open(self) -> None:
+        """Raise if no record can be sent now."""
+        self._begun().check_open()
+
+    # -- prepare
+
+    async def tpc_prepare(self, timeout_s: float | None = None) -> None:
+        """End the first phase: flush, and prepare. On return nothing but `tpc_commit` and
+        `tpc_rollback` ends the transaction, in whatever process; no time-out does.
+
+        Raises TransactionAborted, TransactionFenced, or the error of a record: it is rolled back, so
+        roll the databases back too. Raises TransactionOutcomeUnknown if the coordinator has not
+        answered within `timeout_s` (None: that of the client) after the flush: call it again, or
+        roll back.
+        """
+        branch = self._begun()
+        try:
+            await branch.prepare(timeout_s)
+        finally:
+            if branch.closed:
+                await self._leave()
+
+    # -- end
+
+    async def tpc_commit(self, xid: XidLike | str | None = None, *, timeout_s: float | None = None) -> None:
+        """Commit. Without an xid: the transaction of this object; one that is not prepared is
+        committed in one phase. With an xid: what any process has prepared. May be repeated.
+
+        Raises TransactionAborted: it is rolled back, by an operator perhaps (the text says so).
+        Raises TransactionUnknown: no such xid, or forgotten; InvalidRequest: it is not prepared;
+        TransactionOutcomeUnknown if the coordinator has not answered within `timeout_s`: call it
+        again; in one phase, ask `client.transactions.outcome(xid)`.
+        """
+        self._check()
+        if xid is not None:
+            await self._named(xid).end_by_name(pb.COMMITTED, self._deadline(timeout_s))
+            self._forget_ended(xid)
+        elif self._branch is not None:
+            await self._commit_in_one_phase(self._branch, timeout_s)
+        else:
+            decisions = self._prepared()
+            try:
+                await decisions.end_by_name(pb.COMMITTED, self._deadline(timeout_s))
+            except TransactionOutcomeUnknown:
+                raise
+            except LedgerMQError:
+                self._decisions = None
+                raise
+            self._decisions = None
+
+    async def _commit_in_one_phase(self, branch: Branch, timeout_s: float | None) -> None:
+        if branch.state == "preparing":
+            raise TransactionError(
+                "it is not known whether the transaction is prepared: call tpc_prepare again, or tpc_rollback"
+            )
+        try:
+            await branch.commit(timeout_s)
+        finally:
+            if branch.closed:
+                await self._leave()
+
+    async def tpc_rollback(self, xid: XidLike | str | None = None, *, timeout_s: float | None = None) -> None:
+        """Roll back. Without an xid: the transaction of this object. With an xid: what any process
+        has prepared, or has begun. May be repeated.
+
+        Raises TransactionError if it is committed, by an operator perhaps (the text says so);
+        TransactionUnknown: no such xid, or forgotten; Unavailable or TransactionOutcomeUnknown if the
+        coordinator has not answered within `timeout_s`: call it again. What this object has begun and not
+        prepared never commits, whether the coordinator answers or not.
+        """
+        self._check()
+        if xid is not None:
+            await self._roll_back(self._named(xid), timeout_s)
+            self._forget_ended(xid)
+        elif self._branch is None or self._branch.state == "preparing":
+            await self._roll_back(self._prepared(), timeout_s)
+            if self._branch is not None:
+                self._branch.rolled_back()
+            await self._leave()
+        else:
+            try:
+                await self._branch.abort(timeout_s)
+            finally:
+                if self._branch.closed:
+                    await self._leave()
+
+    async def _roll_back(self, decisions: Decisions, timeout_s: float | None) -> None:
+        deadline = self._deadline(timeout_s)
+        state = (await decisions.outcome(0, 0, deadline)).state  # aborts what is not prepared
+        if state == "prepared":
+            state = await decisions.end_by_name(pb.ABORTED, deadline)
+        if state in ("committed", "committed_by_operator"):
+            raise TransactionError(
+                f"transaction {decisions.transactional_id!r} cannot be rolled back: it is {state.replace('_', ' ')}"
+            )
+
+    # -- recover
+
+    async def tpc_recover(self) -> list[Xid]:
+        """Return the xids of everything that is prepared in the cluster, other programs' too: end
+        only those that are yours. An id that was not made from an xid is the gtrid of one without
+        format id.
+
+        Raises Unavailable if a coordinator does not answer.
+        """
+        self._check()
+        answers = await _list_all(self._context.connections, self._deadline(None), open_only=True)
+        found = {
+            info.transaction.transactional_id
+            for answer in answers
+            for info in answer.transactions
+            if info.kind == pb.TWO_PHASE and info.state == pb.PREPARED
+        }
+        return [xid_from(name) for name in sorted(found)]
+
+    # -- the object
+
+    async def close(self) -> None:
+        """Roll back what is begun and not prepared, and close. May be called again."""
+        self._context.connections.home.check()
+        if self.closed:
+            return
+        if self._branch is not None:
+            with suppress(LedgerMQError):
+                await self.tpc_rollback()
+            await self._leave()
+        self.closed = True
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _leave(self) -> None:
+        """Let the transaction go, unless it is prepared and waits for its end."""
+        lane, branch = self._lane, self._branch
+        self._lane = self._branch = None
+        if branch is None or branch.state != "prepared":
+            self._decisions = None
+        if lane is not None:
+            await lane.producer.abort()
+
+    def _check(self) -> None:
+        if self.closed:
+            raise Unavailable("the two-phase object is closed")
+
+    def _begun(self) -> Branch:
+        self._check()
+        if self._branch is None:
+            advice = "tpc_begin begins a transaction" if self._decisions is None else "it is prepared: end it"
+            raise TransactionError(f"no transaction takes records or is prepared now: {advice}")
+        return self._branch
+
+    def _prepared(self) -> Decisions:
+        if self._decisions is None:
+            raise TransactionError("no transaction is begun or prepared here: name the xid of the one to end")
+        return self._decisions
+
+    def _named(self, xid: XidLike | str) -> Decisions:
+        transactional_id = transactional_id_of(xid)
+        if self._branch is not None and transactional_id == self._branch.transactional_id:
+            raise TransactionError(f"transaction {transactional_id!r} is begun here: end it without naming it")
+        return Decisions(self._context.connections, transactional_id)
+
+    def _forget_ended(self, xid: XidLike | str) -> None:
+        if self._decisions is not None and self._decisions.transactional_id == transactional_id_of(xid):
+            self._decisions = None
+
+    def _deadline(self, timeout_s: float | None) -> float:
+        return self._context.connections.deadline(timeout_s)
+
+
+async def _list_all(connections: Connections, deadline: float, *, open_only: bool) -> list[pb.ListTransactionsResponse]:
+    """Return the answers of all partitions, in order; none before the cluster's first transaction.
+
+    Raises Unavailable if one does not answer before the deadline.
+    """
+
+    async def ask(partition: int) -> pb.ListTransactionsResponse:
+        request = pb.ListTransactionsRequest(partition=partition, open_only=open_only)
+        coordinator = Coordinator(connections, f"partition {partition} of __transactions")
+        return await coordinator.ask(lambda at: at.list_transactions(request), deadline)
+
+    first = await ask(0)
+    if not first.partitions:
+        return []
+    return [first, *await all_of(map(ask, range(1, first.partitions)), ASKED_AT_ONCE)]

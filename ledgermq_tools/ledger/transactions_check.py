@@ -1,0 +1,105 @@
+"""Check what a root holds of transactions: each batch that may still become visible is in the
+ledger as it was staged, and nothing that was decided waits for long.
+
+It is here and not in `ledger.fsck`, because the ledger does not know what transactions are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ledger import keys
+from ledger.cluster import ClusterSettings
+from ledger.fsck.check import Checked
+from ledger.fsck.problem import Problem, Problems, Severity
+from ledger.object_store.contract import ObjectStore
+from ledgermq.sources import Sources
+from ledgermq_tools.ledger.transactions_view import BundleTransactions, read_transactions
+from transactions.checks import describe
+from transactions.records import NoteValue, ReferencesValue
+from transactions.staged import Staged
+
+INCOMPLETE_MS_MAX = 3_600_000
+"""Time after which a decided transaction that is not complete is worth a look."""
+
+
+async def add_transactions(store: ObjectStore, cluster: ClusterSettings, sources: Sources, checked: Checked) -> None:
+    """Add what is wrong with transactions to the check of a root."""
+    unread, problems = Problems(), Problems()
+    found = await read_transactions(store, cluster, sources, unread.collecting)
+    check_transactions(found, problems, sources.now_ms())
+    new = [*problems.all, *(problem for problem in unread.all if not _is_known(problem, checked))]
+    checked.problems = sorted({*checked.problems, *new}, key=lambda problem: (-problem.severity, problem))
+
+
+def _is_known(problem: Problem, checked: Checked) -> bool:
+    """Return True if damage in the same ledger was found already: it is why this cannot be read."""
+    ledger = "/".join(problem.object_key.split("/")[:2])
+    return any(known.severity is Severity.DAMAGE and known.object_key.startswith(ledger) for known in checked.problems)
+
+
+def check_transactions(found: Sequence[BundleTransactions], problems: Problems, now_ms: int) -> None:
+    for bundle in found:
+        for staged in bundle.state.all():
+            for value in staged.records.values():
+                _check_references(bundle, value, problems)
+        for note in bundle.state.notes.values():
+            if not note.finished:
+                _check_note(bundle, note, problems)
+        _check_incomplete(bundle, problems, now_ms)
+
+
+def _check_references(bundle: BundleTransactions, value: ReferencesValue, problems: Problems) -> None:
+    """Check that each batch that is not visible yet is there: its commit needs it."""
+    for reference in bundle.state.alive(value):
+        what = (
+            f"{describe(value.transaction)} has staged a batch of {reference.length} bytes at offset"
+            f" {reference.offset} of {keys.STAGED_TOPIC}/{bundle.partition}"
+        )
+        batch = bundle.batches.get(reference.offset)
+        if reference.offset < bundle.log_start:
+            problems.damage(
+                keys.ledger(bundle.bundle), "STAGED_MISSING", f"{what}, below the log start {bundle.log_start}"
+            )
+        elif batch is None:
+            problems.damage(keys.ledger(bundle.bundle), "STAGED_MISSING", f"{what}, and no segment has it")
+        elif (batch.record_count, batch.length, batch.crc) != (
+            reference.record_count,
+            reference.length,
+            reference.crc,
+        ):
+            problems.damage(
+                keys.segment(bundle.bundle, batch.slot),
+                "STAGED_DIFFERS",
+                f"{what}, and another batch is there: {batch.length} bytes, CRC {batch.crc:08x} instead of"
+                f" {reference.crc:08x}",
+            )
+
+
+def _check_note(bundle: BundleTransactions, note: NoteValue, problems: Problems) -> None:
+    """Check that what a completion that has begun still has to copy is staged."""
+    staged = bundle.state.find(note.transaction) or Staged()
+    for stream, batches in note.part.counts.items() if note.part is not None else ():
+        places, copied = staged.streams.get(stream, {}), note.copied.get(stream, 0)
+        missing = [sequence for sequence in range(copied, batches) if sequence not in places]
+        if missing:
+            problems.damage(
+                keys.ledger(bundle.bundle),
+                "STAGED_MISSING",
+                f"{describe(note.transaction)} is being completed, and of the {batches} batches for partition"
+                f" {stream.topic_id}/{stream.partition} it has no reference to {len(missing)}, the first of them"
+                f" {missing[0]}",
+            )
+
+
+def _check_incomplete(bundle: BundleTransactions, problems: Problems, now_ms: int) -> None:
+    for name in bundle.ids.incomplete:
+        known = bundle.ids.known[name]
+        if now_ms - known.changed_ms > INCOMPLETE_MS_MAX:
+            missing = ", ".join(map(str, known.missing))
+            problems.untidy(
+                keys.ledger(bundle.bundle),
+                "TRANSACTION_INCOMPLETE",
+                f"transaction {known.number} of {name!r} is {known.state.name} for more than an hour and not complete"
+                f" in bundles {missing}: start brokers; `ledgermq transaction describe {name}` shows why it waits",
+            )

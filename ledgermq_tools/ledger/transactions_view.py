@@ -1,0 +1,116 @@
+"""Read what a root holds of transactions, without a broker: the records of `__transactions`, the
+offsets that are staged in groups, and the staged batches that these records name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ledger import keys
+from ledger.cluster import ClusterSettings
+from ledger.log.checkpoint import partition_of
+from ledger.log.history import History, read_history
+from ledger.log.internal_topic import read_internal
+from ledger.log.ledger_ref import LedgerRef
+from ledger.log.recovery import ATTEMPTS_MAX
+from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.root.damage import CollectingDamage
+from ledger.topics.catalog import Catalog, Topic, read_catalog
+from ledgermq.runtime.reread import Rereads
+from ledgermq.sources import Sources
+from offsets.pending import PendingTransaction
+from offsets.pending import transactions as with_offsets
+from offsets.state import OffsetsState
+from transactions.ids import Ids
+from transactions.staged import BundleState
+
+Collecting = Callable[[str], CollectingDamage]
+"""Makes a block that turns damage inside it into findings; its argument names the object."""
+
+
+class StagedBatch(NamedTuple):
+    """A batch of `__staged` as the index of its segment has it. `length`: bytes."""
+
+    slot: int
+    record_count: int
+    length: int
+    crc: int
+
+
+@dataclass(slots=True)
+class BundleTransactions:
+    """One partition of `__transactions` and its bundle, at one moment.
+
+    `ids`: what its coordinator decides about. `state`: what is staged in the bundle. `offsets`: what
+    is staged in groups. `batches`: of `__staged` in the ledger, by base offset. `log_start`: of
+    `__staged`.
+    """
+
+    bundle: int
+    partition: int
+    ids: Ids = field(default_factory=Ids)
+    state: BundleState = field(default_factory=BundleState)
+    offsets: list[PendingTransaction] = field(default_factory=list)
+    batches: dict[int, StagedBatch] = field(default_factory=dict)
+    log_start: int = 0
+
+
+async def read_transactions(
+    store: ObjectStore, cluster: ClusterSettings, sources: Sources, collecting: Collecting
+) -> list[BundleTransactions]:
+    """Return all partitions that can be read; damage goes to `collecting`. Raises the store's other
+    errors.
+    """
+    catalog = Catalog()
+    with collecting(keys.ledger(keys.METADATA_BUNDLE)):
+        catalog = await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources))
+    topic = catalog.topics_by_name.get(keys.TRANSACTIONS_TOPIC)
+    found = []
+    for partition, bundle in enumerate(topic.bundles if topic is not None else ()):
+        with collecting(keys.ledger(bundle)):
+            found.append(await _read_bundle(LedgerRef(store, bundle, cluster, sources), catalog, partition))
+    return found
+
+
+async def _read_bundle(ledger: LedgerRef, catalog: Catalog, partition: int) -> BundleTransactions:
+    rereads = Rereads(ATTEMPTS_MAX, f"bundle {ledger.bundle} was trimmed during each attempt to read it; retry later")
+    while True:
+        rereads.begin()
+        history = await read_history(ledger)
+        try:
+            return await _fold(ledger.store, history, catalog, partition)
+        except ObjectMissing:
+            continue  # trimmed meanwhile
+
+
+async def _fold(store: ObjectStore, history: History, catalog: Catalog, partition: int) -> BundleTransactions:
+    """Return what one reading of the ledger says: records and batches are of the same moment."""
+    found = BundleTransactions(history.bundle, partition)
+    for record in await read_internal(store, history, catalog.living(keys.TRANSACTIONS_TOPIC).id, partition):
+        found.ids.apply(record.key, record.value)
+        found.state.apply(record.key, record.value)
+    for topic, number in _partitions(catalog, keys.OFFSETS_TOPIC, history.bundle):
+        groups = OffsetsState()
+        for record in await read_internal(store, history, topic.id, number):
+            groups.apply(record.key, record.value)
+        pending = ((name, key) for of_producer in groups.pending.values() for name, key in of_producer)
+        found.offsets += with_offsets((name, key, groups.groups[name].pending[key]) for name, key in pending)
+    for topic, number in _partitions(catalog, keys.STAGED_TOPIC, history.bundle):
+        found.log_start = partition_of(history.checkpoint, topic.id, number).log_start
+        for segment in history.segments:
+            for entry in segment.index.batches:
+                if (entry.topic_id, entry.partition) == (topic.id, number):
+                    found.batches[entry.base_offset] = StagedBatch(
+                        segment.index.slot, entry.record_count, entry.length, entry.crc
+                    )
+    return found
+
+
+def _partitions(catalog: Catalog, name: str, bundle: int) -> Iterator[tuple[Topic, int]]:
+    topic = catalog.topics_by_name.get(name)
+    bundles: Sequence[int] = topic.bundles if topic is not None else ()
+    for number, place in enumerate(bundles):
+        if topic is not None and place == bundle:
+            yield topic, number

@@ -1,0 +1,96 @@
+"""Bring an epoch to its end, whichever way its decision says: publish staged rows, or know that a
+transaction is committed.
+
+A decision for staged rows is final. A decision for a transaction says that the epoch is what this
+transaction commits; if it is aborted, which is final too, the next *attempt* is decided under the
+next key. So at most one attempt of an epoch is ever visible. A transaction that the cluster no longer
+knows was aborted, because a committed one is forgotten only after the epoch's done mark is put.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Awaitable, Callable
+
+from ledger.sinks import Decision
+from ledgermq.errors import LedgerMQError, TransactionUnknown
+from spark.sink.cluster import Place
+from spark.sink.decision import decide, read_decision
+from spark.sink.publishing import is_done, mark_done, publish
+
+log = logging.getLogger("ledgermq.sink")
+
+Propose = Callable[[], Awaitable[Decision | None]]
+"""Return what the epoch shall be; None: nothing. Called only if nothing is decided."""
+
+
+async def _nothing_more() -> None:
+    pass
+
+
+async def settle_epoch(
+    place: Place, write: str, epoch: int, propose: Propose, won: Callable[[], Awaitable[None]] = _nothing_more
+) -> bool:
+    """Return True when the epoch is in its topics and marked as done; False if there is nothing in
+    it. `won` is called when the proposal has become the decision.
+
+    Raises what `publish`, `propose` and `won` raise, and Unavailable; call it again then.
+    """
+    while not await is_done(place.store, write, epoch):
+        decision, attempt = await _standing(place, write, epoch)
+        if decision is None:
+            wanted = await propose()
+            if wanted is None:
+                return False
+            decision = await decide(place.store, place.sources, write, epoch, wanted, attempt)
+            if decision.put_id == wanted.put_id:
+                await won()
+        if not decision.transactional_id:
+            await publish(place, write, epoch, decision)
+        elif await _is_committed(place, write, epoch, decision.transactional_id):
+            await mark_done(place.store, place.sources, write, epoch)
+            await _forget(place, decision.transactional_id)
+        else:
+            continue
+        return True
+    return True
+
+
+async def _standing(place: Place, write: str, epoch: int) -> tuple[Decision | None, int]:
+    """Return the decision that counts, or None with the number of the attempt to decide now."""
+    for attempt in itertools.count():
+        decision = await read_decision(place.store, write, epoch, attempt)
+        if (
+            decision is None
+            or not decision.transactional_id
+            or await _is_committed(place, write, epoch, decision.transactional_id)
+        ):
+            return decision, attempt
+        log.warning("attempt %d of epoch %d of %s was aborted", attempt + 1, epoch, write)
+    raise AssertionError("attempts are counted without end")
+
+
+async def _is_committed(place: Place, write: str, epoch: int, transactional_id: str) -> bool:
+    """Return whether the transaction is committed, and visible everywhere: the next epoch must not
+    overtake it. An undecided one, of another driver, is thereby aborted.
+
+    Raises Unavailable.
+    """
+    try:
+        return (await place.client.transactions.shared.completed(transactional_id)).committed
+    except TransactionUnknown:
+        return await is_done(place.store, write, epoch)  # another driver may have forgotten it just now
+
+
+async def _forget(place: Place, transactional_id: str) -> None:
+    try:
+        await place.client.transactions.shared.forget(transactional_id)
+    except LedgerMQError as error:
+        log.warning(
+            "transaction %s is committed, and the cluster still keeps its outcome (%s): remove it with"
+            " `ledgermq transaction forget %s`",
+            transactional_id,
+            error.message,
+            transactional_id,
+        )

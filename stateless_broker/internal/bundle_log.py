@@ -1,0 +1,248 @@
+"""Write the log of one bundle's internal partitions: the records of all their decisions, and the
+data that belongs to a decision.
+
+A decision may have records for several partitions, and batches of data; all of it becomes durable
+together or not at all. Decisions of one turn of the event loop share batches, so that a thousand
+commits that come together cost one batch for each partition. These batches share segments with
+users' data. The state in memory is already ahead of the store, so an append is never abandoned. If
+the broker has no room, the append waits, and `check_room` refuses new decisions meanwhile. If an
+append fails, the log ends, and with it all states that build on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+from crc32c import crc32c
+
+from ledger.keys import PartitionId
+from ledger.log.log_record import LogRecord
+from ledger.log.segment import Batch
+from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted
+from ledgermq.protocol.records import FEW_ROWS_MAX, SCHEMA, encode_batch
+from ledgermq.sources import Sources
+from stateless_broker.bundle.owner import BundleOwner
+from stateless_broker.logs import get_logger
+
+GROUP_BYTES = 1024 * 1024
+"""A group takes no further decision above this size; a single decision may be larger."""
+COMPRESSED_BYTES_MIN = 16 * 1024
+ROOM_RETRY_S_MAX = 1.0
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What one decision appends: records by partition, and batches of data as they are."""
+
+    records: Mapping[PartitionId, Sequence[LogRecord]]
+    data: Sequence[Batch] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        return self.data_bytes + sum(
+            len(record.key) + len(record.value or b"") for records in self.records.values() for record in records
+        )
+
+    @property
+    def data_bytes(self) -> int:
+        return sum(len(batch.data) for batch in self.data)
+
+
+class BundleLog:
+    """`on_failed` is called once, when an append has failed: nothing more becomes durable here, and
+    `failed` is the error.
+    """
+
+    def __init__(self, owner: BundleOwner, sources: Sources, on_failed: Callable[[LedgerMQError], None]) -> None:
+        self.failed: LedgerMQError | None = None
+        self._owner = owner
+        self._sources = sources
+        self._on_failed = on_failed
+        self._queue: list[Entry] = []
+        self._queued_data_bytes = 0
+        self._queued: asyncio.Future[None] | None = None
+        self._newest: asyncio.Future[None] | None = None
+        self._last: asyncio.Future[int] | None = None
+        """The last batch that was handed to the owner."""
+        self._under_way: set[asyncio.Future[int]] = set()
+        """The last batch of each group that was handed to the owner and has no outcome yet."""
+        self._blocked: ResourceExhausted | None = None
+
+    @property
+    def has_room(self) -> bool:
+        return self._blocked is None
+
+    def check_room(self, size_bytes: int = 0) -> None:
+        """Raise ResourceExhausted while decisions wait for which the broker has no room.
+
+        With `size_bytes`, raise also what an append of so much data would meet now:
+        ResourceExhausted, NotOwner, or the error of a store that takes no records. Call it before
+        the state changes.
+        """
+        if self.failed is not None:
+            raise self.failed
+        if self._blocked is not None:
+            raise self._blocked
+        if size_bytes:
+            self._owner.check_room(self._queued_data_bytes + size_bytes)
+
+    def append(self, records: Mapping[PartitionId, Sequence[LogRecord]], data: Sequence[Batch] = ()) -> None:
+        """Append what one decision writes: it becomes durable in one piece, after everything that
+        was appended before. Never waits and never raises: `durable` reports the outcome.
+
+        The batches of `data` carry no sequence of a producer.
+        """
+        if not (data or any(records.values())) or self.failed is not None:
+            return
+        entry = Entry(records, data)
+        self._queue.append(entry)
+        self._queued_data_bytes += entry.data_bytes
+        if self._queued is None:
+            loop = asyncio.get_running_loop()
+            self._queued = self._newest = loop.create_future()
+            self._queued.add_done_callback(_look_at)
+            loop.call_soon(self._flush)
+
+    async def durable(self) -> None:
+        """Return when everything that was appended before this call is durable.
+
+        Raises the error that prevented it.
+        """
+        if self.failed is not None:
+            raise self.failed
+        if self._newest is not None and not self._newest.done():
+            await asyncio.shield(self._newest)
+
+    async def settled(self) -> None:
+        """Return when nothing that was appended before this call is under way, whatever the
+        outcome.
+        """
+        waiting: set[asyncio.Future[int] | asyncio.Future[None]] = {*self._under_way}
+        if self._newest is not None:
+            waiting.add(self._newest)
+        if waiting:
+            await asyncio.wait(waiting)
+
+    def _flush(self) -> None:
+        done, self._queued = self._queued, None
+        queue, self._queue, self._queued_data_bytes = self._queue, [], 0
+        assert done is not None
+        if self.failed is not None:  # records behind a gap would give a state that never existed
+            return
+        if self._last is not None and (refused := _error_of(self._last)) is not None:
+            self._fail(done, refused)  # in this turn, so no caller has an answer yet
+            return
+        groups: deque[list[Entry]] = deque()
+        try:
+            groups.extend(packed(queue))
+            while groups:
+                self._hand_over(groups[0], done, is_last=len(groups) == 1)
+                groups.popleft()
+        except ResourceExhausted as full:
+            self._wait_for_room(full, [entry for group in groups for entry in group], done)
+        except Exception as error:  # also a bug: the state is ahead of the log permanently
+            self._fail(done, error)
+        else:
+            self._blocked = None
+
+    def _hand_over(self, group: Sequence[Entry], done: asyncio.Future[None], *, is_last: bool) -> None:
+        """Hand one group to the owner. `done` is answered when the last group of a turn is durable,
+        because groups become durable in order.
+        """
+        last = self._owner.produce(list(self._batches(group)), durable=True, together=True)[-1]
+        self._last = last
+        self._under_way.add(last)
+        last.add_done_callback(self._under_way.discard)
+        last.add_done_callback(lambda last: self._finish(done, last, is_last=is_last))
+
+    def _wait_for_room(self, full: ResourceExhausted, entries: list[Entry], done: asyncio.Future[None]) -> None:
+        self._blocked, self._queue, self._queued = full, entries, done
+        self._queued_data_bytes = sum(entry.data_bytes for entry in entries)
+        wait_s = min(ROOM_RETRY_S_MAX, (full.retry_after_ms or 0) / 1000 or ROOM_RETRY_S_MAX)
+        asyncio.get_running_loop().call_later(wait_s, self._flush)
+
+    def _finish(self, done: asyncio.Future[None], last: asyncio.Future[int], *, is_last: bool) -> None:
+        error = _error_of(last)
+        if error is not None:
+            self._fail(done, error)
+        elif is_last and not done.done():
+            done.set_result(None)
+
+    def _fail(self, done: asyncio.Future[None], error: BaseException) -> None:
+        if not isinstance(error, LedgerMQError) or not error.retriable:
+            log.error("append of internal records failed", bundle=self._owner.bundle, error=repr(error))
+            error = NotOwner(f"bundle {self._owner.bundle}: its internal records could not be written: {error!r}")
+        is_first, self.failed = self.failed is None, self.failed or error
+        for waiting in (done, self._queued):
+            if waiting is not None and not waiting.done():
+                waiting.set_exception(error)
+        if is_first:
+            self._on_failed(error)
+
+    def _batches(self, group: Sequence[Entry]) -> Iterator[Batch]:
+        records: dict[PartitionId, list[LogRecord]] = {}
+        for entry in group:
+            for place, more in entry.records.items():
+                records.setdefault(place, []).extend(more)
+        for place, found in records.items():
+            if found:
+                yield self._batch(place, found)
+        for entry in group:
+            yield from entry.data
+
+    def _batch(self, place: PartitionId, records: Sequence[LogRecord]) -> Batch:
+        now_us, rows = self._sources.now_us(), len(records)
+        keys, values = [record.key for record in records], [record.value for record in records]
+        headers, types, tags = _same_columns(rows) if rows <= FEW_ROWS_MAX else _own_columns(rows)
+        timestamps = pa.array([now_us] * rows, pa.int64()).view(SCHEMA.field("timestamp").type)
+        columns = [pa.array(keys, pa.binary()), pa.array(values, pa.binary()), headers, timestamps, types, tags]
+        size_bytes = sum(len(key) for key in keys) + sum(len(value or b"") for value in values)
+        data = encode_batch(
+            pa.RecordBatch.from_arrays(columns, schema=SCHEMA), "lz4" if size_bytes >= COMPRESSED_BYTES_MIN else "none"
+        )
+        return Batch(place.topic_id, place.partition, rows, crc32c(data), now_us, now_us, data)
+
+
+def _own_columns(rows: int) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Return headers, types of timestamps and tags, which are the same for all records."""
+    headers, tags = (pa.nulls(rows, SCHEMA.field(name).type) for name in ("headers", "tag"))
+    return headers, pa.repeat(pa.scalar(1, pa.int32()), rows), tags
+
+
+_same_columns = lru_cache(FEW_ROWS_MAX)(_own_columns)
+"""Made once: most decisions have one or two records, and these columns took half of their time."""
+
+
+def packed(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
+    """Pack whole decisions into groups of about `GROUP_BYTES`, in order."""
+    group: list[Entry] = []
+    size_bytes = 0
+    for entry in entries:
+        length = entry.size_bytes
+        if group and size_bytes + length > GROUP_BYTES:
+            yield group
+            group, size_bytes = [], 0
+        group.append(entry)
+        size_bytes += length
+    if group:
+        yield group
+
+
+def _error_of(append: asyncio.Future[int]) -> BaseException | None:
+    """Return the error of a done future; None also while it is under way."""
+    if append.cancelled():
+        return asyncio.CancelledError()
+    return append.exception() if append.done() else None
+
+
+def _look_at(done: asyncio.Future[None]) -> None:
+    """Retrieve the error of a future that no caller may wait for, so that asyncio does not log it."""
+    if not done.cancelled():
+        done.exception()

@@ -1,0 +1,123 @@
+"""Serve the internal topics' partitions that one broker owns, and route calls to them.
+
+A partition is served by the owner of its bundle; any other broker answers NotOwner and names that
+owner. Partitions are loaded with their bundles, not by requests, so that time-outs pass even
+without requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, cast
+
+from ledger.topics.catalog import Topic
+from ledgermq.errors import LedgerMQError, NotOwner
+from stateless_broker.bundle.owner import BundleOwner
+from stateless_broker.internal.core import Core, CoreKind, Hosted
+from stateless_broker.internal.term import InternalTerm, TermParts
+from stateless_broker.ownership import Ownership
+
+A = TypeVar("A")
+C = TypeVar("C", bound=Core)
+H = TypeVar("H", bound=Hosted)
+
+
+class InternalTerms:
+    """All kinds are added before the first bundle is opened."""
+
+    def __init__(self, ownership: Ownership, parts: TermParts) -> None:
+        self._ownership = ownership
+        self._parts = parts
+        self._kinds: list[CoreKind[Any, Any]] = []
+        self._terms: dict[int, InternalTerm] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def add(self, kind: CoreKind[C, H]) -> None:
+        """Serve the partitions of the kind's topic."""
+        self._kinds.append(kind)
+
+    async def call(self, kind: CoreKind[C, H], topic: Topic, partition: int, call: Callable[[H], Awaitable[A]]) -> A:
+        """Return what `call` returns for a partition of the kind's topic. Raises NotOwner naming
+        the owner, Unavailable, and the error of damaged data.
+        """
+        bundle = topic.bundles[partition]
+        owner = await self._ownership.owner(bundle)
+        try:
+            return await call(cast(H, await self._term(owner).loaded(kind.topic, partition)))
+        except NotOwner as error:
+            if error.owner or error.retry_after_ms:
+                raise
+            raise await self._ownership.redirect(bundle) from error
+
+    def hosted(self, kind: CoreKind[C, H], topic: Topic, partition: int) -> H:
+        """Return a partition as it is served here now, for a decision of another one.
+
+        Raises NotOwner, Unavailable while it is loaded, and the error of damaged data.
+        """
+        term = self._terms.get(topic.bundles[partition])
+        if term is None:
+            raise self._ownership.not_owner(topic.bundles[partition])
+        return cast(H, term.hosted(kind.topic, partition))
+
+    def ready(self, kind: CoreKind[C, H]) -> list[H]:
+        """Return the partitions of the kind's topic that are served here now."""
+        return [
+            cast(H, hosted)
+            for term in self._terms.values()
+            for (topic, _), hosted in term.ready.items()
+            if topic == kind.topic
+        ]
+
+    def refused(self, topic: str) -> dict[int, LedgerMQError]:
+        """Return the partitions of an internal topic that this broker owns and cannot read, with
+        the reason; they are not served.
+        """
+        return {
+            partition: error
+            for term in self._terms.values()
+            for (name, partition), error in sorted(term.refused.items(), key=lambda refused: refused[0])
+            if name == topic
+        }
+
+    def ownership_changed(self) -> None:
+        """Open the terms of bundles that are owned now, and end all others."""
+        opened = self._ownership.opened
+        for bundle, term in list(self._terms.items()):
+            if opened.get(bundle) is not term.owner:
+                self._end(bundle)
+            else:
+                term.resume()
+        for bundle in self._bundles() & opened.keys():
+            self._term(opened[bundle])
+
+    def catalog_changed(self) -> None:
+        self.ownership_changed()  # a topic itself may be new
+        for term in self._terms.values():
+            term.tick()
+
+    async def close(self) -> None:
+        """Close all terms; leave no task behind."""
+        for bundle in list(self._terms):
+            self._end(bundle)
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    def _bundles(self) -> set[int]:
+        """Return the bundles that hold partitions of internal topics."""
+        topics = self._parts.catalog().topics_by_name
+        return {bundle for kind in self._kinds if kind.topic in topics for bundle in topics[kind.topic].bundles}
+
+    def _term(self, owner: BundleOwner) -> InternalTerm:
+        term = self._terms.get(owner.bundle)
+        if term is None or term.owner is not owner:
+            self._end(owner.bundle)
+            term = self._terms[owner.bundle] = InternalTerm(owner, self._kinds, self._parts)
+        return term
+
+    def _end(self, bundle: int) -> None:
+        term = self._terms.pop(bundle, None)
+        if term is not None:
+            closing = asyncio.create_task(term.close(), name=f"close internal topics of bundle {bundle}")
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)

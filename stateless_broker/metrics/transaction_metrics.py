@@ -1,0 +1,67 @@
+"""Measure transactions: how they end, how long their completion takes, and why it fails. What is open
+and staged now is read at scrape time.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from stateless_broker.metrics import names
+from stateless_broker.metrics.owner_metrics import LONG_SECONDS
+from stateless_broker.transactions.counts import TransactionCounts
+from transactions.types import State
+
+BEGIN = (
+    (State.COMMITTED, "producer"),
+    (State.ABORTED, "producer"),
+    (State.ABORTED, "asked"),
+    (State.ABORTED, "timeout"),
+    (State.ABORTED, "fenced"),
+    (State.ABORTED_BY_OPERATOR, "operator"),
+    (State.COMMITTED_BY_OPERATOR, "operator"),
+    (State.PREPARED, "producer"),
+    (State.UNRESOLVED, "checks"),
+)
+"""Series that exist from the start."""
+
+
+class TransactionMetrics(TransactionCounts):
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._ended = Counter(
+            names.TRANSACTIONS_ENDED,
+            "Decisions about transactions, by outcome, and by cause: producer, asked (for the outcome of what was"
+            " undecided), timeout, fenced (a new epoch had begun), checks (of a half message), operator",
+            ("outcome", "cause"),
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            names.COMPLETION_SECONDS,
+            "Time from a decision until a bundle had made its part visible, or dropped it",
+            buckets=LONG_SECONDS,
+            registry=registry,
+        )
+        self._failures = Counter(
+            names.COMPLETION_FAILURES,
+            "Attempts at which a bundle did not complete its part of a transaction; they are repeated",
+            ("code",),
+            registry=registry,
+        )
+        self._carried = Counter(
+            names.CARRIED_BYTES,
+            "Staged bytes that were appended again, so that old segments can be trimmed",
+            registry=registry,
+        )
+        for outcome, cause in BEGIN:
+            self._ended.labels(outcome.name.lower(), cause)
+
+    def ended(self, partition: int, state: State, cause: str) -> None:
+        self._ended.labels(state.name.lower(), cause).inc()
+
+    def completed(self, bundle: int, seconds: float) -> None:
+        self._seconds.observe(seconds)
+
+    def completion_failed(self, bundle: int, code: str) -> None:
+        self._failures.labels(code).inc()
+
+    def carried(self, bundle: int, size_bytes: int) -> None:
+        self._carried.inc(size_bytes)

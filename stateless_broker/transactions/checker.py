@@ -1,0 +1,192 @@
+"""Ask producers about half messages that stay undecided, for one coordinator and one term.
+
+Producers poll: a poll is held until a half message of its check group is due. A check is counted
+durably before it is handed out, to one poll only; polls of a group are served in the order in which
+they came. Nothing is counted while no producer of the group polls, so an outage of the producers
+uses up no checks. Producers answer with `EndTransaction`, like any other end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from ledgermq.errors import LedgerMQError
+from ledgermq.protocol import ledgermq_pb2 as pb
+from stateless_broker.logs import get_logger
+from stateless_broker.transactions.issued_state import IssuedState
+from transactions.coordinator import Coordinator
+from transactions.types import Part, State, Transaction
+from transactions.wire import transaction_to_proto
+
+LOOK_S = 1.0
+"""Pause between looks at what is due, which cost no request; an idle coordinator does not look."""
+HOLD_S_MAX = 30.0
+CHECKS_MAX = 32
+"""Checks of one answer."""
+ANSWER_BYTES_MAX = 4 * 1024 * 1024
+"""Messages of one answer, or one message if that is larger."""
+UNRESOLVED_AT_ONCE = 100
+
+Read = Callable[[Transaction, Part], Awaitable[pb.StagedData | None]]
+"""Read the first batch of a half message; None: nothing of it is staged."""
+Count = Callable[[Transaction], Awaitable[State]]
+"""Count a check durably, and return the state of the half message."""
+
+log = get_logger(__name__)
+
+
+class Checker:
+    """`now_ms`: wall clock."""
+
+    def __init__(
+        self, state: IssuedState, coordinator: Coordinator, read: Read, count: Count, now_ms: Callable[[], int]
+    ) -> None:
+        self._state = state
+        self._coordinator = coordinator
+        self._read = read
+        self._count = count
+        self._now_ms = now_ms
+        self._polls = HeldPolls()
+        self._asking: set[Transaction] = set()
+        """Half messages that are being read and counted for a poll."""
+        self._may_be_due = asyncio.Event()
+        self._may_be_due.set()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._look(), name="checks of half messages")
+
+    def wake(self) -> None:
+        """Something was decided: there may be half messages to ask about."""
+        self._may_be_due.set()
+
+    def close(self) -> None:
+        self._polls.close()
+        if self._task is not None:
+            self._task.cancel()
+
+    async def poll(self, group: str, wait_s: float, checks_max: int) -> list[pb.Check]:
+        """Return checks for one producer of a group; none after `wait_s`. Raises NotOwner."""
+        until_s = asyncio.get_running_loop().time() + min(wait_s, HOLD_S_MAX)
+        checks_max = min(checks_max or CHECKS_MAX, CHECKS_MAX)
+        while True:
+            self._state.check()
+            checks = await self._take(group, checks_max)
+            if checks or not await self._polls.wait(group, until_s):
+                self._state.check()
+                return checks
+
+    async def _take(self, group: str, checks_max: int) -> list[pb.Check]:
+        """Read half messages that are due, then count as many as one answer can carry."""
+        due = [one for one in self._due(self._now_ms()).get(group, ()) if one not in self._asking][:checks_max]
+        self._asking.update(due)
+        try:
+            read = await asyncio.gather(*(self._read_due(one) for one in due))
+            fitting: list[tuple[Transaction, pb.StagedData]] = []
+            size_bytes = 0
+            for transaction, message in zip(due, read, strict=True):
+                if message is not None and (not fitting or size_bytes + len(message.data) <= ANSWER_BYTES_MAX):
+                    size_bytes += len(message.data)
+                    fitting.append((transaction, message))
+            checks = await asyncio.gather(*(self._check(*one) for one in fitting))
+        finally:
+            self._asking.difference_update(due)
+        return [check for check in checks if check is not None]
+
+    async def _read_due(self, transaction: Transaction) -> pb.StagedData | None:
+        part = self._coordinator.part_of(transaction)
+        try:
+            message = None if part is None else await self._read(transaction, part)
+        except LedgerMQError as error:
+            self._wait(transaction, error)
+            return None
+        if message is None:
+            log.warning("a half message has nothing staged", transaction=transaction.transactional_id)
+        return message
+
+    async def _check(self, transaction: Transaction, message: pb.StagedData) -> pb.Check | None:
+        """Count a check; None if the half message was ended meanwhile."""
+        try:
+            if await self._count(transaction) is not State.PREPARED:
+                return None
+        except LedgerMQError as error:
+            self._wait(transaction, error)
+            return None
+        attempt = self._coordinator.describe(transaction.transactional_id).checks
+        return pb.Check(transaction=transaction_to_proto(transaction), attempt=attempt, message=message)
+
+    def _wait(self, transaction: Transaction, error: LedgerMQError) -> None:
+        """Log why a check has to wait. Raises NotOwner if this term is over."""
+        self._state.check()
+        log.info("a check has to wait", transaction=transaction.transactional_id, error=str(error))
+
+    def _due(self, now_ms: int) -> dict[str, list[Transaction]]:
+        found: dict[str, list[Transaction]] = {}
+        for transaction, group in self._coordinator.due_checks(now_ms):
+            found.setdefault(group, []).append(transaction)
+        return found
+
+    async def _look(self) -> None:
+        while self._state.lost is None:
+            if not self._coordinator.prepared_count:
+                self._may_be_due.clear()
+                await self._may_be_due.wait()
+            try:
+                await self._declare_unresolved(self._coordinator.unresolved(self._now_ms())[:UNRESOLVED_AT_ONCE])
+                for group, due in self._due(self._now_ms()).items():
+                    self._polls.wake(group, len(due))
+            except LedgerMQError as error:
+                if not self._state.is_lost():
+                    log.info("half messages have to wait", error=str(error))
+            except Exception as bug:
+                self._state.broken(bug)
+                return
+            await asyncio.sleep(LOOK_S)
+
+    async def _declare_unresolved(self, wanted: Sequence[Transaction]) -> None:
+        for transaction, state in zip(wanted, await asyncio.gather(*(self._count(one) for one in wanted)), strict=True):
+            if state is State.UNRESOLVED:
+                log.warning("no producer knew about a half message", transaction=transaction.transactional_id)
+
+
+class HeldPolls:
+    """Polls that are held, by check group, in the order of their arrival."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, dict[asyncio.Future[None], None]] = {}
+        self._closed = False
+
+    def __len__(self) -> int:
+        return sum(len(polls) for polls in self._held.values())
+
+    async def wait(self, group: str, until_s: float) -> bool:
+        """Wait to be woken. False: it is `until_s` (the loop's time), or they are closed."""
+        loop = asyncio.get_running_loop()
+        if self._closed or until_s <= loop.time():
+            return False
+        woken: asyncio.Future[None] = loop.create_future()
+        self._held.setdefault(group, {})[woken] = None
+        try:
+            async with asyncio.timeout_at(until_s):
+                await woken
+        except TimeoutError:
+            return False
+        finally:
+            polls = self._held.get(group, {})
+            polls.pop(woken, None)
+            if not polls:
+                self._held.pop(group, None)
+        return not self._closed
+
+    def wake(self, group: str, count: int) -> None:
+        """Wake the polls of a group that have waited longest, at most `count`."""
+        for woken in list(self._held.get(group, ()))[:count]:
+            if not woken.done():
+                woken.set_result(None)
+
+    def close(self) -> None:
+        """Wake all; hold none any longer."""
+        self._closed = True
+        for group, polls in list(self._held.items()):
+            self.wake(group, len(polls))

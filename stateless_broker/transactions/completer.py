@@ -1,0 +1,120 @@
+"""Tell the owners of bundles what was decided, until each has said that it is done there.
+
+It begins as soon as a decision is durable, and again after a takeover. Each bundle has its own
+bound and its own pauses, so one in trouble holds up none of the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+from ledgermq.errors import LedgerMQError, ResourceExhausted
+from ledgermq.runtime.backoff import Backoff
+from ledgermq.sources import Sources
+from stateless_broker.logs import get_logger
+from stateless_broker.transactions.counts import TransactionCounts
+from stateless_broker.transactions.issued_state import IssuedState
+from transactions.coordinator import Coordinator
+from transactions.types import Part, State, Transaction
+
+PUSHES_PER_BUNDLE_MAX = 32
+RETRY_FIRST_S, RETRY_S_MAX = 0.05, 5.0
+
+Push = Callable[[Transaction, State, Part], Awaitable[bool]]
+"""Tell the bundle of the part; return whether it is done there."""
+
+log = get_logger(__name__)
+
+
+class Completer:
+    def __init__(
+        self, state: IssuedState, coordinator: Coordinator, push: Push, sources: Sources, counts: TransactionCounts
+    ) -> None:
+        self._state = state
+        self._coordinator = coordinator
+        self._push = push
+        self._sources = sources
+        self._counts = counts
+        self._tasks: dict[tuple[Transaction, int], asyncio.Task[None]] = {}
+        self._pools: dict[int, asyncio.Semaphore] = {}
+
+    def resume(self) -> None:
+        """Begin again with everything that the log says is not complete."""
+        self._start(self._coordinator.to_complete())
+
+    def begin(self, transactional_id: str) -> None:
+        """Begin with what was just decided about this id, if a bundle has to complete it."""
+        self._start(self._coordinator.to_complete(transactional_id))
+
+    async def finished(self, transactional_id: str, timeout_s: float) -> bool:
+        """Wait until the bundles are done with what is decided about an id; return False after `timeout_s`."""
+        waiting = [task for (transaction, _), task in self._tasks.items() if transaction[0] == transactional_id]
+        return not waiting or not (await asyncio.wait(waiting, timeout=timeout_s))[1]
+
+    def close(self) -> None:
+        for task in list(self._tasks.values()):
+            task.cancel()
+
+    def _start(self, wanted: Sequence[tuple[Transaction, State, Part]]) -> None:
+        for transaction, outcome, part in wanted:
+            key = transaction, part.bundle
+            if key not in self._tasks and self._state.lost is None:
+                task = asyncio.create_task(
+                    self._complete(transaction, outcome, part), name=f"complete {transaction.transactional_id}"
+                )
+                self._tasks[key] = task
+                task.add_done_callback(partial(self._over, key))
+
+    async def _complete(self, transaction: Transaction, outcome: State, part: Part) -> None:
+        loop = asyncio.get_running_loop()
+        backoff = Backoff(self._sources, RETRY_FIRST_S, RETRY_S_MAX)
+        begun_s = loop.time()
+        try:
+            await self._state.durable()  # no completion leaves before its decision is durable
+        except LedgerMQError:
+            return  # the state is lost, and the next one begins again
+        while self._is_wanted(transaction, part.bundle):
+            asked_ms = None
+            try:
+                async with self._pools.setdefault(part.bundle, asyncio.Semaphore(PUSHES_PER_BUNDLE_MAX)):
+                    is_done = await self._push(transaction, outcome, part)
+                if is_done:
+                    self._counts.completed(part.bundle, loop.time() - begun_s)
+                    self._note_done(transaction, part.bundle)
+                    return
+            except LedgerMQError as error:
+                asked_ms = error.retry_after_ms
+                self._report(transaction, part.bundle, error, backoff.attempts)
+            except Exception as bug:
+                log.exception("completion of a transaction failed", bundle=part.bundle)
+                self._coordinator.trouble(transaction, part.bundle, repr(bug))
+            if self._state.lost is not None:
+                return
+            await asyncio.sleep(backoff.next_s(asked_ms))
+
+    def _is_wanted(self, transaction: Transaction, bundle: int) -> bool:
+        return self._state.lost is None and self._coordinator.is_missing(transaction, bundle)
+
+    def _note_done(self, transaction: Transaction, bundle: int) -> None:
+        if self._state.lost is None:
+            completed = partial(self._coordinator.completed, transaction, bundle, self._sources.now_ms())
+            self._state.take(self._state.ask(completed))
+
+    def _report(self, transaction: Transaction, bundle: int, error: LedgerMQError, attempts: int) -> None:
+        self._counts.completion_failed(bundle, error.code)
+        self._coordinator.trouble(transaction, bundle, str(error))
+        if attempts and not isinstance(error, ResourceExhausted):
+            log.warning(
+                "transaction not complete in a bundle yet",
+                bundle=bundle,
+                transaction=transaction.transactional_id,
+                epoch=transaction.epoch,
+                number=transaction.number,
+                error=str(error),
+            )
+
+    def _over(self, key: tuple[Transaction, int], task: asyncio.Task[None]) -> None:
+        if self._tasks.get(key) is task:
+            del self._tasks[key]

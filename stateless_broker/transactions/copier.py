@@ -1,0 +1,174 @@
+"""Make what was committed visible: read the staged batches of a transaction and append copies to
+their partitions, chunk by chunk, each with the records that take its references away.
+
+A completion that has begun goes on by itself, after a takeover too, until it is finished. Copies
+carry no producer session, and are byte for byte what the producer sent. Batches of topics that were
+removed meanwhile are left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from ledger.topics.catalog import Catalog
+from ledgermq.errors import LedgerMQError, ResourceExhausted
+from ledgermq.runtime.backoff import Backoff
+from ledgermq.sources import Sources
+from stateless_broker.logs import get_logger
+from stateless_broker.transactions.issued_state import IssuedState
+from stateless_broker.transactions.pending_offsets import PendingOffsets
+from stateless_broker.transactions.staged_log import StagedLog
+from transactions.participant import Chunk, Participant
+from transactions.types import Transaction
+
+RETRY_FIRST_S, RETRY_S_MAX = 0.1, 5.0
+
+log = get_logger(__name__)
+
+
+class Copier:
+    """One task for each transaction that is being copied in this bundle.
+
+    `on_finished` is called after the last chunk of each. `is_confirmed` asks the coordinator whether a
+    commit is decided and not complete everywhere.
+    """
+
+    def __init__(
+        self,
+        state: IssuedState,
+        participant: Participant,
+        staged: StagedLog,
+        pending: PendingOffsets,
+        catalog: Callable[[], Catalog],
+        sources: Sources,
+        on_finished: Callable[[], None],
+        is_confirmed: Callable[[Transaction], Awaitable[bool]],
+    ) -> None:
+        self.troubles: dict[bytes, LedgerMQError] = {}
+        """By producer id: why the last attempt to copy failed."""
+        self._state = state
+        self._participant = participant
+        self._staged = staged
+        self._pending = pending
+        self._catalog = catalog
+        self._sources = sources
+        self._on_finished = on_finished
+        self._is_confirmed = is_confirmed
+        self._tasks: dict[bytes, asyncio.Task[None]] = {}
+        self._attempted: dict[bytes, asyncio.Event] = {}
+
+    def resume(self) -> None:
+        """Go on with everything that the log says has begun."""
+        for transaction in self._participant.unfinished():
+            self.start(transaction.producer_id)
+
+    def start(self, producer_id: bytes) -> None:
+        """Copy what this producer has committed here, unless that is under way."""
+        if producer_id not in self._tasks and self._state.lost is None:
+            task = asyncio.create_task(self._copy(producer_id), name=f"complete in bundle {self._staged.owner.bundle}")
+            self._tasks[producer_id] = task
+            task.add_done_callback(lambda _: self._over(producer_id, task))
+
+    async def copied(self, producer_id: bytes, timeout_s: float) -> bool:
+        """Return True when everything that has begun is appended, False after `timeout_s`. Raises
+        what stands in the way.
+        """
+        self.start(producer_id)
+        task = self._tasks.get(producer_id)
+        attempted = self._attempted.setdefault(producer_id, asyncio.Event())
+        if task is not None:
+            waiting = asyncio.create_task(attempted.wait())
+            try:
+                await asyncio.wait([task, waiting], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                waiting.cancel()
+        self._state.check()
+        if producer_id in self.troubles:
+            raise self.troubles[producer_id]
+        return task is None or task.done()
+
+    def close(self) -> None:
+        for task in list(self._tasks.values()):
+            task.cancel()
+
+    async def _copy(self, producer_id: bytes) -> None:
+        backoff = Backoff(self._sources, RETRY_FIRST_S, RETRY_S_MAX)
+        while not self._state.is_lost():
+            try:
+                chunk = self._participant.next_chunk(producer_id)
+                if chunk is None:
+                    break
+                await self._copy_chunk(chunk)
+                backoff.reset()
+                self.troubles.pop(producer_id, None)
+                continue
+            except LedgerMQError as error:
+                if self._state.is_lost():
+                    return
+                self._report(producer_id, error)
+                pause_s = backoff.next_s(error.retry_after_ms)
+            except Exception as bug:
+                self._state.broken(bug)
+                return
+            await asyncio.sleep(pause_s)
+            await self._stop_if_given_up(producer_id)
+        self._on_finished()
+
+    async def _stop_if_given_up(self, producer_id: bytes) -> None:
+        """Drop what is left of a commit that the coordinator does not confirm: an operator gave up
+        the part of this bundle.
+        """
+        doing = next((one for one in self._participant.unfinished() if one.producer_id == producer_id), None)
+        try:
+            if doing is None or await self._is_confirmed(doing):
+                return
+            self._state.check_room()
+            decision = self._state.ask(lambda: self._participant.give_up(doing))
+            if decision.answer:
+                log.warning("a part of a transaction is given up", transaction=doing.transactional_id)
+                self._state.take(decision, more=self._pending.settle(doing, ()))
+        except LedgerMQError as error:
+            log.info("a commit that makes no progress is not confirmed yet", error=str(error))
+
+    async def _copy_chunk(self, chunk: Chunk) -> None:
+        """Append one chunk, if it is still the next one once its bytes are read."""
+        catalog = self._catalog()
+        wanted = [
+            reference
+            for reference in chunk.references
+            if not catalog.is_removed(reference.stream.topic_id, catalog.offset)
+        ]
+        if self._staged.is_under_way(wanted):  # carried forward a moment ago
+            await self._state.durable()
+        copies = await self._staged.read(wanted)
+        # from here on nothing is awaited: judged and appended in one turn
+        self._state.check_room(1 + sum(len(copy.data) for copy in copies))
+        transaction = chunk.transaction
+        if chunk.is_last:
+            self._pending.check_ready(chunk.groups)
+        decision = self._participant.admit(chunk)
+        if not decision.answer:
+            return
+        groups = self._pending.settle(transaction, chunk.groups) if chunk.is_last else {}
+        self._state.take(decision, copies, groups)
+
+    def _report(self, producer_id: bytes, error: LedgerMQError) -> None:
+        if not isinstance(error, ResourceExhausted):
+            log.warning(
+                "transaction not completed yet",
+                bundle=self._staged.owner.bundle,
+                producer=producer_id.hex(),
+                error=str(error),
+            )
+        self.troubles[producer_id] = error
+        attempted = self._attempted.get(producer_id)
+        if attempted is not None:
+            attempted.set()
+            del self._attempted[producer_id]
+
+    def _over(self, producer_id: bytes, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(producer_id) is task:
+            del self._tasks[producer_id]
+            self._attempted.pop(producer_id, None)
+            self.troubles.pop(producer_id, None)

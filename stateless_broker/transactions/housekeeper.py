@@ -1,0 +1,313 @@
+"""Look after what transactions leave in one bundle, for one term: ask about what has been staged for
+long, or holds up a group, forget what has expired, carry old bytes forward, and move the log start
+of `__staged`.
+
+Pushes of the coordinators give speed; the questions heal everything else, a producer that died and
+a call that was lost. An idle bundle asks nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ledgermq.errors import LedgerMQError
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.runtime.backoff import jittered_s
+from ledgermq.runtime.wait import wait_for
+from stateless_broker.logs import get_logger
+from stateless_broker.transactions.issued_state import IssuedState
+from stateless_broker.transactions.pending_offsets import PendingOffsets
+from stateless_broker.transactions.staged_log import StagedLog
+from transactions.participant import CarryItem
+from transactions.types import Part, State, Transaction
+
+if TYPE_CHECKING:
+    from stateless_broker.transactions.partition import TransactionPartition, TransactionParts
+
+LOOK_S, IDLE_LOOK_S = 1.0, 10.0
+"""Pauses between looks at what is staged; they cost no request."""
+CARRY_LOOK_S = 5.0
+PREPARED_ASKED_S = 300.0
+"""Pause between two questions about what is prepared: its end is pushed to the bundle."""
+HALF_LOOK_S = 10.0
+"""Pause between two looks at half messages that ended."""
+NOTES_AT_ONCE = 1000
+NOTE_AGAIN_S = 600.0
+"""Pause between two questions about one note while there are many."""
+HURRY_PAUSE_S = 0.2
+"""Shortest pause between two rounds of questions about what holds up a group, or a producer."""
+ANY_AGE_MS = -(2**62)
+"""Clocks of two owners may differ, so what was staged just now may seem to be of later."""
+QUESTIONS_MAX = 16
+"""Questions to one coordinator that are under way at the same time."""
+ROUND_S_MAX = 12.0
+"""How long one round of questions takes at most; a call that has no answer is a little shorter."""
+
+log = get_logger(__name__)
+
+
+class Housekeeper:
+    """Its loops end with the term."""
+
+    def __init__(
+        self,
+        partition: TransactionPartition,
+        state: IssuedState,
+        staged: StagedLog,
+        pending: PendingOffsets,
+        parts: TransactionParts,
+    ) -> None:
+        self._partition = partition
+        self._state = state
+        self._staged = staged
+        self._pending = pending
+        self._parts = parts
+        self._busy = asyncio.Event()
+        self._freed = asyncio.Event()
+        self._freed.set()  # what the former owner has freed is not known
+        self._hurried = asyncio.Event()
+        self._is_group_busy = False
+        self._fenced: dict[bytes, int] = {}
+        """Producers that have begun this epoch, and whose earlier ones were not asked about yet."""
+        self._ask_again_s: dict[Transaction, float] = {}
+        self._note_again_s: dict[Transaction, float] = {}
+        self._note_asked_s: dict[Transaction, float] = {}
+        """When a note was asked about because there were many."""
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        bundle = self._partition.bundle
+        self._tasks = [
+            asyncio.create_task(self._forever(pause, work), name=f"{name} of bundle {bundle}")
+            for name, pause, work in (
+                ("questions about transactions", self._until_busy, self.ask_fates),
+                ("questions about what holds up others", self._hurried.wait, self.ask_hurried_fates),
+                ("carrying of staged batches", self._until_carry, self.carry),
+                ("log start of staged batches", self._until_freed, self.move_log_start),
+                ("expiry of transactional ids", self._until_expiry, self.expire),
+                ("expiry of half messages", self._until_half_expiry, self.expire_half),
+            )
+        ]
+
+    def wake(self) -> None:
+        """Something was staged."""
+        self._busy.set()
+
+    def note_busy(self) -> None:
+        """A group waits for the end of a transaction."""
+        self._is_group_busy = True
+        self._hurried.set()
+
+    def note_fenced(self, producer_id: bytes, epoch: int) -> None:
+        """A producer has begun this epoch."""
+        self._fenced[producer_id] = epoch
+        self._hurried.set()
+
+    def moved(self) -> None:
+        """Something is staged no longer."""
+        self._freed.set()
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    async def _forever(self, pause: Callable[[], Awaitable[object]], work: Callable[[], Awaitable[None]]) -> None:
+        while self._state.lost is None:
+            try:
+                await pause()
+                await work()
+            except LedgerMQError as error:
+                if not self._state.is_lost():
+                    log.info("work on transactions has to wait", bundle=self._partition.bundle, error=str(error))
+            except Exception as bug:
+                self._state.broken(bug)
+                return
+
+    async def _until_busy(self) -> None:
+        """Look every second while something is staged, and rarely otherwise: groups may have loaded
+        staged offsets.
+        """
+        is_idle = not self._partition.participant.open_count and not self._pending.old(0)
+        if is_idle:
+            self._busy.clear()
+            await wait_for(self._busy, IDLE_LOOK_S)
+        await asyncio.sleep(LOOK_S)
+
+    async def _until_carry(self) -> None:
+        """Look rarely: nothing is carried before it has been staged for minutes."""
+        await self._until_busy()
+        await asyncio.sleep(CARRY_LOOK_S)
+
+    async def _until_freed(self) -> None:
+        await asyncio.sleep(self._parts.limits.log_start_ms / 1000)
+        await self._freed.wait()
+
+    async def _until_expiry(self) -> None:
+        await asyncio.sleep(jittered_s(self._parts.limits.expiry_look_ms / 1000, self._parts.sources.random))
+
+    async def _until_half_expiry(self) -> None:
+        await asyncio.sleep(HALF_LOOK_S)
+
+    # Questions
+
+    async def ask_fates(self) -> None:
+        """Ask about what has been staged for long, and drop what is aborted."""
+        now_s = asyncio.get_running_loop().time()
+        wanted = self._staged_for()
+        self._ask_again_s = {one: at_s for one, at_s in self._ask_again_s.items() if one in wanted}
+        due = [one for one in wanted if self._ask_again_s.get(one, 0.0) <= now_s]
+        for one in due:
+            pause_s = jittered_s(self._parts.limits.ask_after_ms / 1000, self._parts.sources.random)
+            self._ask_again_s[one] = now_s + pause_s
+        await self._side_by_side(lambda one: self._ask_fate(one, wanted[one]), due)
+
+    async def ask_hurried_fates(self) -> None:
+        """Ask at once about all offsets that are staged, if a group waits for some of them, and about
+        everything that is staged by a producer's earlier epochs: that is aborted.
+        """
+        self._hurried.clear()
+        is_group_busy, self._is_group_busy = self._is_group_busy, False
+        fenced, self._fenced = self._fenced, {}
+        everything = self._staged_for(ANY_AGE_MS)
+        groups_wait = self._pending.old(ANY_AGE_MS) if is_group_busy else {}
+        wanted = [one for one in everything if one in groups_wait or one.epoch < fenced.get(one.producer_id, one.epoch)]
+        await self._side_by_side(lambda one: self._ask_fate(one, everything[one]), wanted)
+        await asyncio.sleep(HURRY_PAUSE_S)
+
+    def _staged_for(self, pause_ms: int | None = None) -> Mapping[Transaction, Part]:
+        """Return what has been staged for so long (None: the limits) and is not being completed, batches
+        and offsets, with the batches staged of it.
+
+        No question names groups: what could still be committed without its producer has none, and
+        there may be more of them than a call takes.
+        """
+        wanted = dict(self._partition.participant.to_ask(self._now_ms(), pause_ms))
+        begun = set(self._partition.participant.unfinished())
+        for one in self._pending.old(self._parts.limits.ask_after_ms if pause_ms is None else pause_ms):
+            if one not in begun:
+                wanted.setdefault(one, Part(self._partition.bundle))
+        return wanted
+
+    async def _ask_fate(self, transaction: Transaction, part: Part) -> None:
+        state = await self._partition.ask(transaction, pb.FATE, part)
+        if state is State.ABORTED:  # of a commit the coordinator tells by itself
+            await self._partition.complete(transaction, State.ABORTED, Part(self._partition.bundle))
+        elif state is not State.UNDECIDED:
+            self._ask_again_s[transaction] = asyncio.get_running_loop().time() + PREPARED_ASKED_S
+
+    async def _side_by_side(
+        self,
+        ask: Callable[[Transaction], Awaitable[None]],
+        wanted: Sequence[Transaction],
+        round_s: float | None = ROUND_S_MAX,
+    ) -> None:
+        """Ask each coordinator with its own bound, so that one that does not answer holds up none of
+        the others, and no longer than `round_s`, so that it does not hold up what becomes due meanwhile.
+        """
+        pools: dict[int, asyncio.Semaphore] = {}
+
+        async def one(transaction: Transaction) -> None:
+            async with pools.setdefault(transaction.coordinator, asyncio.Semaphore(QUESTIONS_MAX)):
+                try:
+                    await ask(transaction)
+                except LedgerMQError as error:
+                    if not self._state.is_lost():
+                        log.info(
+                            "question about a transaction not answered",
+                            bundle=self._partition.bundle,
+                            transaction=transaction.transactional_id,
+                            error=str(error),
+                        )
+
+        with suppress(TimeoutError):  # the rest is asked in a later round
+            async with asyncio.timeout(round_s):
+                await asyncio.gather(*(one(transaction) for transaction in wanted))
+
+    # Expiry
+
+    async def expire(self) -> None:
+        """Forget ids that were idle for long, and notes about producers whose id has expired."""
+        coordinator = self._partition.coordinator
+        if coordinator.wants_expiry(self._parts.clocks.our_ms()):
+            judged_ms = await self._parts.clocks.earlier_ms()
+            self._state.issued(lambda: coordinator.expire(judged_ms))
+        now_s = asyncio.get_running_loop().time()
+        notes = self._partition.participant.notes()
+        known = {note: self._note_again_s.get(note) for note in notes}
+        due = [note for note, at_s in known.items() if at_s is not None and at_s <= now_s]
+        pause_s = self._parts.limits.note_asked_ms / 1000
+        # a note that is new may be of a producer that is at work: it is asked about after a pause
+        self._note_again_s = {
+            note: now_s + jittered_s(pause_s, self._parts.sources.random) if at_s is None or at_s <= now_s else at_s
+            for note, at_s in known.items()
+        }
+        await self._side_by_side(self._ask_expired, due, None)  # they are asked about once a day: all of them
+
+    async def expire_half(self) -> None:
+        """Forget half messages that ended. A clock that is wrong costs only the answers to late
+        callers, so the time needs no proof.
+        """
+        coordinator = self._partition.coordinator
+        while coordinator.ended_half_count:
+            if not self._state.issued(lambda: coordinator.expire_half(self._now_ms())):
+                break
+            await self._state.durable()
+        await self._ask_about_many_notes()
+
+    async def _ask_about_many_notes(self) -> None:
+        """Ask about the oldest notes while there are many: each half message leaves one."""
+        if self._partition.participant.note_count <= self._parts.limits.notes_many:
+            self._note_asked_s.clear()
+            return
+        now_s = asyncio.get_running_loop().time()
+        notes = self._partition.participant.notes()
+        asked_s = {note: at_s for note in notes if (at_s := self._note_asked_s.get(note)) is not None}
+        due = [note for note in notes if note not in asked_s or asked_s[note] + NOTE_AGAIN_S <= now_s][:NOTES_AT_ONCE]
+        self._note_asked_s = asked_s | dict.fromkeys(due, now_s)
+        await self._side_by_side(self._ask_expired, due)
+
+    async def _ask_expired(self, transaction: Transaction) -> None:
+        if await self._partition.ask_expired(transaction):
+            self._state.issued(lambda: self._partition.participant.forget(transaction))
+
+    # Bytes
+
+    async def carry(self) -> None:
+        """Append again what was staged long ago and holds the trim of the ledger."""
+        slots = self._parts.carry_slots
+        below = self._staged.owner.offset_behind(self._staged.topic, self._staged.place.partition, slots)
+        for item in self._partition.participant.to_carry(self._now_ms(), below):
+            await self._carry(item)
+
+    async def _carry(self, item: CarryItem) -> None:
+        if self._staged.is_under_way(item.references):
+            await self._state.durable()
+        batches = await self._staged.read(item.references)
+        # from here on nothing is awaited: judged and appended in one turn
+        size_bytes = sum(len(batch.data) for batch in batches)
+        self._state.check_room(1 + size_bytes)
+        participant, next_offset = self._partition.participant, self._staged.next_offset
+        decision = self._state.ask(lambda: participant.carry(item, next_offset, self._now_ms()))
+        if decision.answer:
+            self._state.take(decision, self._staged.issue(batches))
+            self._parts.counts.carried(self._partition.bundle, size_bytes)
+            self._freed.set()
+            await self._state.durable()
+
+    async def move_log_start(self) -> None:
+        """Free the offsets below everything that is still staged."""
+        self._freed.clear()
+        lowest = self._partition.participant.lowest_offset()
+        begin = self._staged.next_offset if lowest is None else lowest
+        try:
+            await self._state.durable()  # what says that these are free has to be in the log first
+            await self._staged.move_log_start(begin)
+        except LedgerMQError:
+            self._freed.set()  # they are free still: tried again after the pause
+            raise
+
+    def _now_ms(self) -> int:
+        return self._parts.clocks.our_ms()

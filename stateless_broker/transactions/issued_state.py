@@ -1,0 +1,144 @@
+"""Decide on a state in memory that is ahead of its log, and answer when the log has caught up.
+
+Records of decisions go to the log in the order of the decisions. An answer with records leaves when
+they are durable. An answer without records, and a refusal that a caller takes as final, also waits
+for a fence check, so a zombie answers no call (decisions 12 and 18). After a failed append, or a
+bug, the state is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from ledger.keys import PartitionId
+from ledger.log.log_record import LogRecord
+from ledger.log.segment import Batch
+from ledgermq.errors import LedgerMQError, NotOwner, Unavailable
+from stateless_broker.bundle.owner import BundleOwner
+from stateless_broker.internal.bundle_log import BundleLog
+from stateless_broker.logs import get_logger
+from transactions.types import Decision
+
+RETRY_AFTER_MS = 500
+
+T = TypeVar("T")
+
+log = get_logger(__name__)
+
+
+class IssuedState:
+    """`place`: the partition of its records. `on_failed` is called once if the state ends before its
+    term does: it is then useless.
+    """
+
+    def __init__(
+        self, owner: BundleOwner, bundle_log: BundleLog, place: PartitionId, on_failed: Callable[[LedgerMQError], None]
+    ) -> None:
+        self.owner = owner
+        self.lost: LedgerMQError | None = None
+        self._log = bundle_log
+        self._place = place
+        self._on_failed = on_failed
+
+    def is_lost(self) -> bool:
+        return self.lost is not None
+
+    def check(self) -> None:
+        """Raise NotOwner if the state is no longer valid."""
+        if self.lost is not None:
+            raise NotOwner(
+                f"the term of bundle {self.owner.bundle} is over: {self.lost.message}", owner=self.lost.owner
+            ) from self.lost
+
+    def check_room(self, size_bytes: int = 1) -> None:
+        """Raise what an append would meet now, also that the store takes no records; call it before
+        the state changes.
+        """
+        self.check()
+        self._log.check_room(size_bytes)
+
+    def ask(self, ask: Callable[[], T]) -> T:
+        """Return what the state says now, which leaves only after `confirmed`."""
+        self.check()
+        try:
+            return ask()
+        except LedgerMQError:
+            raise
+        except Exception as bug:
+            self.broken(bug)
+            raise Unavailable(
+                f"the transactions of bundle {self.owner.bundle} have failed and restart from their log; retry",
+                retry_after_ms=RETRY_AFTER_MS,
+            ) from bug
+
+    def take(
+        self,
+        decision: Decision[T],
+        data: Sequence[Batch] = (),
+        more: Mapping[PartitionId, Sequence[LogRecord]] | None = None,
+    ) -> T:
+        """Append what was decided: its records, `data`, and the records of other states of this
+        bundle, in one piece.
+        """
+        self._log.append({self._place: decision.records, **(more or {})}, data)
+        return decision.answer
+
+    def issued(self, decide: Callable[[], Decision[T]]) -> T:
+        """Decide and append now, if there is room; return the answer, which is not durable yet."""
+        self.check_room()
+        return self.take(self.ask(decide))
+
+    async def decided(self, decide: Callable[[], Decision[T]]) -> T:
+        """Decide now, and return the answer when a caller may have it."""
+        self.check_room()
+        try:
+            decision = self.ask(decide)
+        except LedgerMQError as error:
+            if not error.retriable:
+                await self.confirmed()
+            raise
+        self.take(decision)
+        await (self.durable() if decision.records else self.confirmed())
+        return decision.answer
+
+    async def read(self, read: Callable[[], T]) -> T:
+        """Return what the state says now, once that is durable and checked."""
+        try:
+            return self.ask(read)
+        finally:
+            await self.confirmed()
+
+    def durable_soon(self) -> asyncio.Task[None]:
+        """Return a task that is done when everything appended so far is durable."""
+        waiting = asyncio.create_task(self.durable(), name=f"log of bundle {self.owner.bundle}")
+        waiting.add_done_callback(_look_at)
+        return waiting
+
+    async def durable(self) -> None:
+        await self._log.durable()
+        self.check()
+
+    async def confirmed(self) -> None:
+        """Wait until everything in the state is durable, and check that no other broker had claimed
+        the bundle after that. Raises NotOwner.
+        """
+        await self.durable()
+        await self.owner.check_fence()
+
+    def close(self, error: LedgerMQError) -> None:
+        """End it: nothing is answered from this state any longer. Idempotent."""
+        self.lost = self.lost or error
+
+    def broken(self, bug: Exception) -> None:
+        """Drop the state after a bug, because its content is unknown."""
+        if self.lost is None:
+            log.error("transactions failed", bundle=self.owner.bundle, exc_info=bug)
+            self._on_failed(NotOwner(f"the transactions failed: {bug!r}", retry_after_ms=RETRY_AFTER_MS))
+
+
+def _look_at(done: asyncio.Task[None]) -> None:
+    """Retrieve the error of a future that no caller may wait for, so that asyncio does not log it."""
+    if not done.cancelled():
+        done.exception()

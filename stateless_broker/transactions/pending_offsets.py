@@ -1,0 +1,96 @@
+"""Reach the groups of one bundle: offsets that a transaction has staged there are committed or
+dropped in the segment that completes the rest of its part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, cast
+
+from ledger import keys
+from ledger.keys import PartitionId
+from ledger.log.log_record import LogRecord
+from ledger.topics.catalog import Catalog, Topic
+from ledgermq.errors import DataDamaged, LedgerMQError
+from stateless_broker.groups.offsets_topic import partition_of
+from stateless_broker.groups.partition import PartitionCoordinator
+from stateless_broker.internal.core import Hosted
+from transactions.types import Transaction
+
+
+class StagedOffsets(NamedTuple):
+    """What a transaction has staged in the groups of a bundle, and when the first of it."""
+
+    groups: tuple[str, ...]
+    staged_ms: int
+
+
+class PendingOffsets:
+    """`hosted(topic name, partition)` returns a loaded partition of the same bundle."""
+
+    def __init__(self, bundle: int, catalog: Callable[[], Catalog], hosted: Callable[[str, int], Hosted]) -> None:
+        self._bundle = bundle
+        self._catalog = catalog
+        self._hosted = hosted
+
+    def check_ready(self, groups: Sequence[str]) -> None:
+        """Raise Unavailable or NotOwner if the partition of a group is not served at present, and
+        what refuses it if it is damaged.
+        """
+        for group in groups:
+            self._coordinator(group)
+
+    def has_pending(self, group: str, transaction: Transaction) -> bool:
+        """Return whether the transaction has staged offsets of the group. Raises as `check_ready`."""
+        return self._coordinator(group).has_pending(
+            group, transaction.producer_id, transaction.epoch, transaction.number
+        )
+
+    def settle(self, transaction: Transaction, groups: Sequence[str]) -> Mapping[PartitionId, Sequence[LogRecord]]:
+        """Commit what the transaction has staged of these groups, and drop everything else that its
+        producer has staged in this bundle up to then. Return the records to append.
+
+        `check_ready` was called for the groups in this turn. A partition that is not served keeps
+        what is to be dropped, and the bundle asks about that later.
+        """
+        return {
+            PartitionId(topic.id, partition): found.settle_pending(
+                transaction.producer_id, transaction.epoch, transaction.number, groups
+            )
+            for topic, partition, found in self._served()
+        }
+
+    def old(self, older_than_ms: int) -> dict[Transaction, tuple[str, ...]]:
+        """Return the transactions whose offsets have been staged for longer than this, with their
+        groups.
+        """
+        return {one: staged.groups for one, staged in self.staged(older_than_ms).items()}
+
+    def staged(self, older_than_ms: int = 0) -> dict[Transaction, StagedOffsets]:
+        """Return what has been staged for longer than this, by transaction."""
+        found: dict[Transaction, StagedOffsets] = {}
+        for _, _, coordinator in self._served():
+            for one in coordinator.pending_transactions(older_than_ms):
+                transaction = Transaction(one.transactional_id, one.coordinator, one.producer_id, one.epoch, one.number)
+                known = found.get(transaction, StagedOffsets((), one.staged_ms))
+                found[transaction] = StagedOffsets((*known.groups, *one.groups), min(known.staged_ms, one.staged_ms))
+        return found
+
+    def _coordinator(self, group: str) -> PartitionCoordinator:
+        topic = self._topic()
+        partition = partition_of(group, topic.partitions) if topic is not None else 0
+        if topic is None or topic.bundles[partition] != self._bundle:
+            raise DataDamaged(f"offsets of group {group} are staged in bundle {self._bundle}, which does not hold them")
+        return cast(PartitionCoordinator, self._hosted(topic.name, partition))
+
+    def _served(self) -> Iterator[tuple[Topic, int, PartitionCoordinator]]:
+        topic = self._topic()
+        for partition, bundle in enumerate(topic.bundles if topic is not None else ()):
+            if topic is not None and bundle == self._bundle:
+                try:
+                    yield topic, partition, cast(PartitionCoordinator, self._hosted(topic.name, partition))
+                except LedgerMQError:
+                    continue
+
+    def _topic(self) -> Topic | None:
+        return self._catalog().topics_by_name.get(keys.OFFSETS_TOPIC)

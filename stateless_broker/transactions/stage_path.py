@@ -1,0 +1,149 @@
+"""Serve Stage: check a frame's batches, stage them in their bundles, answer in order.
+
+As Produce, but what is stored is invisible and has no offset until its transaction is committed. A
+batch that is refused gets its error in the answer and does not affect other bundles.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+
+from ledger.log.segment import Batch
+from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.frames import StageFrame
+from stateless_broker.metadata import Metadata
+from stateless_broker.ownership import Ownership
+from stateless_broker.received_batches import BatchChecks, let_go_of_frame, side_by_side, split_payload
+from stateless_broker.request_window import answered_in_order
+from stateless_broker.transactions.from_wire import branch_of
+from stateless_broker.transactions.partition import StagedBatches, TransactionPartition
+from transactions.types import Transaction
+
+SEQUENCE_MAX = 1 << 48
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One batch on its way to an answer."""
+
+    bundle: int | None = None
+    batch: Batch | None = None
+    sequence: int = 0
+    error: LedgerMQError | None = None
+
+
+@dataclass(slots=True)
+class Admitted:
+    """A frame whose batches are with their bundles. `staged`: what each bundle is storing now."""
+
+    entries: list[_Entry]
+    staged: list[tuple[list[_Entry], StagedBatches]] = field(default_factory=list)
+
+
+class StagePath:
+    """`transaction_of(ref)` checks what the frame names; `partition(bundle)` returns the participant
+    of a bundle.
+    """
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        ownership: Ownership,
+        checks: BatchChecks,
+        transaction_of: Callable[[pb.TransactionRef], Awaitable[Transaction]],
+        partition: Callable[[int], Awaitable[TransactionPartition]],
+    ) -> None:
+        self._metadata = metadata
+        self._ownership = ownership
+        self._checks = checks
+        self._transaction_of = transaction_of
+        self._partition = partition
+
+    def stage(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
+        """Yield answers in the order of the requests."""
+        return answered_in_order(requests, self.admit, self.answer, "stage stream")
+
+    async def admit(self, frame: StageFrame) -> Admitted:
+        """Admit a frame. Raises CorruptFrame if the frame's parts do not fit together; any other
+        error belongs to one batch, or to all if it is about the transaction.
+        """
+        header = frame.header
+        pieces = split_payload([entry.batch for entry in header.batches], frame)
+        try:
+            transaction, branch = await self._transaction_of(header.transaction), branch_of(header.branch)
+        except LedgerMQError as error:
+            return Admitted([_Entry(error=error) for _ in pieces])
+        lookup = self._metadata.lookup()
+        entries = []
+        for wanted, data in zip(header.batches, pieces, strict=True):
+            try:
+                _check_wish(wanted)
+                bundle, batch = await self._checks.checked(lookup, wanted.batch, data)
+                entries.append(_Entry(bundle, batch, wanted.sequence))
+            except LedgerMQError as error:
+                entries.append(_Entry(error=error))
+        let_go_of_frame(entries)
+        by_bundle: dict[int, list[_Entry]] = {}
+        for entry in entries:
+            if entry.bundle is not None:
+                by_bundle.setdefault(entry.bundle, []).append(entry)
+        partitions = await side_by_side(set(by_bundle), self._partition)
+        admitted = Admitted(entries)
+        for bundle, group in by_bundle.items():
+            staged = _stage(group, partitions[bundle], transaction, branch)
+            if staged is not None:
+                admitted.staged.append((group, staged))
+        return admitted
+
+    async def answer(self, admitted: Admitted) -> pb.StageResponse:
+        await asyncio.gather(*(self._store(group, staged) for group, staged in admitted.staged))
+        return pb.StageResponse(results=[self._result(entry) for entry in admitted.entries])
+
+    async def _store(self, group: list[_Entry], staged: StagedBatches) -> None:
+        """Wait until the batches of one bundle are durable."""
+        try:
+            results = await staged.stored()
+        except NotOwner as failed:
+            bundle = group[0].bundle
+            error = failed if failed.owner or bundle is None else await self._ownership.redirect(bundle)
+            results = [error] * len(group)
+        except LedgerMQError as failed:
+            results = [failed] * len(group)
+        for entry, result in zip(group, results, strict=True):
+            entry.error = result
+
+    def _result(self, entry: _Entry) -> pb.StageResult:
+        result = pb.StageResult(
+            topic_id=entry.batch.topic_id if entry.batch is not None else 0, bundle=entry.bundle or 0
+        )
+        if entry.error is not None:
+            result.error.CopyFrom(self._ownership.error(entry.error, entry.bundle))
+        return result
+
+
+def _stage(
+    group: list[_Entry],
+    partition: TransactionPartition | LedgerMQError,
+    transaction: Transaction,
+    branch: bytes,
+) -> StagedBatches | None:
+    """Stage all of a frame's batches of one bundle, in one decision."""
+    try:
+        if isinstance(partition, LedgerMQError):
+            raise partition
+        batches = [(entry.sequence, entry.batch) for entry in group if entry.batch is not None]
+        return partition.stage(transaction, branch, batches)
+    except LedgerMQError as error:
+        for entry in group:
+            entry.error = error
+        return None
+
+
+def _check_wish(wanted: pb.StageBatch) -> None:
+    if wanted.batch.HasField("producer"):
+        raise InvalidRequest("a batch that is staged carries no producer session; its sequence is the transaction's")
+    if wanted.sequence > SEQUENCE_MAX:
+        raise InvalidRequest(f"sequences of a transaction end at {SEQUENCE_MAX}")

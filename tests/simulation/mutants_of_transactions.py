@@ -1,0 +1,258 @@
+"""Bugs in transactions: in coordinators and participants, in the broker around them, and in the SDK."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ledger.keys import PartitionId
+from ledger.log.log_record import LogRecord
+from ledger.log.producers import ProducerSession
+from ledger.log.segment import Batch
+from ledger.log.stored_batch import StoredBatch
+from ledger.log.writer import Append
+from ledgermq.client.producing.producer import Producer
+from offsets import pending
+from stateless_broker.bundle.group_commit import GroupCommit
+from stateless_broker.transactions.completer import Completer
+from stateless_broker.transactions.housekeeper import Housekeeper
+from stateless_broker.transactions.issued_state import IssuedState
+from stateless_broker.transactions.staged_log import StagedLog
+from tests.simulation.mutants import mutant
+from transactions.coordinator import Coordinator
+from transactions.participant import CarryItem, Chunk, Completion, Participant
+from transactions.records import NoteValue, ReferencesEntry, ReferencesValue
+from transactions.types import Decision, Part, Reference, State, Transaction
+
+LOADED = True
+Patch = pytest.MonkeyPatch
+
+
+@mutant("transactions")
+def completion_before_its_decision_is_durable(patch: Patch) -> None:
+    """Bundles are told of a commit that a takeover may undo."""
+    real = Completer.__init__
+
+    class Hasty:
+        def __init__(self, state: IssuedState) -> None:
+            self._state = state
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._state, name)
+
+        async def durable(self) -> None:
+            return None
+
+    def init(self: Completer, state: IssuedState, *others: Any) -> None:
+        real(self, Hasty(state), *others)  # type: ignore[arg-type]
+
+    patch.setattr(Completer, "__init__", init)
+
+
+@mutant("transactions")
+def transactions_answered_without_a_fence_check(patch: Patch) -> None:
+    """A former coordinator says what it knew, as if it still decided."""
+    patch.setattr(IssuedState, "confirmed", IssuedState.durable)
+
+
+@mutant("transactions")
+def transactions_answered_before_they_are_durable(patch: Patch) -> None:
+    """A commit is acknowledged when the coordinator has decided it."""
+
+    async def durable(self: IssuedState) -> None:
+        self.check()
+
+    patch.setattr(IssuedState, "durable", durable)
+
+
+@mutant("transactions")
+def abort_told_and_not_recorded(patch: Patch) -> None:
+    """A bundle that asks about an old transaction is told that it is aborted, and then its producer
+    commits.
+    """
+    real = Coordinator.fate
+
+    def fate(self: Coordinator, transaction: Transaction, part: Part, now_ms: int) -> Decision[State]:
+        known = self._ids.known.get(transaction.transactional_id)
+        is_open = (
+            known is not None
+            and known.complete
+            and (known.producer_id, known.epoch) == (transaction.producer_id, transaction.epoch)
+            and known.number < transaction.number
+        )
+        if is_open and known is not None and now_ms - self._first_asked(transaction, now_ms) >= known.timeout_ms:
+            return Decision([], State.ABORTED)
+        return real(self, transaction, part, now_ms)
+
+    patch.setattr(Coordinator, "fate", fate)
+
+
+@mutant("transactions")
+def batches_not_counted(patch: Patch) -> None:
+    """Whatever is staged becomes visible, also what the decision left out."""
+    real = Participant.complete
+
+    def complete(
+        self: Participant, transaction: Transaction, outcome: State, part: Part, **more: Any
+    ) -> Decision[Completion]:
+        staged = self._state.find(transaction)
+        counts = staged.counts() if staged is not None and part.counts else part.counts
+        return real(self, transaction, outcome, replace(part, counts=counts), **more)
+
+    patch.setattr(Participant, "complete", complete)
+
+
+@mutant("transactions")
+def transactions_in_order_of_numbers_alone(patch: Patch) -> None:
+    """An old epoch's transaction drops what a later epoch has staged under a lower number."""
+    patch.setattr(Transaction, "pair", property(lambda self: (0, self.number)))
+
+
+@mutant("transactions")
+def bundle_forgets_what_it_completed(patch: Patch) -> None:
+    """A completion that is told again is not known to be done."""
+    patch.setattr(Participant, "_is_over", lambda self, transaction: False)
+
+
+@mutant("transactions")
+def epoch_begins_during_a_commit(patch: Patch) -> None:
+    """A new epoch takes the place of a commit that is not complete everywhere."""
+    patch.setattr(Coordinator, "_check_reuse", lambda self, name, known, kind: None)
+
+
+@mutant("transactions")
+def staged_offsets_of_a_zombie(patch: Patch) -> None:
+    """Offsets are staged under any epoch of the group, by any former member."""
+    patch.setattr(pending, "is_current", lambda group, member, partition, commit: True)
+
+
+@mutant("transactions")
+def staged_offsets_ignored(patch: Patch) -> None:
+    """The next owner of a partition is told the committed offset while another one is staged."""
+    patch.setattr(pending, "check_settled", lambda group, partition: None)
+
+
+@mutant("transactions")
+def copies_apart_from_their_note(patch: Patch) -> None:
+    """Copies become visible in one segment, and what says so comes in a later one."""
+    real = IssuedState.take
+
+    def take(
+        self: IssuedState,
+        decision: Decision[Any],
+        data: Sequence[Batch] = (),
+        more: Mapping[PartitionId, Sequence[LogRecord]] | None = None,
+    ) -> Any:
+        if data and any(record.key.startswith(b"done/") for record in decision.records):
+            self._log.append({}, data)
+            asyncio.get_running_loop().call_later(0.2, lambda: real(self, decision, (), more))
+            return decision.answer
+        return real(self, decision, data, more)
+
+    patch.setattr(IssuedState, "take", take)
+
+
+@mutant("transactions")
+def atomic_groups_split(patch: Patch) -> None:
+    """Batches that were appended together go into several segments."""
+    real = GroupCommit._take_segment
+
+    def take(self: GroupCommit) -> list[Append]:
+        taken = real(self)
+        for append in reversed(taken[1:]):
+            self._queue.appendleft(append)
+            self._queued_bytes += len(append.batch.data)
+        if len(taken) > 1:
+            self._arrivals.appendleft((asyncio.get_running_loop().time(), len(taken) - 1))
+        return taken[:1]
+
+    patch.setattr(GroupCommit, "_take_segment", take)
+
+
+@mutant("transactions")
+def note_forgets_what_is_copied(patch: Patch) -> None:
+    """A completion of several segments begins again with each of them."""
+    real = Participant._advanced
+
+    def advanced(self: Participant, chunk: Chunk, part: Part) -> NoteValue:
+        return replace(real(self, chunk, part), copied={})
+
+    patch.setattr(Participant, "_advanced", advanced)
+
+
+@mutant("transactions")
+def copies_with_a_session(patch: Patch) -> None:
+    """Copies are numbered like the batches of a producer, and taken for repeated ones."""
+    real = StagedLog._as_meant
+
+    def as_meant(self: StagedLog, reference: Reference, batch: StoredBatch) -> Batch:
+        return replace(real(self, reference, batch), producer=ProducerSession(b"transaction's id", 1, 0, 2**40))
+
+    patch.setattr(StagedLog, "_as_meant", as_meant)
+
+
+@mutant("transactions")
+def dead_batches_carried_forward(patch: Patch) -> None:
+    """What was completed while its bytes were read is staged again."""
+    real = Participant.carry
+
+    def carry(self: Participant, item: CarryItem, next_offset: int, now_ms: int) -> Decision[bool]:
+        found = real(self, item, next_offset, now_ms)
+        if found.answer:
+            return found
+        sizes = [reference.record_count for reference in item.references]
+        moved = [replace(reference, offset=next_offset + sum(sizes[:i])) for i, reference in enumerate(item.references)]
+        value = ReferencesValue(item.transaction, now_ms, tuple(moved))
+        return self._decided([ReferencesEntry(*item.transaction[2:], item.n, value)], True)
+
+    patch.setattr(Participant, "carry", carry)
+
+
+@mutant("transactions")
+def log_start_passes_what_is_staged(patch: Patch) -> None:
+    """The log start of staged batches moves to their end, whatever is still open."""
+
+    async def move_log_start(self: Housekeeper) -> None:
+        self._freed.clear()
+        await self._state.durable()
+        await self._staged.move_log_start(self._staged.next_offset)
+
+    patch.setattr(Housekeeper, "move_log_start", move_log_start)
+
+
+@mutant("transactions")
+def nobody_asks_about_old_transactions(patch: Patch) -> None:
+    """What a dead producer has staged stays for ever."""
+
+    async def ask_fates(self: Housekeeper) -> None:
+        return None
+
+    patch.setattr(Housekeeper, "ask_fates", ask_fates)
+
+
+@mutant("transactions")
+def committed_without_a_flush(patch: Patch) -> None:
+    """The SDK commits what is stored by then."""
+
+    async def settle(self: Producer) -> None:
+        return None
+
+    patch.setattr(Producer, "settle", settle)
+
+
+@mutant("transactions")
+def prepared_branches_time_out(patch: Patch) -> None:
+    """A coordinator aborts what is prepared when a bundle asks about it."""
+    real = Coordinator.fate
+
+    def fate(self: Coordinator, transaction: Transaction, part: Part, now_ms: int) -> Decision[State]:
+        known = self._same(transaction)
+        if known is not None and known.state is State.PREPARED:
+            return self._decide(transaction, known, State.ABORTED, (), now_ms, State.ABORTED)
+        return real(self, transaction, part, now_ms)
+
+    patch.setattr(Coordinator, "fate", fate)

@@ -1,0 +1,330 @@
+"""Clients with transactions in a simulated cluster: senders that commit, abort, die and share an id,
+and members that read, process and write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ledgermq.client.client import Client
+from ledgermq.client.groups.group_consumer import GroupConsumer
+from ledgermq.client.groups.message import GroupMessage
+from ledgermq.client.settings import ClientSettings
+from ledgermq.client.transactions.transaction import Transaction
+from ledgermq.client.transactions.transactions import Transactions
+from ledgermq.client.transactions.two_phase import TwoPhase
+from ledgermq.client.transactions.xid import transactional_id_of
+from ledgermq.errors import (
+    InvalidRequest,
+    LedgerMQError,
+    TransactionAborted,
+    TransactionFenced,
+    TransactionOutcomeUnknown,
+    TransactionUnknown,
+)
+from tests.simulation.cluster_clients import PARTITIONS, SimulatedClient
+from tests.simulation.cluster_plan import ClusterPlan
+from tests.simulation.history import Outcome
+from tests.simulation.network import Network
+from tests.simulation.transactions_truth import Sent
+from tests.simulation.world import World
+from transactions.limits import TransactionLimits
+
+INPUT, OUTPUTS, GROUP = "main", ("left", "right"), "processors"
+PREPARED_MAX = 3
+"""Branches that wait for their end, of all managers."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionsPlan:
+    timeout_ms: int
+    deadline_s: float
+    """of one commit"""
+    processors: int
+    session_timeout_s: float
+    aborts: float
+    dies: float
+    """share of the transactions that are left open, as by a process that stands still"""
+    limits: TransactionLimits
+    carry_slots: int
+
+
+def transactions_plan_of(seed: int) -> TransactionsPlan:
+    r = random.Random(f"transactions plan {seed}")
+    return TransactionsPlan(
+        timeout_ms=r.choice((1000, 3000, 10_000)),
+        deadline_s=r.choice((2.0, 10.0, 30.0)),
+        processors=r.randint(1, 3),
+        session_timeout_s=r.choice((2.0, 5.0)),
+        aborts=r.choice((0.0, 0.2)),
+        dies=r.choice((0.0, 0.1)),
+        limits=TransactionLimits(
+            chunk_bytes=r.choice((1, 500, 4 * 1024 * 1024)),
+            ask_after_ms=r.choice((500, 2000)),
+            carry_after_ms=r.choice((100, 1000, 300_000)),
+            expiry_ms=r.choice((60_000, 7 * 24 * 3_600_000)),
+            expiry_look_ms=1000,
+            note_asked_ms=500,
+            log_start_ms=r.choice((200, 5000)),
+        ),
+        carry_slots=r.choice((1, 20)),
+    )
+
+
+class TransactionalClient(SimulatedClient):
+    """One incarnation of a process that holds a transactional id."""
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        plan: ClusterPlan,
+        own: TransactionsPlan,
+        sent: list[Sent],
+        prepared: dict[str, Sent],
+        name: str,
+        transactional_id: str,
+        incarnation: int,
+    ) -> None:
+        super().__init__(world, network, plan, name)
+        self.random = random.Random(f"transactions of {name} {incarnation} {world.seed}")
+        self._own = own
+        self._sent = sent
+        self._prepared = prepared
+        """By transactional id: branches that may be prepared, and are not known to be over."""
+        self._id = transactional_id
+        self._incarnation = incarnation
+
+    async def _live(self) -> None:
+        brokers = [f"b{i}" for i in range(self._plan.brokers)]
+        self.random.shuffle(brokers)
+        settings = ClientSettings(timeout_s=15.0, attempt_timeout_s=self._plan.request_timeout_s)
+        connector = self._network.connector(self.name, self._plan.request_timeout_s)
+        sources = self._world.sources(f"{self.name} {self._incarnation}", clock=self.name)
+        self.client = Client(connector, brokers[:2], settings, sources)
+        while not self.stopped.is_set():
+            try:
+                await self._session()
+            except LedgerMQError as error:
+                self._world.coverage.saw(f"transactions ended: {type(error).__name__}")
+                self._world.judge_error(error)
+                self._world.note(self.name, f"{type(error).__name__}: {error.message[:100]}")
+            await asyncio.sleep(self.random.uniform(0.1, 1.0))
+        await self.client.close()
+        self._world.note(self.name, "has ended")
+
+    async def _session(self) -> None:
+        raise NotImplementedError
+
+    def _transactions(self) -> Transactions:
+        return self.client.transactions(
+            self._id,
+            timeout=self._own.timeout_ms / 1000,
+            linger_ms=self._plan.linger_ms,
+            compression=self._plan.compression,
+            delivery_timeout_s=self._plan.delivery_timeout_s,
+            request_timeout_s=self._plan.request_timeout_s,
+        )
+
+    def _send(self, transaction: Transaction | TwoPhase, sent: Sent, topic: str, number: int, value: str) -> None:
+        sent.values.append(value)
+        op = self._world.history.begin_produce(self.name, self.partition(topic, number), (value,), ordered=False)
+        sent.ops.append(op)
+        transaction.send(topic, value, key=value, partition=number)
+
+    async def _end(self, transaction: Transaction, sent: Sent) -> bool:
+        """Commit, mostly. Return whether it is known to be committed."""
+        coverage, chance = self._world.coverage, self.random.random()
+        if chance < self._own.dies:
+            coverage.saw("a transaction was left open")
+            await asyncio.sleep(3 * self._own.timeout_ms / 1000)
+        elif chance < self._own.dies + self._own.aborts:
+            await transaction.abort()
+            self._told(sent, committed=False)
+            coverage.saw("a transaction was aborted")
+            return False
+        try:
+            await transaction.commit(self._own.deadline_s)
+        except TransactionAborted:
+            self._told(sent, committed=False)
+            coverage.saw("a commit was answered: aborted")
+        except TransactionFenced:
+            coverage.saw("a commit was answered: fenced")
+            raise
+        except TransactionOutcomeUnknown:
+            coverage.saw("a commit was answered: outcome unknown")
+            raise
+        else:
+            self._told(sent, committed=True)
+            coverage.saw("a transaction was committed")
+        return sent.told is True
+
+    def _told(self, sent: Sent, committed: bool) -> None:
+        """Note what the client was told. A commit names no offsets."""
+        sent.told = committed
+        for op in sent.ops:
+            self._world.history.end_produce(op, Outcome.INFO if committed else Outcome.FAIL, why="aborted")
+
+
+class Transactor(TransactionalClient):
+    """Sends to any partitions of both outputs, all or nothing."""
+
+    async def _session(self) -> None:
+        async with self._transactions() as transactions:
+            while not self.stopped.is_set():
+                sent = Sent(self.name, self._id)
+                self._sent.append(sent)
+                transaction = transactions.begin()
+                await transaction.start()
+                try:
+                    for _ in range(self.random.choice((1, 2, 5, 10))):
+                        number = self.random.randrange(PARTITIONS)
+                        value = f"{self.name}/{self._incarnation}/{self.next_value()}"
+                        self._send(transaction, sent, self.random.choice(OUTPUTS), number, value)
+                    if self.random.random() < 0.1:
+                        await transaction.flush()
+                        self._leave_out(transaction, sent)
+                    await self._end(transaction, sent)
+                finally:
+                    if not transaction.closed:
+                        await transaction.abort()
+                await asyncio.sleep(self.random.expovariate(self._plan.records_s))
+
+    def _leave_out(self, transaction: Transaction, sent: Sent) -> None:
+        """Commit less than is staged, as the protocol allows: the last batch of a stream is not counted."""
+        staging = transaction._lane.staging
+        bundle = self.random.choice(sorted(staging._counts))
+        stream = self.random.choice(sorted(staging._counts[bundle]))
+        staging._counts[bundle][stream] -= 1
+        if not staging._counts[bundle][stream]:
+            del staging._counts[bundle][stream]
+        if not staging._counts[bundle]:
+            del staging._counts[bundle]
+        sent.values.clear()  # which of them it holds is known to the truth alone
+        self._world.coverage.saw("a batch was left out")
+
+
+class Processor(TransactionalClient):
+    """Reads the input as a member of a group; each message becomes one record in each output."""
+
+    async def _session(self) -> None:
+        loop = asyncio.get_running_loop()
+        over = loop.time() + self.random.choice((3.0, 10.0, 1000.0))
+        consumer = self.client.consumer(
+            INPUT,
+            group=GROUP,
+            commit="manual",
+            session_timeout_s=self._own.session_timeout_s,
+            heartbeat_wait_s=0.5,
+            close_timeout_s=3.0,
+            request_timeout_s=self._plan.request_timeout_s,
+        )
+        try:
+            async with self._transactions() as transactions:
+                while not self.stopped.is_set() and (loop.time() < over or self._world.healed):
+                    messages = await consumer.fetch(self.random.choice((1, 5, 50)), timeout=1.0)
+                    if messages and not await self._process(transactions, consumer, messages):
+                        return  # what it was handed is read again from the committed offset
+        finally:
+            await self._close(consumer)
+
+    async def _process(
+        self, transactions: Transactions, consumer: GroupConsumer, messages: Sequence[GroupMessage]
+    ) -> bool:
+        sent = Sent(self.name, self._id)
+        self._sent.append(sent)
+        transaction = transactions.begin(reading=consumer)
+        await transaction.start()
+        try:
+            for message in messages:
+                for output in OUTPUTS:
+                    place = f"processed/{output}/{message.partition}/{message.offset}"
+                    value = f"{place}/{self._incarnation}.{self.next_value()}"
+                    self._send(transaction, sent, output, message.partition, value)
+            await transaction.send_offsets(consumer, messages)
+            return await self._end(transaction, sent)
+        finally:
+            if not transaction.closed:
+                await transaction.abort()
+
+    async def _close(self, consumer: GroupConsumer) -> None:
+        try:
+            await consumer.close()
+        except LedgerMQError as error:
+            self._world.note(self.name, f"close: {type(error).__name__} {error.message[:100]}")
+
+
+class Manager(TransactionalClient):
+    """Prepares branches of two-phase transactions, and leaves them to the resolver."""
+
+    _xids = 0
+
+    async def _session(self) -> None:
+        while not self.stopped.is_set():
+            await asyncio.sleep(self.random.expovariate(self._plan.records_s))
+            if len(self._prepared) < PREPARED_MAX:
+                async with self.client.transactions.two_phase(timeout=self._own.timeout_ms / 1000) as branch:
+                    await self._prepare(branch)
+
+    async def _prepare(self, branch: TwoPhase) -> None:
+        self._xids += 1
+        xid = branch.xid(1, f"{self.name}.{self._incarnation}", str(self._xids))
+        sent = Sent(self.name, transactional_id_of(xid))
+        self._sent.append(sent)
+        self._prepared[sent.transactional_id] = sent
+        await branch.tpc_begin(xid)
+        try:
+            for _ in range(self.random.choice((1, 3))):
+                number = self.random.randrange(PARTITIONS)
+                value = f"{self.name}/{self._incarnation}/{self.next_value()}"
+                self._send(branch, sent, self.random.choice(OUTPUTS), number, value)
+            await branch.tpc_prepare(self._own.deadline_s)
+            self._world.coverage.saw("a branch was prepared")
+        except TransactionOutcomeUnknown:
+            with suppress(LedgerMQError):
+                await branch.tpc_rollback()
+            raise
+
+
+class Resolver(TransactionalClient):
+    """Ends branches that others have prepared, by their names; one that was not prepared is rolled back."""
+
+    async def _session(self) -> None:
+        async with self.client.transactions.two_phase() as branch:
+            while not self.stopped.is_set():
+                await asyncio.sleep(self.random.expovariate(self._plan.records_s))
+                if self._prepared:
+                    await self._resolve(branch, self.random.choice(sorted(self._prepared)))
+                elif self._world.healed:
+                    for xid in await branch.tpc_recover():  # prepared after it was taken for unknown
+                        await branch.tpc_rollback(xid)
+
+    async def _resolve(self, branch: TwoPhase, name: str) -> None:
+        sent = self._prepared[name]
+        try:
+            if self.random.random() < 0.7:
+                await branch.tpc_commit(name, timeout_s=self._own.deadline_s)
+                self._told(sent, committed=True)
+                self._world.coverage.saw("a prepared branch was committed")
+            else:
+                await branch.tpc_rollback(name, timeout_s=self._own.deadline_s)
+                self._told(sent, committed=False)
+                self._world.coverage.saw("a prepared branch was rolled back")
+        except InvalidRequest:  # it is not prepared, at least not yet
+            if self._world.healed or self.random.random() < 0.5:
+                await branch.tpc_rollback(name, timeout_s=self._own.deadline_s)
+                self._told(sent, committed=False)
+            else:
+                return
+        except TransactionUnknown:
+            if not self._world.healed:
+                return  # it may still be begun
+        except TransactionAborted:
+            self._told(sent, committed=False)
+        except TransactionOutcomeUnknown:
+            return
+        self._prepared.pop(name, None)

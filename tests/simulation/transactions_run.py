@@ -1,0 +1,175 @@
+"""Run level four, transactions on a whole cluster: senders over all bundles, members that read,
+process and write, two processes under one id; all of them pause, die and come back.
+
+At the end everything heals, and the members work the input off. Then nothing may be staged, pending
+or undecided, and what is visible is compared with what was decided.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+
+from ledger import keys
+from ledgermq.errors import LedgerMQError
+from tests.simulation.cluster_clients import PARTITIONS, Reader, Sender
+from tests.simulation.cluster_run import HEALING_S, ClusterRun, _topic_names
+from tests.simulation.groups_truth import group_truth
+from tests.simulation.history import FinalLog, Partition
+from tests.simulation.loop import Process, SimulatedLoop
+from tests.simulation.model import Violation
+from tests.simulation.transactions_clients import (
+    GROUP,
+    INPUT,
+    OUTPUTS,
+    Manager,
+    Processor,
+    Resolver,
+    TransactionalClient,
+    Transactor,
+    transactions_plan_of,
+)
+from tests.simulation.transactions_truth import Sent, TransactionTruth, judge, transaction_truth
+
+SHARED_ID = "shared"
+KINDS: dict[str, type[TransactionalClient]] = {"t": Transactor, "p": Processor, "x": Manager, "y": Resolver}
+"""By the first letter of a client's name."""
+
+
+class TransactionsRun(ClusterRun):
+    lasting = ("main", "brief", *OUTPUTS)
+
+    def __init__(self, loop: SimulatedLoop, seed: int, lines_kept: int | None) -> None:
+        super().__init__(loop, seed, lines_kept)
+        self.own = transactions_plan_of(seed)
+        topics = self.cluster.topic_settings | dict.fromkeys(OUTPUTS, self.cluster.topic_settings[INPUT])
+        self.cluster = replace(
+            self.cluster,
+            seconds=min(self.cluster.seconds, 30.0),
+            topic_settings=topics,
+            constants=replace(self.cluster.constants, transactions=self.own.limits, carry_slots=self.own.carry_slots),
+        )
+        self._sent: list[Sent] = []
+        self._prepared: dict[str, Sent] = {}
+        self._members: dict[str, TransactionalClient] = {}
+
+    def _start_clients(self) -> list[asyncio.Task[None]]:
+        world, network, plan = self.world, self.network, self.cluster
+        self._clients = [
+            Sender(world, network, plan, "idem", [INPUT, "brief"]),
+            Reader(world, network, plan, "reader", [INPUT, *OUTPUTS]),
+        ]
+        for name in ("t0", "t1", "t2", "x0", "y0", *(f"p{number}" for number in range(self.own.processors))):
+            self._start(name)
+        return [client.start() for client in self._clients]
+
+    def _start(self, name: str) -> None:
+        if name[0] not in KINDS:
+            super()._start(name)
+            return
+        self._incarnation += 1
+        transactional_id = SHARED_ID if name in ("t0", "t1") else name
+        member = self._members[name] = KINDS[name[0]](
+            self.world,
+            self.network,
+            self.cluster,
+            self.own,
+            self._sent,
+            self._prepared,
+            name,
+            transactional_id,
+            self._incarnation,
+        )
+        member.start()
+
+    def _victims(self) -> list[Process]:
+        return super()._victims() + [member.process for member in self._members.values()]
+
+    async def _compact_all(self) -> None:
+        """Before that: the input is worked off, and every transaction comes to its end."""
+        for name, member in self._members.items():
+            if name[0] in "tx":
+                member.stopped.set()
+        await self._until_worked_off()
+        for name, member in self._members.items():
+            if not name.startswith("y"):
+                member.stopped.set()
+        await self._until_quiet()
+        for member in self._members.values():
+            member.stopped.set()
+        await super()._compact_all()
+
+    async def _until_worked_off(self) -> None:
+        client = self._plain_client("lag")
+        lags: object = None
+        try:
+            async with asyncio.timeout(HEALING_S):
+                while True:
+                    try:
+                        lag = await client.groups.lag(GROUP)
+                        lags = {partition: lag[partition].messages for partition in lag}
+                        if len(lag) >= PARTITIONS and not any(each.messages for each in lag.values()):
+                            break
+                    except LedgerMQError as error:
+                        self.world.note("lag", f"{type(error).__name__} {error.message[:100]}")
+                    await asyncio.sleep(1.0)
+        except TimeoutError:
+            self.world.violations.append(
+                Violation("stuck", f"the input is not worked off after {HEALING_S:.0f} s of health: {lags}")
+            )
+        await client.close()
+
+    async def _until_quiet(self) -> None:
+        """Nothing is left staged, pending or incomplete: transactions that nobody ends time out."""
+        end_s = asyncio.get_running_loop().time() + HEALING_S
+        while (truth := self._truth()).open:
+            if asyncio.get_running_loop().time() > end_s:
+                text = f"after {HEALING_S:.0f} s of health there is still {sorted(truth.open)[:5]}"
+                self.world.violations.append(Violation("hanging transaction", text))
+                return
+            await asyncio.sleep(10.0)
+
+    def _truth(self) -> TransactionTruth:
+        return transaction_truth(self.world.store, range(1, self.cluster.settings.bundles), _topic_names(self.world))
+
+    def _final_logs(self) -> dict[Partition, FinalLog]:
+        return {
+            partition: log for partition, log in super()._final_logs().items() if not keys.is_internal(partition[0])
+        }
+
+    def _conclude(self, drained: list[tuple[str, Partition]]) -> None:
+        super()._conclude(drained)
+        truth = self._truth()
+        coverage = self.world.coverage
+        coverage.saw("a transaction was decided", len(truth.decided))
+        coverage.saw("a record of a transaction became visible", len(truth.visible.keys() & truth.staged.keys()))
+        self.world.violations += judge(truth, self._sent)
+        self._judge_processed(truth)
+
+    def _judge_processed(self, truth: TransactionTruth) -> None:
+        """Each message below the committed offset has one record in each output, and none above has."""
+        by_name = {name: topic_id for topic_id, name in _topic_names(self.world).items()}
+        groups = group_truth(
+            self.world.store, range(1, self.cluster.settings.bundles), by_name.get(keys.OFFSETS_TOPIC, -1), set()
+        )
+        processed = Counter(value.rsplit("/", 1)[0] for value in truth.visible if value.startswith("processed/"))
+        committed = {
+            partition.partition: value.offset or 0
+            for (group, partition), value in groups.committed.items()
+            if group == GROUP
+        }
+        expected = {
+            f"processed/{output}/{number}/{offset}"
+            for number, end in committed.items()
+            for offset in range(end)
+            for output in OUTPUTS
+        }
+        self.world.coverage.saw("a message was processed", len(expected) // len(OUTPUTS))
+        for value in sorted(processed.keys() | expected):
+            if processed[value] != (value in expected):
+                kind = "processed twice" if processed[value] > 1 else "offset without records"
+                kind = kind if value in expected else "records without offset"
+                self.world.violations.append(
+                    Violation(kind, f"{value}: {processed[value]} times visible, committed are {committed}")
+                )

@@ -1,0 +1,247 @@
+"""Derive the truth about transactions from the watched store: what was staged, what was decided,
+and what became visible, each with the moment at which it was stored. The words are Jepsen's where
+it has one.
+
+aborted read            a record of a transaction is visible that was never committed
+early read              a record was visible before its transaction's decision was stored
+torn transaction        a transaction is committed, and a record of it is missing
+lost write              a decision counts a record that is not visible
+not counted             a record is visible that the decision of its transaction left out
+duplicate               a record is visible twice
+out of commit order     a transactional id's records stand in another order than its transactions
+decision changed        a transaction was committed and then aborted, or the other way round
+told another outcome    a client was told what the log does not say
+hanging transaction     something is staged, pending or incomplete when all has come to rest
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ledger import keys
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq.protocol.records import decode_batch
+from tests.simulation.history import Partition
+from tests.simulation.model import Violation
+from tests.simulation.watch import WatchedStore, values_of
+from transactions.format import ledgermq_transactions_pb2 as stored
+
+COMMITS = (stored.COMMITTED, stored.COMMITTED_BY_OPERATOR)
+ABORTS = (stored.ABORTED, stored.ABORTED_BY_OPERATOR, stored.UNRESOLVED)
+
+
+class Named(NamedTuple):
+    transactional_id: str
+    producer_id: bytes
+    epoch: int
+    number: int
+
+
+class StagedAt(NamedTuple):
+    """The stream of a staged batch, in its bundle, and its number there."""
+
+    stream: tuple[int, bytes, int, int]
+    sequence: int
+
+
+class Seen(NamedTuple):
+    """`moment`: the place of its segment among all objects that were ever stored."""
+
+    partition: Partition
+    offset: int
+    moment: int
+
+
+@dataclass
+class Sent:
+    """A transaction as its client knows it. `told`: True committed, False aborted, None not known."""
+
+    client: str
+    transactional_id: str
+    values: list[str] = field(default_factory=list)
+    ops: list[int] = field(default_factory=list)
+    told: bool | None = None
+
+
+@dataclass
+class TransactionTruth:
+    staged: dict[str, Named] = field(default_factory=dict)
+    """value -> the transaction that staged it"""
+    places: dict[str, StagedAt] = field(default_factory=dict)
+    counts: dict[Named, dict[tuple[int, bytes, int, int], int]] = field(default_factory=dict)
+    """committed transaction -> (bundle, branch, topic id, partition) -> batches that the decision counts"""
+    decided: dict[Named, tuple[int, int]] = field(default_factory=dict)
+    """transaction -> (state, moment of the decision)"""
+    visible: defaultdict[str, list[Seen]] = field(default_factory=lambda: defaultdict(list))
+    open: set[str] = field(default_factory=set)
+    """keys that say that something is not over"""
+    carried: int = 0
+    violations: list[Violation] = field(default_factory=list)
+
+    def report(self, kind: str, text: str) -> None:
+        self.violations.append(Violation(kind, text))
+
+
+class _Segment(NamedTuple):
+    moment: int
+    index: fmt.SegmentIndex
+    data: bytes
+
+    def batches(self) -> Iterator[tuple[fmt.BatchEntry, bytes]]:
+        for entry in self.index.batches:
+            yield entry, self.data[entry.position : entry.position + entry.length]
+
+
+def transaction_truth(store: WatchedStore, bundles: Iterable[int], names: Mapping[int, str]) -> TransactionTruth:
+    """`names`: of all topics that there ever were, by id."""
+    truth = TransactionTruth()
+    moments = {key: moment for moment, key in enumerate(store.first)}
+    staged_values: dict[tuple[int, int], list[str]] = {}
+    for segment in _valid_segments(store, bundles, moments):
+        for entry, data in segment.batches():
+            name = names.get(entry.topic_id, "")
+            if name == keys.STAGED_TOPIC:
+                staged_values[entry.partition, entry.base_offset] = _texts(data)
+            elif not keys.is_internal(name):
+                for i, value in enumerate(_texts(data)):
+                    seen = Seen((f"{name}#{entry.topic_id}", entry.partition), entry.base_offset + i, segment.moment)
+                    truth.visible[value].append(seen)
+        for entry, data in segment.batches():
+            if names.get(entry.topic_id) == keys.TRANSACTIONS_TOPIC:
+                _take_records(truth, entry.partition, data, segment.moment, staged_values)
+            elif names.get(entry.topic_id) == keys.OFFSETS_TOPIC:
+                _note_open(truth, f"{entry.partition}/", "pending/", _rows(data))
+    return truth
+
+
+def _valid_segments(store: WatchedStore, bundles: Iterable[int], moments: Mapping[str, int]) -> Iterator[_Segment]:
+    """Each ledger in its order. A segment counts from the moment at which all below it were there too."""
+    for bundle in bundles:
+        moment = 0
+        for segment in store.history(bundle):
+            moment = max(moment, moments[keys.segment(bundle, segment.slot)])
+            if segment.valid:
+                yield _Segment(moment, segment.index, segment.data)
+
+
+def _take_records(
+    truth: TransactionTruth, partition: int, data: bytes, moment: int, staged: Mapping[tuple[int, int], list[str]]
+) -> None:
+    rows = _rows(data)
+    _note_open(truth, f"{partition}/", "ref/", rows)
+    for key, value in rows:
+        if key.startswith("ref/") and value is not None:
+            _take_references(truth, partition, stored.References.FromString(value), staged)
+        elif key.startswith("id/"):
+            truth.open.discard(f"{partition}/{key}")
+            if value is not None:
+                _take_id(truth, f"{partition}/{key}", key.removeprefix("id/"), stored.Id.FromString(value), moment)
+        elif key.startswith("done/"):
+            truth.open.discard(f"{partition}/{key}")
+            if value is not None and not stored.Note.FromString(value).finished:
+                truth.open.add(f"{partition}/{key}")
+
+
+def _take_references(
+    truth: TransactionTruth,
+    partition: int,
+    references: stored.References,
+    staged: Mapping[tuple[int, int], list[str]],
+) -> None:
+    named = references.transaction
+    transaction = Named(named.transactional_id, named.producer_id, named.epoch, named.number)
+    for reference in references.references:
+        for value in staged[partition, reference.offset]:
+            if truth.staged.setdefault(value, transaction) != transaction:
+                truth.report("staged twice", f"{value} is of {truth.staged[value]} and of {transaction}")
+            stream = (partition + 1, reference.branch, reference.topic_id, reference.partition)
+            truth.places[value] = StagedAt(stream, reference.sequence)
+
+
+def _take_id(truth: TransactionTruth, key: str, name: str, known: stored.Id, moment: int) -> None:
+    if known.state == stored.PREPARED or (known.number and not known.complete):
+        truth.open.add(key)
+    if not known.number or known.state not in (*COMMITS, *ABORTS):
+        return
+    transaction = Named(name, known.producer_id, known.epoch, known.number)
+    if known.state in COMMITS and known.parts and transaction not in truth.decided:
+        truth.counts[transaction] = {
+            (part.bundle, count.branch, count.topic_id, count.partition): count.batches
+            for part in known.parts
+            for count in part.counts
+        }
+    before = truth.decided.setdefault(transaction, (known.state, moment))
+    if (before[0] in COMMITS) != (known.state in COMMITS):
+        truth.report("decision changed", f"{transaction}: {before[0]}, then {known.state}")
+
+
+def _note_open(truth: TransactionTruth, where: str, prefix: str, rows: list[tuple[str, bytes | None]]) -> None:
+    for key, value in rows:
+        if key.startswith(prefix):
+            (truth.open.discard if value is None else truth.open.add)(where + key)
+
+
+def _rows(data: bytes) -> list[tuple[str, bytes | None]]:
+    batch = decode_batch(data)
+    found = zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
+    return [(key.decode(), value) for key, value in found]
+
+
+def _texts(data: bytes) -> list[str]:
+    return [value.decode() if value is not None else "" for value in values_of(data)]
+
+
+def judge(truth: TransactionTruth, sent: Iterable[Sent]) -> list[Violation]:
+    """All or nothing, once, in commit order, and not before the commit point."""
+    last: dict[tuple[bytes, Partition], tuple[int, int]] = {}
+    ours = ((seen, value) for value, places in truth.visible.items() if value in truth.staged for seen in places)
+    for seen, value in sorted(ours):
+        transaction = truth.staged[value]
+        state, moment = truth.decided.get(transaction, (stored.UNDECIDED, 0))
+        if state not in COMMITS:
+            truth.report(
+                "aborted read", f"{value} is visible at {seen.partition} {seen.offset}; {transaction}: {state}"
+            )
+        elif seen.moment <= moment:
+            truth.report("early read", f"{value} of {transaction} was visible before it was committed")
+        at = (transaction.producer_id, seen.partition)
+        pair = (transaction.epoch, transaction.number)
+        if pair < last.get(at, pair):
+            truth.report(
+                "out of commit order", f"{value} of {transaction} stands behind {last[at]} in {seen.partition}"
+            )
+        last[at] = pair
+    for value, places in truth.visible.items():
+        if len(places) > 1 and value in truth.staged:
+            truth.report("duplicate", f"{value} is visible at {places}")
+    _judge_counted(truth)
+    for transaction in sent:
+        _judge_sent(truth, transaction)
+    return truth.violations
+
+
+def _judge_counted(truth: TransactionTruth) -> None:
+    """What a commit counts is visible, and nothing else of the transaction."""
+    for value, transaction in truth.staged.items():
+        stream, sequence = truth.places[value]
+        is_counted = sequence < truth.counts.get(transaction, {}).get(stream, 0)
+        if is_counted and not truth.visible.get(value):
+            truth.report("lost write", f"{value} of {transaction} was committed, and is not visible")
+        elif not is_counted and truth.visible.get(value) and transaction in truth.counts:
+            truth.report("not counted", f"{value} of {transaction} is visible, though the commit left it out")
+
+
+def _judge_sent(truth: TransactionTruth, sent: Sent) -> None:
+    """What a client sent in one transaction is there as a whole, or not at all."""
+    if not sent.values:
+        return
+    missing = [value for value in sent.values if not truth.visible.get(value)]
+    shown = len(sent.values) - len(missing)
+    if sent.told is not None and sent.told != bool(shown):
+        told = "committed" if sent.told else "aborted"
+        truth.report("told another outcome", f"{sent.client} was told {told}; {shown} of {sent.values} are visible")
+    elif missing and shown:
+        truth.report("torn transaction", f"{sent.client}: {missing} are missing of {sent.values}")

@@ -1,0 +1,579 @@
+"""Transactions of a client against a small cluster in memory: all or nothing, whatever is lost,
+repeated, moved or refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+import ledgermq
+from ledgermq import errors
+from ledgermq.client.settings import ClientSettings
+from ledgermq.protocol import ledgermq_pb2 as pb
+from tests.unit.client.transaction_broker import ADDRESSES, TransactionCluster, sequences
+from tests.virtual_time import virtual_in, virtual_sources
+from tests.waiting import until
+
+
+@asynccontextmanager
+async def transaction_cluster() -> AsyncIterator[tuple[TransactionCluster, ledgermq.Client]]:
+    cluster = TransactionCluster()
+    settings = ClientSettings(timeout_s=10, attempt_timeout_s=2)
+    async with ledgermq.Client(cluster, ADDRESSES, settings, virtual_sources(5)) as client:
+        yield cluster, client
+        cluster.faults.silent.clear()
+
+
+with_transactions = virtual_in(transaction_cluster, "cluster", "client")
+
+
+def now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+# -- commit and abort
+
+
+@with_transactions
+async def test_what_is_sent_is_visible_after_the_commit_and_not_before(
+    cluster: TransactionCluster, client: ledgermq.Client
+) -> None:
+    async with client.transactions("billing-7", timeout="1m") as transactions:
+        async with transactions.begin() as transaction:
+            first = transaction.send("t", b"a", partition=0)
+            await transaction.send_many("t", [ledgermq.Record(b"b", partition=1), ledgermq.Record(b"c", partition=1)])
+            await transaction.flush()
+            assert cluster.visible == {}
+            result = await first
+            assert (result.topic, result.partition, result.offset) == ("t", 0, None)
+        assert cluster.visible == {0: [b"a"], 1: [b"b", b"c"]}
+        assert transaction.state == "committed"
+    (end,) = cluster.ends
+    assert (end.transaction.epoch, end.transaction.number, end.outcome) == (1, 1, pb.COMMITTED)
+    assert [part.bundle for part in end.parts] == [1, 2]
+
+
+@with_transactions
+async def test_an_exception_aborts_and_nothing_is_visible(cluster: TransactionCluster, client: ledgermq.Client) -> None:
+    async with client.transactions("billing-7") as transactions:
+        transaction = transactions.begin()
+
+        async def fail() -> None:
+            async with transaction:
+                await transaction.send("t", b"a", partition=0)
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await fail()
+        assert transaction.state == "aborted"
+    (end,) = cluster.ends
+    assert end.outcome == pb.ABORTED
+    assert [part.bundle for part in end.parts] == [1], "the bundle drops it at once"
+    assert cluster.visible == {}
+
+
+@with_transactions
+async def test_begin_and_an_empty_transaction_cost_no_request(
+    cluster: TransactionCluster, client: ledgermq.Client
+) -> None:
+    async with client.transactions("billing-7") as transactions:
+        for _ in range(3):
+            async with transactions.begin():
+                pass
+        with pytest.raises(ZeroDivisionError):
+            async with transactions.begin():
+                raise ZeroDivisionError
+        assert cluster.calls == ["init_transactions"]
+        async with transactions.begin() as transaction:
+            transaction.send("t", b"a", partition=0)
+        assert transaction.number == 1, "a number that nobody has heard of is used again"
+
+
+@with_transactions
+async def test_sequences_count_batches_of_each_partition_from_0_in_each_transaction(
+    cluster: TransactionCluster, client: ledgermq.Client
+) -> None:
+    async with client.transactions("billing-7") as transactions:
+        for _ in range(2):
+            async with transactions.begin() as transaction:
+                transaction.send("t", b"a", partition=0)
+                for value in (b"b", b"c", b"d"):
+                    await transaction.send("t", value, partition=0)
+                await transaction.send("t", b"e", partition=1)
+    expected = [(0, 0), (0, 1), (0, 2), (1, 0)]
+    assert sequences(cluster) == [(number, *at) for number in (1, 2) for at in expected]
+    assert cluster.visible == {0: [b"a", b"b", b"c", b"d"] * 2, 1: [b"e", b"e"]}
+
+
+@with_transactions
+async def test_rows_of_an_arrow_batch_are_staged(cluster: TransactionCluster, client: ledgermq.Client) -> None:
+    import pyarrow as pa
+
+    async with client.transactions("billing-7") as transactions, transactions.begin() as transaction:
+        rows = pa.RecordBatch.from_pydict({"value": [b"a", b"b"]})
+        (stored,) = await (await transaction.send_batch("t", rows, partition=0))
+        assert (stored.base_offset, stored.record_count) == (None, 2)
+    assert cluster.visible == {0: [b"a", b"b"]}
+
+
+# -- faults
+
+
+@pytest.mark.parametrize("method", ["init_transactions", "stage", "end_transaction"])
+@pytest.mark.parametrize("fault", ["lost", "doubled", "refused"])
+def test_a_fault_of_a_call_changes_nothing(method: str, fault: str) -> None:
+    @with_transactions
+    async def run(cluster: TransactionCluster, client: ledgermq.Client) -> None:
+        if fault == "refused":
+            cluster.faults.refused[method] = [errors.Unavailable("not now"), errors.ResourceExhausted("busy")]
+        else:
+            getattr(cluster.faults, fault)[method] = 2
+        async with client.transactions("billing-7") as transactions:
+            for value in (b"a", b"b", b"c"):
+                async with transactions.begin() as transaction:
+                    transaction.send("t", value, partition=0)
+                    transaction.send("t", value, partition=1)
+        assert cluster.visible == {0: [b"a", b"b", b"c"], 1: [b"a", b"b", b"c"]}
+
+    run()
+
+
+@with_transactions
+async def test_owners_and_coordinators_that_move_are_found(
+    cluster: TransactionCluster, client: ledgermq.Client
+) -> None:
+    async with client.transactions("billing-7") as transactions:
+        async with transactions.begin() as transaction:
+            await transaction.send("t", b"a", partition=0)
+            cluster.move_everything()
+            await transaction.send("t", b"b", partition=0)
+            await transaction.send("t", b"c", partition=1)
+            cluster.move_everything()
+        cluster.move_everything()
+        async with transactions.begin() as transaction:
+            transaction.send("t", b"d", partition=0)
+    assert cluster.visible == {0: [b"a", b"b", b"d"], 1: [b"c"]}
+
+
+@with_transactions
+async def test_a_batch_behind_a_lost_one_is_a_gap_and_is_sent_again_under_its_sequence(
+    cluster: TransactionCluster, client: ledgermq.Client
+) -> None:
+    async with client.transactions("billing-7", linger_ms=0) as transactions, transactions.begin() as transaction:
+        await transaction.send("t", b"a", partition=0)
+        cluster.faults.refused["stage"] = [errors.Unavailable("the line was lost")]
+        for value in (b"b", b"c"):
+            transaction.send("t", value, partition=0)
+            await asyncio.sleep(0.001)
+    assert cluster.visible == {0: [b"a", b"b", b"c"]}
+    assert max(sequence for _, _, sequence in sequences(cluster)) == 2
+
+
+@with_transactions
+async def test_a_batch_without_answer_at_its_deadline_makes_the_transaction_abort_only(
+    cluster: TransactionCluster, client: ledgermq.Client
+) -> None:
+    async with client.transactions("billing-7", delivery_timeout_s=5, request_timeout_s=2) as transactions:
+        transaction = transactions.begin()
+        await transaction.start()
+        await transaction.send("t", b"a", partition=0)
+        cluster.faults.silent.add("stage")
+        with pytest.raises(errors.TransactionAborted, match="run it again"):
+            await transaction.send("t", b"b", partition=0)
+        cluster.faults.silent.clear()
+        with pytest.raises(errors.TransactionAborted):
+            transaction.send("t", b"c", partition=1)
+        with pytest.raises(errors.TransactionAborted):
+            await transaction.commit()
+        assert transaction.state == "aborted"
+        assert [end.outcome for end in cluster.ends] == [pb.ABORTED]
+        async with transactions.begin() as again:
+            again.send("t", b"d", partition=0)
+    assert cluster.visible == {0: [b"d"]}
+    assert all(sequence < 2 for number, _, sequence in sequences(cluster) if number == 1), "never renumbered"
+
+
+@with_transactions
+async def test_a_failure_that_nobody_awaited_is_not_committed(
+    cluster: TransactionCluster, client: ledgermq.Client
+) -> None:
+    async with client.transactions("billing-7") as transactions:
+        transaction = transactions.begin()
+        await transaction.start()
+        transaction.send("t", b"a", partition=0)
+        transaction.send("nowhere", b"b")
+        with pytest.raises(errors.UnknownTopic):
+            await transaction.commit()
+        assert transaction.state == "aborted"
+        async with transactions.begin() as again:
+            again.send("t", b"c", partition=0)
+    assert cluster.visible == {0: [b"c"]}
+
+
+@with_transactions
+async def test_a_failure_ends_the_transaction_though_other_records_have_no_answer(
+    cluster: TransactionCluster, client: ledgermq.Client
+) -> None:
+    async with client.transactions("billing-7") as transactions:
+        transaction = transactions.begin()
+        await transaction.start()
+        cluster.faults.silent.add("stage")
+        delivery = transaction.send("t", b"a", partition=0)
+        transaction.send("nowhere", b"b")
+        begun = now_s()
+        with pytest.raises(errors.UnknownTopic):
+            await transaction.commit()
+        assert now_s() - begun < 3
+        assert delivery.done()
+
+
+@with_transactions
+async def test_a_topic_that_is_still_looked_up_at_an_abort_is_found_by_the_next_transaction(
+    cluster: TransactionCluster, client: ledgermq.Client
+) -> None:
+    async with client.transactions("billing-7") as transactions:
+        cluster.faults.silent.add("describe_topics")
+        transaction = transactions.begin()
+        await transaction.start()
+        delivery = transaction.send("t", b"a", partition=0)
+        await asyncio.sleep(0.1)
+        await transaction.abort()
+        with pytest.raises(errors.TransactionAborted):
+            await delivery
+        async with transactions.begin() as again:
+            again.send("t", b"b", partition=0)
+            await asyncio.sleep(0.1)
+            cluster.faults.silent.clear()
+            await again.flush(5)
+    assert cluster.visible == {0: [b"b"]}
+
+
+@with_transactions
+async def test_a_record_that_is_refused_at_once_does_not_end_the_transaction(
+    cluster: TransactionCluster, client: ledgermq.Client
+) -> None:
+    async with client.transactions("billing-7") as transactions, transactions.begin() as transaction:
+        await transaction.send("t", b"a", partition=0)
+        with pytest.raises(errors.UnknownPartition):
+            transaction.send("t", b"b", partition=99)
+    assert cluster.visible == {0: [b"a"]}
+
+
+@with_transactions
+async def test_a_bound_of_the_transaction_says_that_running_it_again_does_not_help(
+    cluster: TransactionCluster, client: ledgermq.Client
+) -> None:
+    async with client.transactions("billing-7") as transactions:
+        cluster.faults.refused["stage"] = [errors.TransactionTooLarge("split the work")]
+        with pytest.raises(errors.TransactionTooLarge):
+            async with transactions.begin() as transaction:
+                transaction.send("t", b"a", partition=0)
+        assert [end.outcome for end in cluster.ends] == [pb.ABORTED]
+
+
+@with_transactions
+async def test_what_the_cluster_has_aborted_is_not_committed(
+    cluster: TransactionCluster, client: ledgermq.Client
+) -> None:
+    async with client.transactions("billing-7") as transactions:
+        transaction = transactions.begin()
+        await transaction.start()
+        await transaction.send("t", b"a", partition=0)
+        cluster.decide(pb.ABORTED)
+        with pytest.raises(errors.TransactionAborted):
+            await transaction.commit()
+        assert transaction.state == "aborted"
+        async with transactions.begin() as again:
+            assert again.number == 2
+            again.send("t", b"b", partition=0)
+    assert cluster.visible == {0: [b"b"]}
+
+
+@with_transactions
+async def test_the_next_commit_waits_until_the_one_before_is_complete(
+    cluster: TransactionCluster, client: ledgermq.Client
+) -> None:
+    async with client.transactions("billing-7") as transactions:
+        for value in (b"a", b"b"):
+            async with transactions.begin() as transaction:
+                transaction.send("t", value, partition=0)
+            cluster.incomplete = 3
+    assert cluster.visible == {0: [b"a", b"b"]}
+
+
+# -- an unknown outcome
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_the_next_transaction_begins_when_the_outcome_of_the_one_before_is_known(committed: bool) -> None:
+    @with_transactions
+    async def run(cluster: TransactionCluster, client: ledgermq.Client) -> None:
+        if committed:
+            cluster.faults.lost["end_transaction"] = 1000
+        async with client.transactions("billing-7") as transactions:
+            transaction = transactions.begin()
+            await transaction.start()
+            await transaction.send("t", b"a", partition=0)
+            if not committed:
+                cluster.faults.silent.add("end_transaction")
+            with pytest.raises(errors.TransactionOutcomeUnknown, match="number=1"):
+                await transaction.commit()
+            assert transaction.state == "unknown"
+            cluster.faults.lost.clear()
+            cluster.faults.silent.clear()
+            async with transactions.begin() as again:
+                again.send("t", b"b", partition=0)
+            assert transaction.state == ("committed" if committed else "aborted")
+        assert cluster.visible == {0: [b"a", b"b"] if committed else [b"b"]}
+        assert cluster.calls.count("transaction_outcome") == 1
+        assert await client.transactions.outcome("billing-7") == ("committed", True)
+
+    run()
+
+
+@with_transactions
+async def test_an_unknown_outcome_takes_no_longer_than_the_deadline(
+    cluster: TransactionCluster, client: ledgermq.Client
+) -> None:
+    async with client.transactions("billing-7") as transactions:
+        transaction = transactions.begin()
+        await transaction.start()
+        await transaction.send("t", b"a", partition=0)
+        cluster.faults.silent.add("end_transaction")
+        begun = now_s()
+        with pytest.raises(errors.TransactionOutcomeUnknown):
+            await transaction.commit(timeout_s=4)
+        assert now_s() - begun <= 4.1
+        with pytest.raises(errors.TransactionError):
+            await transaction.abort()
+        assert len(cluster.ends) == 0
+
+
+@with_transactions
+async def test_a_commit_that_is_cancelled_is_unknown_until_the_next_transaction(
+    cluster: TransactionCluster, client: ledgermq.Client
+) -> None:
+    async with client.transactions("billing-7") as transactions:
+        transaction = transactions.begin()
+        await transaction.start()
+        await transaction.send("t", b"a", partition=0)
+        cluster.faults.silent.add("end_transaction")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await transaction.commit()
+        assert transaction.state == "unknown"
+        cluster.faults.silent.clear()
+        async with transactions.begin():
+            assert transaction.state == "aborted"
+
+
+@with_transactions
+async def test_a_commit_that_is_cancelled_while_records_are_on_their_way_aborts(
+    cluster: TransactionCluster, client: ledgermq.Client
+) -> None:
+    async with client.transactions("billing-7") as transactions:
+        cluster.faults.silent.add("stage")
+        transaction = transactions.begin()
+
+        async def late() -> None:
+            async with asyncio.timeout(1), transaction:
+                transaction.send("t", b"a", partition=0)
+
+        with pytest.raises(TimeoutError):
+            await late()
+        assert transaction.state == "aborted"
+        cluster.faults.silent.clear()
+        async with transactions.begin() as again:
+            again.send("t", b"b", partition=1)
+    assert cluster.visible == {1: [b"b"]}
+
+
+@with_transactions
+async def test_an_abort_without_answer_is_confirmed_before_the_next_number_is_used(
+    cluster: TransactionCluster, client: ledgermq.Client
+) -> None:
+    async with client.transactions("billing-7") as transactions:
+        transaction = transactions.begin()
+        await transaction.start()
+        await transaction.send("t", b"a", partition=0)
+        cluster.faults.silent.add("end_transaction")
+        await transaction.abort(timeout_s=3)
+        assert transaction.state == "aborted"
+        cluster.faults.silent.clear()
+        async with transactions.begin() as again:
+            assert again.number == 2
+            again.send("t", b"b", partition=0)
+    assert cluster.visible == {0: [b"b"]}
+
+
+# -- fencing
+
+
+@with_transactions
+async def test_another_process_with_the_id_fences_this_one(
+    cluster: TransactionCluster, client: ledgermq.Client
+) -> None:
+    async with client.transactions("billing-7") as old:
+        transaction = old.begin()
+        await transaction.start()
+        await transaction.send("t", b"old", partition=0)
+        async with client.transactions("billing-7") as new:
+            assert (old.epoch, new.epoch) == (1, 2)
+            with pytest.raises(errors.TransactionFenced):
+                await transaction.commit()
+            with pytest.raises(errors.TransactionFenced):
+                old.begin()
+            async with new.begin() as other:
+                other.send("t", b"new", partition=0)
+    assert cluster.visible == {0: [b"new"]}
+
+
+@with_transactions
+async def test_fenced_after_a_commit_without_answer_is_unknown(
+    cluster: TransactionCluster, client: ledgermq.Client
+) -> None:
+    async with client.transactions("billing-7") as transactions:
+        transaction = transactions.begin()
+        await transaction.start()
+        await transaction.send("t", b"a", partition=0)
+        cluster.faults.lost["end_transaction"] = 1
+        committing = asyncio.create_task(transaction.commit())
+        await until(lambda: cluster.ends)
+        cluster.init()
+        with pytest.raises(errors.TransactionOutcomeUnknown):
+            await committing
+        assert cluster.visible == {0: [b"a"]}, "it was committed: 'fenced' alone would be a lie"
+        with pytest.raises(errors.TransactionFenced):
+            transactions.begin()
+
+
+@with_transactions
+async def test_init_waits_for_the_completion_of_the_epoch_before(
+    cluster: TransactionCluster, client: ledgermq.Client
+) -> None:
+    cluster.incomplete = 4
+    async with client.transactions("billing-7") as transactions:
+        assert transactions.epoch == 1
+        assert transactions.timeout_s == 60
+
+
+# -- use
+
+
+@with_transactions
+async def test_one_transaction_is_open_at_a_time(cluster: TransactionCluster, client: ledgermq.Client) -> None:
+    async with client.transactions("billing-7") as transactions:
+        beside = transactions.begin()
+        async with transactions.begin():
+            with pytest.raises(errors.TransactionError, match="open"):
+                transactions.begin()
+            with pytest.raises(errors.TransactionError, match="open"):
+                await beside.start()
+        await beside.start()
+        await beside.commit()
+
+
+@with_transactions
+async def test_a_transaction_that_has_ended_takes_nothing(cluster: TransactionCluster, client: ledgermq.Client) -> None:
+    async with client.transactions("billing-7") as transactions:
+        transaction = transactions.begin()
+        with pytest.raises(errors.TransactionError, match="async with"):
+            transaction.send("t", b"a")
+        async with transaction:
+            await transaction.commit()
+            with pytest.raises(errors.TransactionError):
+                transaction.send("t", b"a")
+        with pytest.raises(errors.TransactionError):
+            await transaction.commit()
+
+
+@with_transactions
+async def test_closing_aborts_what_is_open(cluster: TransactionCluster, client: ledgermq.Client) -> None:
+    transactions = client.transactions("billing-7")
+    await transactions.init()
+    transaction = transactions.begin()
+    await transaction.start()
+    await transaction.send("t", b"a", partition=0)
+    await client.close()
+    assert [end.outcome for end in cluster.ends] == [pb.ABORTED]
+    assert transaction.state == "aborted"
+    with pytest.raises(errors.Unavailable):
+        transactions.begin()
+
+
+@with_transactions
+async def test_an_abort_does_not_wait_for_records_on_their_way(
+    cluster: TransactionCluster, client: ledgermq.Client
+) -> None:
+    async with client.transactions("billing-7") as transactions:
+        transaction = transactions.begin()
+        await transaction.start()
+        cluster.faults.silent.add("stage")
+        delivery = transaction.send("t", b"a", partition=0)
+        waiting = transaction.send("elsewhere", b"b")
+        await asyncio.sleep(0.1)
+        begun = now_s()
+        await transaction.abort()
+        assert now_s() - begun < 1
+        for each in (delivery, waiting):
+            with pytest.raises(errors.LedgerMQError):
+                await each
+        cluster.faults.silent.clear()
+        async with transactions.begin() as again:
+            again.send("t", b"c", partition=1)
+    assert cluster.visible == {1: [b"c"]}
+
+
+@with_transactions
+async def test_settings_that_have_no_meaning_are_refused(cluster: TransactionCluster, client: ledgermq.Client) -> None:
+    for settings in ({"acks": "received"}, {"idempotent": False}, {"timeout": "soon"}, {"timeout": 0}):
+        with pytest.raises(errors.InvalidRequest):
+            client.transactions("billing-7", **settings)  # type: ignore[arg-type]
+    for name in ("", "a b", "x" * 250):
+        with pytest.raises(errors.InvalidRequest):
+            client.transactions(name)
+
+
+# -- calls of other tasks that still add records
+
+
+@with_transactions
+async def test_a_commit_waits_for_records_that_another_task_is_adding(
+    cluster: TransactionCluster, client: ledgermq.Client
+) -> None:
+    values = [b"%d" % number for number in range(10_000)]
+    async with client.transactions("billing-7") as transactions:
+        async with transactions.begin() as transaction:
+            adding = asyncio.create_task(transaction.send_many("t", [ledgermq.Record(v, partition=0) for v in values]))
+            await asyncio.sleep(0)
+        async with transactions.begin() as second:
+            second.send("t", b"second", partition=0)
+        assert len(await adding) == len(values)
+    assert cluster.visible == {0: [*values, b"second"]}
+
+
+@with_transactions
+async def test_records_of_an_aborted_transaction_never_join_the_next_one(
+    cluster: TransactionCluster, client: ledgermq.Client
+) -> None:
+    """Whether the call that adds them waits its turn or for room."""
+    async with client.transactions("billing-7", buffer_bytes_max=2_000_000) as transactions:
+        for records in (10_000, 1_000):
+            first = transactions.begin()
+            await first.start()
+            value = b"x" * (2_000_000 // records)
+            many = [ledgermq.Record(value, partition=0)] * (2 * records)
+            adding = asyncio.create_task(first.send_many("t", many))
+            for _ in range(3):
+                await asyncio.sleep(0)
+            await first.abort()
+            async with transactions.begin() as second:
+                second.send("t", b"second", partition=0)
+                await asyncio.sleep(1)
+            with pytest.raises(errors.TransactionAborted):
+                await adding
+    assert cluster.visible == {0: [b"second"] * 2}

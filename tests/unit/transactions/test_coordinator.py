@@ -1,0 +1,671 @@
+"""What a coordinator decides, refuses and remembers; the numbers Tn are those of the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import pytest
+
+from ledgermq.errors import (
+    InvalidRequest,
+    LedgerMQError,
+    ResourceExhausted,
+    TransactionAborted,
+    TransactionFenced,
+    TransactionUnknown,
+    Unavailable,
+)
+from ledgermq.protocol import ledgermq_pb2 as pb
+from transactions.checks import unresolved_topic
+from transactions.coordinator import Coordinator, Identity
+from transactions.limits import EPOCH_MAX, NUMBER_MAX, TransactionLimits
+from transactions.records import encode
+from transactions.types import Decision, Kind, Part, State, Stream, Transaction
+
+T = TypeVar("T")
+
+NOW = 1_700_000_000_000
+DAY = 24 * 3600 * 1000
+STREAM = Stream(b"", 7, 0)
+PART = Part(2, {STREAM: 3})
+OTHER = Part(3, {Stream(b"", 7, 1): 1}, ("g",))
+
+
+class Desk:
+    """A coordinator and its log."""
+
+    def __init__(self, limits: TransactionLimits | None = None) -> None:
+        self.limits = limits or TransactionLimits()
+        self.drawn = 0
+        self.log: list[tuple[bytes, bytes | None]] = []
+        self.coordinator = Coordinator(5, self.limits, self.new_id)
+
+    def new_id(self) -> bytes:
+        self.drawn += 1
+        return bytes([self.drawn]) * 16
+
+    def do(self, decision: Decision[T]) -> T:
+        self.log += [(record.key, record.value) for record in decision.records]
+        return decision.answer
+
+    def silent(self, decision: Decision[T]) -> T:
+        assert decision.records == []
+        return decision.answer
+
+    def take_over(self) -> None:
+        before = self.coordinator.entries()
+        self.coordinator = Coordinator(5, self.limits, self.new_id)
+        for key, value in self.log:
+            self.coordinator.apply(key, value)
+        self.coordinator.start(NOW)
+        assert self.coordinator.entries() == before
+
+    def init(self, name: str = "t", kind: Kind = Kind.ORDINARY, now_ms: int = NOW) -> Transaction:
+        """Return the first transaction of the new epoch."""
+        group = "checkers" if kind is Kind.HALF_MESSAGE else ""
+        identity: Identity = self.do(self.coordinator.init(name, kind, 0, group, now_ms))
+        return Transaction(name, identity.coordinator, identity.producer_id, identity.epoch, 1)
+
+    def end(self, transaction: Transaction, outcome: State, *parts: Part, now_ms: int = NOW) -> State:
+        return self.do(self.coordinator.end(transaction, outcome, parts, now_ms))
+
+    def fate(self, transaction: Transaction, now_ms: int, part: Part = PART) -> State:
+        return self.do(self.coordinator.fate(transaction, part, now_ms))
+
+    def completed(self, transaction: Transaction, *bundles: int) -> None:
+        for bundle in bundles:
+            self.do(self.coordinator.completed(transaction, bundle, NOW))
+
+    def told(self) -> list[tuple[str, int, State, int]]:
+        return [
+            (transaction.transactional_id, transaction.number, state, part.bundle)
+            for transaction, state, part in self.coordinator.to_complete()
+        ]
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def nxt(transaction: Transaction) -> Transaction:
+    return transaction._replace(number=transaction.number + 1)
+
+
+# Identity
+
+
+def test_each_init_keeps_the_producer_and_begins_the_next_epoch(desk: Desk) -> None:
+    first, second = desk.init(), desk.init()
+    assert first == ("t", 5, b"\x01" * 16, 1, 1)
+    assert (second.producer_id, second.epoch) == (first.producer_id, 2)
+    assert desk.init("u").producer_id != first.producer_id
+
+
+def test_the_holder_of_an_older_epoch_is_fenced(desk: Desk) -> None:
+    old = desk.init()
+    desk.init()
+    with pytest.raises(TransactionFenced, match="epoch 2"):
+        desk.end(old, State.COMMITTED, PART)
+
+
+def test_an_unknown_id_is_unknown_and_another_producer_is_fenced(desk: Desk) -> None:
+    transaction = Transaction("t", 5, b"x" * 16, 1, 1)
+    with pytest.raises(TransactionUnknown, match="initialize it again"):
+        desk.end(transaction, State.COMMITTED)
+    desk.init()
+    with pytest.raises(TransactionFenced):
+        desk.end(transaction, State.COMMITTED)
+
+
+def test_a_time_out_above_the_maximum_is_refused(desk: Desk) -> None:
+    assert desk.do(desk.coordinator.init("t", Kind.ORDINARY, 900_000, "", NOW)).timeout_ms == 900_000
+    assert desk.do(desk.coordinator.init("t", Kind.ORDINARY, 0, "", NOW)).timeout_ms == 60_000
+    with pytest.raises(InvalidRequest, match="at most 900000 ms, not 900001"):
+        desk.coordinator.init("t", Kind.ORDINARY, 900_001, "", NOW)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "group"),
+    [("a/b", Kind.ORDINARY, ""), ("t", Kind.HALF_MESSAGE, ""), ("t", Kind.ORDINARY, "g"), ("", Kind.ORDINARY, "")],
+)
+def test_an_init_that_makes_no_sense_is_refused(desk: Desk, name: str, kind: Kind, group: str) -> None:
+    with pytest.raises(InvalidRequest):
+        desk.coordinator.init(name, kind, 0, group, NOW)
+    assert desk.coordinator.size == 0
+
+
+def test_an_id_keeps_its_kind(desk: Desk) -> None:
+    desk.init()
+    with pytest.raises(InvalidRequest, match="kind ORDINARY, not TWO_PHASE"):
+        desk.init(kind=Kind.TWO_PHASE)
+
+
+def test_there_is_a_bound_of_ids() -> None:
+    desk = Desk(TransactionLimits(ids_max=1))
+    desk.init()
+    with pytest.raises(ResourceExhausted, match="1 transactional ids"):
+        desk.init("u")
+    desk.init()
+
+
+# Decisions
+
+
+def test_a_commit_is_told_to_its_bundles_until_all_have_said_done(desk: Desk) -> None:
+    transaction = desk.init()
+    assert desk.end(transaction, State.COMMITTED, OTHER, PART) is State.COMMITTED
+    assert desk.told() == [("t", 1, State.COMMITTED, 2), ("t", 1, State.COMMITTED, 3)]
+    desk.completed(transaction, 2)
+    desk.take_over()
+    assert desk.told() == [("t", 1, State.COMMITTED, 3)]
+    desk.completed(transaction, 2, 3)
+    assert desk.told() == []
+    assert desk.coordinator.describe("t").complete
+    desk.take_over()
+
+
+def test_an_empty_commit_is_complete_at_once(desk: Desk) -> None:
+    transaction = desk.init()
+    desk.end(transaction, State.COMMITTED)
+    assert desk.told() == []
+    desk.end(nxt(transaction), State.COMMITTED)
+
+
+def test_an_abort_is_told_too_without_counts(desk: Desk) -> None:
+    transaction = desk.init()
+    desk.end(transaction, State.ABORTED, PART, OTHER)
+    [(_, state, first), (_, _, second)] = desk.coordinator.to_complete()
+    assert (state, first, second) == (State.ABORTED, Part(2), Part(3, {}, ("g",)))
+
+
+def test_a_repeated_call_gets_the_same_answer(desk: Desk) -> None:
+    transaction = desk.init()
+    desk.end(transaction, State.COMMITTED, PART)
+    assert desk.silent(desk.coordinator.end(transaction, State.COMMITTED, [PART], NOW)) is State.COMMITTED
+    assert desk.silent(desk.coordinator.end(transaction, State.ABORTED, [], NOW)) is State.COMMITTED
+    desk.completed(transaction, 2)
+    desk.end(nxt(transaction), State.ABORTED)
+    assert desk.silent(desk.coordinator.end(nxt(transaction), State.ABORTED, [], NOW)) is State.ABORTED
+    with pytest.raises(TransactionAborted, match="in a new transaction"):
+        desk.end(nxt(transaction), State.COMMITTED, PART)
+
+
+def test_what_is_over_is_fenced_and_what_is_far_ahead_refused(desk: Desk) -> None:
+    first = desk.init()
+    desk.end(first, State.COMMITTED)
+    desk.end(nxt(first), State.COMMITTED)
+    with pytest.raises(TransactionFenced, match="is over"):
+        desk.end(first, State.COMMITTED)
+    with pytest.raises(InvalidRequest, match="the next one, which is 3"):
+        desk.end(first._replace(number=4), State.COMMITTED)
+
+
+@pytest.mark.parametrize(
+    ("transaction", "outcome", "parts"),
+    [
+        (Transaction("t", 5, b"\x01" * 16, 1, 1), State.UNRESOLVED, []),
+        (Transaction("t", 5, b"\x01" * 16, 1, 1), State.COMMITTED, [PART, PART]),
+        (Transaction("t", 5, b"\x01" * 16, 1, 1), State.COMMITTED, [Part(2, {STREAM: 10_001})]),
+        (Transaction("t", 5, b"\x01" * 16, 1, 1), State.COMMITTED, [Part(2, {Stream(b"x" * 33, 7, 0): 1})]),
+        (Transaction("t", 5, b"\x01" * 16, 1, 1), State.COMMITTED, [Part(2, {}, ("a/b",))]),
+        (Transaction("t", 5, b"\x01" * 16, 1, 0), State.COMMITTED, []),
+        (Transaction("t", 5, b"\x01" * 15, 1, 1), State.COMMITTED, []),
+        (Transaction("t", 5, b"", 0, 0), State.COMMITTED, []),
+        (Transaction("t", 5, b"\x01" * 16, 1, 1), State.PREPARED, []),
+    ],
+)
+def test_a_decision_that_makes_no_sense_changes_nothing(
+    desk: Desk, transaction: Transaction, outcome: State, parts: Sequence[Part]
+) -> None:
+    desk.init()
+    before = desk.coordinator.entries()
+    with pytest.raises(InvalidRequest):
+        desk.coordinator.end(transaction, outcome, parts, NOW)
+    assert desk.coordinator.entries() == before
+
+
+def test_t6_the_next_transaction_is_decided_when_the_last_one_is_complete(desk: Desk) -> None:
+    transaction = desk.init()
+    desk.end(transaction, State.ABORTED, PART)
+    desk.coordinator.trouble(transaction, 2, "bundle 2 has no owner")
+    with pytest.raises(Unavailable, match=r"not complete .*bundle 2 has no owner") as caught:
+        desk.end(nxt(transaction), State.COMMITTED, PART)
+    assert caught.value.retry_after_ms
+    desk.completed(transaction, 2)
+    desk.end(nxt(transaction), State.COMMITTED, PART)
+
+
+def test_t6_a_new_epoch_waits_for_commits_but_not_for_aborts(desk: Desk) -> None:
+    transaction = desk.init()
+    desk.end(transaction, State.ABORTED, PART)
+    transaction = desk.init()
+    desk.end(transaction, State.COMMITTED, PART)
+    with pytest.raises(Unavailable, match="not complete"):
+        desk.init()
+    desk.completed(transaction, 2)
+    assert desk.init().epoch == 3
+
+
+def test_a_late_done_of_another_transaction_counts_for_nothing(desk: Desk) -> None:
+    first = desk.init()
+    desk.end(first, State.COMMITTED, PART)
+    desk.completed(first, 2)
+    desk.end(nxt(first), State.COMMITTED, PART)
+    desk.silent(desk.coordinator.completed(first, 2, NOW))
+    desk.silent(desk.coordinator.completed(nxt(first), 9, NOW))
+    assert desk.told() == [("t", 2, State.COMMITTED, 2)]
+
+
+# Questions
+
+
+def test_t3_a_transaction_times_out_from_the_first_question_on_and_that_is_recorded(desk: Desk) -> None:
+    transaction = desk.init()
+    assert desk.fate(transaction, NOW) is State.UNDECIDED
+    assert desk.fate(transaction, NOW + 59_999) is State.UNDECIDED
+    assert desk.fate(transaction, NOW + 60_000) is State.ABORTED
+    desk.take_over()
+    with pytest.raises(TransactionAborted, match="60000 ms"):
+        desk.end(transaction, State.COMMITTED, PART)
+    desk.end(nxt(transaction), State.COMMITTED, PART)
+
+
+def test_the_clock_of_a_transaction_begins_anew_at_a_takeover_and_for_the_next_one(desk: Desk) -> None:
+    transaction = desk.init()
+    desk.fate(transaction, NOW)
+    desk.take_over()
+    assert desk.fate(transaction, NOW + 60_000) is State.UNDECIDED
+    desk.end(transaction, State.COMMITTED)
+    assert desk.fate(nxt(transaction), NOW + 120_000) is State.UNDECIDED
+
+
+def test_a_question_about_what_is_older_or_unknown_is_answered_by_abort(desk: Desk) -> None:
+    old = desk.init()
+    transaction = desk.init()
+    desk.end(transaction, State.COMMITTED)
+    desk.end(nxt(transaction), State.COMMITTED, PART)
+    for asked in (old, transaction, Transaction("u", 5, b"u" * 16, 1, 1), transaction._replace(producer_id=b"x" * 16)):
+        assert desk.silent(desk.coordinator.fate(asked, PART, NOW)) is State.ABORTED
+    assert desk.silent(desk.coordinator.fate(nxt(transaction), PART, NOW)) is State.UNDECIDED  # it is told, not asked
+    assert desk.silent(desk.coordinator.fate(transaction._replace(epoch=3), PART, NOW)) is State.UNDECIDED
+    after = transaction._replace(number=3)
+    assert desk.silent(desk.coordinator.fate(after, PART, NOW + DAY)) is State.UNDECIDED  # the one before is incomplete
+    desk.completed(nxt(transaction), 2)
+    assert (
+        desk.silent(desk.coordinator.fate(nxt(transaction), PART, NOW)) is State.ABORTED
+    )  # what is left was not counted
+
+
+def test_t16_an_outcome_that_is_asked_for_aborts_what_is_undecided(desk: Desk) -> None:
+    transaction = desk.init()
+    assert desk.do(desk.coordinator.outcome("t", 1, 1, NOW)) == (State.ABORTED, True)
+    with pytest.raises(TransactionAborted):
+        desk.end(transaction, State.COMMITTED, PART)
+    desk.end(nxt(transaction), State.COMMITTED, PART)
+    assert desk.silent(desk.coordinator.outcome("t", 1, 2, NOW)) == (State.COMMITTED, False)
+    with pytest.raises(Unavailable):
+        desk.coordinator.outcome("t", 1, 3, NOW)
+    desk.completed(nxt(transaction), 2)
+    assert desk.silent(desk.coordinator.outcome("t", 1, 2, NOW)) == (State.COMMITTED, True)
+
+
+@pytest.mark.parametrize(("epoch", "number"), [(1, 2), (2, 1), (3, 1)])
+def test_the_outcome_of_what_is_not_the_newest_is_unknown(desk: Desk, epoch: int, number: int) -> None:
+    desk.init()
+    transaction = desk.init()
+    desk.end(transaction, State.COMMITTED)
+    desk.end(nxt(transaction), State.COMMITTED)
+    with pytest.raises(TransactionUnknown):
+        desk.coordinator.outcome("t", epoch, number, NOW)
+
+
+def test_asking_for_what_was_never_begun_does_not_end_what_is_running(desk: Desk) -> None:
+    transaction = desk.init()
+    desk.end(transaction, State.COMMITTED)
+    with pytest.raises(TransactionUnknown, match="never begun"):
+        desk.coordinator.outcome("t", transaction.epoch, transaction.number + 2, NOW)
+    assert desk.end(nxt(transaction), State.COMMITTED) is State.COMMITTED
+
+
+def test_the_outcome_of_an_ordinary_id_needs_a_number(desk: Desk) -> None:
+    desk.init()
+    with pytest.raises(InvalidRequest, match="count from 1"):
+        desk.coordinator.outcome("t", 0, 0, NOW)
+
+
+def test_t16_only_a_commit_that_is_incomplete_is_confirmed(desk: Desk) -> None:
+    transaction = desk.init()
+    assert desk.coordinator.confirm(transaction) is State.ABORTED
+    desk.end(transaction, State.COMMITTED, PART)
+    assert desk.coordinator.confirm(transaction) is State.COMMITTED
+    assert desk.coordinator.confirm(transaction._replace(epoch=2)) is State.ABORTED
+    desk.completed(transaction, 2)
+    assert desk.coordinator.confirm(transaction) is State.ABORTED
+    desk.end(nxt(transaction), State.ABORTED, PART)
+    assert desk.coordinator.confirm(nxt(transaction)) is State.ABORTED
+
+
+# Two phases
+
+
+def test_t9_an_id_of_two_phases_is_used_once(desk: Desk) -> None:
+    desk.init("x", Kind.TWO_PHASE)
+    transaction = desk.init("x", Kind.TWO_PHASE)  # the answer was lost; nothing is decided
+    assert transaction.epoch == 1  # what is staged under it stays part of it
+    desk.end(transaction, State.PREPARED, PART)
+    for _ in range(2):
+        with pytest.raises(InvalidRequest, match="use a new id"):
+            desk.init("x", Kind.TWO_PHASE)
+        desk.end(transaction, State.COMMITTED)
+    desk.completed(transaction, 2)
+    with pytest.raises(InvalidRequest, match="names one transaction"):
+        desk.end(nxt(transaction), State.COMMITTED)
+
+
+def test_what_is_prepared_has_no_time_out_and_any_process_may_end_it(desk: Desk) -> None:
+    transaction = desk.init("x", Kind.TWO_PHASE)
+    assert desk.end(transaction, State.PREPARED, PART) is State.PREPARED
+    assert desk.silent(desk.coordinator.end(transaction, State.PREPARED, [PART], NOW)) is State.PREPARED
+    assert desk.told() == []
+    desk.fate(transaction, NOW)
+    assert desk.silent(desk.coordinator.fate(transaction, PART, NOW + 30 * DAY)) is State.PREPARED
+    assert desk.silent(desk.coordinator.outcome("x", 0, 0, NOW)) == (State.PREPARED, False)
+    desk.take_over()
+    assert desk.end(Transaction("x", 0, b"", 0, 0), State.COMMITTED) is State.COMMITTED
+    assert desk.coordinator.to_complete() == [(transaction, State.COMMITTED, PART)]
+    assert desk.end(Transaction("x", 0, b"", 0, 0), State.COMMITTED) is State.COMMITTED
+
+
+def test_what_is_prepared_may_be_rolled_back(desk: Desk) -> None:
+    transaction = desk.init("x", Kind.TWO_PHASE)
+    desk.end(transaction, State.PREPARED, PART)
+    assert desk.end(Transaction("x", 0, b"", 0, 0), State.ABORTED) is State.ABORTED
+    assert desk.coordinator.to_complete() == [(transaction, State.ABORTED, Part(2))]
+    with pytest.raises(TransactionAborted):
+        desk.end(Transaction("x", 0, b"", 0, 0), State.COMMITTED)
+
+
+def test_what_is_prepared_is_committed_with_its_own_counts(desk: Desk) -> None:
+    transaction = desk.init("x", Kind.TWO_PHASE)
+    desk.end(transaction, State.PREPARED, PART)
+    with pytest.raises(InvalidRequest, match="other counts"):
+        desk.end(transaction, State.COMMITTED, Part(2, {STREAM: 2}))
+    desk.end(transaction, State.COMMITTED, PART)
+
+
+def test_t14_a_transaction_with_offsets_is_not_prepared(desk: Desk) -> None:
+    transaction = desk.init("x", Kind.TWO_PHASE)
+    with pytest.raises(InvalidRequest, match="cannot be prepared"):
+        desk.end(transaction, State.PREPARED, OTHER)
+
+
+def test_t16_the_outcome_of_two_phases_aborts_what_is_not_prepared(desk: Desk) -> None:
+    transaction = desk.init("x", Kind.TWO_PHASE)
+    with pytest.raises(InvalidRequest, match="not prepared"):
+        desk.end(Transaction("x", 0, b"", 0, 0), State.COMMITTED)
+    assert desk.do(desk.coordinator.outcome("x", 0, 0, NOW)) == (State.ABORTED, True)
+    with pytest.raises(TransactionAborted):
+        desk.end(transaction, State.PREPARED, PART)
+
+
+# Half messages
+
+
+def half() -> tuple[Desk, Transaction]:
+    desk = Desk()
+    return desk, desk.init("h", Kind.HALF_MESSAGE)
+
+
+def test_a_half_message_waits_for_checks_once_its_bundle_asks(desk: Desk) -> None:
+    desk, transaction = half()
+    assert desk.fate(transaction, NOW) is State.UNDECIDED
+    assert desk.fate(transaction, NOW + 5_999) is State.UNDECIDED
+    assert desk.coordinator.due_checks(NOW + 5_999) == []
+    assert desk.fate(transaction, NOW + 6_000) is State.PREPARED
+    desk.take_over()
+    assert desk.coordinator.due_checks(NOW + 6_000) == [(transaction, "checkers")]
+    assert desk.do(desk.coordinator.checked(transaction, NOW + 6_000)) is State.PREPARED
+    assert desk.coordinator.due_checks(NOW + 35_999) == []
+    assert desk.coordinator.due_checks(NOW + 36_000) == [(transaction, "checkers")]
+    desk.end(Transaction("h", 0, b"", 0, 0), State.COMMITTED)
+    assert desk.coordinator.to_complete() == [(transaction, State.COMMITTED, PART)]
+    assert desk.silent(desk.coordinator.checked(transaction, NOW)) is State.COMMITTED
+
+
+def test_the_producer_of_a_half_message_counts_for_itself(desk: Desk) -> None:
+    desk, transaction = half()
+    desk.fate(transaction, NOW)
+    desk.fate(transaction, NOW + 6_000)
+    with pytest.raises(InvalidRequest, match="one bundle"):
+        desk.end(transaction, State.COMMITTED, PART, OTHER)
+    desk.end(transaction, State.COMMITTED, Part(2, {STREAM: 1}))
+    assert desk.coordinator.to_complete() == [(transaction, State.COMMITTED, Part(2, {STREAM: 1}))]
+
+
+def test_a_half_message_lies_in_one_bundle() -> None:
+    desk, transaction = half()
+    with pytest.raises(InvalidRequest, match="half message in 2 bundles"):
+        desk.end(transaction, State.COMMITTED, PART, OTHER)
+    desk.end(transaction, State.PREPARED, PART)
+    assert desk.coordinator.due_checks(NOW) == [(transaction, "checkers")]
+
+
+def test_t17_after_the_last_check_a_half_message_is_unresolved_for_good() -> None:
+    desk, transaction = half()
+    desk.end(transaction, State.PREPARED, PART)
+    now_ms = NOW
+    for _ in range(15):
+        assert desk.coordinator.due_checks(now_ms)
+        assert desk.do(desk.coordinator.checked(transaction, now_ms)) is State.PREPARED
+        now_ms += 30_000
+    assert desk.do(desk.coordinator.checked(transaction, now_ms)) is State.UNRESOLVED
+    desk.take_over()
+    assert desk.coordinator.due_checks(now_ms + DAY) == []
+    assert desk.coordinator.to_complete() == [(transaction, State.UNRESOLVED, PART)]
+    assert desk.silent(desk.coordinator.fate(transaction, PART, now_ms)) is State.UNRESOLVED
+    with pytest.raises(TransactionAborted, match="after 15 checks"):
+        desk.end(transaction, State.COMMITTED)
+    with pytest.raises(InvalidRequest, match="UNRESOLVED"):
+        desk.coordinator.resolve("h", True, now_ms)
+    desk.completed(transaction, 2)
+    assert desk.silent(desk.coordinator.fate(transaction, PART, now_ms)) is State.ABORTED
+    assert desk.silent(desk.coordinator.expire_half(now_ms + DAY)) == 0
+    assert desk.do(desk.coordinator.expire(now_ms + 7 * DAY)) == 1
+
+
+def test_a_half_message_without_producers_is_unresolved_after_a_day() -> None:
+    desk, transaction = half()
+    desk.end(transaction, State.PREPARED, PART)
+    assert desk.coordinator.unresolved(NOW + DAY - 1) == []
+    assert desk.coordinator.unresolved(NOW + DAY) == [transaction]
+    desk.do(desk.coordinator.checked(transaction, NOW + DAY - 1))
+    assert desk.coordinator.unresolved(NOW + DAY) == []  # a producer was asked
+
+
+def test_a_half_message_that_was_long_on_its_way_is_checked_at_the_first_question() -> None:
+    desk, transaction = half()
+    assert desk.fate(transaction, NOW + 6_000) is State.PREPARED
+    assert desk.coordinator.part_of(transaction) == PART
+
+
+@pytest.mark.parametrize("group", ["", "a/b", "__offsets", "g" * 239])
+def test_a_check_group_also_names_its_topic_of_unresolved_messages(group: str) -> None:
+    with pytest.raises(InvalidRequest, match="check group"):
+        Desk().coordinator.init("h", Kind.HALF_MESSAGE, 0, group, NOW)
+    assert unresolved_topic("g" * 238).endswith(".unresolved")
+
+
+# Operators
+
+
+def test_an_operator_decides_what_is_prepared_until_it_is_forgotten(desk: Desk) -> None:
+    transaction = desk.init("x", Kind.TWO_PHASE)
+    desk.end(transaction, State.PREPARED, PART)
+    info = desk.do(desk.coordinator.resolve("x", False, NOW))
+    assert (info.state, list(info.missing)) == (pb.ABORTED_BY_OPERATOR, [2])
+    assert desk.silent(desk.coordinator.resolve("x", False, NOW)) == info
+    with pytest.raises(InvalidRequest, match="ABORTED_BY_OPERATOR"):
+        desk.coordinator.resolve("x", True, NOW)
+    assert desk.coordinator.to_complete() == [(transaction, State.ABORTED, Part(2))]
+    with pytest.raises(Unavailable):
+        desk.coordinator.forget("x")
+    desk.completed(transaction, 2)
+    assert desk.silent(desk.coordinator.expire(NOW + 30 * DAY)) == 0
+    with pytest.raises(TransactionAborted, match="an operator's decision"):
+        desk.end(Transaction("x", 0, b"", 0, 0), State.COMMITTED)
+    desk.do(desk.coordinator.forget("x"))
+    desk.take_over()
+    assert desk.coordinator.is_expired(transaction)
+    desk.silent(desk.coordinator.forget("x"))
+
+
+def test_an_operator_may_commit_only_what_is_prepared(desk: Desk) -> None:
+    transaction = desk.init("x", Kind.TWO_PHASE)
+    with pytest.raises(InvalidRequest, match="only what is prepared can be committed"):
+        desk.coordinator.resolve("x", True, NOW)
+    desk.end(transaction, State.PREPARED, PART)
+    with pytest.raises(InvalidRequest, match="commit it or roll it back first"):
+        desk.coordinator.forget("x")
+    desk.do(desk.coordinator.resolve("x", True, NOW))
+    assert desk.coordinator.to_complete() == [(transaction, State.COMMITTED, PART)]
+    assert desk.silent(desk.coordinator.end(transaction, State.ABORTED, [], NOW)) is State.COMMITTED_BY_OPERATOR
+
+
+def test_an_operator_may_abort_what_is_undecided(desk: Desk) -> None:
+    transaction = desk.init()
+    desk.end(transaction, State.COMMITTED)
+    desk.do(desk.coordinator.resolve("t", False, NOW))
+    with pytest.raises(TransactionAborted, match="operator"):
+        desk.end(nxt(transaction), State.COMMITTED, PART)
+    desk.do(desk.coordinator.forget("t"))
+    with pytest.raises(InvalidRequest, match="no operator's decision"):
+        desk.coordinator.forget("t")
+    desk.end(transaction._replace(number=3), State.COMMITTED, PART)
+
+
+def test_t18_a_part_that_is_given_up_counts_as_done(desk: Desk) -> None:
+    transaction = desk.init()
+    desk.end(transaction, State.COMMITTED, PART, OTHER)
+    with pytest.raises(InvalidRequest, match="incomplete in: 2, 3"):
+        desk.coordinator.give_up("t", 4, NOW)
+    assert list(desk.do(desk.coordinator.give_up("t", 3, NOW)).missing) == [2]
+    desk.completed(transaction, 2)
+    desk.take_over()
+    assert desk.coordinator.confirm(transaction) is State.ABORTED
+    assert desk.told() == []
+
+
+def test_operators_see_what_is_open_and_why(desk: Desk) -> None:
+    transaction = desk.init("a")
+    desk.init("b")
+    desk.end(transaction, State.COMMITTED, PART)
+    desk.coordinator.trouble(transaction, 2, "its owner is not reachable")
+    [info] = desk.coordinator.infos(open_only=True)
+    assert (info.transaction.transactional_id, info.trouble) == ("a", "bundle 2: its owner is not reachable")
+    desk.fate(Transaction("b", 5, b"\x02" * 16, 1, 1), NOW)
+    assert [info.transaction.transactional_id for info in desk.coordinator.infos(open_only=True)] == ["a", "b"]
+    desk.completed(transaction, 2)
+    assert not desk.coordinator.describe("a").trouble
+    assert len(desk.coordinator.infos(open_only=False)) == 2
+
+
+def test_operators_see_the_undecided_transaction_that_a_bundle_asked_about(desk: Desk) -> None:
+    first = desk.init()
+    desk.end(first, State.COMMITTED)
+    desk.fate(nxt(first), NOW + 1)
+    info = desk.coordinator.describe("t")
+    assert (info.state, info.transaction.number, info.complete, info.changed_ms) == (0, 2, False, NOW + 1)
+    assert desk.do(desk.coordinator.resolve("t", False, NOW + 2)).transaction.number == 2
+    assert desk.silent(desk.coordinator.resolve("t", False, NOW + 3)).state == int(State.ABORTED_BY_OPERATOR)
+
+
+def test_an_operators_abort_is_not_taken_for_that_of_the_next_transaction(desk: Desk) -> None:
+    first = desk.init()
+    desk.do(desk.coordinator.resolve("t", False, NOW))
+    desk.fate(nxt(first), NOW)
+    assert desk.do(desk.coordinator.resolve("t", False, NOW)).transaction.number == 2
+    with pytest.raises(TransactionAborted, match="operator"):
+        desk.end(nxt(first), State.COMMITTED, PART)
+
+
+def test_t9_a_question_about_a_second_transaction_of_an_id_that_is_used_once_changes_nothing(desk: Desk) -> None:
+    first = desk.init(kind=Kind.TWO_PHASE)
+    desk.end(first, State.COMMITTED)
+    for now_ms in (NOW, NOW + DAY):
+        assert desk.silent(desk.coordinator.fate(nxt(first), PART, now_ms)) is State.ABORTED
+    assert desk.coordinator.describe("t").state == int(State.COMMITTED)
+
+
+# Expiry
+
+
+def test_t16_an_id_expires_when_it_was_idle_for_long(desk: Desk) -> None:
+    transaction = desk.init()
+    desk.end(transaction, State.COMMITTED, PART)
+    assert desk.silent(desk.coordinator.expire(NOW + 30 * DAY)) == 0  # incomplete
+    desk.completed(transaction, 2)
+    assert desk.silent(desk.coordinator.expire(NOW + 7 * DAY - 1)) == 0
+    assert not desk.coordinator.is_expired(transaction)
+    assert desk.do(desk.coordinator.expire(NOW + 7 * DAY)) == 1
+    assert desk.coordinator.is_expired(transaction)
+    desk.take_over()
+    assert desk.init().producer_id != transaction.producer_id
+
+
+def test_t16_what_is_prepared_or_asked_about_or_a_committed_xid_does_not_expire(desk: Desk) -> None:
+    asked = desk.init("a")
+    prepared = desk.init("b", Kind.TWO_PHASE)
+    committed = desk.init("c", Kind.TWO_PHASE)
+    desk.end(prepared, State.PREPARED, PART)
+    desk.end(committed, State.COMMITTED)
+    desk.fate(asked, NOW + 30 * DAY)
+    assert desk.silent(desk.coordinator.expire(NOW + 30 * DAY)) == 0
+    assert desk.silent(desk.coordinator.outcome("c", 0, 0, NOW)).state is State.COMMITTED
+
+
+def test_the_id_of_a_half_message_expires_soon_after_its_end() -> None:
+    desk, transaction = half()
+    assert desk.silent(desk.coordinator.expire_half(NOW + DAY)) == 0  # undecided: a bundle may hold it
+    desk.end(transaction, State.COMMITTED, PART)
+    assert desk.silent(desk.coordinator.expire_half(NOW + DAY)) == 0  # incomplete
+    desk.completed(transaction, 2)
+    desk.take_over()
+    assert desk.silent(desk.coordinator.expire_half(NOW + 119_999)) == 0
+    assert desk.do(desk.coordinator.expire_half(NOW + 120_000)) == 1
+    assert desk.coordinator.is_expired(transaction)
+    desk.take_over()
+    assert desk.silent(desk.coordinator.expire_half(NOW + DAY)) == 0
+
+
+def test_an_operators_decision_about_a_half_message_does_not_expire() -> None:
+    desk, transaction = half()
+    desk.end(transaction, State.PREPARED, PART)
+    desk.do(desk.coordinator.resolve("h", True, NOW))
+    desk.completed(transaction, 2)
+    assert desk.silent(desk.coordinator.expire_half(NOW + 30 * DAY)) == 0
+
+
+def test_records_of_participants_are_passed_over_and_later_ones_refused(desk: Desk) -> None:
+    desk.coordinator.apply(b"done/" + b"00" * 16, b"whatever")
+    desk.coordinator.apply(b"ref/" + b"00" * 16 + b"/1/1/0", None)
+    with pytest.raises(LedgerMQError, match="a later version"):
+        desk.coordinator.apply(b"later/x", b"")
+
+
+def test_epochs_and_numbers_end_before_a_record_cannot_hold_them(desk: Desk) -> None:
+    transaction = desk.init()
+    with pytest.raises(InvalidRequest, match="numbers end"):
+        desk.coordinator.outcome("t", transaction.epoch, NUMBER_MAX + 1, NOW)
+    [entry] = desk.coordinator.entries()
+    assert entry.value is not None
+    newest = encode(replace(entry, value=replace(entry.value, number=NUMBER_MAX, state=State.ABORTED)))
+    desk.coordinator.apply(newest.key, newest.value)
+    with pytest.raises(InvalidRequest, match="numbers end"):
+        desk.coordinator.resolve("t", False, NOW)
+    last = encode(replace(entry, value=replace(entry.value, epoch=EPOCH_MAX)))
+    desk.coordinator.apply(last.key, last.value)
+    with pytest.raises(InvalidRequest, match="use another id"):
+        desk.init()

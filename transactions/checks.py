@@ -1,0 +1,97 @@
+"""Check what calls name: transactional ids, producers, parts. All raise InvalidRequest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ledgermq.errors import InvalidRequest
+from ledgermq.protocol.names import NAME_CHARS_MAX, is_name
+from transactions.limits import BRANCH_BYTES_MAX, NUMBER_MAX, PRODUCER_ID_BYTES, TransactionLimits
+from transactions.types import Kind, Part, Transaction
+
+UNRESOLVED_SUFFIX = ".unresolved"
+CHECK_GROUP_CHARS_MAX = NAME_CHARS_MAX - len(UNRESOLVED_SUFFIX)
+
+
+def check_transactional_id(name: str) -> str:
+    """Return the id, which has 1 to 249 of ``[A-Za-z0-9._-]``, so that it needs no escapes in keys."""
+    if not is_name(name):
+        raise InvalidRequest(
+            f"transactional id {name[:300]!r}: 1 to {NAME_CHARS_MAX} letters, digits, '.', '_' and '-' are allowed"
+        )
+    return name
+
+
+def check_transaction(transaction: Transaction) -> Transaction:
+    check_transactional_id(transaction.transactional_id)
+    if len(transaction.producer_id) != PRODUCER_ID_BYTES:
+        raise InvalidRequest(
+            f"a producer id has {PRODUCER_ID_BYTES} bytes, that of {transaction.transactional_id} has "
+            f"{len(transaction.producer_id)}; use the one that InitTransactions answered"
+        )
+    if transaction.epoch < 1 or transaction.number < 1:
+        raise InvalidRequest(
+            f"{describe(transaction)}: epochs and numbers count from 1; use the epoch that InitTransactions answered"
+        )
+    if transaction.number > NUMBER_MAX:
+        raise InvalidRequest(f"{describe(transaction)}: numbers end at {NUMBER_MAX}; initialize the id again")
+    return transaction
+
+
+def check_branch(branch: bytes) -> None:
+    if len(branch) > BRANCH_BYTES_MAX:
+        raise InvalidRequest(f"the name of a branch has at most {BRANCH_BYTES_MAX} bytes, this one has {len(branch)}")
+
+
+def check_timeout(timeout_ms: int, limits: TransactionLimits) -> int:
+    """Return the time-out in force: that of the caller, or the default for 0."""
+    if not 0 <= timeout_ms <= limits.timeout_ms_max:
+        raise InvalidRequest(
+            f"a transaction's time-out is at most {limits.timeout_ms_max} ms, not {timeout_ms} ms; ask for less, or "
+            "prepare the transaction: what is prepared has no time-out"
+        )
+    return timeout_ms or limits.timeout_ms
+
+
+def check_group(kind: Kind, group: str) -> None:
+    if kind is Kind.HALF_MESSAGE:
+        unresolved_topic(group)
+    if kind is not Kind.HALF_MESSAGE and group:
+        raise InvalidRequest(f"only a half message has a check group; this {kind.name} transaction names {group!r}")
+
+
+def unresolved_topic(group: str) -> str:
+    """Return the topic for half messages of a check group about which no producer knew."""
+    if not is_name(group) or len(group) > CHECK_GROUP_CHARS_MAX or group.startswith("__"):
+        raise InvalidRequest(
+            f"a half message names the group of producers to ask; {group[:300]!r} is not a check group: 1 to "
+            f"{CHECK_GROUP_CHARS_MAX} letters, digits, '.', '_' and '-' are allowed, and it does not begin with '__'"
+        )
+    return group + UNRESOLVED_SUFFIX
+
+
+def check_parts(parts: Sequence[Part], limits: TransactionLimits) -> tuple[Part, ...]:
+    """Return the parts in the order of bundles, without counts of zero."""
+    if len({part.bundle for part in parts}) != len(parts):
+        raise InvalidRequest("a decision names a bundle twice; put all counts of a bundle into one part")
+    return tuple(sorted((_checked(part, limits) for part in parts), key=lambda part: part.bundle))
+
+
+def _checked(part: Part, limits: TransactionLimits) -> Part:
+    for stream in part.counts:
+        check_branch(stream.branch)
+    for group in part.groups:
+        if not is_name(group):
+            raise InvalidRequest(f"{group[:300]!r}, whose offsets belong to the transaction, is not a group name")
+    batches = sum(part.counts.values())
+    if batches > limits.batches_max:
+        raise InvalidRequest(
+            f"a decision counts {batches} batches in bundle {part.bundle}; a transaction has at most "
+            f"{limits.batches_max} in one"
+        )
+    counts = {stream: count for stream, count in part.counts.items() if count}
+    return Part(part.bundle, counts, tuple(sorted(set(part.groups))))
+
+
+def describe(transaction: Transaction) -> str:
+    return f"transaction {transaction.number} in epoch {transaction.epoch} of {transaction.transactional_id!r}"

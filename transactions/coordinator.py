@@ -1,0 +1,663 @@
+"""Coordinate transactional ids: one `Coordinator` for each partition of `__transactions` that decides.
+
+How a broker uses it (one term, one partition; no call waits):
+
+    c = Coordinator(partition, limits, new_id)
+    for record in snapshot + tail: c.apply(record.key, record.value)
+    c.start(now_ms)                                    # the clocks of transactions restart
+    decision = c.end(transaction, outcome, parts, now_ms)   # typed errors are raised before anything has changed
+    append decision.records; when they are durable, send decision.answer
+
+What is answered, or raised, without records is final only after a fence check (T2): an owner that was
+replaced does not know what its successor decided. `to_complete` may name decisions that are not durable
+yet: wait for the log before a bundle gets one (T1).
+
+Invariants: a decision's records, applied to a copy of the previous state, give the current one. The
+numbers Tn are those of the rules in `tests/models/transactions.py`.
+
+Where this differs from what the wire allows:
+* `outcome` needs the number for an ORDINARY id, because another transaction of it may be running. It names
+  no producer id: once an ordinary id expired and began anew, the answer is about the new producer. Whoever
+  asks for outcomes after days needs a TWO_PHASE id, whose commit is kept until it is forgotten.
+* Half messages: the producer may also prepare them itself, which starts the checks; all batches of one
+  lie in one bundle. Decided ones expire after `half_expiry_ms`, because each message has an id.
+* `init` of an id that is used once may be repeated while nothing is decided about it, and changes
+  nothing: a new epoch would drop what is staged, and acknowledged, under this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import NamedTuple, TypeVar
+
+from ledgermq.errors import (
+    InvalidRequest,
+    ResourceExhausted,
+    TransactionAborted,
+    TransactionFenced,
+    TransactionUnknown,
+    Unavailable,
+)
+from ledgermq.protocol import ledgermq_pb2 as pb
+from transactions.checks import (
+    check_group,
+    check_parts,
+    check_timeout,
+    check_transaction,
+    check_transactional_id,
+    describe,
+)
+from transactions.ids import Ids
+from transactions.info import transaction_info
+from transactions.limits import EPOCH_MAX, EXPIRED_AT_ONCE_MAX, RETRY_FULL_MS, RETRY_MS, TransactionLimits
+from transactions.records import IdEntry, IdValue, encode
+from transactions.types import Decision, Kind, Part, State, Transaction
+
+T = TypeVar("T")
+
+_BY_OPERATOR = (State.COMMITTED_BY_OPERATOR, State.ABORTED_BY_OPERATOR)
+_KEPT_HALF = (*_BY_OPERATOR, State.UNRESOLVED)
+_ABORTS = (State.ABORTED, State.ABORTED_BY_OPERATOR)
+
+
+class Identity(NamedTuple):
+    """What a producer works under until the next `init` of its transactional id."""
+
+    producer_id: bytes
+    epoch: int
+    coordinator: int
+    timeout_ms: int
+
+
+class Outcome(NamedTuple):
+    state: State
+    complete: bool
+    """Visible, or dropped, in all bundles."""
+
+
+class Coordinator:
+    """`now_ms`: wall clock. `new_id`: returns 16 random bytes."""
+
+    def __init__(self, partition: int, limits: TransactionLimits, new_id: Callable[[], bytes]) -> None:
+        self.partition = partition
+        self._limits = limits
+        self._new_id = new_id
+        self._ids = Ids()
+        self._asked: dict[str, tuple[Transaction, int]] = {}
+        """Id -> the undecided transaction that a bundle asked about first, and when."""
+        self._troubles: dict[str, dict[int, str]] = {}
+
+    # Replay
+
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        """Apply one record of the log, in order. Raises DataDamaged, FormatNotSupported."""
+        self._ids.apply(key, value)
+
+    def start(self, now_ms: int) -> None:
+        """Start the clocks, once, after the last record was applied."""
+        self._asked = {}
+
+    # Producers
+
+    def init(
+        self, transactional_id: str, kind: Kind, timeout_ms: int, check_group_name: str, now_ms: int
+    ) -> Decision[Identity]:
+        """Begin the next epoch of an id; what the epoch before left undecided is thereby aborted.
+
+        Raises InvalidRequest, also for another kind and for an id that may be used once and was (T9);
+        Unavailable while a commit of the epoch before is incomplete (T6); ResourceExhausted.
+        """
+        check_transactional_id(transactional_id)
+        check_group(kind, check_group_name)
+        timeout_ms = check_timeout(timeout_ms, self._limits)
+        known = self._ids.known.get(transactional_id)
+        if known is None:
+            self._check_room()
+            new = IdValue(self._new_id(), 1, kind, timeout_ms, now_ms, check_group=check_group_name)
+        else:
+            self._check_reuse(transactional_id, known, kind)
+            if kind is not Kind.ORDINARY:
+                return Decision([], Identity(known.producer_id, known.epoch, self.partition, known.timeout_ms))
+            new = IdValue(known.producer_id, known.epoch + 1, kind, timeout_ms, now_ms, check_group=check_group_name)
+        identity = Identity(new.producer_id, new.epoch, self.partition, timeout_ms)
+        return self._decided(transactional_id, new, identity)
+
+    def _check_room(self) -> None:
+        if len(self._ids.known) >= self._limits.ids_max:
+            raise ResourceExhausted(
+                f"partition {self.partition} of __transactions has {self._limits.ids_max} transactional ids already, "
+                "which is the maximum; use ids again, and forget two-phase transactions that are complete",
+                retry_after_ms=RETRY_FULL_MS,
+            )
+
+    def _check_reuse(self, transactional_id: str, known: IdValue, kind: Kind) -> None:
+        if known.kind is not kind:
+            raise InvalidRequest(
+                f"transactional id {transactional_id!r} is one of kind {known.kind.name}, not {kind.name}; "
+                "use another id"
+            )
+        if kind is not Kind.ORDINARY and known.number:
+            raise InvalidRequest(
+                f"transactional id {transactional_id!r} was used, and is {known.state.name}: an id of kind {kind.name} "
+                "names one transaction; use a new id for the next one"
+            )
+        if known.epoch >= EPOCH_MAX:
+            raise InvalidRequest(f"transactional id {transactional_id!r} has had {EPOCH_MAX} epochs; use another id")
+        if not known.complete and known.state.is_commit:
+            raise self._incomplete(self._named(transactional_id, known))
+
+    def end(self, transaction: Transaction, outcome: State, parts: Sequence[Part], now_ms: int) -> Decision[State]:
+        """Commit, abort or prepare. The answer is the state that counts; a repeated call gets it again.
+
+        What is prepared may be ended by any process that names the id: without producer id and parts.
+        Raises InvalidRequest, TransactionUnknown, TransactionFenced; TransactionAborted for a commit of
+        what is aborted; Unavailable while the transaction before is incomplete (T6).
+        """
+        if outcome not in (State.COMMITTED, State.ABORTED, State.PREPARED):
+            raise InvalidRequest(f"a transaction ends COMMITTED, ABORTED or PREPARED, not {outcome.name}")
+        parts = check_parts(parts, self._limits)
+        known = self._existing(transaction.transactional_id)
+        if not transaction.producer_id:
+            transaction = self._once(transaction.transactional_id, known, outcome)
+        self._check_holder(check_transaction(transaction), known)
+        if transaction.number < known.number:
+            raise TransactionFenced(
+                f"{describe(transaction)} is over: transaction {known.number} was decided after it; "
+                "initialize the id again"
+            )
+        if transaction.number == known.number:
+            return self._end_again(transaction, known, outcome, parts, now_ms)
+        self._check_end(transaction, known, outcome, parts)
+        return self._decide(transaction, known, outcome, parts, now_ms, outcome)
+
+    def _once(self, transactional_id: str, known: IdValue, outcome: State) -> Transaction:
+        """Return the one transaction of an id that is used once, for a caller that knows only the id."""
+        if known.kind is Kind.ORDINARY or outcome is State.PREPARED:
+            raise InvalidRequest(
+                f"to end a transaction of {transactional_id!r} as {outcome.name}, name its producer id, epoch and "
+                "number; the id alone is enough only to commit or abort what is prepared"
+            )
+        if not known.number:
+            raise InvalidRequest(
+                f"transaction {transactional_id!r} is not prepared; ask for its outcome, which aborts what is undecided"
+            )
+        return self._named(transactional_id, known)
+
+    def _check_holder(self, transaction: Transaction, known: IdValue) -> None:
+        if (known.producer_id, known.epoch) != (transaction.producer_id, transaction.epoch):
+            raise TransactionFenced(
+                f"{describe(transaction)} is fenced: the id is in epoch {known.epoch}, which another producer began, "
+                "and what was undecided is aborted; only one process may use a transactional id"
+            )
+
+    def _check_end(self, transaction: Transaction, known: IdValue, outcome: State, parts: Sequence[Part]) -> None:
+        """Check a decision about a transaction about which nothing is decided."""
+        if not known.complete:
+            raise self._incomplete(self._named(transaction.transactional_id, known))
+        if transaction.number != known.number + 1:
+            raise InvalidRequest(
+                f"{describe(transaction)} is not the next one, which is {known.number + 1}; end transactions in turn"
+            )
+        if known.kind is not Kind.ORDINARY and transaction.number != 1:
+            raise InvalidRequest(f"{describe(transaction)}: an id of kind {known.kind.name} names one transaction")
+        if known.kind is Kind.HALF_MESSAGE and outcome is not State.ABORTED and len(parts) > 1:
+            raise InvalidRequest(
+                f"{describe(transaction)} is a half message in {len(parts)} bundles; all of it has to be in one "
+                "partition: use a two-phase transaction for more"
+            )
+        if outcome is not State.PREPARED:
+            return
+        if known.kind is Kind.ORDINARY:
+            raise InvalidRequest(
+                f"{describe(transaction)} is ORDINARY; only a transaction of kind TWO_PHASE is prepared"
+            )
+        if any(part.groups for part in parts):
+            raise InvalidRequest(
+                f"{describe(transaction)} has offsets of groups, and cannot be prepared: the partitions of the "
+                "groups would wait for as long; commit it, or commit the offsets apart from it"
+            )
+
+    def _end_again(
+        self, transaction: Transaction, known: IdValue, outcome: State, parts: Sequence[Part], now_ms: int
+    ) -> Decision[State]:
+        if known.state is not State.PREPARED:
+            if outcome is not State.ABORTED and not known.state.is_commit:
+                raise _aborted(transaction, known)
+            return Decision([], known.state)
+        if outcome is State.PREPARED:
+            return Decision([], known.state)
+        if parts and known.kind is Kind.HALF_MESSAGE:
+            counted = tuple(parts)  # the producer's own count; the one stored is that of the bundle's question
+            if len(counted) > 1:
+                raise InvalidRequest(f"{describe(transaction)} is a half message; all of it has to be in one bundle")
+            return self._decide(transaction, known, outcome, counted, now_ms, outcome)
+        if parts and outcome is State.COMMITTED and tuple(parts) != known.parts:
+            raise InvalidRequest(
+                f"{describe(transaction)} was prepared with other counts of batches; commit what is prepared, without "
+                "counts, or roll it back"
+            )
+        return self._decide(transaction, known, outcome, known.parts, now_ms, outcome)
+
+    # Questions
+
+    def outcome(self, transactional_id: str, epoch: int, number: int, now_ms: int) -> Decision[Outcome]:
+        """Return the outcome that counts, for good: what is undecided is aborted first (T16).
+
+        `epoch` 0: the one transaction of an id that is used once. PREPARED is an answer too. Raises
+        InvalidRequest; TransactionUnknown for what was never begun, or is not remembered; Unavailable.
+        """
+        known = self._existing(transactional_id)
+        if epoch == 0 and known.kind is not Kind.ORDINARY:
+            epoch, number = known.epoch, 1
+        transaction = check_transaction(self._named(transactional_id, known)._replace(epoch=epoch, number=number))
+        if transaction.pair < (known.epoch, known.number) or epoch > known.epoch:
+            raise TransactionUnknown(
+                f"the outcome of {describe(transaction)} is not known: only that of the newest transaction is kept, "
+                f"which is {known.number} in epoch {known.epoch}; ask before the id is initialized again"
+            )
+        if number > known.number + 1:
+            raise TransactionUnknown(
+                f"{describe(transaction)} was never begun: the newest that is decided is {known.number}, and one "
+                "follows another; name the number of a transaction that there was"
+            )
+        if number == known.number:
+            return Decision([], Outcome(known.state, known.complete))
+        if not known.complete:
+            raise self._incomplete(self._named(transactional_id, known))
+        return self._decide(transaction, known, State.ABORTED, (), now_ms, Outcome(State.ABORTED, True))
+
+    def fate(self, transaction: Transaction, part: Part, now_ms: int) -> Decision[State]:
+        """Answer a bundle that holds something: ABORTED, which is recorded first (T3); PREPARED,
+        UNDECIDED or UNRESOLVED: ask again later. The first question starts the time-out.
+
+        A commit is never an answer: the bundle is told of it (`to_complete`).
+        """
+        check_transaction(transaction)
+        known = self._ids.known.get(transaction.transactional_id)
+        if (
+            known is None
+            or known.producer_id != transaction.producer_id
+            or transaction.pair
+            < (
+                known.epoch,
+                known.number,
+            )
+        ):
+            return Decision([], State.ABORTED)
+        if transaction.epoch > known.epoch:
+            return Decision([], State.UNDECIDED)
+        if known.kind is not Kind.ORDINARY and transaction.number > 1:
+            return Decision([], State.ABORTED)  # such an id names one transaction: this one can never be committed
+        if transaction.number == known.number:
+            return Decision([], _fate_of_decided(known))
+        if not known.complete:
+            return Decision([], State.UNDECIDED)
+        waited_ms = now_ms - self._first_asked(transaction, now_ms)
+        if known.kind is Kind.HALF_MESSAGE and transaction.number == 1:
+            waited_ms = max(waited_ms, now_ms - known.changed_ms)  # it was initialized before it was staged
+            if waited_ms < self._limits.check_after_ms:
+                return Decision([], State.UNDECIDED)
+            counted = check_parts([part], self._limits)
+            return self._decide(transaction, known, State.PREPARED, counted, now_ms, State.PREPARED)
+        if waited_ms < known.timeout_ms:
+            return Decision([], State.UNDECIDED)
+        return self._decide(transaction, known, State.ABORTED, (), now_ms, State.ABORTED)
+
+    def _first_asked(self, transaction: Transaction, now_ms: int) -> int:
+        asked = self._asked.get(transaction.transactional_id)
+        if asked is None or asked[0].pair < transaction.pair:
+            asked = self._asked[transaction.transactional_id] = (transaction, now_ms)
+        return min(asked[1], now_ms)
+
+    def confirm(self, transaction: Transaction) -> State:
+        """Return COMMITTED if that commit is decided and some bundle has not completed it, else
+        ABORTED, which says only that nothing of it may become visible from now on.
+        """
+        known = self._same(transaction)
+        return State.COMMITTED if known and known.state.is_commit and not known.complete else State.ABORTED
+
+    def is_fenced(self, transaction: Transaction) -> bool:
+        """Return True if a later epoch of its id has begun."""
+        known = self._ids.known.get(transaction.transactional_id)
+        return known is not None and known.producer_id == transaction.producer_id and known.epoch > transaction.epoch
+
+    def is_expired(self, transaction: Transaction) -> bool:
+        """Return True if a bundle may forget what it completed of this producer (T16)."""
+        known = self._ids.known.get(transaction.transactional_id)
+        return known is None or known.producer_id != transaction.producer_id
+
+    # Completion
+
+    def to_complete(self, only: str | None = None) -> list[tuple[Transaction, State, Part]]:
+        """Return what bundles have to be told now: COMMITTED or ABORTED, or UNRESOLVED, which is
+        dropped as an abort once its copy for operators is durable (T17). `only`: about this id.
+        """
+        found: list[tuple[Transaction, State, Part]] = []
+        incomplete = self._ids.incomplete
+        for name in incomplete if only is None else [only] if only in incomplete else []:
+            known = self._ids.known[name]
+            state = State.COMMITTED if known.state.is_commit else known.state
+            state = State.ABORTED if state in _ABORTS else state
+            found += [(self._named(name, known), state, part) for part in known.parts if part.bundle in known.missing]
+        return found
+
+    def is_missing(self, transaction: Transaction, bundle: int) -> bool:
+        """Return True while the transaction is decided and the bundle has not said "done"."""
+        known = self._same(transaction)
+        return known is not None and bundle in known.missing
+
+    def completed(self, transaction: Transaction, bundle: int, now_ms: int) -> Decision[None]:
+        """Note that a bundle said "done"; a late or repeated call changes nothing."""
+        known = self._same(transaction)
+        if known is None or bundle not in known.missing:
+            return Decision([], None)
+        return self._complete_in(transaction.transactional_id, known, bundle, now_ms, None)
+
+    def _complete_in(self, name: str, known: IdValue, bundle: int, now_ms: int, answer: T) -> Decision[T]:
+        missing = tuple(other for other in known.missing if other != bundle)
+        complete, parts = not missing, known.parts if missing else ()
+        self._troubles.get(name, {}).pop(bundle, None)
+        new = replace(known, missing=missing, complete=complete, parts=parts, changed_ms=now_ms)
+        return self._decided(name, new, answer)
+
+    def trouble(self, transaction: Transaction, bundle: int, text: str) -> None:
+        """Note why a bundle does not complete a transaction, for `infos`."""
+        known = self._same(transaction)
+        if known is not None and bundle in known.missing:
+            self._troubles.setdefault(transaction.transactional_id, {})[bundle] = text
+
+    # Half messages
+
+    def due_checks(self, now_ms: int) -> list[tuple[Transaction, str]]:
+        """Return the half messages whose producers have to be asked now, with their check groups.
+
+        Call `checked` before the producers are asked.
+        """
+        return [
+            (self._named(name, known), known.check_group)
+            for name in self._ids.prepared
+            if (known := self._ids.known[name]).kind is Kind.HALF_MESSAGE
+            and (not known.checks or now_ms - known.changed_ms >= self._limits.check_every_ms)
+        ]
+
+    def checked(self, transaction: Transaction, now_ms: int) -> Decision[State]:
+        """Count a check. PREPARED: ask a producer of the group, who answers by `end`. After the last
+        one, UNRESOLVED is recorded, which is final (T17). Anything else: it was decided meanwhile.
+        """
+        known = self._same(transaction)
+        if known is None or known.kind is not Kind.HALF_MESSAGE or known.state is not State.PREPARED:
+            return Decision([], State.ABORTED if known is None else known.state)
+        if self._is_unresolved(known, now_ms):
+            return self._decide(transaction, known, State.UNRESOLVED, known.parts, now_ms, State.UNRESOLVED)
+        new = replace(known, checks=known.checks + 1, changed_ms=now_ms)
+        return self._decided(transaction.transactional_id, new, State.PREPARED)
+
+    def part_of(self, transaction: Transaction) -> Part | None:
+        """Return where a half message that is not complete lies, and what it counts."""
+        known = self._same(transaction)
+        return known.parts[0] if known is not None and known.parts else None
+
+    def unresolved(self, now_ms: int) -> list[Transaction]:
+        """Return the half messages that `checked` declares UNRESOLVED now: after their last check, or
+        because there was no producer to ask for very long.
+        """
+        return [
+            self._named(name, known)
+            for name in self._ids.prepared
+            if (known := self._ids.known[name]).kind is Kind.HALF_MESSAGE and self._is_unresolved(known, now_ms)
+        ]
+
+    def _is_unresolved(self, known: IdValue, now_ms: int) -> bool:
+        waited_ms = now_ms - known.changed_ms
+        if waited_ms >= self._limits.unchecked_ms_max:
+            return True
+        return known.checks >= self._limits.checks_max and waited_ms >= self._limits.check_every_ms
+
+    # Operators
+
+    def resolve(self, transactional_id: str, commit: bool, now_ms: int) -> Decision[pb.TransactionInfo]:
+        """Decide in the place of a transaction manager, or of a producer that is stuck.
+
+        Only what is prepared can be committed: nothing else says what belongs to it. Raises
+        InvalidRequest, TransactionUnknown, Unavailable.
+        """
+        known = self._existing(transactional_id)
+        state = State.COMMITTED_BY_OPERATOR if commit else State.ABORTED_BY_OPERATOR
+        if known.state is state and not self._is_asked(transactional_id, known):
+            return Decision([], self.describe(transactional_id))
+        transaction = self._named(transactional_id, known)
+        parts = known.parts
+        if known.state is not State.PREPARED:
+            if known.kind is not Kind.ORDINARY and known.number:
+                raise InvalidRequest(
+                    f"{describe(transaction)} is decided: it is {known.state.name}; nothing was changed"
+                )
+            if commit:
+                raise InvalidRequest(
+                    f"no transaction of {transactional_id!r} is prepared, and only what is prepared can be committed "
+                    "for a producer; abort it"
+                )
+            if not known.complete:
+                raise self._incomplete(transaction)
+            transaction, parts = check_transaction(transaction._replace(number=known.number + 1)), ()
+        decision = self._decide(transaction, known, state, parts, now_ms, None)
+        return Decision(decision.records, self.describe(transactional_id))
+
+    def forget(self, transactional_id: str) -> Decision[None]:
+        """Forget an id that is used once, or the operator's decision about an ordinary one.
+
+        Raises InvalidRequest; Unavailable while its outcome is not complete. An unknown id is forgotten.
+        """
+        known = self._ids.known.get(check_transactional_id(transactional_id))
+        if known is None:
+            return Decision([], None)
+        if not known.state.is_final:
+            raise InvalidRequest(
+                f"transaction {transactional_id!r} is {known.state.name}; commit it or roll it back first"
+            )
+        if not known.complete:
+            raise self._incomplete(self._named(transactional_id, known))
+        if known.kind is not Kind.ORDINARY:
+            return self._decided(transactional_id, None, None)
+        if known.state is not State.ABORTED_BY_OPERATOR:
+            raise InvalidRequest(
+                f"transactional id {transactional_id!r} is ORDINARY, with no operator's decision to forget; the id "
+                f"expires after {self._limits.expiry_ms} ms without use"
+            )
+        return self._decided(transactional_id, replace(known, state=State.ABORTED), None)
+
+    def give_up(self, transactional_id: str, bundle: int, now_ms: int) -> Decision[pb.TransactionInfo]:
+        """Record that the part of a bundle is lost; it counts as complete there (T18).
+
+        The bundle learns that from `confirm`. Raises InvalidRequest, TransactionUnknown.
+        """
+        known = self._existing(transactional_id)
+        if bundle not in known.missing:
+            missing = ", ".join(map(str, known.missing)) or "none"
+            raise InvalidRequest(
+                f"transaction {known.number} of {transactional_id!r} is not incomplete in bundle {bundle}; incomplete "
+                f"in: {missing}"
+            )
+        decision = self._complete_in(transactional_id, known, bundle, now_ms, None)
+        return Decision(decision.records, self.describe(transactional_id))
+
+    def infos(self, open_only: bool) -> list[pb.TransactionInfo]:
+        """Return the ids, sorted. `open_only`: prepared, incomplete, or asked about and undecided."""
+        return [
+            self.describe(name)
+            for name, known in sorted(self._ids.known.items())
+            if not open_only or not known.complete or self._is_asked(name, known)
+        ]
+
+    def describe(self, transactional_id: str) -> pb.TransactionInfo:
+        """Describe the newest transaction of an id: the undecided one, if a bundle has asked about it.
+
+        Raises InvalidRequest, TransactionUnknown.
+        """
+        known = self._existing(transactional_id)
+        if self._is_asked(transactional_id, known):
+            undecided, asked_ms = self._asked[transactional_id]
+            new = IdValue(
+                known.producer_id,
+                undecided.epoch,
+                known.kind,
+                known.timeout_ms,
+                asked_ms,
+                undecided.number,
+                complete=False,
+                check_group=known.check_group,
+            )
+            return transaction_info(undecided, new, {})
+        return transaction_info(self._named(transactional_id, known), known, self._troubles.get(transactional_id, {}))
+
+    # Time
+
+    def expire(self, now_ms: int) -> Decision[int]:
+        """Forget ids that nothing has used for long; return how many. Half messages: `expire_half`.
+
+        Never one with something undecided, prepared or incomplete, or with an operator's decision; a
+        committed two-phase transaction stays until it is forgotten (T16). A clock that is wrong
+        costs only the answers to late callers.
+        """
+        expired = [name for name, known in self._ids.known.items() if self._may_expire(name, known, now_ms)]
+        records = [
+            record for name in expired[:EXPIRED_AT_ONCE_MAX] for record in self._decided(name, None, None).records
+        ]
+        return Decision(records, len(records))
+
+    def wants_expiry(self, now_ms: int) -> bool:
+        """Return True if `expire` would forget something."""
+        return any(self._may_expire(name, known, now_ms) for name, known in self._ids.known.items())
+
+    def expire_half(self, now_ms: int) -> Decision[int]:
+        """Forget half messages that ended a while ago; return how many. Those about which nothing is
+        decided expire as other ids do, because a bundle that is away may hold them; so do those that
+        are UNRESOLVED, for operators.
+        """
+        old_ms = now_ms - self._limits.half_expiry_ms
+        ended = ((name, self._ids.known[name]) for name in self._ids.ended_half)
+        old = (name for name, known in ended if known.changed_ms <= old_ms and known.state not in _KEPT_HALF)
+        expired = list(islice(old, EXPIRED_AT_ONCE_MAX))
+        records = [record for name in expired for record in self._decided(name, None, None).records]
+        return Decision(records, len(records))
+
+    def _may_expire(self, name: str, known: IdValue, now_ms: int) -> bool:
+        if now_ms - known.changed_ms < self._limits.expiry_ms or not known.complete or known.state in _BY_OPERATOR:
+            return False
+        if known.kind is Kind.TWO_PHASE and known.state.is_commit:
+            return False
+        return not self._is_asked(name, known)
+
+    # The state
+
+    @property
+    def size(self) -> int:
+        """Number of ids."""
+        return len(self._ids.known)
+
+    @property
+    def prepared_count(self) -> int:
+        return len(self._ids.prepared)
+
+    @property
+    def ended_half_count(self) -> int:
+        return len(self._ids.ended_half)
+
+    @property
+    def incomplete_count(self) -> int:
+        return len(self._ids.incomplete)
+
+    def incomplete_since_ms(self) -> int | None:
+        """Return since when nothing has changed about the incomplete one that waits longest."""
+        return min((self._ids.known[name].changed_ms for name in self._ids.incomplete), default=None)
+
+    def entries(self) -> list[IdEntry]:
+        """Return the whole state as entries of the log."""
+        return [IdEntry(name, known) for name, known in sorted(self._ids.known.items())]
+
+    def _is_asked(self, name: str, known: IdValue) -> bool:
+        return name in self._asked and self._asked[name][0].pair > (known.epoch, known.number)
+
+    def _existing(self, transactional_id: str) -> IdValue:
+        known = self._ids.known.get(check_transactional_id(transactional_id))
+        if known is None:
+            raise TransactionUnknown(
+                f"there is no transactional id {transactional_id!r}: it was never initialized, or it expired or was "
+                "forgotten; nothing that is undecided under it can be committed, so initialize it again"
+            )
+        return known
+
+    def _same(self, transaction: Transaction) -> IdValue | None:
+        """Return what is known of the id if this is its newest decided transaction."""
+        known = self._ids.known.get(transaction.transactional_id)
+        is_same = known is not None and (known.producer_id, known.epoch, known.number) == transaction[2:]
+        return known if is_same else None
+
+    def _named(self, transactional_id: str, known: IdValue) -> Transaction:
+        return Transaction(transactional_id, self.partition, known.producer_id, known.epoch, known.number)
+
+    def _incomplete(self, transaction: Transaction) -> Unavailable:
+        troubles = "; ".join(self._troubles.get(transaction.transactional_id, {}).values())
+        return Unavailable(
+            f"{describe(transaction)} is decided, and not complete in all its bundles yet; repeat the call"
+            + (f" ({troubles})" if troubles else ""),
+            retry_after_ms=RETRY_MS,
+        )
+
+    def _decide(
+        self,
+        transaction: Transaction,
+        known: IdValue,
+        state: State,
+        parts: Sequence[Part],
+        now_ms: int,
+        answer: T,
+    ) -> Decision[T]:
+        kept = tuple(parts)
+        if state in _ABORTS:
+            kept = tuple(replace(part, counts={}) for part in kept)  # an abort drops everything
+        new = replace(
+            known,
+            number=transaction.number,
+            state=state,
+            complete=not kept and state.is_final,
+            parts=kept,
+            missing=tuple(part.bundle for part in kept) if state.is_final else (),
+            changed_ms=now_ms,
+        )
+        return self._decided(transaction.transactional_id, new, answer)
+
+    def _decided(self, name: str, known: IdValue | None, answer: T) -> Decision[T]:
+        entry = IdEntry(name, known)
+        self._ids.take(entry)
+        if known is None or not self._is_asked(name, known):
+            self._asked.pop(name, None)
+        if known is None or known.complete:
+            self._troubles.pop(name, None)
+        return Decision([encode(entry)], answer)
+
+
+def _fate_of_decided(known: IdValue) -> State:
+    if known.state in (State.PREPARED, State.UNRESOLVED) and not known.complete:
+        return known.state
+    if known.state.is_commit and not known.complete:
+        return State.UNDECIDED
+    return State.ABORTED  # complete: what is still staged is a late double that was not counted
+
+
+def _aborted(transaction: Transaction, known: IdValue) -> TransactionAborted:
+    if known.state is State.ABORTED_BY_OPERATOR:
+        return TransactionAborted(
+            f"{describe(transaction)} was aborted by an operator's decision; the decision stays until it is forgotten"
+        )
+    if known.state is State.UNRESOLVED:
+        return TransactionAborted(
+            f"{describe(transaction)} is UNRESOLVED: no producer of group {known.check_group!r} knew after "
+            f"{known.checks} checks; nothing of it becomes visible, so send it again if it is wanted"
+        )
+    return TransactionAborted(
+        f"{describe(transaction)} is aborted: its producer aborted it, or it was undecided beyond its time-out of "
+        f"{known.timeout_ms} ms; nothing of it becomes visible, so do its work again in a new transaction"
+    )

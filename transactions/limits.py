@@ -1,0 +1,67 @@
+"""Hold every bound and default of transactions in one frozen value; the broker reads them from flags
+and files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BRANCH_BYTES_MAX = 32
+PRODUCER_ID_BYTES = 16
+EPOCH_MAX = (1 << 32) - 1
+NUMBER_MAX = 1 << 48
+RETRY_MS = 100
+"""When a call that had to wait for a completion may be repeated."""
+RETRY_FULL_MS = 1_000
+"""When a call that met a bound may be repeated."""
+EXPIRED_AT_ONCE_MAX = 1_000
+"""Ids that one `expire` removes; the next one continues."""
+
+
+@dataclass(frozen=True)
+class TransactionLimits:
+    """Beyond a `…_max` of one transaction, a call gets TransactionTooLarge. Beyond one of a bundle or
+    a coordinator, it gets ResourceExhausted, and may be repeated.
+    """
+
+    timeout_ms: int = 60_000
+    """Time-out of a transaction that names none, from the first question of a bundle about it."""
+    timeout_ms_max: int = 900_000
+    batches_max: int = 10_000
+    """Batches that one transaction stages in one bundle."""
+    bytes_max: int = 1024 * 1024 * 1024
+    """Bytes that one transaction stages in one bundle."""
+    open_max: int = 10_000
+    """Transactions that have something staged in one bundle."""
+    staged_bytes_max: int = 8 * 1024 * 1024 * 1024
+    """Bytes that are staged in one bundle."""
+    ids_max: int = 100_000
+    """Transactional ids of one coordinator."""
+    expiry_ms: int = 7 * 24 * 3600 * 1000
+    """How long an id stays after its last use."""
+    half_expiry_ms: int = 120_000
+    """How long the id of a half message stays after its end; only repeated calls need it then."""
+    chunk_bytes: int = 4 * 1024 * 1024
+    """Bytes that one segment makes visible, or one batch if that is larger."""
+    ask_after_ms: int = 10_000
+    """How long something is staged before its bundle asks the coordinator about it; at most
+    `check_after_ms`.
+    """
+    check_after_ms: int = 6_000
+    """How long a half message is undecided before a producer of its check group is asked."""
+    check_every_ms: int = 30_000
+    """Pause between two checks of a half message."""
+    checks_max: int = 15
+    """Checks of a half message; `check_every_ms` after the last one it is UNRESOLVED."""
+    unchecked_ms_max: int = 24 * 3600 * 1000
+    """How long a half message waits for any producer of its check group; then it is UNRESOLVED."""
+    carry_after_ms: int = 300_000
+    """How long something is staged before its bytes are carried forward."""
+    expiry_look_ms: int = 3_600_000
+    """Pause between two looks at ids that were idle for long."""
+    note_asked_ms: int = 24 * 3_600_000
+    """Pause between two questions whether a note about a producer may go."""
+    notes_many: int = 10_000
+    """Notes of a bundle above which it asks early whether the oldest may go."""
+    log_start_ms: int = 60_000
+    """Pause between two moves of the log start of `__staged`."""

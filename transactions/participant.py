@@ -1,0 +1,613 @@
+"""Stage and complete transactions in one bundle: one `Participant` for each bundle that a broker owns.
+
+How a broker uses it (one term, one bundle; no call waits):
+
+    p = Participant(bundle, limits)
+    for record in snapshot + tail: p.apply(record.key, record.value)
+    decision = p.stage(…)           # append decision.records and the new batches to `__staged`, as ONE group
+    decision = p.complete(…)        # DONE: say so when decision.records are durable
+                                    # UNSURE: ask the coordinator to CONFIRM, and call it again with `confirmed`
+                                    # RETRY: it is begun; until it is done, make chunks:
+    chunk = p.next_chunk(producer_id)       # read the staged bytes of chunk.references
+    decision = p.admit(chunk)               # True: append the copies, decision.records and what the groups
+                                            # settle (chunk.groups, with the last chunk) as ONE group
+
+What is answered, or raised, without records is final only after a fence check (T2, T3). A completion
+that is begun is in memory until its first chunk is admitted, so a small one costs one segment; an owner
+that takes over receives the call again. With the first chunk the note is in the log, and the owner resumes
+from there (`unfinished`).
+
+To carry on after an operator gave up a bundle's part: if a completion makes no progress, ask the
+coordinator to CONFIRM it; if it does not, call `give_up`.
+
+Invariants: a decision's records, applied to a copy of the previous state, give the current one, in any
+order. The numbers Tn are those of the rules in `tests/models/transactions.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, TypeVar
+
+from ledgermq.errors import (
+    DataDamaged,
+    InvalidRequest,
+    LedgerMQError,
+    OutOfOrderSequence,
+    ResourceExhausted,
+    TransactionAborted,
+    TransactionTooLarge,
+    Unavailable,
+)
+from ledgermq.protocol import ledgermq_pb2 as pb
+from transactions.checks import check_branch, check_transaction, describe
+from transactions.limits import RETRY_FULL_MS, RETRY_MS, TransactionLimits
+from transactions.records import NoteEntry, NoteValue, ReferencesEntry, ReferencesValue, encode
+from transactions.staged import BundleState, Staged
+from transactions.types import Decision, Part, Reference, State, Stream, Transaction
+from transactions.wire import transaction_to_proto
+
+T = TypeVar("T")
+Entries = list[ReferencesEntry | NoteEntry]
+
+
+class ToStage(NamedTuple):
+    """One batch that a producer sends. `length`: bytes."""
+
+    topic_id: int
+    partition: int
+    sequence: int
+    record_count: int
+    length: int
+    crc: int
+    timestamp_min_us: int
+    timestamp_max_us: int
+
+
+class Staging(NamedTuple):
+    """`results`: one for each batch; None: it is staged, by this call or before. `new`: indexes of the
+    batches to append to `__staged`, in this order, from `next_offset` on.
+    """
+
+    results: list[LedgerMQError | None]
+    new: list[int]
+
+
+class Completion(Enum):
+    DONE = "done"
+    RETRY = "retry"
+    """It is begun, and goes on by chunks."""
+    UNSURE = "unsure"
+    """There is no note about the producer: ask the coordinator to confirm the commit (T16)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """`references`: of the batches to make visible, in order. `groups`: whose offsets are settled with
+    it; only the last chunk has any.
+    """
+
+    transaction: Transaction
+    references: tuple[Reference, ...]
+    groups: tuple[str, ...]
+    is_last: bool
+
+
+class CarryItem(NamedTuple):
+    """What is alive of record `n` of a transaction; its bytes are to be appended to `__staged` again,
+    in this order.
+    """
+
+    transaction: Transaction
+    n: int
+    references: tuple[Reference, ...]
+
+
+class _Begun(NamedTuple):
+    """A completion without a note yet."""
+
+    transaction: Transaction
+    part: Part
+    notes_gone: int
+
+
+class Participant:
+    """`now_ms`: wall clock."""
+
+    def __init__(self, bundle: int, limits: TransactionLimits) -> None:
+        self.bundle = bundle
+        self.notes_gone = 0
+        """Notes that went in this term. A confirmation counts only if this did not change since it was
+        asked for (T16).
+        """
+        self._limits = limits
+        self._state = BundleState()
+        self._begun: dict[bytes, _Begun] = {}
+        self._carried_ms: dict[tuple[bytes, int, int, int], int] = {}
+        """Key of a record -> when this owner carried it forward."""
+
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        """Apply one record of the log, in order. Raises DataDamaged, FormatNotSupported."""
+        self._state.apply(key, value)
+
+    # Staging
+
+    def stage(
+        self, transaction: Transaction, branch: bytes, batches: Sequence[ToStage], next_offset: int, now_ms: int
+    ) -> Decision[Staging]:
+        """Judge batches, each against those before it. `next_offset`: the end of `__staged` here.
+
+        Results: OutOfOrderSequence for a gap, which a retry of the earlier batch heals;
+        TransactionAborted for a sequence that another batch has (T13); TransactionTooLarge,
+        ResourceExhausted. For the whole call, raises InvalidRequest, and TransactionAborted for what is
+        over, or being completed (T11).
+        """
+        check_branch(branch)
+        self.check_open(check_transaction(transaction))
+        staged = self._state.find(transaction) or Staged()
+        results: list[LedgerMQError | None] = []
+        new: list[int] = []
+        references: list[Reference] = []
+        added: dict[tuple[Stream, int], Reference] = {}
+        ends = staged.counts()
+        size_bytes = 0
+        for index, batch in enumerate(batches):
+            stream = Stream(branch, batch.topic_id, batch.partition)
+            end = ends.get(stream, 0)
+            if batch.sequence < end:
+                stored = added.get((stream, batch.sequence)) or staged.reference(stream, batch.sequence)
+                results.append(_duplicate(transaction, stored, batch))
+                continue
+            error = self._refusal(transaction, staged, batch, end, len(references), size_bytes)
+            results.append(error)
+            if error is not None:
+                continue
+            reference = Reference(
+                stream,
+                batch.sequence,
+                next_offset,
+                batch.record_count,
+                batch.length,
+                batch.crc,
+                batch.timestamp_min_us,
+                batch.timestamp_max_us,
+            )
+            next_offset += batch.record_count
+            size_bytes += batch.length
+            ends[stream] = end + 1
+            added[stream, batch.sequence] = reference
+            references.append(reference)
+            new.append(index)
+        entries: Entries = []
+        if references:
+            value = ReferencesValue(transaction, now_ms, tuple(references))
+            entries.append(ReferencesEntry(*transaction[2:], staged.next_n, value))
+        return self._decided(entries, Staging(results, new))
+
+    def _refusal(
+        self, transaction: Transaction, staged: Staged, batch: ToStage, end: int, more: int, more_bytes: int
+    ) -> LedgerMQError | None:
+        """Return why a batch that is not staged yet cannot be; `more`: batches of this call before it."""
+        limits = self._limits
+        if batch.sequence > end:
+            return OutOfOrderSequence(
+                f"{describe(transaction)}, partition {batch.topic_id}/{batch.partition}: batch {batch.sequence} came, "
+                f"but batch {end} is missing; send batch {end} again, then this one"
+            )
+        if staged.batches + more >= limits.batches_max:
+            return TransactionTooLarge(
+                f"{describe(transaction)} has {limits.batches_max} batches in bundle {self.bundle}, which is the "
+                "maximum; abort it, and use larger batches or smaller transactions"
+            )
+        if staged.size_bytes + more_bytes + batch.length > limits.bytes_max:
+            return TransactionTooLarge(
+                f"{describe(transaction)} would have more than {limits.bytes_max} bytes in bundle {self.bundle}; abort "
+                "it, and use smaller transactions"
+            )
+        if not staged.records and not more and self._state.open_count >= limits.open_max:
+            return ResourceExhausted(
+                f"bundle {self.bundle} has {limits.open_max} open transactions, which is the maximum; send the batch "
+                "again later",
+                retry_after_ms=RETRY_FULL_MS,
+            )
+        if self._state.size_bytes + more_bytes + batch.length > limits.staged_bytes_max:
+            return ResourceExhausted(
+                f"bundle {self.bundle} would have more than {limits.staged_bytes_max} bytes staged; send the batch "
+                "again later, and look for transactions that stay open",
+                retry_after_ms=RETRY_FULL_MS,
+            )
+        return None
+
+    def check_open(self, transaction: Transaction) -> None:
+        """Raise TransactionAborted if nothing may be staged for it any longer."""
+        if self._is_over(transaction) or self._is_begun(transaction):
+            raise TransactionAborted(
+                f"{describe(transaction)} is over in bundle {self.bundle}: it was aborted, for example after its "
+                "time-out, or committed without this; what was not staged before that is not part of it"
+            )
+
+    # Completion
+
+    def complete(
+        self,
+        transaction: Transaction,
+        outcome: State,
+        part: Part,
+        *,
+        confirmed: bool,
+        groups_pending: Callable[[str], bool],
+    ) -> Decision[Completion]:
+        """Drop what is staged (anything but a commit), or begin to copy what `part` counts of it.
+
+        `confirmed`: the coordinator confirmed the commit, and `notes_gone` is what it was before.
+        `groups_pending`: whether a group has staged offsets of this transaction. With DONE, the caller
+        also settles the groups' offsets of this producer at or below the transaction: it drops them.
+
+        Raises DataDamaged if less is staged than a commit counts, and nothing changes (T4);
+        Unavailable while an older transaction of the producer is being completed; InvalidRequest.
+        """
+        check_transaction(transaction)
+        if self._is_over(transaction):
+            self._check_outcome(transaction, outcome)
+            return self._decided(self._dropped(transaction, transaction.pair), Completion.DONE)
+        doing = self._doing(transaction.producer_id)
+        if doing is not None and transaction.pair < doing[0].pair and not outcome.is_commit:
+            return self._decided(self._dropped(transaction, transaction.pair), Completion.DONE)
+        self._check_turn(transaction)
+        if not outcome.is_commit:
+            return self._abort(transaction, outcome)
+        if part.bundle != self.bundle:
+            raise InvalidRequest(
+                f"{describe(transaction)}: these are the counts of bundle {part.bundle}; send them to its owner, "
+                f"not to that of bundle {self.bundle}"
+            )
+        if not confirmed and transaction.producer_id not in self._state.notes:
+            return Decision([], Completion.UNSURE)
+        self._check_counts(transaction, part, groups_pending)
+        if not self._is_begun(transaction):
+            counts = {stream: count for stream, count in part.counts.items() if count}
+            part = Part(part.bundle, counts, tuple(sorted(set(part.groups))))
+            self._begun[transaction.producer_id] = _Begun(transaction, part, self.notes_gone)
+        return Decision([], Completion.RETRY)
+
+    def _abort(self, transaction: Transaction, outcome: State) -> Decision[Completion]:
+        """Drop what is staged. An abort moves a note on, and writes none where there is none: that one
+        would confirm commits (T16).
+        """
+        if self._is_begun(transaction):
+            raise DataDamaged(
+                f"{describe(transaction)} is {outcome.name} now, but bundle {self.bundle} was told that it is "
+                "committed, and is completing it; nothing was changed; please report this"
+            )
+        entries = self._dropped(transaction, transaction.pair)
+        if transaction.producer_id in self._state.notes:
+            note = NoteValue(transaction, State.ABORTED, finished=True)
+            entries.append(NoteEntry(transaction.producer_id, note))
+        return self._decided(entries, Completion.DONE)
+
+    def _check_outcome(self, transaction: Transaction, outcome: State) -> None:
+        note = self._state.notes[transaction.producer_id]
+        if note.transaction.pair == transaction.pair and outcome.is_commit and not note.outcome.is_commit:
+            raise DataDamaged(
+                f"{describe(transaction)} is committed, but bundle {self.bundle} was told before that it is aborted, "
+                "and dropped it; nothing was changed; please report this"
+            )
+
+    def _check_turn(self, transaction: Transaction) -> None:
+        """A producer's transactions are completed in turn (T6)."""
+        doing = self._doing(transaction.producer_id)
+        if doing is not None and doing[0].pair != transaction.pair:
+            raise Unavailable(
+                f"{describe(transaction)} waits in bundle {self.bundle} until {describe(doing[0])} is complete there; "
+                "repeat the call",
+                retry_after_ms=RETRY_MS,
+            )
+
+    def _check_counts(self, transaction: Transaction, part: Part, groups_pending: Callable[[str], bool]) -> None:
+        staged = self._state.find(transaction) or Staged()
+        copied = self._state.copied(transaction)
+        missing = [
+            f"{count} batches of partition {stream.topic_id}/{stream.partition}, of which it has batches below {end}"
+            for stream, count in part.counts.items()
+            if (end := _end(staged, stream, copied.get(stream, 0))) < count
+        ]
+        missing += [f"offsets of group {group}" for group in part.groups if not groups_pending(group)]
+        if missing:
+            raise DataDamaged(
+                f"{describe(transaction)} is committed, but bundle {self.bundle} has not staged all that it counts: "
+                f"{'; '.join(missing)}; nothing was changed. Restore the bundle's ledger, or give up its part with "
+                "`ledgermq transaction give-up`"
+            )
+
+    def unfinished(self) -> list[Transaction]:
+        """Return the commits that are being completed: those of the log, and those begun in memory."""
+        of_log = [note.transaction for note in self._state.notes.values() if not note.finished]
+        return of_log + [begun.transaction for begun in self._begun.values()]
+
+    def next_chunk(self, producer_id: bytes) -> Chunk | None:
+        """Return what the next segment makes visible; None if nothing of the producer is begun.
+
+        Raises DataDamaged if a reference is missing.
+        """
+        doing = self._doing(producer_id)
+        if doing is None:
+            return None
+        transaction, part = doing
+        staged = self._state.find(transaction) or Staged()
+        copied = self._state.copied(transaction)
+        references: list[Reference] = []
+        size_bytes = 0
+        for stream in sorted(part.counts, key=_order):
+            for sequence in range(copied.get(stream, 0), part.counts[stream]):
+                place = staged.streams.get(stream, {}).get(sequence)
+                if place is None:
+                    raise DataDamaged(
+                        f"{describe(transaction)} is committed, but bundle {self.bundle} has no reference to batch "
+                        f"{sequence} of partition {stream.topic_id}/{stream.partition}; restore the bundle's ledger, "
+                        "or give up its part with `ledgermq transaction give-up`"
+                    )
+                size_bytes += place.reference.length
+                if references and size_bytes > self._limits.chunk_bytes:
+                    return Chunk(transaction, tuple(references), (), is_last=False)
+                references.append(place.reference)
+        return Chunk(transaction, tuple(references), part.groups, is_last=True)
+
+    def admit(self, chunk: Chunk) -> Decision[bool]:
+        """Judge a chunk again, in the turn that appends it (T11). False: it is not the next one now;
+        ask for that. True: its copies, these records and the groups' are one segment (T8).
+        """
+        transaction = chunk.transaction
+        producer_id = transaction.producer_id
+        begun = self._begun.get(producer_id)
+        if begun is not None and begun.notes_gone != self.notes_gone and producer_id not in self._state.notes:
+            del self._begun[producer_id]  # the confirmation is too old: the coordinator has to be asked again
+        if self.next_chunk(producer_id) != chunk:
+            return Decision([], False)
+        doing = self._doing(producer_id)
+        assert doing is not None
+        self._begun.pop(producer_id, None)
+        if chunk.is_last:
+            note = NoteValue(transaction, State.COMMITTED, finished=True)
+            entries = self._dropped(transaction, transaction.pair)
+        else:
+            note = self._advanced(chunk, doing[1])
+            entries = self._dropped(transaction, (transaction.epoch, transaction.number - 1))  # T5
+            entries += self._copied_records(chunk, note)
+        return self._decided([*entries, NoteEntry(producer_id, note)], True)
+
+    def _advanced(self, chunk: Chunk, part: Part) -> NoteValue:
+        copied = dict(self._state.copied(chunk.transaction))
+        for reference in chunk.references:
+            copied[reference.stream] = reference.sequence + 1
+        return NoteValue(chunk.transaction, State.COMMITTED, finished=False, part=part, copied=copied)
+
+    def _copied_records(self, chunk: Chunk, note: NoteValue) -> Entries:
+        """Return the end of the records that are visible as a whole; the note says what is of others."""
+        staged = self._state.find(chunk.transaction)
+        assert staged is not None
+        touched = sorted({staged.streams[ref.stream][ref.sequence].n for ref in chunk.references})
+        return [
+            ReferencesEntry(*chunk.transaction[2:], n, None)
+            for n in touched
+            if all(ref.sequence < note.copied.get(ref.stream, 0) for ref in staged.records[n].references)
+        ]
+
+    def give_up(self, transaction: Transaction) -> Decision[bool]:
+        """Stop completing a commit that the coordinator does not confirm any longer: an operator gave
+        up the part of this bundle (T18). What is not visible is dropped. False: it is not being completed.
+        """
+        if not self._is_begun(transaction):
+            return Decision([], False)
+        self._begun.pop(transaction.producer_id, None)
+        entries = self._dropped(transaction, transaction.pair)
+        if transaction.producer_id in self._state.notes:
+            entries.append(NoteEntry(transaction.producer_id, NoteValue(transaction, State.COMMITTED, finished=True)))
+        return self._decided(entries, True)
+
+    # Questions to the coordinator
+
+    def to_ask(self, now_ms: int, pause_ms: int | None = None) -> list[tuple[Transaction, Part]]:
+        """Return what has been staged for so long (None: the limits) and is not being completed, with
+        what is staged of it.
+
+        Also what seems to be of later: the clock of the owner that staged it was wrong.
+        """
+        limits = self._limits
+        old_ms = now_ms - (min(limits.ask_after_ms, limits.check_after_ms) if pause_ms is None else pause_ms)
+        return [
+            (staged.transaction, Part(self.bundle, staged.counts()))
+            for staged in self._state.all()
+            if not old_ms < staged.staged_ms <= now_ms and not self._is_begun(staged.transaction)
+        ]
+
+    def counted(self, transaction: Transaction, part: Part) -> list[Reference]:
+        """Return the references to what `part` counts, in the order of a commit; none if nothing of the
+        transaction is staged. Raises DataDamaged if only some of it is.
+        """
+        staged = self._state.find(transaction)
+        if staged is None:
+            return []
+        self._check_counts(transaction, Part(part.bundle, part.counts), lambda group: True)
+        copied = self._state.copied(transaction)
+        return [
+            staged.streams[stream][sequence].reference
+            for stream in sorted(part.counts, key=_order)
+            for sequence in range(copied.get(stream, 0), part.counts[stream])
+        ]
+
+    def notes(self) -> list[Transaction]:
+        """Return the finished notes: `forget` one if the coordinator says that its id expired."""
+        return [note.transaction for note in self._state.notes.values() if note.finished]
+
+    def forget(self, transaction: Transaction) -> Decision[None]:
+        """Forget the finished note of exactly this transaction (T16)."""
+        note = self._state.notes.get(transaction.producer_id)
+        if note is None or not note.finished or note.transaction != transaction:
+            return Decision([], None)
+        self.notes_gone += 1
+        return self._decided([NoteEntry(transaction.producer_id, None)], None)
+
+    # Carrying forward
+
+    def to_carry(self, now_ms: int, below_offset: int) -> list[CarryItem]:
+        """Return what is alive, was staged or carried long ago, and holds an offset below this one."""
+        old_ms = now_ms - self._limits.carry_after_ms
+        return [
+            CarryItem(staged.transaction, n, alive)
+            for staged in self._state.all()
+            for n, value in staged.records.items()
+            if not old_ms < self._carried_ms.get((*staged.transaction[2:], n), value.staged_ms) <= now_ms
+            and (alive := self._state.alive(value))
+            and min(reference.offset for reference in alive) < below_offset
+        ]
+
+    def carry(self, item: CarryItem, next_offset: int, now_ms: int) -> Decision[bool]:
+        """Replace references by those of the bytes that are appended again, in the turn that appends
+        them, from `next_offset` on. False: not all of them are alive (T15); drop the bytes.
+        """
+        staged = self._state.find(item.transaction)
+        value = None if staged is None else staged.records.get(item.n)
+        if value is None or self._state.alive(value) != item.references:
+            return Decision([], False)
+        carried: list[Reference] = []
+        for reference in item.references:
+            carried.append(_moved(reference, next_offset))
+            next_offset += reference.record_count
+        key = (*item.transaction[2:], item.n)
+        entry = ReferencesEntry(*key, ReferencesValue(item.transaction, value.staged_ms, tuple(carried)))
+        decision = self._decided([entry], True)
+        self._carried_ms[key] = now_ms
+        return decision
+
+    def lowest_offset(self) -> int | None:
+        """Return the lowest offset of `__staged` that is still needed; None: nothing is staged."""
+        return min(
+            (
+                reference.offset
+                for staged in self._state.all()
+                for value in staged.records.values()
+                for reference in self._state.alive(value)
+            ),
+            default=None,
+        )
+
+    # What there is
+
+    @property
+    def open_count(self) -> int:
+        """Transactions that have something staged here."""
+        return self._state.open_count
+
+    @property
+    def staged_bytes(self) -> int:
+        return self._state.size_bytes
+
+    @property
+    def staged_batches(self) -> int:
+        return self._state.batches
+
+    @property
+    def note_count(self) -> int:
+        return len(self._state.notes)
+
+    def oldest_ms(self) -> int | None:
+        """Return when the oldest of what is staged was staged."""
+        return min((staged.staged_ms for staged in self._state.all()), default=None)
+
+    def staged_infos(self) -> list[pb.StagedInfo]:
+        """Return what each transaction has staged, without its groups, the oldest first."""
+        found = [
+            pb.StagedInfo(
+                transaction=transaction_to_proto(staged.transaction),
+                batches=staged.batches,
+                bytes=staged.size_bytes,
+                oldest_ms=staged.staged_ms,
+            )
+            for staged in self._state.all()
+        ]
+        return sorted(found, key=lambda info: info.oldest_ms)
+
+    def entries(self) -> list[ReferencesEntry | NoteEntry]:
+        """Return the whole state as entries of the log."""
+        return self._state.entries()
+
+    # The state
+
+    def _doing(self, producer_id: bytes) -> tuple[Transaction, Part] | None:
+        """Return the commit of a producer that is being completed."""
+        begun = self._begun.get(producer_id)
+        if begun is not None:
+            return begun.transaction, begun.part
+        note = self._state.notes.get(producer_id)
+        if note is None or note.finished:
+            return None
+        assert note.part is not None
+        return note.transaction, note.part
+
+    def _is_begun(self, transaction: Transaction) -> bool:
+        doing = self._doing(transaction.producer_id)
+        return doing is not None and doing[0].pair == transaction.pair
+
+    def _is_over(self, transaction: Transaction) -> bool:
+        """Return True if this transaction, or a later one of its producer, was completed here."""
+        note = self._state.notes.get(transaction.producer_id)
+        return note is not None and transaction.pair <= note.transaction.pair and not self._is_begun(transaction)
+
+    def _dropped(self, transaction: Transaction, last: tuple[int, int]) -> Entries:
+        """Return the end of all that the producer staged at or below the pair `last` (T5)."""
+        return [
+            ReferencesEntry(transaction.producer_id, *pair, n, None)
+            for pair, staged in self._state.of_producer(transaction.producer_id).items()
+            if pair <= last
+            for n in staged.records
+        ]
+
+    def _decided(self, entries: Entries, answer: T) -> Decision[T]:
+        for entry in entries:
+            self._state.take(entry)
+            if isinstance(entry, ReferencesEntry) and entry.value is None:
+                self._carried_ms.pop((entry.producer_id, entry.epoch, entry.number, entry.n), None)
+        return Decision([encode(entry) for entry in entries], answer)
+
+
+def _order(stream: Stream) -> tuple[int, int, bytes]:
+    return stream.topic_id, stream.partition, stream.branch
+
+
+def _end(staged: Staged, stream: Stream, copied: int) -> int:
+    """Return how many batches of a stream, from the first, are visible or staged."""
+    places = staged.streams.get(stream, {})
+    while copied in places:
+        copied += 1
+    return copied
+
+
+def _duplicate(transaction: Transaction, stored: Reference | None, batch: ToStage) -> LedgerMQError | None:
+    """Return None for a batch that equals the one stored (T13)."""
+    if stored is None:
+        return DataDamaged(
+            f"{describe(transaction)}, partition {batch.topic_id}/{batch.partition}: later batches are staged, but the "
+            f"reference to batch {batch.sequence} is missing; abort the transaction"
+        )
+    if (stored.record_count, stored.crc, stored.length) == (batch.record_count, batch.crc, batch.length):
+        return None
+    return TransactionAborted(
+        f"{describe(transaction)}, partition {batch.topic_id}/{batch.partition}: batch {batch.sequence} is another one "
+        f"than the batch that is staged ({batch.record_count} records and CRC {batch.crc:#010x}, not "
+        f"{stored.record_count} and {stored.crc:#010x}); abort the transaction, because a sequence is used once"
+    )
+
+
+def _moved(reference: Reference, offset: int) -> Reference:
+    return Reference(
+        reference.stream,
+        reference.sequence,
+        offset,
+        reference.record_count,
+        reference.length,
+        reference.crc,
+        reference.timestamp_min_us,
+        reference.timestamp_max_us,
+    )

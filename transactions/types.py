@@ -1,0 +1,97 @@
+"""Names of transactions and of what they stage: shared by coordinator, participant and broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Generic, NamedTuple, TypeVar
+
+from ledger.log.log_record import LogRecord
+
+T = TypeVar("T")
+
+
+class Kind(IntEnum):
+    """The numbers are those of the wire and of stored records."""
+
+    ORDINARY = 0
+    TWO_PHASE = 1
+    HALF_MESSAGE = 2
+
+
+class State(IntEnum):
+    """The numbers are those of the wire and of stored records."""
+
+    UNDECIDED = 0
+    COMMITTED = 1
+    ABORTED = 2
+    PREPARED = 3
+    COMMITTED_BY_OPERATOR = 4
+    ABORTED_BY_OPERATOR = 5
+    UNRESOLVED = 6
+
+    @property
+    def is_commit(self) -> bool:
+        return self in (State.COMMITTED, State.COMMITTED_BY_OPERATOR)
+
+    @property
+    def is_final(self) -> bool:
+        return self not in (State.UNDECIDED, State.PREPARED)
+
+
+class Transaction(NamedTuple):
+    transactional_id: str
+    coordinator: int
+    """The partition of `__transactions` whose owner decides about it."""
+    producer_id: bytes
+    epoch: int
+    number: int
+
+    @property
+    def pair(self) -> tuple[int, int]:
+        """Return the order of a producer's transactions: that of pairs (epoch, number)."""
+        return self.epoch, self.number
+
+
+class Stream(NamedTuple):
+    """Batches that are numbered together: of one branch, in one partition."""
+
+    branch: bytes
+    topic_id: int
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a decision counts in one bundle. `counts`: batches of each stream. `groups`: those whose
+    staged offsets belong to it.
+    """
+
+    bundle: int
+    counts: Mapping[Stream, int] = field(default_factory=dict)
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """One staged batch. `offset`: of its first record in `__staged`. `length`: bytes."""
+
+    stream: Stream
+    sequence: int
+    offset: int
+    record_count: int
+    length: int
+    crc: int
+    timestamp_min_us: int
+    timestamp_max_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[T]):
+    """`records`: to append in one segment, before `answer` leaves; may be empty. An answer without
+    records is final only after a fence check.
+    """
+
+    records: list[LogRecord]
+    answer: T
