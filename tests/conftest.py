@@ -18,6 +18,8 @@ from infra.postgres import Postgres
 from ledgermq.sources import Sources
 from tests.stores.backends import create_bucket, seeded_sources
 
+pytest_plugins = ["tests.running_time"]
+
 BUCKET = "ledgermq-test"
 _numbers = itertools.count(1)
 

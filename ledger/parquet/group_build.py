@@ -202,7 +202,7 @@ async def _read_pieces(
 
 
 async def read_planned_index(store: ObjectStore, plan: fmt.CompactionPlan, slot: fmt.PlannedSlot) -> fmt.SegmentIndex:
-    """Return the index of a slot that the plan names.
+    """Read the index of a slot that the plan names.
 
     Raises ObjectMissing, PlanOvertaken, DataDamaged if another segment is there.
     """

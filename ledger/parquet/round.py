@@ -181,7 +181,9 @@ async def _commit(
     """
     store, sources = compaction.store, compaction.sources
     await store.make_durable([file.key for file in stored])
-    snapshot_bytes = await put_snapshot(store, await build_snapshot(store, plan), sources) if plan.internal else 0
+    snapshot_bytes = 0
+    if plan.internal:
+        snapshot_bytes = await put_snapshot(store, await build_snapshot(store, plan, compaction.known), sources)
     page = await _page(store, plan, stored)
     if page.partitions:
         await put_page(store, page, sources)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from contextlib import suppress
 from itertools import pairwise
 
 from ledger import keys
@@ -14,6 +15,7 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keys import PartitionId
 from ledger.log.internal_topic import decode_internal
 from ledger.log.plan_chain import refuse
+from ledger.log.segment_indexes import SegmentIndexes
 from ledger.log.snapshot import InternalRecord, clean, decode_snapshot, encode_snapshot, records_of
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.object_store.settle import PutOutcome, settle_put
@@ -24,8 +26,11 @@ from ledgermq.sources import Sources
 PARALLEL_READS = 16
 
 
-async def build_snapshot(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Snapshot:
-    """Build a snapshot. Raises PlanOvertaken, DataDamaged, the store's errors."""
+async def build_snapshot(store: ObjectStore, plan: fmt.CompactionPlan, known: SegmentIndexes) -> fmt.Snapshot:
+    """Build a snapshot. `known`: indexes that are not read again.
+
+    Raises PlanOvertaken, DataDamaged, the store's errors.
+    """
     before = await _previous(store, plan)
     records: dict[PartitionId, list[InternalRecord]] = {}
     ends: dict[PartitionId, int] = {}
@@ -38,7 +43,7 @@ async def build_snapshot(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Sn
     slots = [slot for slot in (*plan.lagging, *plan.slots) if slot.slot in needed]
     for i in range(0, len(slots), PARALLEL_READS):
         window = await asyncio.gather(
-            *(_read_slot(store, plan, slot, wanted.keys()) for slot in slots[i : i + PARALLEL_READS])
+            *(_read_slot(store, plan, slot, wanted.keys(), known) for slot in slots[i : i + PARALLEL_READS])
         )
         for found in window:
             for partition, record in found:
@@ -64,19 +69,35 @@ async def _previous(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Snapsho
 
 
 async def _read_slot(
-    store: ObjectStore, plan: fmt.CompactionPlan, slot: fmt.PlannedSlot, wanted: Collection[PartitionId]
+    store: ObjectStore,
+    plan: fmt.CompactionPlan,
+    slot: fmt.PlannedSlot,
+    wanted: Collection[PartitionId],
+    known: SegmentIndexes,
 ) -> list[tuple[PartitionId, InternalRecord]]:
-    """Return a segment's records of these partitions, which are side by side in it: one range read."""
-    key = keys.segment(plan.bundle, slot.slot)
+    """Return a segment's records of these partitions. A cached index is trusted if all its checksums
+    match; otherwise the slot is damaged, or holds another segment.
+    """
+    cached = known.find_put(plan.bundle, slot.slot, slot.put_id)
     try:
-        index = await read_planned_index(store, plan, slot)
-        entries = [entry for entry in index.batches if PartitionId(entry.topic_id, entry.partition) in wanted]
-        if not entries:
-            return []
-        begin, end = entries[0].position, entries[-1].position + entries[-1].length
-        data = memoryview(await store.get_range(key, begin, end - begin))
+        if cached is not None:
+            with suppress(DataDamaged):
+                return await _read_records(store, plan.bundle, cached.index, wanted)
+        return await _read_records(store, plan.bundle, await read_planned_index(store, plan, slot), wanted)
     except ObjectMissing as error:
-        raise await refuse(store, plan, key, "it is missing") from error
+        raise await refuse(store, plan, keys.segment(plan.bundle, slot.slot), "it is missing") from error
+
+
+async def _read_records(
+    store: ObjectStore, bundle: int, index: fmt.SegmentIndex, wanted: Collection[PartitionId]
+) -> list[tuple[PartitionId, InternalRecord]]:
+    """Read the batches of these partitions, which are side by side in a segment: one range read."""
+    entries = [entry for entry in index.batches if PartitionId(entry.topic_id, entry.partition) in wanted]
+    if not entries:
+        return []
+    key = keys.segment(bundle, index.slot)
+    begin, end = entries[0].position, entries[-1].position + entries[-1].length
+    data = memoryview(await store.get_range(key, begin, end - begin))
     found = []
     for entry in entries:
         batch = data[entry.position - begin :][: entry.length]

@@ -68,6 +68,9 @@ class BundleLog:
         self._queue: list[Entry] = []
         self._queued_data_bytes = 0
         self._queued: asyncio.Future[None] | None = None
+        self._timer: asyncio.Handle | None = None
+        """Of the next flush; it is due at `_due_s`."""
+        self._due_s = 0.0
         self._newest: asyncio.Future[None] | None = None
         self._last: asyncio.Future[int] | None = None
         """The last batch that was handed to the owner."""
@@ -93,11 +96,14 @@ class BundleLog:
         if size_bytes:
             self._owner.check_room(self._queued_data_bytes + size_bytes)
 
-    def append(self, records: Mapping[PartitionId, Sequence[LogRecord]], data: Sequence[Batch] = ()) -> None:
+    def append(
+        self, records: Mapping[PartitionId, Sequence[LogRecord]], data: Sequence[Batch] = (), *, within_s: float = 0.0
+    ) -> None:
         """Append what one decision writes: it becomes durable in one piece, after everything that
         was appended before. Never waits and never raises: `durable` reports the outcome.
 
-        The batches of `data` carry no sequence of a producer.
+        The batches of `data` carry no sequence of a producer. The append may wait up to `within_s`
+        for others to share a segment with; a call of `durable` or `settled` ends that wait.
         """
         if not (data or any(records.values())) or self.failed is not None:
             return
@@ -105,18 +111,19 @@ class BundleLog:
         self._queue.append(entry)
         self._queued_data_bytes += entry.data_bytes
         if self._queued is None:
-            loop = asyncio.get_running_loop()
-            self._queued = self._newest = loop.create_future()
+            self._queued = self._newest = asyncio.get_running_loop().create_future()
             self._queued.add_done_callback(_look_at)
-            loop.call_soon(self._flush)
+        self._flush_within(within_s)
 
-    async def durable(self) -> None:
-        """Return when everything that was appended before this call is durable.
+    async def durable(self, *, within_s: float = 0.0) -> None:
+        """Return when everything that was appended before this call is durable; it may wait up to
+        `within_s` for other appends.
 
         Raises the error that prevented it.
         """
         if self.failed is not None:
             raise self.failed
+        self._flush_within(within_s)
         if self._newest is not None and not self._newest.done():
             await asyncio.shield(self._newest)
 
@@ -124,13 +131,28 @@ class BundleLog:
         """Return when nothing that was appended before this call is under way, whatever the
         outcome.
         """
+        self._flush_within(0.0)
         waiting: set[asyncio.Future[int] | asyncio.Future[None]] = {*self._under_way}
         if self._newest is not None:
             waiting.add(self._newest)
         if waiting:
             await asyncio.wait(waiting)
 
+    def _flush_within(self, wait_s: float) -> None:
+        """Make sure that what is queued leaves within this time, unless the broker has no room."""
+        if self._queued is None or self._blocked is not None:
+            return
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() + wait_s
+        if self._timer is not None:
+            if self._due_s <= due_s:
+                return
+            self._timer.cancel()
+        self._due_s = due_s
+        self._timer = loop.call_later(wait_s, self._flush) if wait_s else loop.call_soon(self._flush)
+
     def _flush(self) -> None:
+        self._timer = None
         done, self._queued = self._queued, None
         queue, self._queue, self._queued_data_bytes = self._queue, [], 0
         assert done is not None
@@ -166,7 +188,7 @@ class BundleLog:
         self._blocked, self._queue, self._queued = full, entries, done
         self._queued_data_bytes = sum(entry.data_bytes for entry in entries)
         wait_s = min(ROOM_RETRY_S_MAX, (full.retry_after_ms or 0) / 1000 or ROOM_RETRY_S_MAX)
-        asyncio.get_running_loop().call_later(wait_s, self._flush)
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._flush)
 
     def _finish(self, done: asyncio.Future[None], last: asyncio.Future[int], *, is_last: bool) -> None:
         error = _error_of(last)

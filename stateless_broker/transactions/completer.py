@@ -21,6 +21,10 @@ from transactions.types import Part, State, Transaction
 
 PUSHES_PER_BUNDLE_MAX = 32
 RETRY_FIRST_S, RETRY_S_MAX = 0.05, 5.0
+NOTED_WITHIN_S = 1.0
+"""That a bundle is done waits so long for a decision to share a segment with. If it is lost, the
+bundle gets the call again, and answers that it is done.
+"""
 
 Push = Callable[[Transaction, State, Part], Awaitable[bool]]
 """Tell the bundle of the part; return whether it is done there."""
@@ -100,7 +104,7 @@ class Completer:
     def _note_done(self, transaction: Transaction, bundle: int) -> None:
         if self._state.lost is None:
             completed = partial(self._coordinator.completed, transaction, bundle, self._sources.now_ms())
-            self._state.take(self._state.ask(completed))
+            self._state.take(self._state.ask(completed), within_s=NOTED_WITHIN_S)
 
     def _report(self, transaction: Transaction, bundle: int, error: LedgerMQError, attempts: int) -> None:
         self._counts.completion_failed(bundle, error.code)

@@ -23,6 +23,10 @@ from transactions.participant import Chunk, Participant
 from transactions.types import Transaction
 
 RETRY_FIRST_S, RETRY_S_MAX = 0.1, 5.0
+ENDED_WITHIN_S = 0.005
+"""What ends a transaction waits so long for other appends: the producer's next transaction comes
+about now, and its first batches then share the segment instead of waiting for its put.
+"""
 
 log = get_logger(__name__)
 
@@ -151,7 +155,7 @@ class Copier:
         if not decision.answer:
             return
         groups = self._pending.settle(transaction, chunk.groups) if chunk.is_last else {}
-        self._state.take(decision, copies, groups)
+        self._state.take(decision, copies, groups, within_s=ENDED_WITHIN_S)
 
     def _report(self, producer_id: bytes, error: LedgerMQError) -> None:
         if not isinstance(error, ResourceExhausted):

@@ -78,11 +78,13 @@ class IssuedState:
         decision: Decision[T],
         data: Sequence[Batch] = (),
         more: Mapping[PartitionId, Sequence[LogRecord]] | None = None,
+        *,
+        within_s: float = 0.0,
     ) -> T:
         """Append what was decided: its records, `data`, and the records of other states of this
-        bundle, in one piece.
+        bundle, in one piece; it may wait up to `within_s` for other appends.
         """
-        self._log.append({self._place: decision.records, **(more or {})}, data)
+        self._log.append({self._place: decision.records, **(more or {})}, data, within_s=within_s)
         return decision.answer
 
     def issued(self, decide: Callable[[], Decision[T]]) -> T:
@@ -116,8 +118,8 @@ class IssuedState:
         waiting.add_done_callback(_look_at)
         return waiting
 
-    async def durable(self) -> None:
-        await self._log.durable()
+    async def durable(self, *, within_s: float = 0.0) -> None:
+        await self._log.durable(within_s=within_s)
         self.check()
 
     async def confirmed(self) -> None:

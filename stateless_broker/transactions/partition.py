@@ -24,7 +24,7 @@ from stateless_broker.logs import get_logger
 from stateless_broker.transactions.bundle_calls import BundleCalls
 from stateless_broker.transactions.checker import Checker
 from stateless_broker.transactions.completer import Completer
-from stateless_broker.transactions.copier import Copier
+from stateless_broker.transactions.copier import ENDED_WITHIN_S, Copier
 from stateless_broker.transactions.counts import TransactionCounts, TransactionSizes
 from stateless_broker.transactions.housekeeper import Housekeeper
 from stateless_broker.transactions.issued_state import IssuedState
@@ -212,7 +212,10 @@ class TransactionPartition:
             gone = self.participant.notes_gone
             decision = self._begin(transaction, outcome, part, confirmed)
             if decision.answer is Completion.DONE:
-                await (self._state.durable() if wrote or decision.records else self._state.confirmed())
+                if wrote or decision.records:
+                    await self._state.durable(within_s=ENDED_WITHIN_S)
+                else:
+                    await self._state.confirmed()
                 return True
             if decision.answer is Completion.RETRY:
                 if not await self._copier.copied(transaction.producer_id, COMPLETE_WAIT_S):
@@ -236,7 +239,7 @@ class TransactionPartition:
             )
         )
         if decision.answer is Completion.DONE:
-            self._state.take(decision, more=self._pending.settle(transaction, ()))
+            self._state.take(decision, more=self._pending.settle(transaction, ()), within_s=ENDED_WITHIN_S)
             self._moved()
         return decision
 
