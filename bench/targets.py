@@ -125,8 +125,9 @@ TARGETS = (
     _most("P12", slow.MEMORY, slow.beside(slow.READERS), None, 768.0),
     Target("T1", transactions.WHAT, transactions.OURS, KAFKA, 2.0),
     *(
-        _most("T1", f"{transactions.COMMIT}, {part}", transactions.OURS, transactions.RAW, 3.0)
-        for part in ("p50", "p99")
+        _most("T1", transactions.in_puts(part), subject, None, puts)
+        for subject in (transactions.OURS, transactions.AFAR)
+        for part, puts in (("p50", 3.0), ("p99", 9.0))
     ),
     _most("T2", transactions.seen("p99", is_open=True), transactions.OURS, KAFKA, 0.1),
     Target("T3", transactions.BULK, transactions.INSIDE, transactions.OUTSIDE, 0.5),

@@ -10,7 +10,9 @@ each was due until a consumer has it. The consumer reads a partition to which an
 has written; *alone* there is no transaction.
 
 LedgerMQ stores a commit with one put, once the records are stored, so T1 shows single puts of the
-same folder as well; *8 ids* are eight transactional ids in one client. T3 sends Arrow batches of 1000
+same store as well, and commits as multiples of their median: of a folder, where a put takes little
+more than the work around it, and of a store at the distance of S3. *8 ids* are eight transactional
+ids in one client. T3 sends Arrow batches of 1000
 records, ten of them in a transaction. T4 counts the PUTs of a broker, with the store of P5, while one
 client runs transactions of 200 ids side by side.
 """
@@ -44,6 +46,7 @@ OURS, OURS_IDS, IDS = "LedgerMQ", "LedgerMQ, 8 ids", 8
 RAW = latency.RAW
 RAW_S = 3.0
 COMMIT = "commit"
+AFAR, AFAR_TRANSACTIONS, AFAR_RAW_S = "LedgerMQ, as far as S3", 100, 8.0
 BULK, INSIDE, OUTSIDE, BULK_RECORDS = "Arrow batches of 1000 × 1000 B", "in transactions", "outside", 300_000
 CROWD, CROWD_EACH, PUTS = 200, 10, "PUTs a transaction"
 CROWD_SUBJECT = f"{CROWD} producers"
@@ -51,6 +54,10 @@ CROWD_SUBJECT = f"{CROWD} producers"
 
 def seen(part: str, *, is_open: bool) -> str:
     return f"{SEEN}, {'beside an open transaction' if is_open else 'alone'}, {part}"
+
+
+def in_puts(part: str) -> str:
+    return f"{COMMIT}, {part}, in raw PUTs (p50)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +86,8 @@ class Transactions:
             ours = Cluster(folder, (folder / "root").as_uri())
             stack.callback(ours.close)
             committing = {
-                OURS: partial(self._our_commits, ours, 1),
-                OURS_IDS: partial(self._our_commits, ours, IDS),
+                OURS: partial(self._our_commits, ours, 1, self._transactions),
+                OURS_IDS: partial(self._our_commits, ours, IDS, self._transactions),
             }
             beside = {OURS: partial(self._our_beside, ours)}
             if self._with_peers:
@@ -102,8 +109,14 @@ class Transactions:
             for subject in list(subjects)[:: 1 if number % 2 == 0 else -1]:
                 found = subjects[subject]()
                 self._results.add("T1", WHAT, subject, "transactions/s", found.per_s)
-                for part, which in PARTS:
-                    self._results.add("T1", f"{COMMIT}, {which}", subject, "ms", at(sorted(found.commits_ms), part))
+                self._add_commits(subject, found, at(raw_ms, 0.5))
+
+    def _add_commits(self, subject: str, found: Committed, raw_ms: float) -> None:
+        for part, which in PARTS:
+            commit_ms = at(sorted(found.commits_ms), part)
+            self._results.add("T1", f"{COMMIT}, {which}", subject, "ms", commit_ms)
+            if subject in (OURS, AFAR):
+                self._results.add("T1", in_puts(which), subject, "", commit_ms / raw_ms)
 
     def _beside(self, subjects: Mapping[str, Callable[[bool], list[float]]]) -> None:
         """Measure once, because a minute for each subject is enough to see a minute's delay."""
@@ -130,6 +143,7 @@ class Transactions:
             if DISTANT not in roots:
                 return
             for _ in range(max(1, self._rounds // 2)):
+                raw_ms = at(raw_latencies(roots[DISTANT](), AFAR_RAW_S), 0.5)
                 cluster = Cluster(Path(name), roots[DISTANT](), 1, *ADMIN, "--no-background-compaction")
                 try:
                     client = cluster.start_client(
@@ -139,6 +153,7 @@ class Transactions:
                     before = cluster.bill()
                     done = answer(client)
                     bill = cluster.bill().since(before)
+                    self._add_commits(AFAR, self._our_commits(cluster, 1, AFAR_TRANSACTIONS), raw_ms)
                 finally:
                     cluster.close()
                 self._results.add("T4", PUTS, CROWD_SUBJECT, "", bill.requests.get("put", 0.0) / done["transactions"])
@@ -146,10 +161,8 @@ class Transactions:
                     "T4", "transactions", CROWD_SUBJECT, "transactions/s", done["transactions"] / done["seconds"]
                 )
 
-    def _our_commits(self, ours: Cluster, ids: int) -> Committed:
-        found = ours.client(
-            "commit", ours.new_topic(PARTITIONS), transactions=self._transactions, each=RECORDS, ids=ids
-        )
+    def _our_commits(self, ours: Cluster, ids: int, transactions: int) -> Committed:
+        found = ours.client("commit", ours.new_topic(PARTITIONS), transactions=transactions, each=RECORDS, ids=ids)
         return Committed(found["transactions"] / found["seconds"], found["commit_ms"])
 
     def _our_beside(self, ours: Cluster, is_open: bool) -> list[float]:
