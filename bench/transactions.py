@@ -156,7 +156,7 @@ class Transactions:
                     self._add_commits(AFAR, self._our_commits(cluster, 1, AFAR_TRANSACTIONS), raw_ms)
                 finally:
                     cluster.close()
-                self._results.add("T4", PUTS, CROWD_SUBJECT, "", bill.requests.get("put", 0.0) / done["transactions"])
+                self._results.add("T4", PUTS, CROWD_SUBJECT, "", bill.puts / done["transactions"])
                 self._results.add(
                     "T4", "transactions", CROWD_SUBJECT, "transactions/s", done["transactions"] / done["seconds"]
                 )
