@@ -38,6 +38,11 @@ class Bill:
         return Bill(requests, self.dollars - before.dollars, self.flushes - before.flushes)
 
     @property
+    def puts(self) -> float:
+        """Return the number of objects that were put, with and without a condition."""
+        return self.requests.get("put", 0.0) + self.requests.get("put_if_absent", 0.0)
+
+    @property
     def heartbeats(self) -> float:
         """Return the requests that a broker sends by the clock, without any load: it puts its
         heartbeat, lists all, and reads its own back.

@@ -131,6 +131,6 @@ TARGETS = (
     ),
     _most("T2", transactions.seen("p99", is_open=True), transactions.OURS, KAFKA, 0.1),
     Target("T3", transactions.BULK, transactions.INSIDE, transactions.OUTSIDE, 0.5),
-    _most("T4", transactions.PUTS, transactions.CROWD_SUBJECT, None, 0.1),
+    *(_most("T4", transactions.PUTS, subject, None, 0.1) for subject in transactions.CROWDS),
     *(_most("P11", "brokers' CPU, end to end", processes.subject(n), None, 3.0) for n in (1, 2)),
 )

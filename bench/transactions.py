@@ -12,16 +12,16 @@ has written; *alone* there is no transaction.
 LedgerMQ stores a commit with one put, once the records are stored, so T1 shows single puts of the
 same store as well, and commits as multiples of their median: of a folder, where a put takes little
 more than the work around it, and of a store at the distance of S3. *8 ids* are eight transactional
-ids in one client. T3 sends Arrow batches of 1000
-records, ten of them in a transaction. T4 counts the PUTs of a broker, with the store of P5, while one
-client runs transactions of 200 ids side by side.
+ids in one client. T3 sends Arrow batches of 1000 records, ten of them in a transaction. T4 counts
+the PUTs of a broker, with the store of P5, while one client runs transactions of 200 ids side by
+side; once with the four bundles of data that a cluster has by default, and once with one.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -50,6 +50,12 @@ AFAR, AFAR_TRANSACTIONS, AFAR_RAW_S = "LedgerMQ, as far as S3", 100, 8.0
 BULK, INSIDE, OUTSIDE, BULK_RECORDS = "Arrow batches of 1000 × 1000 B", "in transactions", "outside", 300_000
 CROWD, CROWD_EACH, PUTS = 200, 10, "PUTs a transaction"
 CROWD_SUBJECT = f"{CROWD} producers"
+QUIET = ("--no-background-compaction",)
+CROWDS: dict[str, Sequence[str]] = {
+    CROWD_SUBJECT: (),
+    f"{CROWD_SUBJECT}, one bundle of data": ("--bundles", "2"),
+}
+"""Subjects, and the options of their brokers: a cluster has four bundles of data by default."""
 
 
 def seen(part: str, *, is_open: bool) -> str:
@@ -144,22 +150,22 @@ class Transactions:
                 return
             for _ in range(max(1, self._rounds // 2)):
                 raw_ms = at(raw_latencies(roots[DISTANT](), AFAR_RAW_S), 0.5)
-                cluster = Cluster(Path(name), roots[DISTANT](), 1, *ADMIN, "--no-background-compaction")
-                try:
-                    client = cluster.start_client(
-                        "commit", cluster.new_topic(PARTITIONS), transactions=CROWD * CROWD_EACH, ids=CROWD, warm_up=2
-                    )
-                    wait_until_warm(client)
-                    before = cluster.bill()
-                    done = answer(client)
-                    bill = cluster.bill().since(before)
-                    self._add_commits(AFAR, self._our_commits(cluster, 1, AFAR_TRANSACTIONS), raw_ms)
-                finally:
-                    cluster.close()
-                self._results.add("T4", PUTS, CROWD_SUBJECT, "", bill.requests.get("put", 0.0) / done["transactions"])
-                self._results.add(
-                    "T4", "transactions", CROWD_SUBJECT, "transactions/s", done["transactions"] / done["seconds"]
-                )
+                for subject, options in CROWDS.items():
+                    with closing(Cluster(Path(name), roots[DISTANT](), 1, *ADMIN, *QUIET, *options)) as cluster:
+                        self._crowd_of(subject, cluster)
+                        if not options:
+                            self._add_commits(AFAR, self._our_commits(cluster, 1, AFAR_TRANSACTIONS), raw_ms)
+
+    def _crowd_of(self, subject: str, cluster: Cluster) -> None:
+        client = cluster.start_client(
+            "commit", cluster.new_topic(PARTITIONS), transactions=CROWD * CROWD_EACH, ids=CROWD, warm_up=2
+        )
+        wait_until_warm(client)
+        before = cluster.bill()
+        done = answer(client)
+        puts = cluster.bill().since(before).puts
+        self._results.add("T4", PUTS, subject, "", puts / done["transactions"])
+        self._results.add("T4", "transactions", subject, "transactions/s", done["transactions"] / done["seconds"])
 
     def _our_commits(self, ours: Cluster, ids: int, transactions: int) -> Committed:
         found = ours.client("commit", ours.new_topic(PARTITIONS), transactions=transactions, each=RECORDS, ids=ids)

@@ -19,7 +19,7 @@ from stateless_broker.transactions.issued_state import IssuedState
 from transactions.coordinator import Coordinator
 from transactions.types import Part, State, Transaction
 
-PUSHES_PER_BUNDLE_MAX = 32
+PUSHES_PER_BUNDLE_MAX = 256
 RETRY_FIRST_S, RETRY_S_MAX = 0.05, 5.0
 NOTED_WITHIN_S = 1.0
 """That a bundle is done waits so long for a decision to share a segment with. If it is lost, the
