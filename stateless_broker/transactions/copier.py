@@ -127,7 +127,7 @@ class Copier:
             decision = self._state.ask(lambda: self._participant.give_up(doing))
             if decision.answer:
                 log.warning("a part of a transaction is given up", transaction=doing.transactional_id)
-                self._state.take(decision, more=self._pending.settle(doing, ()))
+                self._state.take(decision, more=lambda: self._pending.settle(doing, ()))
         except LedgerMQError as error:
             log.info("a commit that makes no progress is not confirmed yet", error=str(error))
 
@@ -150,8 +150,9 @@ class Copier:
         decision = self._participant.admit(chunk)
         if not decision.answer:
             return
-        groups = self._pending.settle(transaction, chunk.groups) if chunk.is_last else {}
-        self._state.take(decision, copies, groups)
+        self._state.take(
+            decision, copies, lambda: self._pending.settle(transaction, chunk.groups) if chunk.is_last else {}
+        )
 
     def _report(self, producer_id: bytes, error: LedgerMQError) -> None:
         if not isinstance(error, ResourceExhausted):

@@ -236,7 +236,7 @@ class TransactionPartition:
             )
         )
         if decision.answer is Completion.DONE:
-            self._state.take(decision, more=self._pending.settle(transaction, ()))
+            self._state.take(decision, more=lambda: self._pending.settle(transaction, ()))
             self._moved()
         return decision
 
