@@ -225,7 +225,7 @@ class TransactionPartition:
 
     def _begin(self, transaction: Transaction, outcome: State, part: Part, confirmed: bool) -> Decision[Completion]:
         """Judge what is to be completed; drop at once what is aborted or over."""
-        self._pending.check_ready(part.groups)
+        (self._pending.check_ready if outcome.is_commit else self._pending.check_loaded)(part.groups)
         decision = self._state.ask(
             lambda: self.participant.complete(
                 transaction,

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import pytest
 
+from ledger import keys
 from ledger.log.log_record import LogRecord
 from ledgermq.errors import DataDamaged, LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker.groups.partition import PartitionCoordinator
 from tests.broker.cluster import Cluster, in_cluster
-from tests.broker.groups import committed_offset
-from tests.broker.transaction_calls import beginner, served
+from tests.broker.groups import ask, committed_offset
+from tests.broker.test_group_faults import coordinator
+from tests.broker.transaction_calls import beginner, constants_of, served
 from tests.waiting import until
 
 BUNDLES = {"bundles": 4}
@@ -72,3 +74,47 @@ async def is_free(cluster: Cluster, group: str, topic: str) -> bool:
     except LedgerMQError:
         return False
     return True
+
+
+async def damage_group(cluster: Cluster, group: str) -> None:
+    """Leave a record that no release has written in the group's partition, and load it again."""
+    found = coordinator(cluster, "a:1", group)
+    assert found is not None
+    found._log.append({found._place: [LogRecord(b"no such key", b"")]})
+    await found._log.durable()
+    found._broken(RuntimeError("loaded again"))
+    await until(lambda: cluster.brokers["a:1"].internal.refused(keys.OFFSETS_TOPIC))
+
+
+@in_cluster("a:1", constants=constants_of(ask_after_ms=1000), **BUNDLES)
+async def test_an_abort_passes_a_damaged_group_and_a_commit_can_be_given_up(cluster: Cluster) -> None:
+    await cluster.create("in", 1)
+    await cluster.create("out", 3)
+    await cluster.produce("in", 0, b"a", b"b")
+    aborted, committed = await beginner(cluster, "aborted"), await beginner(cluster, "committed")
+    for producer, partition in ((aborted, 0), (committed, 1)):
+        await producer.send("out", partition, b"A")
+    assert await aborted.stage_offset("g", "in", 0, 2) == ""
+    for bundle in aborted.parts:
+        if aborted.parts[bundle].groups:
+            committed.parts.setdefault(bundle, pb.TransactionPart(bundle=bundle)).groups.append("g")
+            damaged = bundle
+    await damage_group(cluster, "g")
+    await aborted.abort()
+    await committed.commit()
+    await aborted.completed(60)
+    aborted.begin()
+    await aborted.send("out", 0, b"B")
+    await aborted.commit()
+    await aborted.completed(60)
+    assert await cluster.read_all("out", 0) == [b"B"]
+
+    async def is_missing() -> bool:
+        request = pb.DescribeTransactionRequest(transactional_id="committed")
+        info = (await ask(cluster, lambda line: line.describe_transaction(request))).transaction
+        return list(info.missing) == [damaged] and bool(info.trouble)
+
+    await until(is_missing, 60)
+    request = pb.ResolveTransactionRequest(transactional_id="committed", resolution=pb.GIVE_UP, bundle=damaged)
+    assert (await ask(cluster, lambda line: line.resolve_transaction(request))).transaction.complete
+    await until(lambda: not staged_batches(cluster), 60)
