@@ -212,10 +212,12 @@ class Participant:
                 "again later",
                 retry_after_ms=RETRY_FULL_MS,
             )
-        if self._state.size_bytes + more_bytes + batch.length > limits.staged_bytes_max:
+        is_full = self._state.batches + more >= limits.staged_batches_max
+        if is_full or self._state.size_bytes + more_bytes + batch.length > limits.staged_bytes_max:
+            bound = f"{limits.staged_batches_max} batches" if is_full else f"{limits.staged_bytes_max} bytes"
             return ResourceExhausted(
-                f"bundle {self.bundle} would have more than {limits.staged_bytes_max} bytes staged; send the batch "
-                "again later, and look for transactions that stay open",
+                f"bundle {self.bundle} would have more than {bound} staged; send the batch again later, and look for "
+                "transactions that stay open",
                 retry_after_ms=RETRY_FULL_MS,
             )
         return None
