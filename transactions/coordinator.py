@@ -276,18 +276,10 @@ class Coordinator:
         """
         check_transaction(transaction)
         known = self._ids.known.get(transaction.transactional_id)
-        if (
-            known is None
-            or known.producer_id != transaction.producer_id
-            or transaction.pair
-            < (
-                known.epoch,
-                known.number,
-            )
-        ):
+        if known is None or known.producer_id != transaction.producer_id or transaction.epoch != known.epoch:
+            return Decision([], State.ABORTED)  # over, or never begun: an epoch is durable before its producer has it
+        if transaction.number < known.number:
             return Decision([], State.ABORTED)
-        if transaction.epoch > known.epoch:
-            return Decision([], State.UNDECIDED)
         if known.kind is not Kind.ORDINARY and transaction.number > 1:
             return Decision([], State.ABORTED)  # such an id names one transaction: this one can never be committed
         if transaction.number == known.number:

@@ -12,11 +12,13 @@ from ledger.log.log_record import LogRecord
 from ledgermq.errors import DataDamaged, LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker.groups.partition import PartitionCoordinator
+from stateless_broker.transactions.transactions import partition_of
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.groups import ask, committed_offset
 from tests.broker.test_group_faults import coordinator
-from tests.broker.transaction_calls import beginner, constants_of, served
+from tests.broker.transaction_calls import Producer, beginner, constants_of, served
 from tests.waiting import until
+from transactions.limits import EPOCH_MAX, NUMBER_MAX
 
 BUNDLES = {"bundles": 4}
 
@@ -118,3 +120,32 @@ async def test_an_abort_passes_a_damaged_group_and_a_commit_can_be_given_up(clus
     request = pb.ResolveTransactionRequest(transactional_id="committed", resolution=pb.GIVE_UP, bundle=damaged)
     assert (await ask(cluster, lambda line: line.resolve_transaction(request))).transaction.complete
     await until(lambda: not staged_batches(cluster), 60)
+
+
+@in_cluster("a:1", "b:1", constants=constants_of(ask_after_ms=1000), **BUNDLES)
+async def test_what_no_producer_could_commit_is_dropped(cluster: Cluster) -> None:
+    """An id that was never initialized, a producer that another id has, and an epoch and numbers that were
+    never begun: none of it stays, and the id itself goes on.
+    """
+    await cluster.create("t", 3)
+    honest = await beginner(cluster, "orders", timeout_ms=1000)
+    forged = [Producer(cluster, "orders") for _ in range(5)]
+    for producer in forged:
+        producer.ref.CopyFrom(honest.ref)
+    forged[0].ref.epoch, forged[0].ref.number = EPOCH_MAX, NUMBER_MAX
+    forged[1].ref.epoch += 1
+    forged[2].ref.producer_id = bytes(16)
+    forged[3].ref.transactional_id = "never"
+    forged[3].ref.coordinator = partition_of("never", cluster.brokers["a:1"].metadata.catalog.living("__transactions"))
+    forged[4].ref.number = NUMBER_MAX
+    for producer in forged:
+        for partition in range(3):
+            await producer.send("t", partition, b"forged")
+    assert staged_batches(cluster) == 15
+    await until(lambda: not staged_batches(cluster), 60)
+    honest = await beginner(cluster, "orders")
+    for partition in range(3):
+        await honest.send("t", partition, b"x")
+    await honest.commit()
+    await honest.completed()
+    assert [await cluster.read_all("t", partition) for partition in range(3)] == [[b"x"]] * 3

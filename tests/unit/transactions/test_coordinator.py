@@ -287,10 +287,11 @@ def test_a_question_about_what_is_older_or_unknown_is_answered_by_abort(desk: De
     transaction = desk.init()
     desk.end(transaction, State.COMMITTED)
     desk.end(nxt(transaction), State.COMMITTED, PART)
-    for asked in (old, transaction, Transaction("u", 5, b"u" * 16, 1, 1), transaction._replace(producer_id=b"x" * 16)):
+    never_begun = transaction._replace(epoch=EPOCH_MAX, number=NUMBER_MAX)
+    unknown = Transaction("u", 5, b"u" * 16, 1, 1)
+    for asked in (old, transaction, unknown, transaction._replace(producer_id=b"x" * 16), never_begun):
         assert desk.silent(desk.coordinator.fate(asked, PART, NOW)) is State.ABORTED
     assert desk.silent(desk.coordinator.fate(nxt(transaction), PART, NOW)) is State.UNDECIDED  # it is told, not asked
-    assert desk.silent(desk.coordinator.fate(transaction._replace(epoch=3), PART, NOW)) is State.UNDECIDED
     after = transaction._replace(number=3)
     assert desk.silent(desk.coordinator.fate(after, PART, NOW + DAY)) is State.UNDECIDED  # the one before is incomplete
     desk.completed(nxt(transaction), 2)
