@@ -17,8 +17,8 @@ numbers Tn are those of the rules in `tests/models/transactions.py`.
 
 Where this differs from what the wire allows:
 * `outcome` needs the number for an ORDINARY id, because another transaction of it may be running. It names
-  no producer id: once an ordinary id expired and began anew, the answer is about the new producer. Whoever
-  asks for outcomes after days needs a TWO_PHASE id, whose commit is kept until it is forgotten.
+  no producer id: once an ordinary id expired and began anew, the answer is about the new producer. To ask
+  after days, use a TWO_PHASE id: its commit is kept until it is forgotten.
 * Half messages: the producer may also prepare them itself, which starts the checks; all batches of one
   lie in one bundle. Decided ones expire after `half_expiry_ms`, because each message has an id.
 * `init` of an id that is used once may be repeated while nothing is decided about it, and changes
@@ -52,7 +52,7 @@ from transactions.checks import (
 from transactions.ids import Ids
 from transactions.info import transaction_info
 from transactions.limits import EPOCH_MAX, EXPIRED_AT_ONCE_MAX, RETRY_FULL_MS, RETRY_MS, TransactionLimits
-from transactions.records import IdEntry, IdValue, encode
+from transactions.records import Former, IdEntry, IdValue, encode
 from transactions.types import Decision, Kind, Part, State, Transaction
 
 T = TypeVar("T")
@@ -120,7 +120,7 @@ class Coordinator:
             self._check_reuse(transactional_id, known, kind)
             if kind is not Kind.ORDINARY:
                 return Decision([], Identity(known.producer_id, known.epoch, self.partition, known.timeout_ms))
-            new = IdValue(known.producer_id, known.epoch + 1, kind, timeout_ms, now_ms, check_group=check_group_name)
+            new = IdValue(known.producer_id, known.epoch + 1, kind, timeout_ms, now_ms, former=_former_of(known))
         identity = Identity(new.producer_id, new.epoch, self.partition, timeout_ms)
         return self._decided(transactional_id, new, identity)
 
@@ -252,10 +252,13 @@ class Coordinator:
         if epoch == 0 and known.kind is not Kind.ORDINARY:
             epoch, number = known.epoch, 1
         transaction = check_transaction(self._named(transactional_id, known)._replace(epoch=epoch, number=number))
+        if epoch < known.epoch and (state := _former_outcome(known.former, transaction)) is not None:
+            return Decision([], Outcome(state, True))
         if transaction.pair < (known.epoch, known.number) or epoch > known.epoch:
             raise TransactionUnknown(
                 f"the outcome of {describe(transaction)} is not known: only that of the newest transaction is kept, "
-                f"which is {known.number} in epoch {known.epoch}; ask before the id is initialized again"
+                f"which is {known.number} in epoch {known.epoch}, and that of the newest one before this epoch; ask "
+                "before the next transaction is decided"
             )
         if number > known.number + 1:
             raise TransactionUnknown(
@@ -629,6 +632,25 @@ class Coordinator:
         if known is None or known.complete:
             self._troubles.pop(name, None)
         return Decision([encode(entry)], answer)
+
+
+def _former_of(known: IdValue) -> Former:
+    """Return what to keep of an epoch that ends. One without a decision keeps what the one before kept."""
+    if known.number or known.former is None:
+        return Former(known.epoch, known.number, known.state)
+    return known.former
+
+
+def _former_outcome(former: Former | None, transaction: Transaction) -> State | None:
+    """Return the outcome of a transaction of an earlier epoch; None if it is not known, or was never
+    begun. What was not decided when the next epoch began is aborted.
+    """
+    if former is None:
+        return None
+    if transaction.pair == (former.epoch, former.number):
+        return former.state
+    first = former.number + 1 if transaction.epoch == former.epoch else 1
+    return State.ABORTED if transaction.epoch >= former.epoch and transaction.number == first else None
 
 
 def _fate_of_decided(known: IdValue) -> State:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 import pytest
@@ -321,6 +322,39 @@ def test_the_outcome_of_what_is_not_the_newest_is_unknown(desk: Desk, epoch: int
     desk.end(nxt(transaction), State.COMMITTED)
     with pytest.raises(TransactionUnknown):
         desk.coordinator.outcome("t", epoch, number, NOW)
+
+
+def test_the_outcome_of_the_epoch_before_is_kept_for_a_process_that_was_restarted(desk: Desk) -> None:
+    """It has sent a commit, died, and begun an epoch before it asks."""
+    first = desk.init()
+    desk.end(first, State.ABORTED)
+    desk.end(nxt(first), State.COMMITTED)
+    for _ in range(3):  # it dies again and again before it asks
+        desk.init()
+        ask = partial(desk.coordinator.outcome, "t", now_ms=NOW)
+        assert desk.silent(ask(epoch=1, number=2)) == (State.COMMITTED, True)
+        assert desk.silent(ask(epoch=1, number=3)) == (State.ABORTED, True), "it was running when the epoch began"
+    assert desk.silent(ask(epoch=2, number=1)) == (State.ABORTED, True)
+    for epoch, number in ((1, 1), (1, 4), (2, 2), (5, 1)):
+        with pytest.raises(TransactionUnknown):
+            ask(epoch=epoch, number=number)
+    fourth = desk.init()
+    assert fourth.epoch == 5
+    desk.end(fourth, State.ABORTED)
+    assert desk.silent(ask(epoch=1, number=2)) == (State.COMMITTED, True)
+    desk.init()
+    assert desk.silent(ask(epoch=5, number=1)) == (State.ABORTED, True)
+    with pytest.raises(TransactionUnknown):
+        ask(epoch=1, number=2)
+
+
+def test_an_epoch_without_a_decision_says_nothing_about_earlier_ones(desk: Desk) -> None:
+    desk.init()
+    desk.init()
+    ask = partial(desk.coordinator.outcome, "t", now_ms=NOW)
+    assert desk.silent(ask(epoch=1, number=1)) == (State.ABORTED, True)
+    with pytest.raises(TransactionUnknown):
+        ask(epoch=1, number=2)
 
 
 def test_asking_for_what_was_never_begun_does_not_end_what_is_running(desk: Desk) -> None:
