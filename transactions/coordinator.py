@@ -209,6 +209,11 @@ class Coordinator:
             )
         if outcome is not State.PREPARED:
             return
+        if known.kind is Kind.HALF_MESSAGE and not any(part.counts for part in parts):
+            raise InvalidRequest(
+                f"{describe(transaction)} is a half message without a message: there is nothing to ask about; "
+                "stage the message first"
+            )
         if known.kind is Kind.ORDINARY:
             raise InvalidRequest(
                 f"{describe(transaction)} is ORDINARY; only a transaction of kind TWO_PHASE is prepared"
@@ -290,7 +295,7 @@ class Coordinator:
         if not known.complete:
             return Decision([], State.UNDECIDED)
         waited_ms = now_ms - self._first_asked(transaction, now_ms)
-        if known.kind is Kind.HALF_MESSAGE and transaction.number == 1:
+        if known.kind is Kind.HALF_MESSAGE and transaction.number == 1 and part.counts:
             waited_ms = max(waited_ms, now_ms - known.changed_ms)  # it was initialized before it was staged
             if waited_ms < self._limits.check_after_ms:
                 return Decision([], State.UNDECIDED)
@@ -366,7 +371,8 @@ class Coordinator:
     # Half messages
 
     def due_checks(self, now_ms: int) -> list[tuple[Transaction, str]]:
-        """Return the half messages whose producers have to be asked now, with their check groups.
+        """Return the half messages whose producers have to be asked now, with their check groups. Also
+        what seems to be of later: the clock of the owner that counted the last check was wrong.
 
         Call `checked` before the producers are asked.
         """
@@ -374,7 +380,7 @@ class Coordinator:
             (self._named(name, known), known.check_group)
             for name in self._ids.prepared
             if (known := self._ids.known[name]).kind is Kind.HALF_MESSAGE
-            and (not known.checks or now_ms - known.changed_ms >= self._limits.check_every_ms)
+            and (not known.checks or not 0 <= now_ms - known.changed_ms < self._limits.check_every_ms)
         ]
 
     def checked(self, transaction: Transaction, now_ms: int) -> Decision[State]:

@@ -324,6 +324,26 @@ def test_the_outcome_of_what_is_not_the_newest_is_unknown(desk: Desk, epoch: int
         desk.coordinator.outcome("t", epoch, number, NOW)
 
 
+def test_checks_that_a_fast_clock_has_counted_hold_up_no_further_ones(desk: Desk) -> None:
+    half = desk.init("h", kind=Kind.HALF_MESSAGE)
+    desk.end(half, State.PREPARED, PART)
+    desk.do(desk.coordinator.checked(half, NOW + 3_600_000))
+    assert desk.coordinator.due_checks(NOW) == [(half, "checkers")]
+    desk.do(desk.coordinator.checked(half, NOW))
+    assert desk.coordinator.due_checks(NOW + 29_999) == []
+    assert desk.coordinator.due_checks(NOW + 30_000) == [(half, "checkers")]
+
+
+def test_what_a_half_message_holds_without_a_message_is_aborted_at_its_time_out(desk: Desk) -> None:
+    """Offsets, for example: no producer can be asked about them."""
+    half = desk.init("h", kind=Kind.HALF_MESSAGE)
+    assert desk.fate(half, NOW + 6_000, Part(2)) is State.UNDECIDED
+    assert desk.fate(half, NOW + 66_000, Part(2)) is State.ABORTED
+    half = desk.init("i", kind=Kind.HALF_MESSAGE)
+    with pytest.raises(InvalidRequest, match="without a message"):
+        desk.coordinator.end(half, State.PREPARED, [Part(2, {}, ())], NOW)
+
+
 def test_the_outcome_of_the_epoch_before_is_kept_for_a_process_that_was_restarted(desk: Desk) -> None:
     """It has sent a commit, died, and begun an epoch before it asks."""
     first = desk.init()
