@@ -27,6 +27,8 @@ CHECKS_MAX = 32
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
 """Messages of one answer, or one message if that is larger."""
 UNRESOLVED_AT_ONCE = 100
+UNREAD_AGAIN_S = 10.0
+"""Pause before a half message is read again that could not be read."""
 
 Read = Callable[[Transaction, Part], Awaitable[pb.StagedData | None]]
 """Read the first batch of a half message; None: nothing of it is staged."""
@@ -50,6 +52,8 @@ class Checker:
         self._polls = HeldPolls()
         self._asking: set[Transaction] = set()
         """Half messages that are being read and counted for a poll."""
+        self._unread_s: dict[Transaction, float] = {}
+        """Half messages that could not be read, and when that was, by the loop's clock."""
         self._may_be_due = asyncio.Event()
         self._may_be_due.set()
         self._task: asyncio.Task[None] | None = None
@@ -98,11 +102,13 @@ class Checker:
         part = self._coordinator.part_of(transaction)
         try:
             message = None if part is None else await self._read(transaction, part)
+            if message is None:
+                log.warning("a half message has nothing staged", transaction=transaction.transactional_id)
         except LedgerMQError as error:
+            message = None
             self._wait(transaction, error)
-            return None
         if message is None:
-            log.warning("a half message has nothing staged", transaction=transaction.transactional_id)
+            self._unread_s[transaction] = asyncio.get_running_loop().time()
         return message
 
     async def _check(self, transaction: Transaction, message: pb.StagedData) -> pb.Check | None:
@@ -122,9 +128,16 @@ class Checker:
         log.info("a check has to wait", transaction=transaction.transactional_id, error=str(error))
 
     def _due(self, now_ms: int) -> dict[str, list[Transaction]]:
+        """Return what producers have to be asked about. What could not be read comes last, so that it
+        does not take the places of others.
+        """
+        due = dict(self._coordinator.due_checks(now_ms))
+        self._unread_s = {one: at_s for one, at_s in self._unread_s.items() if one in due}
+        again_s = asyncio.get_running_loop().time() - UNREAD_AGAIN_S
         found: dict[str, list[Transaction]] = {}
-        for transaction, group in self._coordinator.due_checks(now_ms):
-            found.setdefault(group, []).append(transaction)
+        for transaction in sorted(due, key=lambda one: self._unread_s.get(one, 0.0)):
+            if self._unread_s.get(transaction, again_s) <= again_s:
+                found.setdefault(due[transaction], []).append(transaction)
         return found
 
     async def _look(self) -> None:
