@@ -192,6 +192,7 @@ class Housekeeper:
         return wanted
 
     async def _ask_fate(self, transaction: Transaction, part: Part) -> None:
+        await self._state.durable()  # a coordinator may record what is counted here
         state = await self._partition.ask(transaction, pb.FATE, part)
         if state is State.ABORTED:  # of a commit the coordinator tells by itself
             await self._partition.complete(transaction, State.ABORTED, Part(self._partition.bundle))
