@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ledgermq.errors import LedgerMQError
+from ledgermq.errors import DataDamaged, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.runtime.backoff import jittered_s
 from ledgermq.runtime.wait import wait_for
@@ -277,11 +277,16 @@ class Housekeeper:
     # Bytes
 
     async def carry(self) -> None:
-        """Append again what was staged long ago and holds the trim of the ledger."""
+        """Append again what was staged long ago and holds the trim of the ledger. What is damaged stays
+        where it is.
+        """
         slots = self._parts.carry_slots
         below = self._staged.owner.offset_behind(self._staged.topic, self._staged.place.partition, slots)
         for item in self._partition.participant.to_carry(self._now_ms(), below):
-            await self._carry(item)
+            try:
+                await self._carry(item)
+            except DataDamaged as damage:
+                log.info("a staged batch cannot be carried", bundle=self._partition.bundle, error=str(damage))
 
     async def _carry(self, item: CarryItem) -> None:
         if self._staged.is_under_way(item.references):

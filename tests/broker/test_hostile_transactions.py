@@ -5,13 +5,19 @@ the middle; in virtual time.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 import pytest
 
 from ledger import keys
 from ledger.log.log_record import LogRecord
+from ledger.log.segment import Batch
 from ledgermq.errors import DataDamaged, LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker.groups.partition import PartitionCoordinator
+from stateless_broker.transactions.partition import TransactionPartition
+from stateless_broker.transactions.staged_log import StagedLog
 from stateless_broker.transactions.transactions import partition_of
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.groups import ask, committed_offset
@@ -19,6 +25,7 @@ from tests.broker.test_group_faults import coordinator
 from tests.broker.transaction_calls import Producer, beginner, constants_of, served
 from tests.waiting import until
 from transactions.limits import EPOCH_MAX, NUMBER_MAX
+from transactions.types import Reference
 
 BUNDLES = {"bundles": 4}
 
@@ -149,3 +156,77 @@ async def test_what_no_producer_could_commit_is_dropped(cluster: Cluster) -> Non
     await honest.commit()
     await honest.completed()
     assert [await cluster.read_all("t", partition) for partition in range(3)] == [[b"x"]] * 3
+
+
+@in_cluster("a:1", constants=constants_of(carry_after_ms=2000, carry_slots=5), **BUNDLES)
+async def test_a_damaged_batch_does_not_keep_others_from_being_carried_forward(cluster: Cluster) -> None:
+    topic = await cluster.create("t", 1)
+    damaged, sound = (
+        await beginner(cluster, "one", kind=pb.TWO_PHASE),
+        await beginner(cluster, "two", kind=pb.TWO_PHASE),
+    )
+    for producer in (damaged, sound):
+        await producer.send("t", 0, b"x")
+        assert await producer.end(pb.PREPARED) == pb.PREPARED
+    found = served(cluster)[topic.partitions[0].bundle]
+    real = found._staged.read
+
+    async def read(references: Sequence[Reference]) -> list[Batch]:
+        if references[0].offset == 0:
+            raise DataDamaged("the segment of the first batch cannot be read")
+        return await real(references)
+
+    found._staged.read = read  # type: ignore[method-assign]
+
+    async def is_carried() -> bool:
+        await cluster.produce("t", 0, b"plain")
+        info = sorted(reference.offset for reference in references_of(found))
+        return info[0] == 0 and info[1] > 1
+
+    await until(is_carried, 120, every_s=1)
+
+
+def references_of(found: TransactionPartition) -> list[Reference]:
+    return [
+        reference
+        for staged in found.participant._state.all()
+        for value in staged.records.values()
+        for reference in value.references
+    ]
+
+
+@in_cluster("a:1", "b:1", **BUNDLES)
+async def test_a_topic_that_is_removed_while_its_copies_are_read_holds_up_nothing(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.create("gone", 1)
+    await cluster.create("t", 3)
+    producer = await beginner(cluster, "orders")
+    await producer.send("gone", 0, b"y")
+    for partition in range(3):
+        await producer.send("t", partition, b"x")
+    real = StagedLog.read
+    removed: list[str] = []
+
+    async def read(self: StagedLog, references: Sequence[Reference]) -> list[Batch]:
+        batches = await real(self, references)
+        if not removed:
+            removed.append("gone")
+            await ask(cluster, lambda line: line.delete_topic(pb.DeleteTopicRequest(name="gone")))
+            await asyncio.sleep(3)
+        return batches
+
+    monkeypatch.setattr(StagedLog, "read", read)
+    await producer.commit()
+    await producer.completed(120)
+    assert [await cluster.read_all("t", partition) for partition in range(3)] == [[b"x"]] * 3
+    await until(lambda: is_created(cluster, "gone"), 300, every_s=1)
+    assert await cluster.read_all("gone", 0) == []
+
+
+async def is_created(cluster: Cluster, name: str) -> bool:
+    try:
+        await cluster.create(name, 1)
+    except LedgerMQError:
+        return False
+    return True
