@@ -49,6 +49,9 @@ from transactions.staged import BundleState, Staged
 from transactions.types import Decision, Part, Reference, State, Stream, Transaction
 from transactions.wire import transaction_to_proto
 
+NAMED_MAX = 5
+"""Streams and groups that one error names."""
+
 T = TypeVar("T")
 Entries = list[ReferencesEntry | NoteEntry]
 
@@ -317,10 +320,11 @@ class Participant:
         ]
         missing += [f"offsets of group {group}" for group in part.groups if not groups_pending(group)]
         if missing:
+            more = f"; and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
             raise DataDamaged(
                 f"{describe(transaction)} is committed, but bundle {self.bundle} has not staged all that it counts: "
-                f"{'; '.join(missing)}; nothing was changed. Restore the bundle's ledger, or give up its part with "
-                "`ledgermq transaction give-up`"
+                f"{'; '.join(missing[:NAMED_MAX])}{more}; nothing was changed. Restore the bundle's ledger, "
+                "or give up its part with `ledgermq transaction give-up`"
             )
 
     def unfinished(self) -> list[Transaction]:

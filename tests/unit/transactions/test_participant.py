@@ -189,6 +189,15 @@ def test_open_transactions_are_bounded() -> None:
 # Completion
 
 
+def test_an_error_names_only_some_of_what_is_missing(bundle: Bundle) -> None:
+    """A transaction counts thousands of streams, and the text goes into logs and answers."""
+    bundle.stage(batch(0))
+    counts = {Stream(b"", 7, partition): 1 for partition in range(3000)}
+    with pytest.raises(DataDamaged, match=r"and 29.. more") as refused:
+        bundle.complete(State.COMMITTED, Part(2, counts))
+    assert len(str(refused.value)) < 1000
+
+
 def test_a_small_commit_is_one_segment(bundle: Bundle) -> None:
     bundle.stage(batch(0))
     bundle.stage(batch(1))
