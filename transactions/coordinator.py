@@ -485,12 +485,18 @@ class Coordinator:
         return Decision(decision.records, self.describe(transactional_id))
 
     def infos(self, open_only: bool) -> list[pb.TransactionInfo]:
-        """Return the ids, sorted. `open_only`: prepared, incomplete, or asked about and undecided."""
-        return [
+        """Return the ids, sorted, without their parts: those of a few thousand would exceed an answer.
+
+        `open_only`: prepared, incomplete, or asked about and undecided.
+        """
+        found = [
             self.describe(name)
             for name, known in sorted(self._ids.known.items())
             if not open_only or not known.complete or self._is_asked(name, known)
         ]
+        for info in found:
+            info.ClearField("parts")
+        return found
 
     def describe(self, transactional_id: str) -> pb.TransactionInfo:
         """Describe the newest transaction of an id: the undecided one, if a bundle has asked about it.

@@ -620,6 +620,7 @@ def test_operators_see_what_is_open_and_why(desk: Desk) -> None:
     desk.coordinator.trouble(transaction, 2, "its owner is not reachable")
     [info] = desk.coordinator.infos(open_only=True)
     assert (info.transaction.transactional_id, info.trouble) == ("a", "bundle 2: its owner is not reachable")
+    assert (len(info.parts), len(desk.coordinator.describe("a").parts)) == (0, 1), "a list of many fits an answer"
     desk.fate(Transaction("b", 5, b"\x02" * 16, 1, 1), NOW)
     assert [info.transaction.transactional_id for info in desk.coordinator.infos(open_only=True)] == ["a", "b"]
     desk.completed(transaction, 2)
