@@ -28,7 +28,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from stateless_broker.in_process import InProcessConnection, InProcessConnector, Network
 from tests.broker.cluster import Cluster, in_cluster
-from tests.broker.transaction_calls import constants_of, served
+from tests.broker.transaction_calls import served
 from tests.virtual_time import virtual_sources
 from tests.waiting import until
 
@@ -273,36 +273,3 @@ async def test_checks_go_on_while_brokers_come_and_go(cluster: Cluster) -> None:
         await asyncio.sleep(60)
     assert await cluster.read_all("t", 0) != []
     assert staged(cluster) == 0
-
-
-@in_cluster("a:1", "b:1", **BUNDLES, constants=constants_of(checks_max=1))
-async def test_operators_release_an_unresolved_message_once(cluster: Cluster) -> None:
-    """As docs/half-messages.md has it, though the program that releases is run twice."""
-    await cluster.create("t", 1)
-    async with client_of(cluster) as client, client.half_messages(GROUP, check=Checker("unknown")) as half:
-        await half.send("t", "wanted", key="1")
-        await half.send("t", "not wanted", key="2")
-
-        async def two_copies() -> bool:
-            names = {topic.name for topic in await client.list_topics()}
-            unresolved = f"{GROUP}.unresolved"
-            return unresolved in names and len(await cluster.read_all(unresolved, 0)) == 2
-
-        await until(two_copies, 200)
-        for _ in range(2):
-            await release(client)
-        await reads(cluster, b"wanted")
-
-
-async def release(client: ledgermq.Client) -> None:
-    async with (
-        client.transactions("release-orders") as transactions,
-        client.consumer(f"{GROUP}.unresolved", group="release-orders", commit="manual", start="earliest") as consumer,
-    ):
-        while messages := await consumer.fetch(timeout=5.0):
-            async with transactions.begin(reading=consumer) as transaction:
-                for message in messages:
-                    headers = dict(message.headers)
-                    if message.key == b"1":
-                        transaction.send((headers["half.topic"] or b"").decode(), message.value, key=message.key)
-                await transaction.send_offsets(consumer, messages)

@@ -39,9 +39,10 @@ from ledgermq.errors import (
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.names import NAME_CHARS_MAX, is_name
+from ledgermq.protocol.unresolved import SUFFIX
 from ledgermq.runtime.tasks import end
 
-GROUP_CHARS_MAX = NAME_CHARS_MAX - len(".unresolved")
+GROUP_CHARS_MAX = NAME_CHARS_MAX - len(SUFFIX)
 CONCURRENCY_MAX = 1000
 ID_CHARS = 32
 
