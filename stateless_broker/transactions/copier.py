@@ -139,8 +139,6 @@ class Copier:
             for reference in chunk.references
             if not catalog.is_removed(reference.stream.topic_id, catalog.offset)
         ]
-        if self._staged.is_under_way(wanted):  # carried forward a moment ago
-            await self._state.durable()
         copies = await self._staged.read(wanted)
         # from here on nothing is awaited: judged and appended in one turn
         self._state.check_room(1 + sum(len(copy.data) for copy in copies))

@@ -289,8 +289,6 @@ class Housekeeper:
                 log.info("a staged batch cannot be carried", bundle=self._partition.bundle, error=str(damage))
 
     async def _carry(self, item: CarryItem) -> None:
-        if self._staged.is_under_way(item.references):
-            await self._state.durable()
         batches = await self._staged.read(item.references)
         # from here on nothing is awaited: judged and appended in one turn
         size_bytes = sum(len(batch.data) for batch in batches)

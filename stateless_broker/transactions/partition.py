@@ -90,13 +90,8 @@ class TransactionCores:
         self.participant.apply(key, value)
 
 
-@dataclass(frozen=True, slots=True)
-class StagedBatches:
-    """What one call has staged in one bundle. `stored()` returns a result for each batch, None if it
-    is staged, once that is durable.
-    """
-
-    stored: Callable[[], Awaitable[list[LedgerMQError | None]]]
+Stored = Callable[[], Awaitable[list[LedgerMQError | None]]]
+"""Return a result for each batch that one call has staged, None if it is staged, once that is durable."""
 
 
 class TransactionPartition:
@@ -112,7 +107,7 @@ class TransactionPartition:
         self._on_failed = opening.on_failed
         self._fenced: dict[str, tuple[int, int]] = {}
         """Id -> the newest transaction that was counted as aborted because its epoch is over."""
-        self._staged = StagedLog(opening.owner, parts.staged(), opening.partition)
+        self._staged = StagedLog(opening.owner, opening.log, parts.staged(), opening.partition)
         self._pending = PendingOffsets(self.bundle, parts.catalog, opening.hosted)
         self._state = IssuedState(opening.owner, opening.log, opening.place, self._fail)
         self._completer = Completer(self._state, self.coordinator, self._push, parts.sources, parts.counts)
@@ -152,7 +147,7 @@ class TransactionPartition:
 
     # Participant
 
-    def stage(self, transaction: Transaction, branch: bytes, batches: Sequence[tuple[int, Batch]]) -> StagedBatches:
+    def stage(self, transaction: Transaction, branch: bytes, batches: Sequence[tuple[int, Batch]]) -> Stored:
         """Judge batches with their sequences now, and store those that are new in one decision.
 
         Raises NotOwner, ResourceExhausted, Unavailable, and what the store answers if it takes no
@@ -168,12 +163,12 @@ class TransactionPartition:
         except LedgerMQError as error:
             if error.retriable:
                 raise
-            return StagedBatches(partial(self._refused, error, len(batches)))
+            return partial(self._refused, error, len(batches))
         staging = decision.answer
         self._state.take(decision, self._staged.issue([batches[at][1] for at in staging.new]))
         if staging.new:
             self._housekeeper.wake()
-        return StagedBatches(partial(self._stored, staging, self._state.durable_soon(), self._staged.next_offset))
+        return partial(self._stored, staging, self._state.durable_soon(), self._staged.next_offset)
 
     async def _stored(self, staging: Staging, durable: asyncio.Task[None], end: int) -> list[LedgerMQError | None]:
         await durable
