@@ -359,7 +359,8 @@ class Coordinator:
         missing = tuple(other for other in known.missing if other != bundle)
         complete, parts = not missing, known.parts if missing else ()
         self._troubles.get(name, {}).pop(bundle, None)
-        new = replace(known, missing=missing, complete=complete, parts=parts, changed_ms=now_ms)
+        changed_ms = max(known.changed_ms, now_ms)
+        new = replace(known, missing=missing, complete=complete, parts=parts, changed_ms=changed_ms)
         return self._decided(name, new, answer)
 
     def trouble(self, transaction: Transaction, bundle: int, text: str) -> None:
@@ -380,18 +381,17 @@ class Coordinator:
             (self._named(name, known), known.check_group)
             for name in self._ids.prepared
             if (known := self._ids.known[name]).kind is Kind.HALF_MESSAGE
+            and known.checks < self._limits.checks_max
             and (not known.checks or not 0 <= now_ms - known.changed_ms < self._limits.check_every_ms)
         ]
 
     def checked(self, transaction: Transaction, now_ms: int) -> Decision[State]:
-        """Count a check. PREPARED: ask a producer of the group, who answers by `end`. After the last
-        one, UNRESOLVED is recorded, which is final (T17). Anything else: it was decided meanwhile.
+        """Count a check. PREPARED: ask a producer of the group, who answers by `end`. Anything else: it was
+        decided meanwhile.
         """
         known = self._same(transaction)
         if known is None or known.kind is not Kind.HALF_MESSAGE or known.state is not State.PREPARED:
             return Decision([], State.ABORTED if known is None else known.state)
-        if self._is_unresolved(known, now_ms):
-            return self._decide(transaction, known, State.UNRESOLVED, known.parts, now_ms, State.UNRESOLVED)
         new = replace(known, checks=known.checks + 1, changed_ms=now_ms)
         return self._decided(transaction.transactional_id, new, State.PREPARED)
 
@@ -401,14 +401,23 @@ class Coordinator:
         return known.parts[0] if known is not None and known.parts else None
 
     def unresolved(self, now_ms: int) -> list[Transaction]:
-        """Return the half messages that `checked` declares UNRESOLVED now: after their last check, or
-        because there was no producer to ask for very long.
+        """Return the half messages that `declare_unresolved` ends now: after their last check, or because
+        there was no producer to ask for very long. `now_ms`: by the earlier of two clocks.
         """
         return [
             self._named(name, known)
             for name in self._ids.prepared
             if (known := self._ids.known[name]).kind is Kind.HALF_MESSAGE and self._is_unresolved(known, now_ms)
         ]
+
+    def declare_unresolved(self, transaction: Transaction, now_ms: int) -> Decision[bool]:
+        """Record UNRESOLVED, which is final (T17). False: it was decided, or checked, meanwhile."""
+        known = self._same(transaction)
+        if known is None or known.kind is not Kind.HALF_MESSAGE or known.state is not State.PREPARED:
+            return Decision([], False)
+        if not self._is_unresolved(known, now_ms):
+            return Decision([], False)
+        return self._decide(transaction, known, State.UNRESOLVED, known.parts, now_ms, True)
 
     def _is_unresolved(self, known: IdValue, now_ms: int) -> bool:
         waited_ms = now_ms - known.changed_ms

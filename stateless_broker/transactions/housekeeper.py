@@ -184,7 +184,7 @@ class Housekeeper:
         No question names groups: what could still be committed without its producer has none, and
         there may be more of them than a call takes.
         """
-        wanted = dict(self._partition.participant.to_ask(self._now_ms(), pause_ms))
+        wanted = dict(self._partition.participant.to_ask(self._partition.now_ms(), pause_ms))
         begun = set(self._partition.participant.unfinished())
         for one in self._pending.old(self._parts.limits.ask_after_ms if pause_ms is None else pause_ms):
             if one not in begun:
@@ -253,7 +253,7 @@ class Housekeeper:
         """
         coordinator = self._partition.coordinator
         while coordinator.ended_half_count:
-            if not self._state.issued(lambda: coordinator.expire_half(self._now_ms())):
+            if not self._state.issued(lambda: coordinator.expire_half(self._partition.now_ms())):
                 break
             await self._state.durable()
         await self._ask_about_many_notes()
@@ -282,7 +282,7 @@ class Housekeeper:
         """
         slots = self._parts.carry_slots
         below = self._staged.owner.offset_behind(self._staged.topic, self._staged.place.partition, slots)
-        for item in self._partition.participant.to_carry(self._now_ms(), below):
+        for item in self._partition.participant.to_carry(self._partition.now_ms(), below):
             try:
                 await self._carry(item)
             except DataDamaged as damage:
@@ -294,7 +294,7 @@ class Housekeeper:
         size_bytes = sum(len(batch.data) for batch in batches)
         self._state.check_room(1 + size_bytes)
         participant, next_offset = self._partition.participant, self._staged.next_offset
-        decision = self._state.ask(lambda: participant.carry(item, next_offset, self._now_ms()))
+        decision = self._state.ask(lambda: participant.carry(item, next_offset, self._partition.now_ms()))
         if decision.answer:
             self._state.take(decision, self._staged.issue(batches))
             self._parts.counts.carried(self._partition.bundle, size_bytes)
@@ -312,6 +312,3 @@ class Housekeeper:
         except LedgerMQError:
             self._freed.set()  # they are free still: tried again after the pause
             raise
-
-    def _now_ms(self) -> int:
-        return self._parts.clocks.our_ms()

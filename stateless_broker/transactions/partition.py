@@ -122,9 +122,11 @@ class TransactionPartition:
             self._is_confirmed,
         )
         self._housekeeper = Housekeeper(self, self._state, self._staged, self._pending, parts)
-        self._checker = Checker(self._state, self.coordinator, self._read_first, self._count_check, self._now_ms)
+        self._checker = Checker(
+            self._state, self.coordinator, self._read_first, self._count_check, self._declare_unresolved, parts.clocks
+        )
         self._unresolved = UnresolvedCopies(parts.unresolved, parts.calls, self._read_staged, parts.sources.now_us)
-        self.coordinator.start(self._now_ms())
+        self.coordinator.start(self.now_ms())
         self._completer.resume()
         self._copier.resume()
         self._housekeeper.start()
@@ -158,7 +160,7 @@ class TransactionPartition:
         wanted = [_to_stage(sequence, batch) for sequence, batch in batches]
         try:
             decision = self._state.ask(
-                partial(self.participant.stage, transaction, branch, wanted, self._staged.next_offset, self._now_ms())
+                partial(self.participant.stage, transaction, branch, wanted, self._staged.next_offset, self.now_ms())
             )
         except LedgerMQError as error:
             if error.retriable:
@@ -286,11 +288,11 @@ class TransactionPartition:
 
     async def init(self, request: pb.InitTransactionsRequest, kind: Kind) -> Identity:
         name, timeout_ms, group = request.transactional_id, request.timeout_ms, request.check_group
-        return await self._in_turn(name, lambda: self.coordinator.init(name, kind, timeout_ms, group, self._now_ms()))
+        return await self._in_turn(name, lambda: self.coordinator.init(name, kind, timeout_ms, group, self.now_ms()))
 
     async def end(self, transaction: Transaction, outcome: State, parts: Sequence[Part]) -> State:
         def end() -> Decision[State]:
-            decision = self.coordinator.end(transaction, outcome, parts, self._now_ms())
+            decision = self.coordinator.end(transaction, outcome, parts, self.now_ms())
             return self._counted(decision, decision.answer, "producer")
 
         return await self._in_turn(transaction.transactional_id, end)
@@ -299,14 +301,14 @@ class TransactionPartition:
         name, epoch, number = request.transactional_id, request.epoch, request.number
 
         def outcome() -> Decision[Outcome]:
-            decision = self.coordinator.outcome(name, epoch, number, self._now_ms())
+            decision = self.coordinator.outcome(name, epoch, number, self.now_ms())
             return self._counted(decision, decision.answer.state, "asked")
 
         return await self._in_turn(name, outcome)
 
     async def resolve(self, request: pb.ResolveTransactionRequest) -> pb.TransactionInfo:
         """Carry out an operator's decision, and return how the transaction stands then."""
-        name, coordinator, now_ms = request.transactional_id, self.coordinator, self._now_ms()
+        name, coordinator, now_ms = request.transactional_id, self.coordinator, self.now_ms()
         if request.resolution == pb.FORGET:
             info = await self._state.read(lambda: coordinator.describe(name))
             await self._decided(name, lambda: coordinator.forget(name))
@@ -344,7 +346,7 @@ class TransactionPartition:
 
     def sizes(self) -> TransactionSizes:
         """Return what there is, for metrics. It reads the memory, durable or not."""
-        coordinator, participant, now_ms = self.coordinator, self.participant, self._now_ms()
+        coordinator, participant, now_ms = self.coordinator, self.participant, self.now_ms()
         since = [staged.staged_ms for staged in self._pending.staged().values()]
         if (oldest_ms := participant.oldest_ms()) is not None:
             since.append(oldest_ms)
@@ -377,7 +379,7 @@ class TransactionPartition:
     # Inside
 
     def _fate(self, transaction: Transaction, part: Part) -> Decision[State]:
-        decision = self.coordinator.fate(transaction, part, self._now_ms())
+        decision = self.coordinator.fate(transaction, part, self.now_ms())
         if decision.answer is State.ABORTED and not decision.records and self.coordinator.is_fenced(transaction):
             self._count_fenced(transaction)
         return self._counted(decision, decision.answer, "timeout")
@@ -418,11 +420,16 @@ class TransactionPartition:
         return await self._state.decided(decide_and_begin)
 
     async def _count_check(self, transaction: Transaction) -> State:
-        def count() -> Decision[State]:
-            decision = self.coordinator.checked(transaction, self._now_ms())
-            return self._counted(decision, decision.answer, "checks") if decision.answer.is_final else decision
+        return await self._decided(
+            transaction.transactional_id, lambda: self.coordinator.checked(transaction, self.now_ms())
+        )
 
-        return await self._decided(transaction.transactional_id, count)
+    async def _declare_unresolved(self, transaction: Transaction, now_ms: int) -> bool:
+        def declare() -> Decision[bool]:
+            decision = self.coordinator.declare_unresolved(transaction, now_ms)
+            return self._counted(decision, State.UNRESOLVED, "checks")
+
+        return await self._decided(transaction.transactional_id, declare)
 
     async def _read_first(self, transaction: Transaction, part: Part) -> pb.StagedData | None:
         batches = (await self._read_staged(transaction, part, 0)).batches
@@ -464,8 +471,9 @@ class TransactionPartition:
         """Something is staged no longer."""
         self._housekeeper.moved()
 
-    def _now_ms(self) -> int:
-        return self._parts.clocks.our_ms()
+    def now_ms(self) -> int:
+        """Return the time that is stored, and compared with what was stored (decision 30)."""
+        return self._parts.clocks.stamp_ms()
 
     def _fail(self, error: LedgerMQError) -> None:
         self.close(error)

@@ -28,6 +28,7 @@ from transactions.types import Part, Transaction
 
 BUNDLES = {"bundles": 4}
 GROUP = "orders-checkers"
+DAY_S = 24 * 3600
 HALF: dict[str, Any] = {"kind": pb.HALF_MESSAGE, "check_group": GROUP}
 
 
@@ -347,3 +348,30 @@ async def test_a_message_that_is_not_durable_yet_is_not_asked_about(cluster: Clu
     assert (await state_of(cluster, name)).state == pb.UNDECIDED, (
         "nothing of it was stored, so there is nothing to check"
     )
+
+
+@pytest.mark.parametrize(("before_s", "after_s"), [(0, 2 * DAY_S), (-2 * DAY_S, 0)], ids=["fast", "slow"])
+def test_a_wrong_clock_declares_no_message_unresolved(before_s: float, after_s: float) -> None:
+    """A coordinator whose clock is days ahead takes over, or one takes over from a clock that was days behind."""
+
+    @in_cluster(**BUNDLES)
+    async def run(cluster: Cluster) -> None:
+        await cluster.start("a:1", before_s)
+        await cluster.create("t", 1)
+        await half_message(cluster, "h-1", b"x")
+        await until(lambda: _is_prepared(cluster, "h-1"), 30)
+        await cluster.stop("a:1", graceful=False)
+        await cluster.start("b:1", after_s)
+        await asyncio.sleep(120)
+        assert await _is_prepared(cluster, "h-1")
+        poller = Poller(cluster)
+        async with polling(poller):
+            await until(lambda: bool(poller.checks), 60)
+            assert await answer(cluster, poller.checks[0][1], pb.COMMITTED) == pb.COMMITTED
+        await until(lambda: _has(cluster, [b"x"]))
+
+    run()
+
+
+async def _is_prepared(cluster: Cluster, name: str) -> bool:
+    return (await state_of(cluster, name)).state == pb.PREPARED

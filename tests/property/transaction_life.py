@@ -367,6 +367,8 @@ class TransactionLife(RuleBasedStateMachine):
         for transaction, group in self.desk.coordinator.due_checks(self.now_ms):
             assert group == "checkers"
             self.desk.run(self.desk.coordinator.checked(transaction, self.now_ms))
+        for transaction in self.desk.coordinator.unresolved(self.now_ms):
+            self.desk.run(self.desk.coordinator.declare_unresolved(transaction, self.now_ms))
 
     def expire(self) -> None:
         self.desk.run(self.desk.coordinator.expire(self.now_ms))

@@ -516,7 +516,10 @@ def test_t17_after_the_last_check_a_half_message_is_unresolved_for_good() -> Non
         assert desk.coordinator.due_checks(now_ms)
         assert desk.do(desk.coordinator.checked(transaction, now_ms)) is State.PREPARED
         now_ms += 30_000
-    assert desk.do(desk.coordinator.checked(transaction, now_ms)) is State.UNRESOLVED
+    assert desk.coordinator.due_checks(now_ms) == []
+    assert not desk.silent(desk.coordinator.declare_unresolved(transaction, now_ms - 1))
+    assert desk.do(desk.coordinator.declare_unresolved(transaction, now_ms))
+    assert not desk.silent(desk.coordinator.declare_unresolved(transaction, now_ms))
     desk.take_over()
     assert desk.coordinator.due_checks(now_ms + DAY) == []
     assert desk.coordinator.to_complete() == [(transaction, State.UNRESOLVED, PART)]
@@ -538,6 +541,7 @@ def test_a_half_message_without_producers_is_unresolved_after_a_day() -> None:
     assert desk.coordinator.unresolved(NOW + DAY) == [transaction]
     desk.do(desk.coordinator.checked(transaction, NOW + DAY - 1))
     assert desk.coordinator.unresolved(NOW + DAY) == []  # a producer was asked
+    assert not desk.silent(desk.coordinator.declare_unresolved(transaction, NOW + DAY))
 
 
 def test_a_half_message_that_was_long_on_its_way_is_checked_at_the_first_question() -> None:
