@@ -22,7 +22,14 @@ from stateless_broker.transactions.partition import TransactionPartition
 from stateless_broker.transactions.unresolved import UnresolvedCopies
 from tests.broker.cluster import Cluster, fetch_of, in_cluster
 from tests.broker.groups import ask
-from tests.broker.transaction_calls import Producer, beginner, code_of, constants_of, coordinator_bundle, served
+from tests.broker.transaction_calls import (
+    Producer,
+    beginner,
+    code_of,
+    constants_of,
+    coordinator_bundle,
+    served,
+)
 from tests.waiting import until
 from transactions.types import Part, Transaction
 
@@ -375,3 +382,15 @@ def test_a_wrong_clock_declares_no_message_unresolved(before_s: float, after_s: 
 
 async def _is_prepared(cluster: Cluster, name: str) -> bool:
     return (await state_of(cluster, name)).state == pb.PREPARED
+
+
+@in_cluster("a:1", "b:1", **BUNDLES)
+async def test_a_new_id_asks_about_no_earlier_epoch(cluster: Cluster) -> None:
+    """There is none; and each half message has a new id."""
+    await cluster.create("t", 1)
+    await half_message(cluster, "h-1", b"x")
+    await half_message(cluster, "h-2", b"x")
+    await asyncio.sleep(1)
+    hurried = [found._housekeeper._hurried for found in served(cluster).values()]
+    assert not any(event.is_set() for event in hurried)
+    assert not any(found._housekeeper._fenced for found in served(cluster).values())
