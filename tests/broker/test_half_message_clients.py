@@ -14,10 +14,12 @@ import pytest
 import ledgermq
 from ledgermq.client.settings import ClientSettings
 from ledgermq.client.transactions.checks import Resolution
+from ledgermq.client.transactions.half_messages import BYTES_MAX
 from ledgermq.errors import (
     InvalidConfig,
     InvalidRecord,
     InvalidRequest,
+    MessageTooLarge,
     TransactionAborted,
     TransactionError,
     TransactionOutcomeUnknown,
@@ -26,9 +28,10 @@ from ledgermq.errors import (
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
+from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 from stateless_broker.in_process import InProcessConnection, InProcessConnector, Network
 from tests.broker.cluster import Cluster, in_cluster
-from tests.broker.transaction_calls import served
+from tests.broker.transaction_calls import constants_of, served
 from tests.virtual_time import virtual_sources
 from tests.waiting import until
 
@@ -273,3 +276,21 @@ async def test_checks_go_on_while_brokers_come_and_go(cluster: Cluster) -> None:
         await asyncio.sleep(60)
     assert await cluster.read_all("t", 0) != []
     assert staged(cluster) == 0
+
+
+@in_cluster("a:1", **BUNDLES, constants=constants_of(unchecked_ms_max=10_000))
+async def test_the_largest_message_has_room_for_what_its_copy_adds(cluster: Cluster) -> None:
+    await cluster.create("t", 1, max_message_bytes=str(FRAME_PAYLOAD_BYTES_MAX))
+    async with client_of(cluster) as client:
+        async with client.half_messages(GROUP, check=Checker("unknown")) as half:
+            with pytest.raises(MessageTooLarge, match="half message"):
+                await half.send("t", b"x" * (BYTES_MAX + 1))
+            message = await half.send("t", b"x" * BYTES_MAX, transactional_id="h" * 249)
+        topic = f"{GROUP}.unresolved"
+        await until(lambda: is_unresolved(client, message), 120, every_s=1)
+        assert await cluster.read_all(topic, 0) == [b"x" * BYTES_MAX]
+
+
+async def is_unresolved(client: ledgermq.Client, message: ledgermq.HalfMessage) -> bool:
+    found = await client.transactions.describe(message.transactional_id)
+    return found.complete and found.state == "unresolved"
