@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol.names import NAME_CHARS_MAX, is_name
+from ledgermq.protocol.unresolved import SUFFIX
 from transactions.limits import BRANCH_BYTES_MAX, NUMBER_MAX, PRODUCER_ID_BYTES, TransactionLimits
 from transactions.types import Kind, Part, Transaction
 
-UNRESOLVED_SUFFIX = ".unresolved"
-CHECK_GROUP_CHARS_MAX = NAME_CHARS_MAX - len(UNRESOLVED_SUFFIX)
+CHECK_GROUP_CHARS_MAX = NAME_CHARS_MAX - len(SUFFIX)
 
 
 def check_transactional_id(name: str) -> str:
@@ -67,7 +67,7 @@ def unresolved_topic(group: str) -> str:
             f"a half message names the group of producers to ask; {group[:300]!r} is not a check group: 1 to "
             f"{CHECK_GROUP_CHARS_MAX} letters, digits, '.', '_' and '-' are allowed, and it does not begin with '__'"
         )
-    return group + UNRESOLVED_SUFFIX
+    return group + SUFFIX
 
 
 def check_parts(parts: Sequence[Part], limits: TransactionLimits) -> tuple[Part, ...]:

@@ -17,8 +17,8 @@ numbers Tn are those of the rules in `tests/models/transactions.py`.
 
 Where this differs from what the wire allows:
 * `outcome` needs the number for an ORDINARY id, because another transaction of it may be running. It names
-  no producer id: once an ordinary id expired and began anew, the answer is about the new producer. Whoever
-  asks for outcomes after days needs a TWO_PHASE id, whose commit is kept until it is forgotten.
+  no producer id: once an ordinary id expired and began anew, the answer is about the new producer. To ask
+  after days, use a TWO_PHASE id: its commit is kept until it is forgotten.
 * Half messages: the producer may also prepare them itself, which starts the checks; all batches of one
   lie in one bundle. Decided ones expire after `half_expiry_ms`, because each message has an id.
 * `init` of an id that is used once may be repeated while nothing is decided about it, and changes
@@ -52,7 +52,7 @@ from transactions.checks import (
 from transactions.ids import Ids
 from transactions.info import transaction_info
 from transactions.limits import EPOCH_MAX, EXPIRED_AT_ONCE_MAX, RETRY_FULL_MS, RETRY_MS, TransactionLimits
-from transactions.records import IdEntry, IdValue, encode
+from transactions.records import Former, IdEntry, IdValue, encode
 from transactions.types import Decision, Kind, Part, State, Transaction
 
 T = TypeVar("T")
@@ -120,7 +120,7 @@ class Coordinator:
             self._check_reuse(transactional_id, known, kind)
             if kind is not Kind.ORDINARY:
                 return Decision([], Identity(known.producer_id, known.epoch, self.partition, known.timeout_ms))
-            new = IdValue(known.producer_id, known.epoch + 1, kind, timeout_ms, now_ms, check_group=check_group_name)
+            new = IdValue(known.producer_id, known.epoch + 1, kind, timeout_ms, now_ms, former=_former_of(known))
         identity = Identity(new.producer_id, new.epoch, self.partition, timeout_ms)
         return self._decided(transactional_id, new, identity)
 
@@ -209,6 +209,11 @@ class Coordinator:
             )
         if outcome is not State.PREPARED:
             return
+        if known.kind is Kind.HALF_MESSAGE and not any(part.counts for part in parts):
+            raise InvalidRequest(
+                f"{describe(transaction)} is a half message without a message: there is nothing to ask about; "
+                "stage the message first"
+            )
         if known.kind is Kind.ORDINARY:
             raise InvalidRequest(
                 f"{describe(transaction)} is ORDINARY; only a transaction of kind TWO_PHASE is prepared"
@@ -252,10 +257,13 @@ class Coordinator:
         if epoch == 0 and known.kind is not Kind.ORDINARY:
             epoch, number = known.epoch, 1
         transaction = check_transaction(self._named(transactional_id, known)._replace(epoch=epoch, number=number))
+        if epoch < known.epoch and (state := _former_outcome(known.former, transaction)) is not None:
+            return Decision([], Outcome(state, True))
         if transaction.pair < (known.epoch, known.number) or epoch > known.epoch:
             raise TransactionUnknown(
                 f"the outcome of {describe(transaction)} is not known: only that of the newest transaction is kept, "
-                f"which is {known.number} in epoch {known.epoch}; ask before the id is initialized again"
+                f"which is {known.number} in epoch {known.epoch}, and that of the newest one before this epoch; ask "
+                "before the next transaction is decided"
             )
         if number > known.number + 1:
             raise TransactionUnknown(
@@ -276,18 +284,10 @@ class Coordinator:
         """
         check_transaction(transaction)
         known = self._ids.known.get(transaction.transactional_id)
-        if (
-            known is None
-            or known.producer_id != transaction.producer_id
-            or transaction.pair
-            < (
-                known.epoch,
-                known.number,
-            )
-        ):
+        if known is None or known.producer_id != transaction.producer_id or transaction.epoch != known.epoch:
+            return Decision([], State.ABORTED)  # over, or never begun: an epoch is durable before its producer has it
+        if transaction.number < known.number:
             return Decision([], State.ABORTED)
-        if transaction.epoch > known.epoch:
-            return Decision([], State.UNDECIDED)
         if known.kind is not Kind.ORDINARY and transaction.number > 1:
             return Decision([], State.ABORTED)  # such an id names one transaction: this one can never be committed
         if transaction.number == known.number:
@@ -295,7 +295,7 @@ class Coordinator:
         if not known.complete:
             return Decision([], State.UNDECIDED)
         waited_ms = now_ms - self._first_asked(transaction, now_ms)
-        if known.kind is Kind.HALF_MESSAGE and transaction.number == 1:
+        if known.kind is Kind.HALF_MESSAGE and transaction.number == 1 and part.counts:
             waited_ms = max(waited_ms, now_ms - known.changed_ms)  # it was initialized before it was staged
             if waited_ms < self._limits.check_after_ms:
                 return Decision([], State.UNDECIDED)
@@ -359,7 +359,8 @@ class Coordinator:
         missing = tuple(other for other in known.missing if other != bundle)
         complete, parts = not missing, known.parts if missing else ()
         self._troubles.get(name, {}).pop(bundle, None)
-        new = replace(known, missing=missing, complete=complete, parts=parts, changed_ms=now_ms)
+        changed_ms = max(known.changed_ms, now_ms)
+        new = replace(known, missing=missing, complete=complete, parts=parts, changed_ms=changed_ms)
         return self._decided(name, new, answer)
 
     def trouble(self, transaction: Transaction, bundle: int, text: str) -> None:
@@ -371,7 +372,8 @@ class Coordinator:
     # Half messages
 
     def due_checks(self, now_ms: int) -> list[tuple[Transaction, str]]:
-        """Return the half messages whose producers have to be asked now, with their check groups.
+        """Return the half messages whose producers have to be asked now, with their check groups. Also
+        what seems to be of later: the clock of the owner that counted the last check was wrong.
 
         Call `checked` before the producers are asked.
         """
@@ -379,18 +381,17 @@ class Coordinator:
             (self._named(name, known), known.check_group)
             for name in self._ids.prepared
             if (known := self._ids.known[name]).kind is Kind.HALF_MESSAGE
-            and (not known.checks or now_ms - known.changed_ms >= self._limits.check_every_ms)
+            and known.checks < self._limits.checks_max
+            and (not known.checks or not 0 <= now_ms - known.changed_ms < self._limits.check_every_ms)
         ]
 
     def checked(self, transaction: Transaction, now_ms: int) -> Decision[State]:
-        """Count a check. PREPARED: ask a producer of the group, who answers by `end`. After the last
-        one, UNRESOLVED is recorded, which is final (T17). Anything else: it was decided meanwhile.
+        """Count a check. PREPARED: ask a producer of the group, who answers by `end`. Anything else: it was
+        decided meanwhile.
         """
         known = self._same(transaction)
         if known is None or known.kind is not Kind.HALF_MESSAGE or known.state is not State.PREPARED:
             return Decision([], State.ABORTED if known is None else known.state)
-        if self._is_unresolved(known, now_ms):
-            return self._decide(transaction, known, State.UNRESOLVED, known.parts, now_ms, State.UNRESOLVED)
         new = replace(known, checks=known.checks + 1, changed_ms=now_ms)
         return self._decided(transaction.transactional_id, new, State.PREPARED)
 
@@ -400,14 +401,23 @@ class Coordinator:
         return known.parts[0] if known is not None and known.parts else None
 
     def unresolved(self, now_ms: int) -> list[Transaction]:
-        """Return the half messages that `checked` declares UNRESOLVED now: after their last check, or
-        because there was no producer to ask for very long.
+        """Return the half messages that `declare_unresolved` ends now: after their last check, or because
+        there was no producer to ask for very long. `now_ms`: by the earlier of two clocks.
         """
         return [
             self._named(name, known)
             for name in self._ids.prepared
             if (known := self._ids.known[name]).kind is Kind.HALF_MESSAGE and self._is_unresolved(known, now_ms)
         ]
+
+    def declare_unresolved(self, transaction: Transaction, now_ms: int) -> Decision[bool]:
+        """Record UNRESOLVED, which is final (T17). False: it was decided, or checked, meanwhile."""
+        known = self._same(transaction)
+        if known is None or known.kind is not Kind.HALF_MESSAGE or known.state is not State.PREPARED:
+            return Decision([], False)
+        if not self._is_unresolved(known, now_ms):
+            return Decision([], False)
+        return self._decide(transaction, known, State.UNRESOLVED, known.parts, now_ms, True)
 
     def _is_unresolved(self, known: IdValue, now_ms: int) -> bool:
         waited_ms = now_ms - known.changed_ms
@@ -484,12 +494,18 @@ class Coordinator:
         return Decision(decision.records, self.describe(transactional_id))
 
     def infos(self, open_only: bool) -> list[pb.TransactionInfo]:
-        """Return the ids, sorted. `open_only`: prepared, incomplete, or asked about and undecided."""
-        return [
+        """Return the ids, sorted, without their parts: those of a few thousand would exceed an answer.
+
+        `open_only`: prepared, incomplete, or asked about and undecided.
+        """
+        found = [
             self.describe(name)
             for name, known in sorted(self._ids.known.items())
             if not open_only or not known.complete or self._is_asked(name, known)
         ]
+        for info in found:
+            info.ClearField("parts")
+        return found
 
     def describe(self, transactional_id: str) -> pb.TransactionInfo:
         """Describe the newest transaction of an id: the undecided one, if a bundle has asked about it.
@@ -637,6 +653,25 @@ class Coordinator:
         if known is None or known.complete:
             self._troubles.pop(name, None)
         return Decision([encode(entry)], answer)
+
+
+def _former_of(known: IdValue) -> Former:
+    """Return what to keep of an epoch that ends. One without a decision keeps what the one before kept."""
+    if known.number or known.former is None:
+        return Former(known.epoch, known.number, known.state)
+    return known.former
+
+
+def _former_outcome(former: Former | None, transaction: Transaction) -> State | None:
+    """Return the outcome of a transaction of an earlier epoch; None if it is not known, or was never
+    begun. What was not decided when the next epoch began is aborted.
+    """
+    if former is None:
+        return None
+    if transaction.pair == (former.epoch, former.number):
+        return former.state
+    first = former.number + 1 if transaction.epoch == former.epoch else 1
+    return State.ABORTED if transaction.epoch >= former.epoch and transaction.number == first else None
 
 
 def _fate_of_decided(known: IdValue) -> State:

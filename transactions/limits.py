@@ -35,6 +35,10 @@ class TransactionLimits:
     """Transactions that have something staged in one bundle."""
     staged_bytes_max: int = 8 * 1024 * 1024 * 1024
     """Bytes that are staged in one bundle."""
+    staged_batches_max: int = 100_000
+    """Batches that are staged in one bundle. Their references are in the memory of its owner, some
+    0.75 kB each, and a takeover reads all of them, some 35,000 in a second.
+    """
     ids_max: int = 100_000
     """Transactional ids of one coordinator."""
     expiry_ms: int = 7 * 24 * 3600 * 1000

@@ -49,6 +49,9 @@ from transactions.staged import BundleState, Staged
 from transactions.types import Decision, Part, Reference, State, Stream, Transaction
 from transactions.wire import transaction_to_proto
 
+NAMED_MAX = 5
+"""Streams and groups that one error names."""
+
 T = TypeVar("T")
 Entries = list[ReferencesEntry | NoteEntry]
 
@@ -212,10 +215,12 @@ class Participant:
                 "again later",
                 retry_after_ms=RETRY_FULL_MS,
             )
-        if self._state.size_bytes + more_bytes + batch.length > limits.staged_bytes_max:
+        is_full = self._state.batches + more >= limits.staged_batches_max
+        if is_full or self._state.size_bytes + more_bytes + batch.length > limits.staged_bytes_max:
+            bound = f"{limits.staged_batches_max} batches" if is_full else f"{limits.staged_bytes_max} bytes"
             return ResourceExhausted(
-                f"bundle {self.bundle} would have more than {limits.staged_bytes_max} bytes staged; send the batch "
-                "again later, and look for transactions that stay open",
+                f"bundle {self.bundle} would have more than {bound} staged; send the batch again later, and look for "
+                "transactions that stay open",
                 retry_after_ms=RETRY_FULL_MS,
             )
         return None
@@ -315,10 +320,11 @@ class Participant:
         ]
         missing += [f"offsets of group {group}" for group in part.groups if not groups_pending(group)]
         if missing:
+            more = f"; and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
             raise DataDamaged(
                 f"{describe(transaction)} is committed, but bundle {self.bundle} has not staged all that it counts: "
-                f"{'; '.join(missing)}; nothing was changed. Restore the bundle's ledger, or give up its part with "
-                "`ledgermq transaction give-up`"
+                f"{'; '.join(missing[:NAMED_MAX])}{more}; nothing was changed. Restore the bundle's ledger, "
+                "or give up its part with `ledgermq transaction give-up`"
             )
 
     def unfinished(self) -> list[Transaction]:

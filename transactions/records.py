@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
@@ -27,11 +28,22 @@ from transactions.types import Kind, Part, Reference, State, Stream, Transaction
 VERSION = 1
 
 
+class Former(NamedTuple):
+    """The last decision about an id before its present epoch. Transactions after it, up to that epoch,
+    are aborted. `number`: 0 if nothing was decided in `epoch`, and nothing is known of earlier ones.
+    """
+
+    epoch: int
+    number: int
+    state: State
+
+
 @dataclass(frozen=True, slots=True)
 class IdValue:
     """`number`: of the newest decided transaction of this epoch, 0 if there is none; `state` is its
     state. `changed_ms`: wall clock. `parts`: sorted by bundle; `missing`: bundles, ascending, that have
     not said "done". Both are empty once it is complete. `checks`: how often producers were asked.
+    `former`: None in the first epoch.
     """
 
     producer_id: bytes
@@ -46,6 +58,7 @@ class IdValue:
     missing: tuple[int, ...] = ()
     check_group: str = ""
     checks: int = 0
+    former: Former | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +186,7 @@ def _id_bytes(known: IdValue) -> bytes:
         missing=known.missing,
         check_group=known.check_group,
         checks=known.checks,
+        former=_former_to(known.former),
     ).SerializeToString(deterministic=True)
 
 
@@ -194,7 +208,18 @@ def _id_of(data: bytes) -> IdValue:
         missing=tuple(stored.missing),
         check_group=stored.check_group,
         checks=stored.checks,
+        former=_former_of(stored.former) if stored.HasField("former") else None,
     )
+
+
+def _former_to(former: Former | None) -> fmt.Former | None:
+    if former is None:
+        return None
+    return fmt.Former(epoch=former.epoch, number=former.number, state=fmt.State.Name(former.state))
+
+
+def _former_of(stored: fmt.Former) -> Former:
+    return Former(stored.epoch, stored.number, _state_of(stored.state))
 
 
 def _references_bytes(value: ReferencesValue) -> bytes:

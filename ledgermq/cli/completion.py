@@ -12,6 +12,7 @@ import typer
 
 import ledgermq
 from ledgermq.cli.options import DEFAULT_TARGET
+from ledgermq.cli.unresolved_messages import check_groups
 
 COMPLETION_TIMEOUT_S = 1.0
 
@@ -39,6 +40,11 @@ def complete_group(context: typer.Context, incomplete: str) -> list[str]:
 def complete_transaction(context: typer.Context, incomplete: str) -> list[str]:
     """Return the transactional ids that begin with what was typed."""
     return _found(context, incomplete, _transactions)
+
+
+def complete_check_group(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the check groups with unresolved half messages whose names begin with what was typed."""
+    return _found(context, incomplete, check_groups)
 
 
 def complete_setting(incomplete: str) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ledgermq.cli import unresolved
 from ledgermq.cli.completion import complete_transaction
 from ledgermq.cli.exit_codes import EPILOG, ExitCode
 from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout, Yes
@@ -44,6 +45,7 @@ def register(app: typer.Typer) -> None:
     command(transaction, "abort")(abort)
     command(transaction, "forget")(forget)
     command(transaction, "give-up")(give_up)
+    unresolved.register(transaction)
 
 
 async def list_transactions(

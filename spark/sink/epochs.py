@@ -54,6 +54,7 @@ async def settle_epoch(
         else:
             continue
         return True
+    await _forget_done(place, write, epoch)
     return True
 
 
@@ -81,6 +82,23 @@ async def _is_committed(place: Place, write: str, epoch: int, transactional_id: 
         return (await place.client.transactions.shared.completed(transactional_id)).committed
     except TransactionUnknown:
         return await is_done(place.store, write, epoch)  # another driver may have forgotten it just now
+
+
+async def _forget_done(place: Place, write: str, epoch: int) -> None:
+    """Forget the transaction of an epoch that is done: the driver that committed it may have died
+    before. It is that of the last attempt.
+    """
+    newest: Decision | None = None
+    try:
+        for attempt in itertools.count():
+            decision = await read_decision(place.store, write, epoch, attempt)
+            if decision is None:
+                break
+            newest = decision
+    except LedgerMQError as error:
+        log.warning("epoch %d of %s is done, but its decision cannot be read: %s", epoch, write, error.message)
+    if newest is not None and newest.transactional_id:
+        await _forget(place, newest.transactional_id)
 
 
 async def _forget(place: Place, transactional_id: str) -> None:

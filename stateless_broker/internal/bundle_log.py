@@ -127,6 +127,13 @@ class BundleLog:
         if self._newest is not None and not self._newest.done():
             await asyncio.shield(self._newest)
 
+    def abandon(self, error: LedgerMQError) -> None:
+        """End the log, because a state that builds on it is ahead of it for good. What was appended
+        and not handed over yet is dropped, and all states that build on the log are loaded again.
+        """
+        if self.failed is None:
+            self._fail(self._queued, error)
+
     async def settled(self) -> None:
         """Return when nothing that was appended before this call is under way, whatever the
         outcome.
@@ -197,7 +204,7 @@ class BundleLog:
         elif is_last and not done.done():
             done.set_result(None)
 
-    def _fail(self, done: asyncio.Future[None], error: BaseException) -> None:
+    def _fail(self, done: asyncio.Future[None] | None, error: BaseException) -> None:
         if not isinstance(error, LedgerMQError) or not error.retriable:
             log.error("append of internal records failed", bundle=self._owner.bundle, error=repr(error))
             error = NotOwner(f"bundle {self._owner.bundle}: its internal records could not be written: {error!r}")

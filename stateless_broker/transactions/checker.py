@@ -9,8 +9,9 @@ uses up no checks. Producers answer with `EndTransaction`, like any other end.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
+from ledger.root.two_clocks import TwoClocks
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker.logs import get_logger
@@ -27,29 +28,43 @@ CHECKS_MAX = 32
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
 """Messages of one answer, or one message if that is larger."""
 UNRESOLVED_AT_ONCE = 100
+JUDGE_AGAIN_S = 30.0
+"""Pause before the store's clock is read again, after it has shown less than this machine's."""
+UNREAD_AGAIN_S = 10.0
+"""Pause before a half message is read again that could not be read."""
 
 Read = Callable[[Transaction, Part], Awaitable[pb.StagedData | None]]
 """Read the first batch of a half message; None: nothing of it is staged."""
 Count = Callable[[Transaction], Awaitable[State]]
 """Count a check durably, and return the state of the half message."""
+Declare = Callable[[Transaction, int], Awaitable[bool]]
+"""Declare a half message UNRESOLVED, durably, if it is at this time."""
 
 log = get_logger(__name__)
 
 
 class Checker:
-    """`now_ms`: wall clock."""
-
     def __init__(
-        self, state: IssuedState, coordinator: Coordinator, read: Read, count: Count, now_ms: Callable[[], int]
+        self,
+        state: IssuedState,
+        coordinator: Coordinator,
+        read: Read,
+        count: Count,
+        declare: Declare,
+        clocks: TwoClocks,
     ) -> None:
         self._state = state
         self._coordinator = coordinator
         self._read = read
         self._count = count
-        self._now_ms = now_ms
+        self._declare = declare
+        self._clocks = clocks
+        self._judge_again_s = 0.0
         self._polls = HeldPolls()
         self._asking: set[Transaction] = set()
         """Half messages that are being read and counted for a poll."""
+        self._unread_s: dict[Transaction, float] = {}
+        """Half messages that could not be read, and when that was, by the loop's clock."""
         self._may_be_due = asyncio.Event()
         self._may_be_due.set()
         self._task: asyncio.Task[None] | None = None
@@ -79,7 +94,7 @@ class Checker:
 
     async def _take(self, group: str, checks_max: int) -> list[pb.Check]:
         """Read half messages that are due, then count as many as one answer can carry."""
-        due = [one for one in self._due(self._now_ms()).get(group, ()) if one not in self._asking][:checks_max]
+        due = [one for one in self._due(self._clocks.stamp_ms()).get(group, ()) if one not in self._asking][:checks_max]
         self._asking.update(due)
         try:
             read = await asyncio.gather(*(self._read_due(one) for one in due))
@@ -98,11 +113,13 @@ class Checker:
         part = self._coordinator.part_of(transaction)
         try:
             message = None if part is None else await self._read(transaction, part)
+            if message is None:
+                log.warning("a half message has nothing staged", transaction=transaction.transactional_id)
         except LedgerMQError as error:
+            message = None
             self._wait(transaction, error)
-            return None
         if message is None:
-            log.warning("a half message has nothing staged", transaction=transaction.transactional_id)
+            self._unread_s[transaction] = asyncio.get_running_loop().time()
         return message
 
     async def _check(self, transaction: Transaction, message: pb.StagedData) -> pb.Check | None:
@@ -122,9 +139,16 @@ class Checker:
         log.info("a check has to wait", transaction=transaction.transactional_id, error=str(error))
 
     def _due(self, now_ms: int) -> dict[str, list[Transaction]]:
+        """Return what producers have to be asked about. What could not be read comes last, so that it
+        does not take the places of others.
+        """
+        due = dict(self._coordinator.due_checks(now_ms))
+        self._unread_s = {one: at_s for one, at_s in self._unread_s.items() if one in due}
+        again_s = asyncio.get_running_loop().time() - UNREAD_AGAIN_S
         found: dict[str, list[Transaction]] = {}
-        for transaction, group in self._coordinator.due_checks(now_ms):
-            found.setdefault(group, []).append(transaction)
+        for transaction in sorted(due, key=lambda one: self._unread_s.get(one, 0.0)):
+            if self._unread_s.get(transaction, again_s) <= again_s:
+                found.setdefault(due[transaction], []).append(transaction)
         return found
 
     async def _look(self) -> None:
@@ -133,8 +157,8 @@ class Checker:
                 self._may_be_due.clear()
                 await self._may_be_due.wait()
             try:
-                await self._declare_unresolved(self._coordinator.unresolved(self._now_ms())[:UNRESOLVED_AT_ONCE])
-                for group, due in self._due(self._now_ms()).items():
+                await self._declare_unresolved()
+                for group, due in self._due(self._clocks.stamp_ms()).items():
                     self._polls.wake(group, len(due))
             except LedgerMQError as error:
                 if not self._state.is_lost():
@@ -144,9 +168,18 @@ class Checker:
                 return
             await asyncio.sleep(LOOK_S)
 
-    async def _declare_unresolved(self, wanted: Sequence[Transaction]) -> None:
-        for transaction, state in zip(wanted, await asyncio.gather(*(self._count(one) for one in wanted)), strict=True):
-            if state is State.UNRESOLVED:
+    async def _declare_unresolved(self) -> None:
+        """Judge by the earlier of two clocks: it is final, and a clock that is ahead must not say it."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._judge_again_s or not self._coordinator.unresolved(self._clocks.our_ms()):
+            return
+        judged_ms = await self._clocks.earlier_ms()
+        wanted = self._coordinator.unresolved(judged_ms)[:UNRESOLVED_AT_ONCE]
+        if not wanted:
+            self._judge_again_s = now_s + JUDGE_AGAIN_S
+        declared = await asyncio.gather(*(self._declare(one, judged_ms) for one in wanted))
+        for transaction, is_unresolved in zip(wanted, declared, strict=True):
+            if is_unresolved:
                 log.warning("no producer knew about a half message", transaction=transaction.transactional_id)
 
 

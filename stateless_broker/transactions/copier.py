@@ -131,7 +131,7 @@ class Copier:
             decision = self._state.ask(lambda: self._participant.give_up(doing))
             if decision.answer:
                 log.warning("a part of a transaction is given up", transaction=doing.transactional_id)
-                self._state.take(decision, more=self._pending.settle(doing, ()))
+                self._state.take(decision, more=lambda: self._pending.settle(doing, ()))
         except LedgerMQError as error:
             log.info("a commit that makes no progress is not confirmed yet", error=str(error))
 
@@ -143,8 +143,6 @@ class Copier:
             for reference in chunk.references
             if not catalog.is_removed(reference.stream.topic_id, catalog.offset)
         ]
-        if self._staged.is_under_way(wanted):  # carried forward a moment ago
-            await self._state.durable()
         copies = await self._staged.read(wanted)
         # from here on nothing is awaited: judged and appended in one turn
         self._state.check_room(1 + sum(len(copy.data) for copy in copies))
@@ -154,8 +152,12 @@ class Copier:
         decision = self._participant.admit(chunk)
         if not decision.answer:
             return
-        groups = self._pending.settle(transaction, chunk.groups) if chunk.is_last else {}
-        self._state.take(decision, copies, groups, within_s=ENDED_WITHIN_S)
+        self._state.take(
+            decision,
+            copies,
+            lambda: self._pending.settle(transaction, chunk.groups) if chunk.is_last else {},
+            within_s=ENDED_WITHIN_S,
+        )
 
     def _report(self, producer_id: bytes, error: LedgerMQError) -> None:
         if not isinstance(error, ResourceExhausted):

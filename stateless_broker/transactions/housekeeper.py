@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ledgermq.errors import LedgerMQError
+from ledgermq.errors import DataDamaged, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.runtime.backoff import jittered_s
 from ledgermq.runtime.wait import wait_for
@@ -184,7 +184,7 @@ class Housekeeper:
         No question names groups: what could still be committed without its producer has none, and
         there may be more of them than a call takes.
         """
-        wanted = dict(self._partition.participant.to_ask(self._now_ms(), pause_ms))
+        wanted = dict(self._partition.participant.to_ask(self._partition.now_ms(), pause_ms))
         begun = set(self._partition.participant.unfinished())
         for one in self._pending.old(self._parts.limits.ask_after_ms if pause_ms is None else pause_ms):
             if one not in begun:
@@ -192,6 +192,7 @@ class Housekeeper:
         return wanted
 
     async def _ask_fate(self, transaction: Transaction, part: Part) -> None:
+        await self._state.durable()  # a coordinator may record what is counted here
         state = await self._partition.ask(transaction, pb.FATE, part)
         if state is State.ABORTED:  # of a commit the coordinator tells by itself
             await self._partition.complete(transaction, State.ABORTED, Part(self._partition.bundle))
@@ -252,7 +253,7 @@ class Housekeeper:
         """
         coordinator = self._partition.coordinator
         while coordinator.ended_half_count:
-            if not self._state.issued(lambda: coordinator.expire_half(self._now_ms())):
+            if not self._state.issued(lambda: coordinator.expire_half(self._partition.now_ms())):
                 break
             await self._state.durable()
         await self._ask_about_many_notes()
@@ -276,21 +277,24 @@ class Housekeeper:
     # Bytes
 
     async def carry(self) -> None:
-        """Append again what was staged long ago and holds the trim of the ledger."""
+        """Append again what was staged long ago and holds the trim of the ledger. What is damaged stays
+        where it is.
+        """
         slots = self._parts.carry_slots
         below = self._staged.owner.offset_behind(self._staged.topic, self._staged.place.partition, slots)
-        for item in self._partition.participant.to_carry(self._now_ms(), below):
-            await self._carry(item)
+        for item in self._partition.participant.to_carry(self._partition.now_ms(), below):
+            try:
+                await self._carry(item)
+            except DataDamaged as damage:
+                log.info("a staged batch cannot be carried", bundle=self._partition.bundle, error=str(damage))
 
     async def _carry(self, item: CarryItem) -> None:
-        if self._staged.is_under_way(item.references):
-            await self._state.durable()
         batches = await self._staged.read(item.references)
         # from here on nothing is awaited: judged and appended in one turn
         size_bytes = sum(len(batch.data) for batch in batches)
         self._state.check_room(1 + size_bytes)
         participant, next_offset = self._partition.participant, self._staged.next_offset
-        decision = self._state.ask(lambda: participant.carry(item, next_offset, self._now_ms()))
+        decision = self._state.ask(lambda: participant.carry(item, next_offset, self._partition.now_ms()))
         if decision.answer:
             self._state.take(decision, self._staged.issue(batches))
             self._parts.counts.carried(self._partition.bundle, size_bytes)
@@ -308,6 +312,3 @@ class Housekeeper:
         except LedgerMQError:
             self._freed.set()  # they are free still: tried again after the pause
             raise
-
-    def _now_ms(self) -> int:
-        return self._parts.clocks.our_ms()

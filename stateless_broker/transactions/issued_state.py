@@ -68,23 +68,35 @@ class IssuedState:
             raise
         except Exception as bug:
             self.broken(bug)
-            raise Unavailable(
-                f"the transactions of bundle {self.owner.bundle} have failed and restart from their log; retry",
-                retry_after_ms=RETRY_AFTER_MS,
-            ) from bug
+            raise self._restarting() from bug
+
+    def _restarting(self) -> Unavailable:
+        return Unavailable(
+            f"the transactions of bundle {self.owner.bundle} have failed and restart from their log; retry",
+            retry_after_ms=RETRY_AFTER_MS,
+        )
 
     def take(
         self,
         decision: Decision[T],
         data: Sequence[Batch] = (),
-        more: Mapping[PartitionId, Sequence[LogRecord]] | None = None,
+        more: Callable[[], Mapping[PartitionId, Sequence[LogRecord]]] = dict,
         *,
         within_s: float = 0.0,
     ) -> T:
-        """Append what was decided: its records, `data`, and the records of other states of this
-        bundle, in one piece; it may wait up to `within_s` for other appends.
+        """Append what was decided, in one piece: its records, `data`, and what `more` returns, the
+        records of other states of this bundle; it may wait up to `within_s` for other appends.
+
+        `more` changes these states when this one has changed already. So if it raises, all of them
+        are ahead of the log, and are loaded again from it; raises Unavailable.
         """
-        self._log.append({self._place: decision.records, **(more or {})}, data, within_s=within_s)
+        try:
+            records = {self._place: decision.records, **more()}
+        except Exception as bug:
+            log.error("a decision could not be completed", bundle=self.owner.bundle, exc_info=bug)
+            self._log.abandon(NotOwner(f"the transactions failed: {bug!r}", retry_after_ms=RETRY_AFTER_MS))
+            raise self._restarting() from bug
+        self._log.append(records, data, within_s=within_s)
         return decision.answer
 
     def issued(self, decide: Callable[[], Decision[T]]) -> T:

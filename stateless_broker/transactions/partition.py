@@ -90,13 +90,8 @@ class TransactionCores:
         self.participant.apply(key, value)
 
 
-@dataclass(frozen=True, slots=True)
-class StagedBatches:
-    """What one call has staged in one bundle. `stored()` returns a result for each batch, None if it
-    is staged, once that is durable.
-    """
-
-    stored: Callable[[], Awaitable[list[LedgerMQError | None]]]
+Stored = Callable[[], Awaitable[list[LedgerMQError | None]]]
+"""Return a result for each batch that one call has staged, None if it is staged, once that is durable."""
 
 
 class TransactionPartition:
@@ -112,7 +107,7 @@ class TransactionPartition:
         self._on_failed = opening.on_failed
         self._fenced: dict[str, tuple[int, int]] = {}
         """Id -> the newest transaction that was counted as aborted because its epoch is over."""
-        self._staged = StagedLog(opening.owner, parts.staged(), opening.partition)
+        self._staged = StagedLog(opening.owner, opening.log, parts.staged(), opening.partition)
         self._pending = PendingOffsets(self.bundle, parts.catalog, opening.hosted)
         self._state = IssuedState(opening.owner, opening.log, opening.place, self._fail)
         self._completer = Completer(self._state, self.coordinator, self._push, parts.sources, parts.counts)
@@ -127,9 +122,11 @@ class TransactionPartition:
             self._is_confirmed,
         )
         self._housekeeper = Housekeeper(self, self._state, self._staged, self._pending, parts)
-        self._checker = Checker(self._state, self.coordinator, self._read_first, self._count_check, self._now_ms)
+        self._checker = Checker(
+            self._state, self.coordinator, self._read_first, self._count_check, self._declare_unresolved, parts.clocks
+        )
         self._unresolved = UnresolvedCopies(parts.unresolved, parts.calls, self._read_staged, parts.sources.now_us)
-        self.coordinator.start(self._now_ms())
+        self.coordinator.start(self.now_ms())
         self._completer.resume()
         self._copier.resume()
         self._housekeeper.start()
@@ -152,7 +149,7 @@ class TransactionPartition:
 
     # Participant
 
-    def stage(self, transaction: Transaction, branch: bytes, batches: Sequence[tuple[int, Batch]]) -> StagedBatches:
+    def stage(self, transaction: Transaction, branch: bytes, batches: Sequence[tuple[int, Batch]]) -> Stored:
         """Judge batches with their sequences now, and store those that are new in one decision.
 
         Raises NotOwner, ResourceExhausted, Unavailable, and what the store answers if it takes no
@@ -163,17 +160,17 @@ class TransactionPartition:
         wanted = [_to_stage(sequence, batch) for sequence, batch in batches]
         try:
             decision = self._state.ask(
-                partial(self.participant.stage, transaction, branch, wanted, self._staged.next_offset, self._now_ms())
+                partial(self.participant.stage, transaction, branch, wanted, self._staged.next_offset, self.now_ms())
             )
         except LedgerMQError as error:
             if error.retriable:
                 raise
-            return StagedBatches(partial(self._refused, error, len(batches)))
+            return partial(self._refused, error, len(batches))
         staging = decision.answer
         self._state.take(decision, self._staged.issue([batches[at][1] for at in staging.new]))
         if staging.new:
             self._housekeeper.wake()
-        return StagedBatches(partial(self._stored, staging, self._state.durable_soon(), self._staged.next_offset))
+        return partial(self._stored, staging, self._state.durable_soon(), self._staged.next_offset)
 
     async def _stored(self, staging: Staging, durable: asyncio.Task[None], end: int) -> list[LedgerMQError | None]:
         await durable
@@ -228,7 +225,7 @@ class TransactionPartition:
 
     def _begin(self, transaction: Transaction, outcome: State, part: Part, confirmed: bool) -> Decision[Completion]:
         """Judge what is to be completed; drop at once what is aborted or over."""
-        self._pending.check_ready(part.groups)
+        (self._pending.check_ready if outcome.is_commit else self._pending.check_loaded)(part.groups)
         decision = self._state.ask(
             lambda: self.participant.complete(
                 transaction,
@@ -239,7 +236,9 @@ class TransactionPartition:
             )
         )
         if decision.answer is Completion.DONE:
-            self._state.take(decision, more=self._pending.settle(transaction, ()), within_s=ENDED_WITHIN_S)
+            self._state.take(
+                decision, more=lambda: self._pending.settle(transaction, ()), within_s=ENDED_WITHIN_S
+            )
             self._moved()
         return decision
 
@@ -294,11 +293,11 @@ class TransactionPartition:
 
     async def init(self, request: pb.InitTransactionsRequest, kind: Kind) -> Identity:
         name, timeout_ms, group = request.transactional_id, request.timeout_ms, request.check_group
-        return await self._in_turn(name, lambda: self.coordinator.init(name, kind, timeout_ms, group, self._now_ms()))
+        return await self._in_turn(name, lambda: self.coordinator.init(name, kind, timeout_ms, group, self.now_ms()))
 
     async def end(self, transaction: Transaction, outcome: State, parts: Sequence[Part]) -> State:
         def end() -> Decision[State]:
-            decision = self.coordinator.end(transaction, outcome, parts, self._now_ms())
+            decision = self.coordinator.end(transaction, outcome, parts, self.now_ms())
             return self._counted(decision, decision.answer, "producer")
 
         return await self._in_turn(transaction.transactional_id, end)
@@ -307,14 +306,14 @@ class TransactionPartition:
         name, epoch, number = request.transactional_id, request.epoch, request.number
 
         def outcome() -> Decision[Outcome]:
-            decision = self.coordinator.outcome(name, epoch, number, self._now_ms())
+            decision = self.coordinator.outcome(name, epoch, number, self.now_ms())
             return self._counted(decision, decision.answer.state, "asked")
 
         return await self._in_turn(name, outcome)
 
     async def resolve(self, request: pb.ResolveTransactionRequest) -> pb.TransactionInfo:
         """Carry out an operator's decision, and return how the transaction stands then."""
-        name, coordinator, now_ms = request.transactional_id, self.coordinator, self._now_ms()
+        name, coordinator, now_ms = request.transactional_id, self.coordinator, self.now_ms()
         if request.resolution == pb.FORGET:
             info = await self._state.read(lambda: coordinator.describe(name))
             await self._decided(name, lambda: coordinator.forget(name))
@@ -352,7 +351,7 @@ class TransactionPartition:
 
     def sizes(self) -> TransactionSizes:
         """Return what there is, for metrics. It reads the memory, durable or not."""
-        coordinator, participant, now_ms = self.coordinator, self.participant, self._now_ms()
+        coordinator, participant, now_ms = self.coordinator, self.participant, self.now_ms()
         since = [staged.staged_ms for staged in self._pending.staged().values()]
         if (oldest_ms := participant.oldest_ms()) is not None:
             since.append(oldest_ms)
@@ -385,7 +384,7 @@ class TransactionPartition:
     # Inside
 
     def _fate(self, transaction: Transaction, part: Part) -> Decision[State]:
-        decision = self.coordinator.fate(transaction, part, self._now_ms())
+        decision = self.coordinator.fate(transaction, part, self.now_ms())
         if decision.answer is State.ABORTED and not decision.records and self.coordinator.is_fenced(transaction):
             self._count_fenced(transaction)
         return self._counted(decision, decision.answer, "timeout")
@@ -426,11 +425,16 @@ class TransactionPartition:
         return await self._state.decided(decide_and_begin)
 
     async def _count_check(self, transaction: Transaction) -> State:
-        def count() -> Decision[State]:
-            decision = self.coordinator.checked(transaction, self._now_ms())
-            return self._counted(decision, decision.answer, "checks") if decision.answer.is_final else decision
+        return await self._decided(
+            transaction.transactional_id, lambda: self.coordinator.checked(transaction, self.now_ms())
+        )
 
-        return await self._decided(transaction.transactional_id, count)
+    async def _declare_unresolved(self, transaction: Transaction, now_ms: int) -> bool:
+        def declare() -> Decision[bool]:
+            decision = self.coordinator.declare_unresolved(transaction, now_ms)
+            return self._counted(decision, State.UNRESOLVED, "checks")
+
+        return await self._decided(transaction.transactional_id, declare)
 
     async def _read_first(self, transaction: Transaction, part: Part) -> pb.StagedData | None:
         batches = (await self._read_staged(transaction, part, 0)).batches
@@ -472,8 +476,9 @@ class TransactionPartition:
         """Something is staged no longer."""
         self._housekeeper.moved()
 
-    def _now_ms(self) -> int:
-        return self._parts.clocks.our_ms()
+    def now_ms(self) -> int:
+        """Return the time that is stored, and compared with what was stored (decision 30)."""
+        return self._parts.clocks.stamp_ms()
 
     def _fail(self, error: LedgerMQError) -> None:
         self.close(error)

@@ -5,13 +5,14 @@ dropped in the segment that completes the rest of its part.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple, cast
 
 from ledger import keys
 from ledger.keys import PartitionId
 from ledger.log.log_record import LogRecord
 from ledger.topics.catalog import Catalog, Topic
-from ledgermq.errors import DataDamaged, LedgerMQError
+from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError
 from stateless_broker.groups.offsets_topic import partition_of
 from stateless_broker.groups.partition import PartitionCoordinator
 from stateless_broker.internal.core import Hosted
@@ -39,6 +40,14 @@ class PendingOffsets:
         """
         for group in groups:
             self._coordinator(group)
+
+    def check_loaded(self, groups: Sequence[str]) -> None:
+        """As `check_ready`, for an abort: a damaged partition does not hold it up. What is to be dropped
+        there stays, and the bundle asks about it when the partition is served again.
+        """
+        for group in groups:
+            with suppress(DataDamaged, FormatNotSupported):
+                self._coordinator(group)
 
     def has_pending(self, group: str, transaction: Transaction) -> bool:
         """Return whether the transaction has staged offsets of the group. Raises as `check_ready`."""

@@ -19,7 +19,7 @@ from stateless_broker.ownership import Ownership
 from stateless_broker.received_batches import BatchChecks, let_go_of_frame, side_by_side, split_payload
 from stateless_broker.request_window import answered_in_order
 from stateless_broker.transactions.from_wire import branch_of
-from stateless_broker.transactions.partition import StagedBatches, TransactionPartition
+from stateless_broker.transactions.partition import Stored, TransactionPartition
 from transactions.types import Transaction
 
 SEQUENCE_MAX = 1 << 48
@@ -40,7 +40,7 @@ class Admitted:
     """A frame whose batches are with their bundles. `staged`: what each bundle is storing now."""
 
     entries: list[_Entry]
-    staged: list[tuple[list[_Entry], StagedBatches]] = field(default_factory=list)
+    staged: list[tuple[list[_Entry], Stored]] = field(default_factory=list)
 
 
 class StagePath:
@@ -102,10 +102,10 @@ class StagePath:
         await asyncio.gather(*(self._store(group, staged) for group, staged in admitted.staged))
         return pb.StageResponse(results=[self._result(entry) for entry in admitted.entries])
 
-    async def _store(self, group: list[_Entry], staged: StagedBatches) -> None:
+    async def _store(self, group: list[_Entry], stored: Stored) -> None:
         """Wait until the batches of one bundle are durable."""
         try:
-            results = await staged.stored()
+            results = await stored()
         except NotOwner as failed:
             bundle = group[0].bundle
             error = failed if failed.owner or bundle is None else await self._ownership.redirect(bundle)
@@ -129,7 +129,7 @@ def _stage(
     partition: TransactionPartition | LedgerMQError,
     transaction: Transaction,
     branch: bytes,
-) -> StagedBatches | None:
+) -> Stored | None:
     """Stage all of a frame's batches of one bundle, in one decision."""
     try:
         if isinstance(partition, LedgerMQError):

@@ -18,6 +18,7 @@ from ledger.log.stored_batch import StoredBatch
 from ledger.topics.catalog import Topic
 from ledgermq.errors import DataDamaged
 from stateless_broker.bundle.owner import BundleOwner
+from stateless_broker.internal.bundle_log import BundleLog
 from transactions.types import Reference
 
 READS_MAX = 8
@@ -28,8 +29,9 @@ RUN_BYTES_MAX = 4 * 1024 * 1024
 class StagedLog:
     """Made when nothing of the bundle's former log is under way."""
 
-    def __init__(self, owner: BundleOwner, topic: Topic, partition: int) -> None:
+    def __init__(self, owner: BundleOwner, log: BundleLog, topic: Topic, partition: int) -> None:
         self.owner = owner
+        self._log = log
         self.topic = topic
         self.place = PartitionId(topic.id, partition)
         self.next_offset = owner.durable_end(topic, partition)
@@ -51,15 +53,18 @@ class StagedLog:
             f"{self.topic.name}/{self.place.partition} ends at {end}, though only {expected} were appended"
         )
 
-    def is_under_way(self, references: Sequence[Reference]) -> bool:
-        """Return whether some of these batches are not durable yet, and so cannot be read."""
+    def _is_under_way(self, references: Sequence[Reference]) -> bool:
+        """Return whether some of these batches are not durable yet: staged, or carried forward, just now."""
         end = self.owner.durable_end(self.topic, self.place.partition)
         return any(reference.offset + reference.record_count > end for reference in references)
 
     async def read(self, references: Sequence[Reference]) -> list[Batch]:
-        """Return the staged batches, with the partitions that they are meant for, in the order of
-        `references`. Raises DataDamaged naming the object, NotOwner, Unavailable, the store's errors.
+        """Return the staged batches, once they are durable, with the partitions that they are meant
+        for, in the order of `references`. Raises DataDamaged naming the object, NotOwner,
+        Unavailable, the store's errors.
         """
+        if self._is_under_way(references):
+            await self._log.durable()
         pool = asyncio.Semaphore(READS_MAX)
         runs = list(_runs(references))
         if len(runs) == 1:

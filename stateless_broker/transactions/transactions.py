@@ -80,7 +80,7 @@ class Transactions:
         kind = kind_of(request.kind)
         topic = await self._topic.find_or_create()
         identity = await self._at_coordinator(topic, request.transactional_id, lambda found: found.init(request, kind))
-        for found in self.served():
+        for found in self.served() if identity.epoch > 1 else ():
             found.note_fenced(identity.producer_id, identity.epoch)
         return pb.InitTransactionsResponse(
             producer_id=identity.producer_id,

@@ -17,6 +17,7 @@ from crc32c import crc32c
 from ledger.topics.catalog import Topic
 from ledgermq.errors import DataDamaged, TopicExists, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol import unresolved as names
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.frames import Frame
 from ledgermq.protocol.records import HEADERS, SCHEMA_VERSION, decode_batch, encode_batch, timestamps_of
@@ -147,10 +148,10 @@ class UnresolvedCopies:
 def _headers(transaction: Transaction, batch: pb.StagedData, checks: int) -> list[tuple[str, bytes]]:
     """Return what the copy says about where it comes from; its timestamp is that of the message."""
     named = {
-        "half.transactional-id": transaction.transactional_id,
-        "half.topic": batch.topic,
-        "half.partition": str(batch.partition),
-        "half.checks": str(checks),
+        names.ID: transaction.transactional_id,
+        names.TOPIC: batch.topic,
+        names.PARTITION: str(batch.partition),
+        names.CHECKS: str(checks),
     }
     return [(name, value.encode()) for name, value in named.items()]
 

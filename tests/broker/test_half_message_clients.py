@@ -14,10 +14,12 @@ import pytest
 import ledgermq
 from ledgermq.client.settings import ClientSettings
 from ledgermq.client.transactions.checks import Resolution
+from ledgermq.client.transactions.half_messages import BYTES_MAX
 from ledgermq.errors import (
     InvalidConfig,
     InvalidRecord,
     InvalidRequest,
+    MessageTooLarge,
     TransactionAborted,
     TransactionError,
     TransactionOutcomeUnknown,
@@ -26,6 +28,7 @@ from ledgermq.errors import (
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
+from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 from stateless_broker.in_process import InProcessConnection, InProcessConnector, Network
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.transaction_calls import constants_of, served
@@ -275,34 +278,19 @@ async def test_checks_go_on_while_brokers_come_and_go(cluster: Cluster) -> None:
     assert staged(cluster) == 0
 
 
-@in_cluster("a:1", "b:1", **BUNDLES, constants=constants_of(checks_max=1))
-async def test_operators_release_an_unresolved_message_once(cluster: Cluster) -> None:
-    """As docs/half-messages.md has it, though the program that releases is run twice."""
-    await cluster.create("t", 1)
-    async with client_of(cluster) as client, client.half_messages(GROUP, check=Checker("unknown")) as half:
-        await half.send("t", "wanted", key="1")
-        await half.send("t", "not wanted", key="2")
-
-        async def two_copies() -> bool:
-            names = {topic.name for topic in await client.list_topics()}
-            unresolved = f"{GROUP}.unresolved"
-            return unresolved in names and len(await cluster.read_all(unresolved, 0)) == 2
-
-        await until(two_copies, 200)
-        for _ in range(2):
-            await release(client)
-        await reads(cluster, b"wanted")
+@in_cluster("a:1", **BUNDLES, constants=constants_of(unchecked_ms_max=10_000))
+async def test_the_largest_message_has_room_for_what_its_copy_adds(cluster: Cluster) -> None:
+    await cluster.create("t", 1, max_message_bytes=str(FRAME_PAYLOAD_BYTES_MAX))
+    async with client_of(cluster) as client:
+        async with client.half_messages(GROUP, check=Checker("unknown")) as half:
+            with pytest.raises(MessageTooLarge, match="half message"):
+                await half.send("t", b"x" * (BYTES_MAX + 1))
+            message = await half.send("t", b"x" * BYTES_MAX, transactional_id="h" * 249)
+        topic = f"{GROUP}.unresolved"
+        await until(lambda: is_unresolved(client, message), 120, every_s=1)
+        assert await cluster.read_all(topic, 0) == [b"x" * BYTES_MAX]
 
 
-async def release(client: ledgermq.Client) -> None:
-    async with (
-        client.transactions("release-orders") as transactions,
-        client.consumer(f"{GROUP}.unresolved", group="release-orders", commit="manual", start="earliest") as consumer,
-    ):
-        while messages := await consumer.fetch(timeout=5.0):
-            async with transactions.begin(reading=consumer) as transaction:
-                for message in messages:
-                    headers = dict(message.headers)
-                    if message.key == b"1":
-                        transaction.send((headers["half.topic"] or b"").decode(), message.value, key=message.key)
-                await transaction.send_offsets(consumer, messages)
+async def is_unresolved(client: ledgermq.Client, message: ledgermq.HalfMessage) -> bool:
+    found = await client.transactions.describe(message.transactional_id)
+    return found.complete and found.state == "unresolved"

@@ -14,18 +14,28 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from ledgermq.errors import InvalidRequest, TransactionAborted, UnknownPartition
+from ledgermq.errors import DataDamaged, InvalidRequest, TransactionAborted, UnknownPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.records import decode_batch
+from stateless_broker.transactions import checker
 from stateless_broker.transactions.partition import TransactionPartition
 from stateless_broker.transactions.unresolved import UnresolvedCopies
 from tests.broker.cluster import Cluster, fetch_of, in_cluster
 from tests.broker.groups import ask
-from tests.broker.transaction_calls import Producer, beginner, constants_of, served
+from tests.broker.transaction_calls import (
+    Producer,
+    beginner,
+    code_of,
+    constants_of,
+    coordinator_bundle,
+    served,
+)
 from tests.waiting import until
+from transactions.types import Part, Transaction
 
 BUNDLES = {"bundles": 4}
 GROUP = "orders-checkers"
+DAY_S = 24 * 3600
 HALF: dict[str, Any] = {"kind": pb.HALF_MESSAGE, "check_group": GROUP}
 
 
@@ -287,3 +297,100 @@ async def test_ids_and_notes_of_half_messages_do_not_pile_up(cluster: Cluster) -
     await asyncio.sleep(700)
     assert all(found.participant.note_count <= 2 for found in served(cluster).values())
     assert await cluster.read_all("t", 0) == [b"x"] * 5
+
+
+@in_cluster("a:1", "b:1", **BUNDLES)
+async def test_messages_that_cannot_be_read_hold_up_no_others_of_their_group(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One answer carries two checks here, and the first two half messages are damaged."""
+    await cluster.create("t", 1)
+    monkeypatch.setattr(checker, "CHECKS_MAX", 2)
+    read = TransactionPartition._read_first
+    names = [name for name in map(str, range(100)) if int(crc32c(name.encode())) % 3 == 0][:4]
+    unreadable = set(names[:2])
+
+    async def damaged(self: TransactionPartition, transaction: Transaction, part: Part) -> pb.StagedData | None:
+        if transaction.transactional_id in unreadable:
+            raise DataDamaged("its staged bytes are not those that were staged")
+        return await read(self, transaction, part)
+
+    monkeypatch.setattr(TransactionPartition, "_read_first", damaged)
+    for name in names:
+        await half_message(cluster, name, b"x")
+    poller = Poller(cluster)
+    async with polling(poller):
+        await until(lambda: {check.transaction.transactional_id for _, check in poller.checks} == set(names[2:]), 60)
+        unreadable.clear()  # the object was repaired
+        await until(lambda: {check.transaction.transactional_id for _, check in poller.checks} == set(names), 60)
+
+
+@in_cluster("a:1", "b:1", **BUNDLES)
+async def test_a_half_message_without_a_message_is_not_prepared(cluster: Cluster) -> None:
+    await cluster.create("t", 1)
+    producer = await beginner(cluster, "h-1", **HALF)
+    assert await code_of(lambda: producer.end(pb.PREPARED)) == "INVALID_REQUEST"
+    await producer.send("t", 0, b"x")
+    assert await producer.end(pb.PREPARED) == pb.PREPARED
+    assert await producer.commit() == pb.COMMITTED
+
+
+@in_cluster("a:1", "b:1", **BUNDLES)
+async def test_a_message_that_is_not_durable_yet_is_not_asked_about(cluster: Cluster) -> None:
+    """Its owner cannot write for longer than a check takes, and dies: the message does not exist."""
+    await cluster.create("t", 1)
+    owner = await cluster.owner_of("t", 0)
+    deciding = next(address for address in cluster.brokers if address != owner)
+    await Producer(cluster, "first").init()  # creates the topics of transactions
+    for name in map(str, range(100)):
+        if coordinator_bundle(cluster, name) in cluster.brokers[deciding].ownership.opened:
+            break
+    producer = await beginner(cluster, name, **HALF)
+    cluster.views[owner].pause()
+    staging = asyncio.create_task(producer.send("t", 0, b"x"))
+    await asyncio.sleep(12)
+    staging.cancel()
+    await cluster.stop(owner, graceful=False)
+    await asyncio.sleep(60)
+    assert (await state_of(cluster, name)).state == pb.UNDECIDED, (
+        "nothing of it was stored, so there is nothing to check"
+    )
+
+
+@pytest.mark.parametrize(("before_s", "after_s"), [(0, 2 * DAY_S), (-2 * DAY_S, 0)], ids=["fast", "slow"])
+def test_a_wrong_clock_declares_no_message_unresolved(before_s: float, after_s: float) -> None:
+    """A coordinator whose clock is days ahead takes over, or one takes over from a clock that was days behind."""
+
+    @in_cluster(**BUNDLES)
+    async def run(cluster: Cluster) -> None:
+        await cluster.start("a:1", before_s)
+        await cluster.create("t", 1)
+        await half_message(cluster, "h-1", b"x")
+        await until(lambda: _is_prepared(cluster, "h-1"), 30)
+        await cluster.stop("a:1", graceful=False)
+        await cluster.start("b:1", after_s)
+        await asyncio.sleep(120)
+        assert await _is_prepared(cluster, "h-1")
+        poller = Poller(cluster)
+        async with polling(poller):
+            await until(lambda: bool(poller.checks), 60)
+            assert await answer(cluster, poller.checks[0][1], pb.COMMITTED) == pb.COMMITTED
+        await until(lambda: _has(cluster, [b"x"]))
+
+    run()
+
+
+async def _is_prepared(cluster: Cluster, name: str) -> bool:
+    return (await state_of(cluster, name)).state == pb.PREPARED
+
+
+@in_cluster("a:1", "b:1", **BUNDLES)
+async def test_a_new_id_asks_about_no_earlier_epoch(cluster: Cluster) -> None:
+    """There is none; and each half message has a new id."""
+    await cluster.create("t", 1)
+    await half_message(cluster, "h-1", b"x")
+    await half_message(cluster, "h-2", b"x")
+    await asyncio.sleep(1)
+    hurried = [found._housekeeper._hurried for found in served(cluster).values()]
+    assert not any(event.is_set() for event in hurried)
+    assert not any(found._housekeeper._fenced for found in served(cluster).values())

@@ -136,6 +136,24 @@ async def test_a_commit_is_remembered_for_longer_than_ids_are_kept(cluster: Clus
         assert mine not in ids(cluster)
 
 
+@in_cluster("a:1")
+async def test_an_id_that_a_driver_left_is_forgotten_when_its_epoch_comes_again(cluster: Cluster) -> None:
+    """The driver dies between the done mark and the last call."""
+    await cluster.create("t", 2)
+    async with place_of(cluster) as place:
+        messages = await run(place, ROWS)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(epochs, "_forget", _dies)
+            with pytest.raises(Unavailable, match="the driver dies here"):
+                await commit_epoch(place, "q", 0, messages)
+        mine = messages[0].transaction.transactional_id
+        assert await is_done(place.store, "q", 0)
+        assert mine in ids(cluster)
+        await commit_epoch(place, "q", 0, await run(place, OTHERS))
+        assert mine not in ids(cluster)
+        assert await stored(cluster) == values(ROWS)
+
+
 @in_cluster("a:1", constants=constants_of(expiry_ms=60_000, expiry_look_ms=1_000))
 async def test_what_was_decided_and_never_committed_is_written_by_the_next_run(cluster: Cluster) -> None:
     """At once, and when the aborted transaction is forgotten."""

@@ -344,7 +344,7 @@ def without_one_segment_for_copies_and_note(patch: Patch) -> None:
         await asyncio.sleep(1)
         decision = self._participant.admit(chunk)
         if decision.answer:
-            self._state.take(decision, (), self._pending.settle(chunk.transaction, chunk.groups))
+            self._state.take(decision, (), lambda: self._pending.settle(chunk.transaction, chunk.groups))
 
     patch.setattr(Copier, "_copy_chunk", copy_chunk)
 

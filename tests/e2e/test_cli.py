@@ -418,6 +418,40 @@ def test_transactions_are_listed_resolved_and_forgotten(shell: Shell) -> None:
     assert (refused.code, "INVALID_REQUEST" in refused.err) == (2, True)
 
 
+def test_unresolved_messages_are_listed_shown_published_and_dropped(shell: Shell) -> None:
+    """The copies are those that brokers make after the last check."""
+    assert shell("transaction", "unresolved", "list").err == "No unresolved message waits for a decision.\n"
+    shell.json("topic", "create", "orders", "--partitions", 2)
+    with ledgermq.sync.connect(shell.address) as client, client.producer() as producer:
+        for number in range(4):
+            added = {"transactional-id": f"order-{number}", "topic": "orders", "partition": "1", "checks": "15"}
+            headers = {"mine": "x", **{f"half.{name}": value for name, value in added.items()}}
+            producer.send("shops.unresolved", f"coffee {number}", key=f"k{number}", headers=headers)
+    rows = shell.json("transaction", "unresolved", "list")["messages"]
+    assert [(row["group"], row["id"], row["topic"], row["partition"], row["key"], row["checks"]) for row in rows] == [
+        ("shops", f"order-{number}", "orders", 1, f"k{number}", 15) for number in range(4)
+    ]
+    shown = json.loads(shell("transaction", "unresolved", "show", "shops", "order-1").out)
+    assert (shown["value"], shown["offset"]) == ("coffee 1", 1)
+    kept = shell("transaction", "unresolved", "commit", "shops", "order-1", stdin="n\n")
+    assert (kept.code, "Publish 1 unresolved messages of shops (order-1)?" in kept.err) == (1, True)
+    done = shell("transaction", "unresolved", "commit", "shops", "order-1", "order-2", "--yes")
+    assert (done.code, "2 unresolved messages of shops are published." in done.err) == (0, True)
+    assert shell("transaction", "unresolved", "rollback", "shops", "--all", stdin="y\n").code == 0
+    assert shell.json("transaction", "unresolved", "list", "shops")["messages"] == []
+    decided = shell.json("transaction", "unresolved", "list", "--all")["messages"]
+    assert [row["decision"] for row in decided] == ["rollback", "commit", "commit", "rollback"]
+    for wrong in (["commit", "shops", "order-0"], ["commit", "shops", "order-9"], ["rollback", "shops"]):
+        refused = shell("transaction", "unresolved", *wrong, "--yes")
+        assert (refused.code, "INVALID_REQUEST" in refused.err) == (2, True)
+    published = shell("consume", "orders", "--until-end", "--format", "jsonl").out.splitlines()
+    rows = [json.loads(line) for line in published]
+    assert [(row["partition"], row["key"], row["value"]) for row in rows] == [
+        (1, f"k{number}", f"coffee {number}") for number in (1, 2)
+    ]
+    assert [[header["key"] for header in row["headers"]] for row in rows] == [["mine"], ["mine"]]
+
+
 def prepare(address: str, *names: str) -> None:
     """Prepare two-phase transactions without records, as a transaction manager does."""
 

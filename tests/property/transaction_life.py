@@ -304,7 +304,8 @@ class TransactionLife(RuleBasedStateMachine):
         if self.desk.coordinator.is_expired(transaction):
             return  # the answer is about another producer, which has the id now
         if isinstance(answer, tuple) and answer[0] is not State.PREPARED:
-            assert self.desk.truth[transaction] == answer[0].is_commit
+            is_commit = self.desk.truth.get(transaction, False)  # none is recorded for what an epoch has fenced
+            assert is_commit == answer[0].is_commit
 
     # The network, time and takeovers
 
@@ -366,6 +367,8 @@ class TransactionLife(RuleBasedStateMachine):
         for transaction, group in self.desk.coordinator.due_checks(self.now_ms):
             assert group == "checkers"
             self.desk.run(self.desk.coordinator.checked(transaction, self.now_ms))
+        for transaction in self.desk.coordinator.unresolved(self.now_ms):
+            self.desk.run(self.desk.coordinator.declare_unresolved(transaction, self.now_ms))
 
     def expire(self) -> None:
         self.desk.run(self.desk.coordinator.expire(self.now_ms))

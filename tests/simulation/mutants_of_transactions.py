@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -145,11 +145,12 @@ def copies_apart_from_their_note(patch: Patch) -> None:
         self: IssuedState,
         decision: Decision[Any],
         data: Sequence[Batch] = (),
-        more: Mapping[PartitionId, Sequence[LogRecord]] | None = None,
+        more: Callable[[], Mapping[PartitionId, Sequence[LogRecord]]] = dict,
     ) -> Any:
         if data and any(record.key.startswith(b"done/") for record in decision.records):
             self._log.append({}, data)
-            asyncio.get_running_loop().call_later(0.2, lambda: real(self, decision, (), more))
+            records = more()
+            asyncio.get_running_loop().call_later(0.2, lambda: real(self, decision, (), lambda: records))
             return decision.answer
         return real(self, decision, data, more)
 

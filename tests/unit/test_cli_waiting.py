@@ -47,6 +47,10 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "transaction abort": ("t", "--yes"),
     "transaction forget": ("t", "--yes"),
     "transaction give-up": ("t", "--bundle", "1", "--yes"),
+    "transaction unresolved list": (),
+    "transaction unresolved show": ("g", "h"),
+    "transaction unresolved commit": ("g", "h", "--yes"),
+    "transaction unresolved rollback": ("g", "--all", "--yes"),
     "status": (),
 }
 OFFSETS = '{"offsets": [{"topic": "t", "topic_id": 1, "partition": 0, "offset": 5}]}'

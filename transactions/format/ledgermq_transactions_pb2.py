@@ -24,29 +24,31 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/transactions/format/ledgermq_transactions.proto\x12\x18ledgermq.transactions.v1\"\xc6\x02\n\x02Id\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x0c\x12\r\n\x05\x65poch\x18\x03 \x01(\r\x12,\n\x04kind\x18\x04 \x01(\x0e\x32\x1e.ledgermq.transactions.v1.Kind\x12\x12\n\ntimeout_ms\x18\x05 \x01(\r\x12\x12\n\nchanged_ms\x18\x06 \x01(\x03\x12\x0e\n\x06number\x18\x07 \x01(\x04\x12.\n\x05state\x18\x08 \x01(\x0e\x32\x1f.ledgermq.transactions.v1.State\x12\x10\n\x08\x63omplete\x18\t \x01(\x08\x12-\n\x05parts\x18\n \x03(\x0b\x32\x1e.ledgermq.transactions.v1.Part\x12\x0f\n\x07missing\x18\x0b \x03(\r\x12\x13\n\x0b\x63heck_group\x18\x0c \x01(\t\x12\x0e\n\x06\x63hecks\x18\r \x01(\r\"W\n\x04Part\x12\x0e\n\x06\x62undle\x18\x01 \x01(\r\x12/\n\x06\x63ounts\x18\x02 \x03(\x0b\x32\x1f.ledgermq.transactions.v1.Count\x12\x0e\n\x06groups\x18\x03 \x03(\t\"M\n\x05\x43ount\x12\x0e\n\x06\x62ranch\x18\x01 \x01(\x0c\x12\x10\n\x08topic_id\x18\x02 \x01(\x04\x12\x11\n\tpartition\x18\x03 \x01(\r\x12\x0f\n\x07\x62\x61tches\x18\x04 \x01(\x04\"p\n\x0bTransaction\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x13\n\x0b\x63oordinator\x18\x02 \x01(\r\x12\x13\n\x0bproducer_id\x18\x03 \x01(\x0c\x12\r\n\x05\x65poch\x18\x04 \x01(\r\x12\x0e\n\x06number\x18\x05 \x01(\x04\"\xa5\x01\n\nReferences\x12\x0f\n\x07version\x18\x01 \x01(\r\x12:\n\x0btransaction\x18\x02 \x01(\x0b\x32%.ledgermq.transactions.v1.Transaction\x12\x11\n\tstaged_ms\x18\x03 \x01(\x03\x12\x37\n\nreferences\x18\x04 \x03(\x0b\x32#.ledgermq.transactions.v1.Reference\"\xc9\x01\n\tReference\x12\x0e\n\x06\x62ranch\x18\x01 \x01(\x0c\x12\x10\n\x08topic_id\x18\x02 \x01(\x04\x12\x11\n\tpartition\x18\x03 \x01(\r\x12\x10\n\x08sequence\x18\x04 \x01(\x04\x12\x0e\n\x06offset\x18\x05 \x01(\x04\x12\x14\n\x0crecord_count\x18\x06 \x01(\r\x12\x0e\n\x06length\x18\x07 \x01(\r\x12\x0b\n\x03\x63rc\x18\x08 \x01(\x07\x12\x18\n\x10timestamp_min_us\x18\t \x01(\x03\x12\x18\n\x10timestamp_max_us\x18\n \x01(\x03\"\xf6\x01\n\x04Note\x12\x0f\n\x07version\x18\x01 \x01(\r\x12:\n\x0btransaction\x18\x02 \x01(\x0b\x32%.ledgermq.transactions.v1.Transaction\x12\x30\n\x07outcome\x18\x03 \x01(\x0e\x32\x1f.ledgermq.transactions.v1.State\x12\x10\n\x08\x66inished\x18\x04 \x01(\x08\x12,\n\x04part\x18\x05 \x01(\x0b\x32\x1e.ledgermq.transactions.v1.Part\x12/\n\x06\x63opied\x18\x06 \x03(\x0b\x32\x1f.ledgermq.transactions.v1.Count*5\n\x04Kind\x12\x0c\n\x08ORDINARY\x10\x00\x12\r\n\tTWO_PHASE\x10\x01\x12\x10\n\x0cHALF_MESSAGE\x10\x02*\x84\x01\n\x05State\x12\r\n\tUNDECIDED\x10\x00\x12\r\n\tCOMMITTED\x10\x01\x12\x0b\n\x07\x41\x42ORTED\x10\x02\x12\x0c\n\x08PREPARED\x10\x03\x12\x19\n\x15\x43OMMITTED_BY_OPERATOR\x10\x04\x12\x17\n\x13\x41\x42ORTED_BY_OPERATOR\x10\x05\x12\x0e\n\nUNRESOLVED\x10\x06\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/transactions/format/ledgermq_transactions.proto\x12\x18ledgermq.transactions.v1\"\xf8\x02\n\x02Id\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x0c\x12\r\n\x05\x65poch\x18\x03 \x01(\r\x12,\n\x04kind\x18\x04 \x01(\x0e\x32\x1e.ledgermq.transactions.v1.Kind\x12\x12\n\ntimeout_ms\x18\x05 \x01(\r\x12\x12\n\nchanged_ms\x18\x06 \x01(\x03\x12\x0e\n\x06number\x18\x07 \x01(\x04\x12.\n\x05state\x18\x08 \x01(\x0e\x32\x1f.ledgermq.transactions.v1.State\x12\x10\n\x08\x63omplete\x18\t \x01(\x08\x12-\n\x05parts\x18\n \x03(\x0b\x32\x1e.ledgermq.transactions.v1.Part\x12\x0f\n\x07missing\x18\x0b \x03(\r\x12\x13\n\x0b\x63heck_group\x18\x0c \x01(\t\x12\x0e\n\x06\x63hecks\x18\r \x01(\r\x12\x30\n\x06\x66ormer\x18\x0e \x01(\x0b\x32 .ledgermq.transactions.v1.Former\"W\n\x06\x46ormer\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12.\n\x05state\x18\x03 \x01(\x0e\x32\x1f.ledgermq.transactions.v1.State\"W\n\x04Part\x12\x0e\n\x06\x62undle\x18\x01 \x01(\r\x12/\n\x06\x63ounts\x18\x02 \x03(\x0b\x32\x1f.ledgermq.transactions.v1.Count\x12\x0e\n\x06groups\x18\x03 \x03(\t\"M\n\x05\x43ount\x12\x0e\n\x06\x62ranch\x18\x01 \x01(\x0c\x12\x10\n\x08topic_id\x18\x02 \x01(\x04\x12\x11\n\tpartition\x18\x03 \x01(\r\x12\x0f\n\x07\x62\x61tches\x18\x04 \x01(\x04\"p\n\x0bTransaction\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x13\n\x0b\x63oordinator\x18\x02 \x01(\r\x12\x13\n\x0bproducer_id\x18\x03 \x01(\x0c\x12\r\n\x05\x65poch\x18\x04 \x01(\r\x12\x0e\n\x06number\x18\x05 \x01(\x04\"\xa5\x01\n\nReferences\x12\x0f\n\x07version\x18\x01 \x01(\r\x12:\n\x0btransaction\x18\x02 \x01(\x0b\x32%.ledgermq.transactions.v1.Transaction\x12\x11\n\tstaged_ms\x18\x03 \x01(\x03\x12\x37\n\nreferences\x18\x04 \x03(\x0b\x32#.ledgermq.transactions.v1.Reference\"\xc9\x01\n\tReference\x12\x0e\n\x06\x62ranch\x18\x01 \x01(\x0c\x12\x10\n\x08topic_id\x18\x02 \x01(\x04\x12\x11\n\tpartition\x18\x03 \x01(\r\x12\x10\n\x08sequence\x18\x04 \x01(\x04\x12\x0e\n\x06offset\x18\x05 \x01(\x04\x12\x14\n\x0crecord_count\x18\x06 \x01(\r\x12\x0e\n\x06length\x18\x07 \x01(\r\x12\x0b\n\x03\x63rc\x18\x08 \x01(\x07\x12\x18\n\x10timestamp_min_us\x18\t \x01(\x03\x12\x18\n\x10timestamp_max_us\x18\n \x01(\x03\"\xf6\x01\n\x04Note\x12\x0f\n\x07version\x18\x01 \x01(\r\x12:\n\x0btransaction\x18\x02 \x01(\x0b\x32%.ledgermq.transactions.v1.Transaction\x12\x30\n\x07outcome\x18\x03 \x01(\x0e\x32\x1f.ledgermq.transactions.v1.State\x12\x10\n\x08\x66inished\x18\x04 \x01(\x08\x12,\n\x04part\x18\x05 \x01(\x0b\x32\x1e.ledgermq.transactions.v1.Part\x12/\n\x06\x63opied\x18\x06 \x03(\x0b\x32\x1f.ledgermq.transactions.v1.Count*5\n\x04Kind\x12\x0c\n\x08ORDINARY\x10\x00\x12\r\n\tTWO_PHASE\x10\x01\x12\x10\n\x0cHALF_MESSAGE\x10\x02*\x84\x01\n\x05State\x12\r\n\tUNDECIDED\x10\x00\x12\r\n\tCOMMITTED\x10\x01\x12\x0b\n\x07\x41\x42ORTED\x10\x02\x12\x0c\n\x08PREPARED\x10\x03\x12\x19\n\x15\x43OMMITTED_BY_OPERATOR\x10\x04\x12\x17\n\x13\x41\x42ORTED_BY_OPERATOR\x10\x05\x12\x0e\n\nUNRESOLVED\x10\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'transactions.format.ledgermq_transactions_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_KIND']._serialized_start=1309
-  _globals['_KIND']._serialized_end=1362
-  _globals['_STATE']._serialized_start=1365
-  _globals['_STATE']._serialized_end=1497
+  _globals['_KIND']._serialized_start=1448
+  _globals['_KIND']._serialized_end=1501
+  _globals['_STATE']._serialized_start=1504
+  _globals['_STATE']._serialized_end=1636
   _globals['_ID']._serialized_start=78
-  _globals['_ID']._serialized_end=404
-  _globals['_PART']._serialized_start=406
-  _globals['_PART']._serialized_end=493
-  _globals['_COUNT']._serialized_start=495
-  _globals['_COUNT']._serialized_end=572
-  _globals['_TRANSACTION']._serialized_start=574
-  _globals['_TRANSACTION']._serialized_end=686
-  _globals['_REFERENCES']._serialized_start=689
-  _globals['_REFERENCES']._serialized_end=854
-  _globals['_REFERENCE']._serialized_start=857
-  _globals['_REFERENCE']._serialized_end=1058
-  _globals['_NOTE']._serialized_start=1061
-  _globals['_NOTE']._serialized_end=1307
+  _globals['_ID']._serialized_end=454
+  _globals['_FORMER']._serialized_start=456
+  _globals['_FORMER']._serialized_end=543
+  _globals['_PART']._serialized_start=545
+  _globals['_PART']._serialized_end=632
+  _globals['_COUNT']._serialized_start=634
+  _globals['_COUNT']._serialized_end=711
+  _globals['_TRANSACTION']._serialized_start=713
+  _globals['_TRANSACTION']._serialized_end=825
+  _globals['_REFERENCES']._serialized_start=828
+  _globals['_REFERENCES']._serialized_end=993
+  _globals['_REFERENCE']._serialized_start=996
+  _globals['_REFERENCE']._serialized_end=1197
+  _globals['_NOTE']._serialized_start=1200
+  _globals['_NOTE']._serialized_end=1446
 # @@protoc_insertion_point(module_scope)

@@ -34,7 +34,7 @@ ABORTED_BY_OPERATOR: State
 UNRESOLVED: State
 
 class Id(_message.Message):
-    __slots__ = ("version", "producer_id", "epoch", "kind", "timeout_ms", "changed_ms", "number", "state", "complete", "parts", "missing", "check_group", "checks")
+    __slots__ = ("version", "producer_id", "epoch", "kind", "timeout_ms", "changed_ms", "number", "state", "complete", "parts", "missing", "check_group", "checks", "former")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -48,6 +48,7 @@ class Id(_message.Message):
     MISSING_FIELD_NUMBER: _ClassVar[int]
     CHECK_GROUP_FIELD_NUMBER: _ClassVar[int]
     CHECKS_FIELD_NUMBER: _ClassVar[int]
+    FORMER_FIELD_NUMBER: _ClassVar[int]
     version: int
     producer_id: bytes
     epoch: int
@@ -61,7 +62,18 @@ class Id(_message.Message):
     missing: _containers.RepeatedScalarFieldContainer[int]
     check_group: str
     checks: int
-    def __init__(self, version: _Optional[int] = ..., producer_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., timeout_ms: _Optional[int] = ..., changed_ms: _Optional[int] = ..., number: _Optional[int] = ..., state: _Optional[_Union[State, str]] = ..., complete: _Optional[bool] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ..., missing: _Optional[_Iterable[int]] = ..., check_group: _Optional[str] = ..., checks: _Optional[int] = ...) -> None: ...
+    former: Former
+    def __init__(self, version: _Optional[int] = ..., producer_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., timeout_ms: _Optional[int] = ..., changed_ms: _Optional[int] = ..., number: _Optional[int] = ..., state: _Optional[_Union[State, str]] = ..., complete: _Optional[bool] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ..., missing: _Optional[_Iterable[int]] = ..., check_group: _Optional[str] = ..., checks: _Optional[int] = ..., former: _Optional[_Union[Former, _Mapping]] = ...) -> None: ...
+
+class Former(_message.Message):
+    __slots__ = ("epoch", "number", "state")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    number: int
+    state: State
+    def __init__(self, epoch: _Optional[int] = ..., number: _Optional[int] = ..., state: _Optional[_Union[State, str]] = ...) -> None: ...
 
 class Part(_message.Message):
     __slots__ = ("bundle", "counts", "groups")

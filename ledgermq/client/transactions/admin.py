@@ -64,7 +64,7 @@ class TransactionDescription:
 
     `number`: 0 if the epoch has none yet. `complete`: decided, and visible or dropped everywhere;
     `missing`: bundles where it is not, and `trouble`: why. `changed_ms`: of the last decision, or of
-    the first question about what is undecided. `parts`: kept until it is complete.
+    the first question about what is undecided. `parts`: kept until it is complete; only from `describe`.
     """
 
     transactional_id: str

@@ -23,10 +23,10 @@ import pyarrow as pa
 
 from ledgermq.client.connections import Connections
 from ledgermq.client.context import ClientContext
-from ledgermq.client.coordinator import Coordinator
 from ledgermq.client.producing.delivery import BatchDelivery
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.settings import ProducerSettings
+from ledgermq.client.transactions.admin import TransactionAdmin
 from ledgermq.client.transactions.decisions import Decisions, TransactionOutcome
 from ledgermq.client.transactions.staging import Staging
 from ledgermq.errors import InvalidRequest, LedgerMQError, TransactionUnknown, Unavailable
@@ -210,14 +210,8 @@ class SharedTransactions:
 
         Raises InvalidRequest, Unavailable.
         """
-        request = pb.ResolveTransactionRequest(transactional_id=transactional_id, resolution=pb.FORGET)
         with suppress(TransactionUnknown):  # it is forgotten already
-            await self._coordinator(transactional_id).ask(
-                lambda at: at.resolve_transaction(request), self._connections.deadline()
-            )
-
-    def _coordinator(self, transactional_id: str) -> Coordinator:
-        return Coordinator(self._connections, f"transactional id {transactional_id!r}")
+            await TransactionAdmin(self._connections).forget(transactional_id)
 
 
 def parts_of(counts: Iterable[BranchCounts]) -> list[pb.TransactionPart]:

@@ -32,16 +32,21 @@ from ledgermq.errors import (
     DeadlineExceeded,
     InvalidConfig,
     LedgerMQError,
+    MessageTooLarge,
     TransactionAborted,
     TransactionError,
     TransactionOutcomeUnknown,
     Unavailable,
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.names import NAME_CHARS_MAX, is_name
+from ledgermq.protocol.unresolved import SUFFIX
 from ledgermq.runtime.tasks import end
 
-GROUP_CHARS_MAX = NAME_CHARS_MAX - len(".unresolved")
+GROUP_CHARS_MAX = NAME_CHARS_MAX - len(SUFFIX)
+BYTES_MAX = FRAME_PAYLOAD_BYTES_MAX - 4096
+"""Size of a half message: the copy of an unresolved one has more headers, and has to fit a batch too."""
 CONCURRENCY_MAX = 1000
 ID_CHARS = 32
 
@@ -179,6 +184,8 @@ class HalfMessages:
         """
         self._check_usable()
         row = row_of(value, key, headers, tag, timestamp, self._context.sources.now_us())
+        if row_bytes(row) > BYTES_MAX:
+            raise MessageTooLarge(f"a half message of {row_bytes(row)} bytes; at most {BYTES_MAX} are allowed")
         name = (
             transactional_id or f"{self.group[: NAME_CHARS_MAX - ID_CHARS - 1]}.{self._context.sources.new_id().hex()}"
         )

@@ -167,8 +167,9 @@ class TransactionClient(TransactionAdmin):
         transactional id needs the epoch and the number of the transaction too.
 
         The answer is final: if the transaction is undecided, it is aborted by this call; only what
-        is "prepared" may still end either way. Raises TransactionUnknown if the transaction is not
-        known, or is no longer the newest one of its id; Unavailable.
+        is "prepared" may still end either way. Of a transactional id, the newest decision is known, and
+        the newest one of an earlier epoch. Raises TransactionUnknown if the transaction is none of
+        these; Unavailable.
         """
         transactional_id, epoch, number = named(transaction, epoch, number)
         decisions = Decisions(self._context.connections, transactional_id)

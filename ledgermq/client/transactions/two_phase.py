@@ -18,22 +18,18 @@ from typing import Self
 
 import pyarrow as pa
 
-from ledgermq.client.connections import Connections
 from ledgermq.client.context import ClientContext
-from ledgermq.client.coordinator import Coordinator
 from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, Refused
 from ledgermq.client.producing.unrouted import typed
 from ledgermq.client.record import Bytes, Headers, Record, Row
 from ledgermq.client.settings import ProducerSettings
+from ledgermq.client.transactions.admin import TransactionAdmin
 from ledgermq.client.transactions.decisions import Decisions
 from ledgermq.client.transactions.lane import Lane
 from ledgermq.client.transactions.preparable import Branch
 from ledgermq.client.transactions.xid import Xid, XidLike, transactional_id_of, xid_from, xid_of
 from ledgermq.errors import LedgerMQError, TransactionError, TransactionOutcomeUnknown, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.runtime.tasks import all_of
-
-ASKED_AT_ONCE = 16
 
 
 class TwoPhase:
@@ -249,14 +245,14 @@ class TwoPhase:
         Raises Unavailable if a coordinator does not answer.
         """
         self._check()
-        answers = await _list_all(self._context.connections, self._deadline(None), open_only=True)
-        found = {
-            info.transaction.transactional_id
-            for answer in answers
-            for info in answer.transactions
-            if info.kind == pb.TWO_PHASE and info.state == pb.PREPARED
-        }
-        return [xid_from(name) for name in sorted(found)]
+        found = await TransactionAdmin(self._context.connections).list()
+        if found.unanswered:
+            raise next(iter(found.unanswered.values()))
+        return [
+            xid_from(each.transactional_id)
+            for each in found.transactions
+            if each.kind == "two_phase" and each.state == "prepared"
+        ]
 
     # -- the object
 
@@ -316,20 +312,3 @@ class TwoPhase:
 
     def _deadline(self, timeout_s: float | None) -> float:
         return self._context.connections.deadline(timeout_s)
-
-
-async def _list_all(connections: Connections, deadline: float, *, open_only: bool) -> list[pb.ListTransactionsResponse]:
-    """Return the answers of all partitions, in order; none before the cluster's first transaction.
-
-    Raises Unavailable if one does not answer before the deadline.
-    """
-
-    async def ask(partition: int) -> pb.ListTransactionsResponse:
-        request = pb.ListTransactionsRequest(partition=partition, open_only=open_only)
-        coordinator = Coordinator(connections, f"partition {partition} of __transactions")
-        return await coordinator.ask(lambda at: at.list_transactions(request), deadline)
-
-    first = await ask(0)
-    if not first.partitions:
-        return []
-    return [first, *await all_of(map(ask, range(1, first.partitions)), ASKED_AT_ONCE)]

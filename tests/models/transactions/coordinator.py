@@ -100,10 +100,8 @@ def ask(term: Term[State], transaction: TransactionId, staged: dict[int, Part]) 
     """
     known, broken = term.state.known.get(transaction.name), term.world.breaks("ask-without-fence")
     abort = ABORT if broken else term.final(ABORT)
-    if known is None or known.producer != transaction.producer or known.epoch > transaction.epoch:
-        return abort  # an epoch begins only once all commits before it are complete
-    if known.epoch < transaction.epoch:
-        return abort if broken else term.final(RETRY)
+    if known is None or known.producer != transaction.producer or known.epoch != transaction.epoch:
+        return abort  # an epoch begins only once all commits before it are complete; a later one was never begun
     if transaction.number < known.number:
         return abort
     if transaction.number == known.number and known.decided == PREPARED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 import pytest
@@ -287,10 +288,11 @@ def test_a_question_about_what_is_older_or_unknown_is_answered_by_abort(desk: De
     transaction = desk.init()
     desk.end(transaction, State.COMMITTED)
     desk.end(nxt(transaction), State.COMMITTED, PART)
-    for asked in (old, transaction, Transaction("u", 5, b"u" * 16, 1, 1), transaction._replace(producer_id=b"x" * 16)):
+    never_begun = transaction._replace(epoch=EPOCH_MAX, number=NUMBER_MAX)
+    unknown = Transaction("u", 5, b"u" * 16, 1, 1)
+    for asked in (old, transaction, unknown, transaction._replace(producer_id=b"x" * 16), never_begun):
         assert desk.silent(desk.coordinator.fate(asked, PART, NOW)) is State.ABORTED
     assert desk.silent(desk.coordinator.fate(nxt(transaction), PART, NOW)) is State.UNDECIDED  # it is told, not asked
-    assert desk.silent(desk.coordinator.fate(transaction._replace(epoch=3), PART, NOW)) is State.UNDECIDED
     after = transaction._replace(number=3)
     assert desk.silent(desk.coordinator.fate(after, PART, NOW + DAY)) is State.UNDECIDED  # the one before is incomplete
     desk.completed(nxt(transaction), 2)
@@ -320,6 +322,59 @@ def test_the_outcome_of_what_is_not_the_newest_is_unknown(desk: Desk, epoch: int
     desk.end(nxt(transaction), State.COMMITTED)
     with pytest.raises(TransactionUnknown):
         desk.coordinator.outcome("t", epoch, number, NOW)
+
+
+def test_checks_that_a_fast_clock_has_counted_hold_up_no_further_ones(desk: Desk) -> None:
+    half = desk.init("h", kind=Kind.HALF_MESSAGE)
+    desk.end(half, State.PREPARED, PART)
+    desk.do(desk.coordinator.checked(half, NOW + 3_600_000))
+    assert desk.coordinator.due_checks(NOW) == [(half, "checkers")]
+    desk.do(desk.coordinator.checked(half, NOW))
+    assert desk.coordinator.due_checks(NOW + 29_999) == []
+    assert desk.coordinator.due_checks(NOW + 30_000) == [(half, "checkers")]
+
+
+def test_what_a_half_message_holds_without_a_message_is_aborted_at_its_time_out(desk: Desk) -> None:
+    """Offsets, for example: no producer can be asked about them."""
+    half = desk.init("h", kind=Kind.HALF_MESSAGE)
+    assert desk.fate(half, NOW + 6_000, Part(2)) is State.UNDECIDED
+    assert desk.fate(half, NOW + 66_000, Part(2)) is State.ABORTED
+    half = desk.init("i", kind=Kind.HALF_MESSAGE)
+    with pytest.raises(InvalidRequest, match="without a message"):
+        desk.coordinator.end(half, State.PREPARED, [Part(2, {}, ())], NOW)
+
+
+def test_the_outcome_of_the_epoch_before_is_kept_for_a_process_that_was_restarted(desk: Desk) -> None:
+    """It has sent a commit, died, and begun an epoch before it asks."""
+    first = desk.init()
+    desk.end(first, State.ABORTED)
+    desk.end(nxt(first), State.COMMITTED)
+    for _ in range(3):  # it dies again and again before it asks
+        desk.init()
+        ask = partial(desk.coordinator.outcome, "t", now_ms=NOW)
+        assert desk.silent(ask(epoch=1, number=2)) == (State.COMMITTED, True)
+        assert desk.silent(ask(epoch=1, number=3)) == (State.ABORTED, True), "it was running when the epoch began"
+    assert desk.silent(ask(epoch=2, number=1)) == (State.ABORTED, True)
+    for epoch, number in ((1, 1), (1, 4), (2, 2), (5, 1)):
+        with pytest.raises(TransactionUnknown):
+            ask(epoch=epoch, number=number)
+    fourth = desk.init()
+    assert fourth.epoch == 5
+    desk.end(fourth, State.ABORTED)
+    assert desk.silent(ask(epoch=1, number=2)) == (State.COMMITTED, True)
+    desk.init()
+    assert desk.silent(ask(epoch=5, number=1)) == (State.ABORTED, True)
+    with pytest.raises(TransactionUnknown):
+        ask(epoch=1, number=2)
+
+
+def test_an_epoch_without_a_decision_says_nothing_about_earlier_ones(desk: Desk) -> None:
+    desk.init()
+    desk.init()
+    ask = partial(desk.coordinator.outcome, "t", now_ms=NOW)
+    assert desk.silent(ask(epoch=1, number=1)) == (State.ABORTED, True)
+    with pytest.raises(TransactionUnknown):
+        ask(epoch=1, number=2)
 
 
 def test_asking_for_what_was_never_begun_does_not_end_what_is_running(desk: Desk) -> None:
@@ -461,7 +516,10 @@ def test_t17_after_the_last_check_a_half_message_is_unresolved_for_good() -> Non
         assert desk.coordinator.due_checks(now_ms)
         assert desk.do(desk.coordinator.checked(transaction, now_ms)) is State.PREPARED
         now_ms += 30_000
-    assert desk.do(desk.coordinator.checked(transaction, now_ms)) is State.UNRESOLVED
+    assert desk.coordinator.due_checks(now_ms) == []
+    assert not desk.silent(desk.coordinator.declare_unresolved(transaction, now_ms - 1))
+    assert desk.do(desk.coordinator.declare_unresolved(transaction, now_ms))
+    assert not desk.silent(desk.coordinator.declare_unresolved(transaction, now_ms))
     desk.take_over()
     assert desk.coordinator.due_checks(now_ms + DAY) == []
     assert desk.coordinator.to_complete() == [(transaction, State.UNRESOLVED, PART)]
@@ -483,6 +541,7 @@ def test_a_half_message_without_producers_is_unresolved_after_a_day() -> None:
     assert desk.coordinator.unresolved(NOW + DAY) == [transaction]
     desk.do(desk.coordinator.checked(transaction, NOW + DAY - 1))
     assert desk.coordinator.unresolved(NOW + DAY) == []  # a producer was asked
+    assert not desk.silent(desk.coordinator.declare_unresolved(transaction, NOW + DAY))
 
 
 def test_a_half_message_that_was_long_on_its_way_is_checked_at_the_first_question() -> None:
@@ -565,6 +624,7 @@ def test_operators_see_what_is_open_and_why(desk: Desk) -> None:
     desk.coordinator.trouble(transaction, 2, "its owner is not reachable")
     [info] = desk.coordinator.infos(open_only=True)
     assert (info.transaction.transactional_id, info.trouble) == ("a", "bundle 2: its owner is not reachable")
+    assert (len(info.parts), len(desk.coordinator.describe("a").parts)) == (0, 1), "a list of many fits an answer"
     desk.fate(Transaction("b", 5, b"\x02" * 16, 1, 1), NOW)
     assert [info.transaction.transactional_id for info in desk.coordinator.infos(open_only=True)] == ["a", "b"]
     desk.completed(transaction, 2)

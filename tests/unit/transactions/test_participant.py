@@ -151,6 +151,7 @@ def test_branches_partitions_and_transactions_count_apart(bundle: Bundle) -> Non
         (TransactionLimits(batches_max=2), TransactionTooLarge),
         (TransactionLimits(bytes_max=299), TransactionTooLarge),
         (TransactionLimits(staged_bytes_max=299), ResourceExhausted),
+        (TransactionLimits(staged_batches_max=2), ResourceExhausted),
     ],
 )
 def test_what_a_transaction_and_a_bundle_hold_is_bounded(limits: TransactionLimits, kind: type[LedgerMQError]) -> None:
@@ -160,6 +161,20 @@ def test_what_a_transaction_and_a_bundle_hold_is_bounded(limits: TransactionLimi
     assert stored is None
     assert isinstance(refused, kind)
     assert bundle.stage(batch(0)) == [None]
+
+
+def test_batches_of_a_bundle_are_bounded_over_all_its_transactions() -> None:
+    """Each is a reference in the owner's memory, however small it is: 8 GiB of them were millions."""
+    bundle = Bundle(TransactionLimits(staged_batches_max=3))
+    other = TX._replace(producer_id=B)
+    assert bundle.stage(batch(0), batch(1)) == [None, None]
+    [stored, refused] = bundle.stage(batch(0), batch(1), transaction=other)
+    assert stored is None
+    assert isinstance(refused, ResourceExhausted)
+    assert refused.retry_after_ms
+    assert bundle.stage(batch(0), batch(1)) == [None, None], "what is stored is not refused"
+    assert bundle.complete(State.ABORTED, Part(2)) is Completion.DONE
+    assert bundle.stage(batch(1), transaction=other) == [None]
 
 
 def test_open_transactions_are_bounded() -> None:
@@ -172,6 +187,15 @@ def test_open_transactions_are_bounded() -> None:
 
 
 # Completion
+
+
+def test_an_error_names_only_some_of_what_is_missing(bundle: Bundle) -> None:
+    """A transaction counts thousands of streams, and the text goes into logs and answers."""
+    bundle.stage(batch(0))
+    counts = {Stream(b"", 7, partition): 1 for partition in range(3000)}
+    with pytest.raises(DataDamaged, match=r"and 29.. more") as refused:
+        bundle.complete(State.COMMITTED, Part(2, counts))
+    assert len(str(refused.value)) < 1000
 
 
 def test_a_small_commit_is_one_segment(bundle: Bundle) -> None:

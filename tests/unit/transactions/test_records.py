@@ -18,6 +18,7 @@ from ledgermq.errors import DataDamaged, FormatNotSupported
 from transactions.format import ledgermq_transactions_pb2 as fmt
 from transactions.records import (
     Entry,
+    Former,
     IdEntry,
     IdValue,
     NoteEntry,
@@ -120,6 +121,7 @@ ids = st.builds(
     st.lists(u32, max_size=3).map(tuple),
     names,
     u32,
+    st.none() | st.builds(Former, u32, u64, states),
 )
 unfinished = st.builds(NoteValue, transactions, states, st.just(False), parts, counts)
 finished = st.builds(NoteValue, transactions, states, st.just(True), st.none() | parts, counts)

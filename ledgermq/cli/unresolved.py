@@ -1,0 +1,169 @@
+"""`ledgermq transaction unresolved …`: half messages that no producer knew about; list and show them,
+and publish or drop them in the place of their producers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from ledgermq.cli.completion import complete_check_group
+from ledgermq.cli.consume import Printer
+from ledgermq.cli.exit_codes import EPILOG
+from ledgermq.cli.formats import MessageFormat
+from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout, Yes
+from ledgermq.cli.report import Report, Rows, at_time, show
+from ledgermq.cli.reporting import command
+from ledgermq.cli.session import connected_session
+from ledgermq.cli.terminal import notes
+from ledgermq.cli.unresolved_messages import Decision, UnresolvedMessage, check_groups, decide, read
+from ledgermq.errors import InvalidRequest
+
+Group = Annotated[
+    str, typer.Argument(metavar="GROUP", help="Check group of the producers.", autocompletion=complete_check_group)
+]
+AnyGroup = Annotated[
+    str | None,
+    typer.Argument(metavar="GROUP", help="Only this check group.", autocompletion=complete_check_group),
+]
+Id = Annotated[str, typer.Argument(metavar="ID", help="Transactional id of the message, as `list` shows it.")]
+Ids = Annotated[
+    list[str] | None, typer.Argument(metavar="ID…", help="Transactional ids of messages, as `list` shows them.")
+]
+Every = Annotated[bool, typer.Option("--all", "-a", help="Every message of the group that is not decided yet.")]
+Decided = Annotated[bool, typer.Option("--all", "-a", help="Also messages about which an operator has decided.")]
+Form = Annotated[MessageFormat, typer.Option("--format", "-f", help="How to print a message.")]
+
+COLUMNS = ("group", "id", "topic", "partition", "time", "key", "bytes", "checks", "decision")
+SHOWN_MAX = 20
+"""Messages that a question to the user names."""
+
+
+def register(app: typer.Typer) -> None:
+    unresolved = typer.Typer(no_args_is_help=True, epilog=EPILOG)
+    app.add_typer(unresolved, name="unresolved", help="Decide about half messages that no producer knew about.")
+    command(unresolved, "list")(list_unresolved)
+    command(unresolved, "show")(show_one)
+    command(unresolved, "commit")(commit)
+    command(unresolved, "rollback")(rollback)
+
+
+async def list_unresolved(
+    group: AnyGroup = None,
+    decided: Decided = False,
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """List the half messages that wait for an operator: after the last check, no producer of their
+    check group knew whether to commit them.
+    """
+    async with connected_session(target, timeout_s) as session:
+        session.progress = session.while_in_trouble
+        client = session.client
+        groups = await check_groups(client) if group is None else [group]
+        found = [each for name in groups for each in await read(client, name) if decided or each.decision is None]
+    if output is OutputFormat.TABLE and not found:
+        notes().print("No unresolved message waits for a decision." if not decided else "There is none.")
+        return
+    show(Report("", tables=[Rows("messages", COLUMNS, [row_of(each) for each in found])]), output)
+
+
+async def show_one(
+    group: Group,
+    name: Id,
+    form: Form = MessageFormat.JSONL,
+    target: Target = DEFAULT_TARGET,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """Print an unresolved message as it lies in GROUP.unresolved."""
+    async with connected_session(target, timeout_s) as session:
+        session.progress = session.while_in_trouble
+        found = await read(session.client, group, lambda known: known == name)
+    messages = [message for each in found for message in each.messages]
+    if not messages:
+        raise InvalidRequest(f"check group {group!r} has no unresolved message {name!r}")
+    Printer(form).write(messages)
+
+
+async def commit(
+    group: Group,
+    names: Ids = None,
+    every: Every = False,
+    yes: Yes = False,
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """Publish unresolved messages in the topic and the partition that they were meant for.
+
+    Look first whether the producer's own transaction was committed: the message says that it was. Each
+    message is published once, however often the command is repeated; this cannot be undone.
+    """
+    await resolve(group, names or [], every, "commit", yes, target, output, timeout_s)
+
+
+async def rollback(
+    group: Group,
+    names: Ids = None,
+    every: Every = False,
+    yes: Yes = False,
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """Drop unresolved messages: `list` shows them no longer, and `commit` refuses them.
+
+    They stay readable in GROUP.unresolved until the topic's retention removes them.
+    """
+    await resolve(group, names or [], every, "rollback", yes, target, output, timeout_s)
+
+
+async def resolve(
+    group: str,
+    names: Sequence[str],
+    every: bool,
+    decision: Decision,
+    yes: bool,
+    target: str,
+    output: OutputFormat,
+    timeout_s: float,
+) -> None:
+    if bool(names) == every:
+        raise InvalidRequest("name the messages by their ids, or give --all; not both")
+    async with connected_session(target, timeout_s) as session:
+        session.progress = session.while_in_trouble
+        client = session.client
+        if every:
+            names = [each.transactional_id for each in await read(client, group) if each.decision is None]
+        if names and not yes:
+            shown = ", ".join(names[:SHOWN_MAX]) + (", …" if len(names) > SHOWN_MAX else "")
+            verb = "Publish" if decision == "commit" else "Drop"
+            with session.user_is_asked():
+                typer.confirm(f"{verb} {len(names)} unresolved messages of {group} ({shown})?", abort=True, err=True)
+        found = await decide(client, group, names, decision) if names else []
+    if found or output is not OutputFormat.TABLE:
+        show(Report("", tables=[Rows("messages", COLUMNS, [row_of(each) for each in found])]), output)
+    done = "published" if decision == "commit" else "dropped"
+    notes().print(f"{len(found)} unresolved messages of {group} are {done}.", markup=False, soft_wrap=True)
+
+
+def row_of(found: UnresolvedMessage) -> dict[str, Any]:
+    return {
+        "group": found.group,
+        "id": found.transactional_id,
+        "topic": found.topic,
+        "partition": found.partition,
+        "time": None if found.timestamp_us is None else at_time(found.timestamp_us // 1000),
+        "key": None if found.key is None else found.key.decode(errors="backslashreplace"),
+        "bytes": found.bytes,
+        "checks": found.checks,
+        "decision": found.decision,
+        "offset": found.offset,
+    }

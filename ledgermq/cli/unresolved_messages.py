@@ -1,0 +1,155 @@
+"""Decide about unresolved half messages in the place of their producers: publish one, or drop it.
+
+Copies of them lie in the topic `<check group>.unresolved`. A decision is another record in it:
+
+    half.transactional-id   which message it is about
+    half.decision           commit | rollback
+
+Invariants: a message is published in the transaction that records the decision, so it is published
+once, however often a command is repeated. All decisions about a group are made under one
+transactional id, which has the topic's name. Its epoch begins before the topic is read: what an earlier
+command decided is then in the topic, and what it has not decided never will be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, cast
+
+import ledgermq
+from ledgermq.errors import InvalidRequest, UnknownTopic
+from ledgermq.protocol.unresolved import CHECKS, DECISION, ID, PARTITION, SUFFIX, TOPIC
+
+Decision = Literal["commit", "rollback"]
+
+
+@dataclass(slots=True)
+class UnresolvedMessage:
+    """One half message that no producer knew about. `offset`: of its first record in
+    `<group>.unresolved`. `messages`: those of wanted ids only, as they were stored there.
+    """
+
+    transactional_id: str
+    group: str
+    topic: str
+    partition: int
+    checks: int
+    offset: int
+    timestamp_us: int | None
+    key: bytes | None
+    bytes: int = 0
+    decision: Decision | None = None
+    messages: list[ledgermq.Message] = field(default_factory=list)
+
+
+async def check_groups(client: ledgermq.Client) -> list[str]:
+    """Return the check groups that have, or had, unresolved messages. Raises Unavailable."""
+    return sorted(topic.name.removesuffix(SUFFIX) for topic in await client.list_topics() if _is_unresolved(topic.name))
+
+
+async def read(
+    client: ledgermq.Client, group: str, wanted: Callable[[str], bool] = lambda name: False
+) -> list[UnresolvedMessage]:
+    """Return the unresolved messages of a check group in the order of their arrival, with decided
+    ones; none if the group has never had one. `wanted(id)`: also return the messages themselves.
+
+    Raises Unavailable, DataDamaged.
+    """
+    found: dict[str, UnresolvedMessage] = {}
+    try:
+        async with client.consumer(group + SUFFIX, until_end=True) as consumer:
+            async for message in consumer:
+                _take(found, group, message, wanted)
+    except UnknownTopic:
+        return []
+    return list(found.values())
+
+
+async def decide(
+    client: ledgermq.Client, group: str, names: Iterable[str], decision: Decision
+) -> list[UnresolvedMessage]:
+    """Decide about these messages, one transaction each, and return them. One that is decided so
+    already stays as it is.
+
+    Raises InvalidRequest for an id that is not there, or is decided otherwise, and nothing has
+    changed then; TransactionFenced if another command decides about the group at the same time,
+    TransactionOutcomeUnknown, and what the message's topic refuses: repeat the call.
+    """
+    names = list(dict.fromkeys(names))
+    async with client.transactions(group + SUFFIX) as transactions:
+        known = {each.transactional_id: each for each in await read(client, group, set(names).__contains__)}
+        chosen = [_decidable(known, group, name, decision) for name in names]
+        for each in chosen:
+            if each.decision is not None:
+                continue
+            async with transactions.begin() as transaction:
+                for message in each.messages if decision == "commit" else ():
+                    transaction.send(
+                        each.topic,
+                        message.value,
+                        key=message.key,
+                        headers=_original(message),
+                        tag=message.tag,
+                        timestamp=message.timestamp_us,
+                        partition=each.partition,
+                    )
+                headers = [(ID, each.transactional_id.encode()), (DECISION, decision.encode())]
+                transaction.send(group + SUFFIX, None, headers=headers)
+            each.decision = decision
+    return chosen
+
+
+def _is_unresolved(topic: str) -> bool:
+    return topic.endswith(SUFFIX) and topic != SUFFIX
+
+
+def _take(
+    found: dict[str, UnresolvedMessage], group: str, message: ledgermq.Message, wanted: Callable[[str], bool]
+) -> None:
+    """Take in one record of the topic; those of other programs have no effect."""
+    headers = {name: value for name, value in message.headers if name.startswith("half.")}
+    name = (headers.get(ID) or b"").decode(errors="replace")
+    decision = (headers.get(DECISION) or b"").decode(errors="replace")
+    if decision in ("commit", "rollback"):
+        if name in found:
+            found[name].decision = cast(Decision, decision)
+        return
+    if not name or not (headers.get(TOPIC) and (headers.get(PARTITION) or b"").isdigit()):
+        return
+    each = found.setdefault(
+        name,
+        UnresolvedMessage(
+            transactional_id=name,
+            group=group,
+            topic=(headers[TOPIC] or b"").decode(errors="replace"),
+            partition=int(headers[PARTITION] or b"0"),
+            checks=int(checks) if (checks := headers.get(CHECKS) or b"0").isdigit() else 0,
+            offset=message.offset,
+            timestamp_us=message.timestamp_us,
+            key=message.key,
+        ),
+    )
+    each.bytes += len(message.key or b"") + len(message.value or b"")
+    if wanted(name):
+        each.messages.append(message)
+
+
+def _decidable(known: dict[str, UnresolvedMessage], group: str, name: str, decision: Decision) -> UnresolvedMessage:
+    if name not in known:
+        raise InvalidRequest(
+            f"check group {group!r} has no unresolved message {name!r}: `ledgermq transaction unresolved list {group}`"
+            " shows those there are"
+        )
+    if known[name].decision not in (None, decision):
+        raise InvalidRequest(
+            f"unresolved message {name!r} of check group {group!r} was decided before, by {known[name].decision};"
+            " nothing was changed"
+        )
+    return known[name]
+
+
+def _original(message: ledgermq.Message) -> Sequence[tuple[str, bytes | None]]:
+    """Return the headers that the producer gave: the cluster has added its own behind them."""
+    added = (ID, TOPIC, PARTITION, CHECKS)
+    return [header for header in message.headers if header[0] not in added]
