@@ -9,7 +9,7 @@ are then compared with the truth that the watched store kept.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from ledger import keys
@@ -224,15 +224,18 @@ class ClusterRun:
         await disturbances.heal()
         for client in self._clients:
             client.stopped.set()
-        _, waiting = await asyncio.wait(work, timeout=HEALING_S)
-        for task, client in zip(work, self._clients, strict=True):
+        await self._until_ended({client.name: task for task, client in zip(work, self._clients, strict=True)})
+
+    async def _until_ended(self, tasks: Mapping[str, asyncio.Task[None]]) -> None:
+        """Wait for clients that were stopped, by name."""
+        _, waiting = await asyncio.wait(tasks.values(), timeout=HEALING_S)
+        for name, task in tasks.items():
             if task in waiting:
-                world.violations.append(
-                    Violation("stuck", f"client {client.name} did not end within {HEALING_S:.0f} s of health")
+                self.world.violations.append(
+                    Violation("stuck", f"client {name} did not end within {HEALING_S:.0f} s of health")
                 )
-            elif task.exception() is not None:
-                error = task.exception()
-                world.violations.append(Violation("bug", f"client {client.name} failed: {error!r}"))
+            elif (error := task.exception()) is not None:
+                self.world.violations.append(Violation("bug", f"client {name} failed: {error!r}"))
 
     async def _drain(self) -> list[tuple[str, Partition]]:
         """A new reader reads everything that there is to read."""

@@ -29,14 +29,17 @@ from ledgermq.errors import (
 from tests.simulation.cluster_clients import PARTITIONS, SimulatedClient
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.history import Outcome
+from tests.simulation.model import Violation
 from tests.simulation.network import Network
 from tests.simulation.transactions_truth import Sent
 from tests.simulation.world import World
 from transactions.limits import TransactionLimits
 
 INPUT, OUTPUTS, GROUP = "main", ("left", "right"), "processors"
-PREPARED_MAX = 3
+PREPARED_MAX = 5
 """Branches that wait for their end, of all managers."""
+REST_S = 4.0
+"""So long some of them are left alone: their bundles ask about them meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,8 +286,11 @@ class Manager(TransactionalClient):
                 value = f"{self.name}/{self._incarnation}/{self.next_value()}"
                 self._send(branch, sent, self.random.choice(OUTPUTS), number, value)
             await branch.tpc_prepare(self._own.deadline_s)
+            sent.rests_until_s = asyncio.get_running_loop().time() + self.random.choice((0.0, 0.0, REST_S))
+            sent.prepared = True
             self._world.coverage.saw("a branch was prepared")
         except TransactionOutcomeUnknown:
+            sent.rollback_asked = True
             with suppress(LedgerMQError):
                 await branch.tpc_rollback()
             raise
@@ -294,37 +300,54 @@ class Resolver(TransactionalClient):
     """Ends branches that others have prepared, by their names; one that was not prepared is rolled back."""
 
     async def _session(self) -> None:
+        loop = asyncio.get_running_loop()
         async with self.client.transactions.two_phase() as branch:
             while not self.stopped.is_set():
                 await asyncio.sleep(self.random.expovariate(self._plan.records_s))
-                if self._prepared:
-                    await self._resolve(branch, self.random.choice(sorted(self._prepared)))
+                if due := sorted(name for name, sent in self._prepared.items() if sent.rests_until_s <= loop.time()):
+                    await self._resolve(branch, self.random.choice(due))
                 elif self._world.healed:
-                    for xid in await branch.tpc_recover():  # prepared after it was taken for unknown
-                        await branch.tpc_rollback(xid)
+                    for xid in await branch.tpc_recover():
+                        await self._recover(branch, transactional_id_of(xid))
 
     async def _resolve(self, branch: TwoPhase, name: str) -> None:
         sent = self._prepared[name]
+        was_promised = sent.promised
         try:
             if self.random.random() < 0.7:
                 await branch.tpc_commit(name, timeout_s=self._own.deadline_s)
                 self._told(sent, committed=True)
                 self._world.coverage.saw("a prepared branch was committed")
             else:
-                await branch.tpc_rollback(name, timeout_s=self._own.deadline_s)
-                self._told(sent, committed=False)
+                await self._roll_back(branch, name, sent)
                 self._world.coverage.saw("a prepared branch was rolled back")
-        except InvalidRequest:  # it is not prepared, at least not yet
-            if self._world.healed or self.random.random() < 0.5:
-                await branch.tpc_rollback(name, timeout_s=self._own.deadline_s)
-                self._told(sent, committed=False)
-            else:
-                return
-        except TransactionUnknown:
-            if not self._world.healed:
-                return  # it may still be begun
         except TransactionAborted:
             self._told(sent, committed=False)
         except TransactionOutcomeUnknown:
             return
+        except (InvalidRequest, TransactionUnknown) as error:
+            if was_promised:
+                self._world.violations.append(Violation("broken promise", f"{name} is prepared; answered: {error!r}"))
+            elif not await self._is_given_up(branch, name, sent, error):
+                return
         self._prepared.pop(name, None)
+
+    async def _recover(self, branch: TwoPhase, name: str) -> None:
+        """Roll back what was prepared after it was taken for unknown."""
+        if name not in self._prepared:
+            [sent] = (sent for sent in self._sent if sent.transactional_id == name)
+            await self._roll_back(branch, name, sent)
+
+    async def _is_given_up(self, branch: TwoPhase, name: str, sent: Sent, refusal: LedgerMQError) -> bool:
+        """Decide what to do with a branch that is not prepared, or not known, at least not yet."""
+        if isinstance(refusal, TransactionUnknown):
+            return self._world.healed  # until then it may still be begun
+        if not self._world.healed and self.random.random() < 0.5:
+            return False
+        await self._roll_back(branch, name, sent)
+        return True
+
+    async def _roll_back(self, branch: TwoPhase, name: str, sent: Sent) -> None:
+        sent.rollback_asked = True
+        await branch.tpc_rollback(name, timeout_s=self._own.deadline_s)
+        self._told(sent, committed=False)

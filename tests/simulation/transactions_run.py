@@ -53,6 +53,7 @@ class TransactionsRun(ClusterRun):
         self._sent: list[Sent] = []
         self._prepared: dict[str, Sent] = {}
         self._members: dict[str, TransactionalClient] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def _start_clients(self) -> list[asyncio.Task[None]]:
         world, network, plan = self.world, self.network, self.cluster
@@ -81,24 +82,26 @@ class TransactionsRun(ClusterRun):
             transactional_id,
             self._incarnation,
         )
-        member.start()
+        self._tasks[name] = member.start()
 
     def _victims(self) -> list[Process]:
         return super()._victims() + [member.process for member in self._members.values()]
 
     async def _compact_all(self) -> None:
         """Before that: the input is worked off, and every transaction comes to its end."""
-        for name, member in self._members.items():
-            if name[0] in "tx":
-                member.stopped.set()
+        await self._stop_members("tx")
         await self._until_worked_off()
-        for name, member in self._members.items():
-            if not name.startswith("y"):
-                member.stopped.set()
+        await self._stop_members("p")
         await self._until_quiet()
-        for member in self._members.values():
-            member.stopped.set()
+        await self._stop_members("y")
         await super()._compact_all()
+
+    async def _stop_members(self, kinds: str) -> None:
+        """Return when they have ended: what one of them still prepares, others have to end."""
+        ending = {name: member for name, member in self._members.items() if name[0] in kinds}
+        for member in ending.values():
+            member.stopped.set()
+        await self._until_ended({name: self._tasks[name] for name in ending})
 
     async def _until_worked_off(self) -> None:
         client = self._plain_client("lag")
@@ -144,6 +147,7 @@ class TransactionsRun(ClusterRun):
         coverage = self.world.coverage
         coverage.saw("a transaction was decided", len(truth.decided))
         coverage.saw("a record of a transaction became visible", len(truth.visible.keys() & truth.staged.keys()))
+        coverage.saw("a staged record was carried forward", truth.carried)
         self.world.violations += judge(truth, self._sent)
         self._judge_processed(truth)
 

@@ -11,6 +11,8 @@ duplicate               a record is visible twice
 out of commit order     a transactional id's records stand in another order than its transactions
 decision changed        a transaction was committed and then aborted, or the other way round
 told another outcome    a client was told what the log does not say
+broken promise          a branch was prepared, no client asked to roll it back, and it is not committed
+staged when over        a batch was staged, or carried forward, for a transaction that its bundle had completed
 hanging transaction     something is staged, pending or incomplete when all has come to rest
 """
 
@@ -64,6 +66,15 @@ class Sent:
     values: list[str] = field(default_factory=list)
     ops: list[int] = field(default_factory=list)
     told: bool | None = None
+    prepared: bool = False
+    """`tpc_prepare` has returned."""
+    rollback_asked: bool = False
+    rests_until_s: float = 0.0
+    """No client ends it before, by the loop's time."""
+
+    @property
+    def promised(self) -> bool:
+        return self.prepared and not self.rollback_asked
 
 
 @dataclass
@@ -78,7 +89,10 @@ class TransactionTruth:
     visible: defaultdict[str, list[Seen]] = field(default_factory=lambda: defaultdict(list))
     open: set[str] = field(default_factory=set)
     """keys that say that something is not over"""
+    notes: dict[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
+    """(partition, producer id in hex) -> epoch and number of the newest transaction that the bundle has completed"""
     carried: int = 0
+    """batches that were staged again under the same key"""
     violations: list[Violation] = field(default_factory=list)
 
     def report(self, kind: str, text: str) -> None:
@@ -134,6 +148,7 @@ def _take_records(
     _note_open(truth, f"{partition}/", "ref/", rows)
     for key, value in rows:
         if key.startswith("ref/") and value is not None:
+            _judge_alive(truth, partition, key)
             _take_references(truth, partition, stored.References.FromString(value), staged)
         elif key.startswith("id/"):
             truth.open.discard(f"{partition}/{key}")
@@ -141,8 +156,25 @@ def _take_records(
                 _take_id(truth, f"{partition}/{key}", key.removeprefix("id/"), stored.Id.FromString(value), moment)
         elif key.startswith("done/"):
             truth.open.discard(f"{partition}/{key}")
-            if value is not None and not stored.Note.FromString(value).finished:
-                truth.open.add(f"{partition}/{key}")
+            _take_note(truth, partition, key, None if value is None else stored.Note.FromString(value))
+
+
+def _take_note(truth: TransactionTruth, partition: int, key: str, note: stored.Note | None) -> None:
+    producer = partition, key.removeprefix("done/")
+    if note is None:
+        truth.notes.pop(producer, None)
+    elif note.finished:
+        truth.notes[producer] = (note.transaction.epoch, note.transaction.number)
+    else:
+        truth.open.add(f"{partition}/{key}")
+
+
+def _judge_alive(truth: TransactionTruth, partition: int, key: str) -> None:
+    """Nothing is staged of what the bundle's note says is over (X15)."""
+    _, producer, epoch, number, _ = key.split("/")
+    over = truth.notes.get((partition, producer))
+    if over is not None and (int(epoch), int(number)) <= over:
+        truth.report("staged when over", f"{key} in partition {partition}, which has completed {over}")
 
 
 def _take_references(
@@ -158,6 +190,7 @@ def _take_references(
             if truth.staged.setdefault(value, transaction) != transaction:
                 truth.report("staged twice", f"{value} is of {truth.staged[value]} and of {transaction}")
             stream = (partition + 1, reference.branch, reference.topic_id, reference.partition)
+            truth.carried += value in truth.places
             truth.places[value] = StagedAt(stream, reference.sequence)
 
 
@@ -243,5 +276,7 @@ def _judge_sent(truth: TransactionTruth, sent: Sent) -> None:
     if sent.told is not None and sent.told != bool(shown):
         told = "committed" if sent.told else "aborted"
         truth.report("told another outcome", f"{sent.client} was told {told}; {shown} of {sent.values} are visible")
+    elif sent.promised and missing:
+        truth.report("broken promise", f"{sent.client} has prepared {sent.values}; {missing} are not visible")
     elif missing and shown:
         truth.report("torn transaction", f"{sent.client}: {missing} are missing of {sent.values}")
