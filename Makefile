@@ -112,7 +112,7 @@ bench-quick: $(STAMP) ## The same without peers, on fewer records (five minutes)
 sizing: $(STAMP) ## Write docs/sizing.md from the measured rows and a simulation at the distance of S3
 	$(PYTHON) -m bench.sizing.page
 
-soak: $(STAMP) ## Everything at once for half an hour (SECONDS=1800), brokers and compactors killed, a Spark stream and plain reads beside them
+soak: $(STAMP) ## Everything at once for half an hour (SECONDS=1800), transactions too: brokers, programs and compactors killed, a Spark stream and plain reads beside them
 	@java_home=$$($(PYTHON) infra/java.py) && JAVA_HOME=$$java_home $(PYTHON) -m tests.soak.run --seconds $(or $(SECONDS),1800)
 
 demo: $(STAMP) ## Three brokers, real flights, one broker killed half-way, Spark, a chart

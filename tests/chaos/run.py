@@ -144,7 +144,7 @@ class ChaosRun:
             self.work.stopped.set()
             await self._end(tasks)
             await self._work_off()
-            self.violations += await until_over(self.work, self.store.direct_url, OVER_S_MAX)
+            self.violations += await until_over(self.cluster.target, self.store.direct_url, OVER_S_MAX)
             self.note("all transactions are over")
         finally:
             for task in tasks:

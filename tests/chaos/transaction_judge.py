@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import ledgermq
 from ledger.open_root import cluster_of, opened
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 from ledgermq_tools.ledger.findings import Findings
 from ledgermq_tools.ledger.transactions_view import read_transactions
-from tests.chaos.workload import OUTPUTS, Workload
+from tests.chaos.workload import OUTPUTS
 from tests.simulation.history import History, Outcome, Partition
 from tests.simulation.model import Violation
 from tests.simulation.transactions_truth import (
@@ -104,27 +105,26 @@ def judge_transactions(
     return [*truth.violations, *judge_processed(truth.visible, committed, OUTPUTS)]
 
 
-async def until_over(work: Workload, url: str, seconds_max: float) -> list[Violation]:
+async def until_over(target: str, url: str, seconds_max: float) -> list[Violation]:
     """Wait, with brokers in good health and without programs, until no transaction is open and
     nothing is staged, and until the log start of what was staged is at its end.
     """
     left = "no answer"
     try:
         async with asyncio.timeout(seconds_max):
-            while left := await _open(work) or await _staged(url):
+            while left := await _open(target) or await _staged(url):
                 await asyncio.sleep(LOOK_S)
     except TimeoutError:
         return [Violation("hanging transaction", f"after {seconds_max:.0f} s of health: {left}")]
     return []
 
 
-async def _open(work: Workload) -> str:
+async def _open(target: str) -> str:
     """Return what the cluster says is not over."""
     try:
-        async with work.connect() as client:
+        async with ledgermq.connect(target, timeout_s=20) as client:
             found = await client.transactions.list()
     except LedgerMQError as error:
-        work.told("a list of transactions", error)
         return str(error)
     names = [f"{one.transactional_id}:{one.epoch}:{one.number} {one.state}" for one in found.transactions]
     names += [f"staged in bundle {one.bundle}: {one.transactional_id}:{one.epoch}:{one.number}" for one in found.staged]

@@ -44,9 +44,24 @@ TRANSACTIONS_PER_S = 4.0
 
 
 class Transactor:
-    def __init__(self, client: ledgermq.Client, role: str, name: str, seed: int, diary: Diary) -> None:
-        self._client, self._role, self._name, self._diary = client, role, name, diary
-        self._id = name if role in GROUPS else role
+    """`group`: of a program that reads, processes and writes, with its `topics`; else empty."""
+
+    fetches = (1, 10, 200)
+    """Messages of one transaction."""
+    timeout_s = TIMEOUT_S
+
+    def __init__(
+        self,
+        client: ledgermq.Client,
+        transactional_id: str,
+        name: str,
+        seed: int,
+        diary: Diary,
+        group: str = "",
+        topics: str = "",
+    ) -> None:
+        self._client, self._id, self._diary = client, transactional_id, diary
+        self._group, self._topics = group, topics
         self._random = random.Random(f"{name} {seed} {os.getpid()}")
         self._unique = f"{name}.{time.monotonic_ns()}"
         self._number = 0
@@ -55,7 +70,7 @@ class Transactor:
     async def run(self) -> None:
         while not self.stopped.is_set():
             try:
-                await (self._process() if self._role in GROUPS else self._write())
+                await (self._process() if self._group else self._write())
             except LedgerMQError as error:
                 self._diary.told(error)
                 fenced_s = FENCED_S if isinstance(error, TransactionFenced) else 0.0
@@ -64,7 +79,7 @@ class Transactor:
     def _transactions(self) -> Transactions:
         return self._client.transactions(
             self._id,
-            timeout=TIMEOUT_S,
+            timeout=self.timeout_s,
             linger_ms=self._random.choice((0, 5, 50)),
             compression=self._random.choice(("none", "zstd")),
             request_timeout_s=REQUEST_S,
@@ -84,21 +99,24 @@ class Transactor:
                 transaction = transactions.begin()
                 await transaction.start()
                 try:
-                    for _ in range(self._random.choice((1, 2, 5, 20))):
-                        self._number += 1
-                        topic, number = self._random.choice(OUTPUTS), self._random.randrange(PARTITIONS)
-                        self._send(transaction, topic, number, f"{self._unique}.{self._number}")
+                    await self._fill(transaction)
                     await self._end(transaction)
                 finally:
                     if not transaction.closed:
                         await transaction.abort(ABORT_S)
-                await asyncio.sleep(self._random.expovariate(TRANSACTIONS_PER_S))
+
+    async def _fill(self, transaction: Transaction) -> None:
+        await asyncio.sleep(self._random.expovariate(TRANSACTIONS_PER_S))
+        for _ in range(self._random.choice((1, 2, 5, 20))):
+            self._number += 1
+            topic, number = self._random.choice(OUTPUTS), self._random.randrange(PARTITIONS)
+            self._send(transaction, topic, number, f"{self._unique}.{self._number}")
 
     async def _process(self) -> None:
         over_s = self._over_s()
         consumer = self._client.consumer(
-            GROUPS[self._role],
-            group=self._role,
+            self._topics,
+            group=self._group,
             commit="manual",
             session_timeout_s=SESSION_S,
             heartbeat_wait_s=1.0,
@@ -108,7 +126,7 @@ class Transactor:
         try:
             async with self._transactions() as transactions:
                 while self._goes_on(over_s):
-                    messages = await consumer.fetch(self._random.choice((1, 10, 200)), timeout=1.0)
+                    messages = await consumer.fetch(self._random.choice(self.fetches), timeout=1.0)
                     if messages:
                         await self._copy(transactions, consumer, messages)
         finally:
@@ -123,12 +141,7 @@ class Transactor:
         transaction = transactions.begin(reading=consumer)
         await transaction.start()
         try:
-            self._diary.handled(messages)
-            for message in messages:
-                for output in OUTPUTS:
-                    self._number += 1
-                    place = processed_as(output, message.partition, message.offset)
-                    self._send(transaction, output, message.partition, f"{place}/{self._unique}.{self._number}")
+            await self._process_all(transaction, messages)
             await transaction.send_offsets(consumer, messages)
             if await self._end(transaction):
                 ends = {(m.topic, m.partition): m.offset + 1 for m in messages}
@@ -136,6 +149,14 @@ class Transactor:
         finally:
             if not transaction.closed:
                 await transaction.abort(ABORT_S)
+
+    async def _process_all(self, transaction: Transaction, messages: Sequence[GroupMessage]) -> None:
+        self._diary.handled(messages)
+        for message in messages:
+            for output in OUTPUTS:
+                self._number += 1
+                place = processed_as(output, message.partition, message.offset)
+                self._send(transaction, output, message.partition, f"{place}/{self._unique}.{self._number}")
 
     def _send(self, transaction: Transaction, topic: str, number: int, name: str) -> None:
         self._diary.write(f"sent {transaction.name} {topic} {number} {name}")
@@ -146,7 +167,7 @@ class Transactor:
         """Commit, mostly. Return whether it is known to be committed."""
         name, chance = transaction.name, self._random.random()
         if chance < LEFT_OPEN:
-            await asyncio.sleep(3 * TIMEOUT_S)
+            await asyncio.sleep(3 * self.timeout_s)
         elif chance < LEFT_OPEN + ABORTED:
             await transaction.flush()
             await transaction.abort(ABORT_S)
@@ -170,10 +191,17 @@ class Transactor:
 
 async def main(target: str, role: str, name: str, seed: str, path: str) -> None:
     async with ledgermq.connect(target, timeout_s=20, attempt_timeout_s=REQUEST_S) as client:
-        transactor = Transactor(client, role, name, int(seed), Diary(path))
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, transactor.stopped.set)
-        print(JOINS, flush=True)
-        await transactor.run()
+        if role in GROUPS:
+            transactor = Transactor(client, name, name, int(seed), Diary(path), role, GROUPS[role])
+        else:
+            transactor = Transactor(client, role, name, int(seed), Diary(path))
+        await until_stopped(transactor)
+
+
+async def until_stopped(transactor: Transactor) -> None:
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, transactor.stopped.set)
+    print(JOINS, flush=True)
+    await transactor.run()
 
 
 if __name__ == "__main__":
