@@ -98,8 +98,9 @@ SECONDS ?=
 chaos: $(STAMP) ## Real brokers killed, paused, cut off; STORE=file|minio|all EVENTS=200 SEED=0 SECONDS=…
 	$(PYTHON) -m tests.chaos.run --store $(STORE) --events $(EVENTS) --seed $(SEED) $(if $(SECONDS),--seconds $(SECONDS))
 
-golden: $(STAMP) ## Write the golden root of this version, once, with its release (docs/upgrades.md)
-	$(PYTHON) -m tests.upgrades.write
+RELEASE ?=
+golden: $(STAMP) ## Write the golden root of this version, once, with its release (docs/upgrades.md); RELEASE=… names one that is being made
+	$(PYTHON) -m tests.upgrades.write $(RELEASE)
 
 # Beside Kafka and others, which it fetches or builds; BENCH="--only P1,P4" for some rows, on a machine where nothing else runs.
 BENCH ?=
