@@ -98,8 +98,9 @@ SECONDS ?=
 chaos: $(STAMP) ## Real brokers killed, paused, cut off; STORE=file|minio|all EVENTS=200 SEED=0 SECONDS=…
 	$(PYTHON) -m tests.chaos.run --store $(STORE) --events $(EVENTS) --seed $(SEED) $(if $(SECONDS),--seconds $(SECONDS))
 
-golden: $(STAMP) ## Write the golden root of this version, once, with its release (docs/upgrades.md)
-	$(PYTHON) -m tests.upgrades.write
+RELEASE ?=
+golden: $(STAMP) ## Write the golden root of this version, once, with its release (docs/upgrades.md); RELEASE=… names one that is being made
+	$(PYTHON) -m tests.upgrades.write $(RELEASE)
 
 # Beside Kafka and others, which it fetches or builds; BENCH="--only P1,P4" for some rows, on a machine where nothing else runs.
 BENCH ?=
@@ -112,7 +113,7 @@ bench-quick: $(STAMP) ## The same without peers, on fewer records (five minutes)
 sizing: $(STAMP) ## Write docs/sizing.md from the measured rows and a simulation at the distance of S3
 	$(PYTHON) -m bench.sizing.page
 
-soak: $(STAMP) ## Everything at once for half an hour (SECONDS=1800), brokers and compactors killed, a Spark stream and plain reads beside them
+soak: $(STAMP) ## Everything at once for half an hour (SECONDS=1800), transactions too: brokers, programs and compactors killed, a Spark stream and plain reads beside them
 	@java_home=$$($(PYTHON) infra/java.py) && JAVA_HOME=$$java_home $(PYTHON) -m tests.soak.run --seconds $(or $(SECONDS),1800)
 
 demo: $(STAMP) ## Three brokers, real flights, one broker killed half-way, Spark, a chart

@@ -102,4 +102,4 @@ def _cpu_s(pid: int) -> float:
 
 def rss_bytes_of(pid: int) -> int:
     status = Path(f"/proc/{pid}/status").read_text()
-    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS"))
+    return next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS")), 0)

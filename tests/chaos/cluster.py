@@ -38,6 +38,11 @@ SETTINGS: dict[str, int] = {
     "bundles": 4,
     "constant-url-life-ms": 5000,
     "constant-parquet-min-age-ms": 20_000,
+    "constant-ask-after-ms": 2000,
+    "constant-carry-after-ms": 3000,
+    "constant-carry-slots": 20,
+    "constant-chunk-bytes": 2000,
+    "constant-log-start-ms": 2000,
 }
 """Small waits, and little memory, so that every path is taken within minutes."""
 

@@ -1,4 +1,4 @@
-"""The groups of a run: their members, their committed offsets as the cluster reports them, and
+"""The groups and programs of a run: their members, their committed offsets as the cluster reports them, and
 their end.
 
 Only `main` is judged, and all its records are kept. Topics that are created and deleted only make
@@ -18,10 +18,14 @@ from tests.simulation.history import Partition
 from tests.simulation.model import Violation
 
 JUDGED = "main"
-GROUPS = {"workers": JUDGED, "watchers": f"^({JUDGED}|temp-.*)$"}
+PROCESSORS = "processors"
+"""Members read, write the outputs and commit offsets in transactions (`transactor`)."""
+GROUPS = {"workers": JUDGED, "watchers": f"^({JUDGED}|temp-.*)$", PROCESSORS: JUDGED}
 """Name → topics, or their pattern."""
-MEMBERS = ("workers", "workers", "workers", "watchers", "watchers")
-"""By place: the group of who lives there."""
+WRITERS = ("shared", "shared", "alone")
+"""By place: the transactional id of a program that writes to the outputs."""
+MEMBERS = ("workers", "workers", "workers", "watchers", "watchers", PROCESSORS, PROCESSORS, *WRITERS)
+"""By place: the role of its program, which is a group or a transactional id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,11 @@ class CommittedAsker:
         }
         self.told.append(Told(group, asked_ns, time.monotonic_ns(), offsets))
         return self.told[-1]
+
+    def newest(self, group: str) -> dict[int, int]:
+        """Return what was told last, by partition."""
+        told = next((told for told in reversed(self.told) if told.group == group), None)
+        return {number: offset for (_, number), offset in told.offsets.items()} if told is not None else {}
 
     async def ask_until_the_end(self, group: str, ends: dict[Partition, int], seconds_max: float) -> list[Violation]:
         """In good health, with nothing more to come: until the group is done with everything."""

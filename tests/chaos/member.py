@@ -40,6 +40,9 @@ class Diary:
         now_ns = time.monotonic_ns()
         os.write(self._file, "".join(f"{now_ns} {event}\n" for event in events).encode())
 
+    def told(self, error: LedgerMQError) -> None:
+        self.write(f"told {error.code} {error.message[:200]}".replace("\n", " "))
+
     def handled(self, messages: Iterable[GroupMessage]) -> None:
         self.write(*(f"handled {m.topic} {m.partition} {m.offset} {name_of(m.value)}" for m in messages))
 
@@ -81,14 +84,14 @@ class Member:
             try:
                 await consumer.close()
             except LedgerMQError as error:
-                self._told(error)
+                self._diary.told(error)
 
     async def _turn(self, consumer: GroupConsumer) -> None:
         try:
             messages = await consumer.fetch(self._random.choice((1, 10, 500)), timeout=1.0)
             await self._handle(consumer, messages)
         except LedgerMQError as error:
-            self._told(error)
+            self._diary.told(error)
             await asyncio.sleep(0.3)
         if self._random.random() < 0.003:
             self._diary.write("stalled")
@@ -130,9 +133,6 @@ class Member:
     def _forget(self) -> None:
         if self._mode == "manual":
             self._unfinished = []
-
-    def _told(self, error: LedgerMQError) -> None:
-        self._diary.write(f"told {error.code} {error.message[:200]}".replace("\n", " "))
 
 
 async def main(target: str, group: str, name: str, seed: str, path: str) -> None:

@@ -1,4 +1,6 @@
-"""The members of groups as processes, kept running, and their diaries."""
+"""The members of groups and the programs with transactions, as processes that are kept running, and
+their diaries.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from tests.chaos.children import Children, Place
-from tests.chaos.groups import GROUPS, MEMBERS
+from tests.chaos.groups import GROUPS, MEMBERS, PROCESSORS, WRITERS
 from tests.chaos.member import JOINS
+from tests.chaos.transaction_judge import Attempt, attempts
 from tests.simulation.history import Partition
 from tests.simulation.model import Violation
 
@@ -22,9 +25,10 @@ STOP_S_MAX = 60.0
 class MemberPlace(Place):
     is_up_says = JOINS
 
-    def __init__(self, number: int, group: str, folder: Path) -> None:
+    def __init__(self, number: int, role: str, folder: Path) -> None:
         super().__init__(f"member-{number}")
-        self.group = group
+        self.role = role
+        self.has_transactions = role == PROCESSORS or role in WRITERS
         self.diary = folder / f"{self.name}.diary"
 
 
@@ -41,7 +45,7 @@ class Entry:
 
 class Members:
     def __init__(self, children: Children, target: str, seed: int) -> None:
-        self.places = [MemberPlace(number, group, children.folder) for number, group in enumerate(MEMBERS)]
+        self.places = [MemberPlace(number, role, children.folder) for number, role in enumerate(MEMBERS)]
         self.violations: list[Violation] = []
         self.starts = 0
         self._children, self._target, self._seed = children, target, seed
@@ -52,9 +56,9 @@ class Members:
         command = [
             sys.executable,
             "-m",
-            "tests.chaos.member",
+            "tests.chaos.transactor" if place.has_transactions else "tests.chaos.member",
             self._target,
-            place.group,
+            place.role,
             place.name,
             str(self._seed),
             str(place.diary),
@@ -78,10 +82,14 @@ class Members:
         found = [
             entry
             for place in self.places
-            if place.group == group and place.diary.exists()
+            if place.role == group and place.diary.exists()
             for entry in entries(place.diary)
         ]
         return sorted(found, key=lambda entry: entry.at_ns)
+
+    def attempts(self) -> list[Attempt]:
+        """Return the transactions of all programs."""
+        return [attempt for place in self.places if place.has_transactions for attempt in attempts(place.diary)]
 
     def figures(self) -> str:
         """What the members did, for the report."""

@@ -4,7 +4,7 @@ along, and a judge.
 python -m tests.chaos.run --store minio --events 200 --seed 0 --seconds 800
 
 Phases: begin; troubles; heal, so that every client comes to an end by itself; groups work off what
-is left; a last reader; graceful stops; the last compaction; a new broker that knows nothing, a
+is left; all transactions end; a last reader; graceful stops; the last compaction; a new broker that knows nothing, a
 reader of all that is in Parquet, and what groups have committed; pyarrow; fsck; judgement. Each has
 a bound.
 """
@@ -18,6 +18,7 @@ import signal
 import sys
 import tempfile
 import traceback
+from collections import Counter
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -25,7 +26,7 @@ from pathlib import Path
 from tests.chaos.children import LEDGERMQ, Children, with_mutant
 from tests.chaos.churner import Churner
 from tests.chaos.cluster import ChaosCluster
-from tests.chaos.groups import MEMBERS, CommittedAsker
+from tests.chaos.groups import MEMBERS, PROCESSORS, WRITERS, CommittedAsker
 from tests.chaos.hands import Hands
 from tests.chaos.judge import compact_all, fsck, judge_groups, judge_history, judge_logs, read_parquet
 from tests.chaos.measures import Measures
@@ -33,6 +34,7 @@ from tests.chaos.members import Members
 from tests.chaos.plain_reader import PlainReader
 from tests.chaos.schedule import Trouble, schedule
 from tests.chaos.stores import ChaosStore, FolderStore, MinioStore
+from tests.chaos.transaction_judge import add_sends, judge_transactions, until_over
 from tests.chaos.workload import (
     CLOSE_S_MAX,
     PARTITIONS,
@@ -51,6 +53,8 @@ BROKERS = 3
 WARM_UP_S = 3.0
 HEAL_S_MAX = CLOSE_S_MAX + 30.0
 DRAIN_S_MAX = 180.0
+OVER_S_MAX = 90.0
+"""Time for transactions that were left open to end, and for what was staged to be freed."""
 STATUS_EVERY_S = 20.0
 VIOLATIONS_SHOWN = 20
 HAPPENED = "happened.txt"
@@ -140,6 +144,8 @@ class ChaosRun:
             self.work.stopped.set()
             await self._end(tasks)
             await self._work_off()
+            self.violations += await until_over(self.cluster.target, self.store.direct_url, OVER_S_MAX)
+            self.note("all transactions are over")
         finally:
             for task in tasks:
                 task.cancel()
@@ -157,9 +163,11 @@ class ChaosRun:
         self.note("all clients have ended" if not waiting else "some clients are stuck")
 
     async def _work_off(self) -> None:
-        """The members of each group come to the end, and leave."""
+        """The programs that write end, and the members of each group come to the end and leave."""
+        writers = [place for place in self.members.places if place.role in WRITERS]
+        await asyncio.gather(*(self.members.stop(place) for place in writers))
         self.violations += await self.committed.work_off(HEAL_S_MAX)
-        await asyncio.gather(*(self.members.stop(member) for member in self.members.places))
+        await asyncio.gather(*(self.members.stop(place) for place in self.members.places if place not in writers))
         self.note("the members of all groups have left")
 
     async def _read_to_the_end(self, name: str) -> list[tuple[str, Partition]]:
@@ -199,8 +207,13 @@ class ChaosRun:
         self.violations += found
         damage, self.verdict = await fsck(self.children, self.store.direct_url)
         self.violations += damage
+        made = self.members.attempts()
+        add_sends(self.work.history, made)
         if drained:
             self.violations += judge_history(self.work, parquet, self.log_starts, drained)
+        committed = self.committed.newest(PROCESSORS)
+        self.violations += judge_transactions(made, parquet, self.work.seen_ns, committed)
+        self.told_of_transactions = Counter(attempt.sent.told for attempt in made)
         self.violations += judge_groups(self.members, self.committed.told, parquet)
         self.stored = sum(len(records) for records in parquet.values())
 
@@ -217,6 +230,10 @@ class ChaosRun:
             " failed"
         )
         lines.append(f"groups: {self.members.figures()}; {len(self.committed.told)} times told what is committed")
+        told = self.told_of_transactions
+        lines.append(
+            f"transactions: {told[True]} acknowledged, {told[False]} aborted or never decided, {told[None]} unknown"
+        )
         lines.append(
             f"{self.stored} records in Parquet, all read with pyarrow; fsck: {self.verdict}; at most"
             f" {self.hands.late_s_max:.0f} s late"

@@ -35,9 +35,9 @@ class Kind(Enum):
     COMPACT = "rival compaction"
     COMPACT_KILL = "rival compaction killed"
     COMPACT_PAUSE = "rival compaction paused past URL life"
-    MEMBER_KILL = "member of a group killed (SIGKILL)"
-    MEMBER_STOP = "member of a group stopped (SIGTERM)"
-    MEMBER_PAUSE = "member of a group paused past its session"
+    MEMBER_KILL = "client program killed (SIGKILL)"
+    MEMBER_STOP = "client program stopped (SIGTERM)"
+    MEMBER_PAUSE = "client program paused past its session"
 
 
 class Part(Enum):

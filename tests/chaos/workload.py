@@ -27,9 +27,12 @@ from tests.simulation.model import Violation
 T = TypeVar("T")
 PARTITIONS = 6
 RETENTION_MS = 20_000
+OUTPUTS = ("left", "right")
+"""Topics that transactions write to, beside plain producers."""
 TOPICS: dict[str, dict[str, int]] = {
     "main": {"parquet.target.bytes": 1024 * 1024, "parquet.max.lag.ms": 6000},
     "brief": {"parquet.target.bytes": 512 * 1024, "parquet.max.lag.ms": 1000, "retention.ms": RETENTION_MS},
+    **{output: {"parquet.target.bytes": 256 * 1024, "parquet.max.lag.ms": 3000} for output in OUTPUTS},
 }
 _NUMBERS = re.compile(r"[0-9]+(\.[0-9]+)*(:[0-9]+)?")
 DELIVERY_S = 60.0
@@ -51,6 +54,8 @@ class Workload:
         self.stopped = asyncio.Event()
         self.sent_ms: dict[str, int] = {}
         """When each value was sent, by the wall clock."""
+        self.seen_ns: dict[str, int] = {}
+        """When a reader saw a record of an output first, monotonic."""
         self.log_starts: list[tuple[Partition, int, int]] = []
         """(partition, log start, wall-clock time of the answer in ms)."""
 
@@ -210,6 +215,8 @@ class Reader:
                 passed_over.add(partition)
             self._positions[reader, partition] = message.offset + 1
             by_partition[partition].append((message.offset, name_of(message.value)))
+            if message.topic in OUTPUTS:
+                self._work.seen_ns.setdefault(name_of(message.value), time.monotonic_ns())
         for partition in sorted(passed_over):
             await self._work.note_log_start(client, partition)
         for partition, records in by_partition.items():

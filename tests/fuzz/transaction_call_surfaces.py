@@ -25,19 +25,25 @@ from ledgermq.protocol.methods import (
     INIT_TRANSACTIONS,
     LIST_TRANSACTIONS,
     METHODS,
+    POLL_CHECKS,
+    READ_STAGED,
     RESOLVE_TRANSACTION,
     STAGE,
     STAGE_OFFSETS,
     TRANSACTION_OUTCOME,
     Method,
 )
-from tests.broker.cluster import Cluster, batch_header, encoded
+from tests.broker.cluster import Cluster, batch_header, encoded, read_all
 from tests.broker.transaction_calls import Producer, beginner
 from tests.fuzz.service_surfaces import Served, spoil
 from tests.fuzz.surface import Surface, Untyped
 
 PLACEHOLDER = b"i" * 16
 NAMES = ("kept", "x")
+POLL_MS = 7000
+"""Long enough that a half message comes to be checked."""
+TIMEOUT_MS = 900_000
+"""Polls take virtual time, which counts against what another client has open."""
 COORDINATORS = 2
 """User bundles of the cluster of `Served`."""
 CALLED = (
@@ -51,13 +57,17 @@ CALLED = (
     DESCRIBE_TRANSACTION,
     COMPLETE_TRANSACTION,
     ASK_TRANSACTION,
+    POLL_CHECKS,
+    READ_STAGED,
     FETCH_COMMITTED,
 )
+"""All methods of transactions, and one that shows what they do to groups."""
 
 
 class ServedTransactions(Served):
     """`_open`: a transaction that no input can name; it is committed at the end of each cluster's life
-    but one, and goes on meanwhile.
+    but one, and goes on meanwhile. `_half`: a half message of the check group that inputs poll for; it
+    is committed at the next look.
     """
 
     def __init__(self) -> None:
@@ -65,14 +75,15 @@ class ServedTransactions(Served):
         self._given: dict[str, pb.InitTransactionsResponse] = {}
         self._of: Cluster | None = None
         self._open: Producer | None = None
+        self._half: Producer | None = None
         self._sent: list[bytes] = []
         self._seen: list[bytes] = []
 
     async def answers(self, cluster: Cluster, method: Method, data: bytes) -> list[Any]:
         if self._of is not cluster:
             self._of, self._given, self._seen = cluster, {}, []
-            self._open = await beginner(cluster, "health")
-            self._sent = []
+            self._open = await beginner(cluster, "health", timeout_ms=TIMEOUT_MS)
+            self._sent, self._half = [], None
         request = method.decode_request(data)
         self._name_producer(request.header if isinstance(request, Frame) else request)
         if isinstance(request, pb.StageOffsetsRequest):
@@ -118,6 +129,29 @@ class ServedTransactions(Served):
             raise Untyped(f"the transaction of another client failed: {error!r}") from error
         if values != self._seen:
             raise Untyped(f"{values} were read, and {self._seen} were committed")
+        try:
+            await self._check_half(cluster)
+        except (LedgerMQError, TimeoutError, AssertionError) as error:
+            raise Untyped(f"the half message of another client failed: {error!r}") from error
+
+    async def _check_half(self, cluster: Cluster) -> None:
+        """The last one is still prepared, unless it was checked too often; after its commit it is there
+        once, and the next one begins.
+        """
+        half = self._half
+        if half is not None:
+            request = pb.DescribeTransactionRequest(transactional_id=half.name)
+            found = (await cluster.line("a:1").describe_transaction(request)).transaction
+            if found.state == pb.PREPARED:
+                assert await half.commit() == pb.COMMITTED
+                await half.completed()
+            else:
+                assert found.state == pb.UNRESOLVED, pb.TransactionState.Name(found.state)
+            values = await read_all(cluster.line("a:1"), "kept", 1)
+            assert values.count(half.name.encode()) == (found.state == pb.PREPARED)
+        self._half = await beginner(cluster, f"half-{self._served}", kind=pb.HALF_MESSAGE, check_group="g")
+        await self._half.send("kept", 1, self._half.name.encode())
+        assert await self._half.end(pb.PREPARED) == pb.PREPARED
 
 
 def _ref(name: str) -> pb.TransactionRef:
@@ -164,6 +198,7 @@ def seeds() -> list[bytes]:
         for part in parts:
             for end in (pb.COMMITTED, pb.ABORTED):
                 add(COMPLETE_TRANSACTION, pb.CompleteTransactionRequest(transaction=ref, outcome=end, part=part))
+            add(READ_STAGED, *(pb.ReadStagedRequest(transaction=ref, part=part, skip=skip) for skip in range(2)))
             for question in (pb.FATE, pb.CONFIRM, pb.EXPIRED):
                 add(ASK_TRANSACTION, pb.AskTransactionRequest(transaction=ref, question=question, part=part))
     for kind in (pb.TWO_PHASE, pb.HALF_MESSAGE):
@@ -171,6 +206,12 @@ def seeds() -> list[bytes]:
             INIT_TRANSACTIONS,
             pb.InitTransactionsRequest(transactional_id="x", kind=kind, check_group="g" if kind else ""),
         )
+    for partition in range(COORDINATORS):
+        for checks_max in range(3):
+            poll = pb.PollChecksRequest(
+                partition=partition, check_group="g", max_wait_ms=POLL_MS, max_checks=checks_max
+            )
+            add(POLL_CHECKS, poll)
     add(
         FETCH_COMMITTED,
         pb.FetchCommittedRequest(group="g", partitions=[pb.TopicPartition(topic="kept", partition=1)]),

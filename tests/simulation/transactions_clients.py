@@ -31,7 +31,7 @@ from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.history import Outcome
 from tests.simulation.model import Violation
 from tests.simulation.network import Network
-from tests.simulation.transactions_truth import Sent
+from tests.simulation.transactions_truth import Sent, processed_as
 from tests.simulation.world import World
 from transactions.limits import TransactionLimits
 
@@ -245,7 +245,7 @@ class Processor(TransactionalClient):
         try:
             for message in messages:
                 for output in OUTPUTS:
-                    place = f"processed/{output}/{message.partition}/{message.offset}"
+                    place = processed_as(output, message.partition, message.offset)
                     value = f"{place}/{self._incarnation}.{self.next_value()}"
                     self._send(transaction, sent, output, message.partition, value)
             await transaction.send_offsets(consumer, messages)

@@ -13,12 +13,15 @@ decision changed        a transaction was committed and then aborted, or the oth
 told another outcome    a client was told what the log does not say
 broken promise          a branch was prepared, no client asked to roll it back, and it is not committed
 staged when over        a batch was staged, or carried forward, for a transaction that its bundle had completed
+processed twice         a message of the input has two records in an output
+offset without records  the committed offset is behind a message that has no record in an output
+records without offset  a message has a record, and the committed offset is not behind it
 hanging transaction     something is staged, pending or incomplete when all has come to rest
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -229,10 +232,7 @@ def _texts(data: bytes) -> list[str]:
 
 def judge(truth: TransactionTruth, sent: Iterable[Sent]) -> list[Violation]:
     """All or nothing, once, in commit order, and not before the commit point."""
-    last: dict[tuple[bytes, Partition], tuple[int, int]] = {}
-    ours = ((seen, value) for value, places in truth.visible.items() if value in truth.staged for seen in places)
-    for seen, value in sorted(ours):
-        transaction = truth.staged[value]
+    for seen, value, transaction in _places(truth):
         state, moment = truth.decided.get(transaction, (stored.UNDECIDED, 0))
         if state not in COMMITS:
             truth.report(
@@ -240,6 +240,14 @@ def judge(truth: TransactionTruth, sent: Iterable[Sent]) -> list[Violation]:
             )
         elif seen.moment <= moment:
             truth.report("early read", f"{value} of {transaction} was visible before it was committed")
+    _judge_counted(truth)
+    return judge_visible(truth, sent)
+
+
+def judge_visible(truth: TransactionTruth, sent: Iterable[Sent]) -> list[Violation]:
+    """What clients alone can say: whole or absent as they were told, once, in commit order."""
+    last: dict[tuple[bytes, Partition], tuple[int, int]] = {}
+    for seen, value, transaction in _places(truth):
         at = (transaction.producer_id, seen.partition)
         pair = (transaction.epoch, transaction.number)
         if pair < last.get(at, pair):
@@ -250,10 +258,45 @@ def judge(truth: TransactionTruth, sent: Iterable[Sent]) -> list[Violation]:
     for value, places in truth.visible.items():
         if len(places) > 1 and value in truth.staged:
             truth.report("duplicate", f"{value} is visible at {places}")
-    _judge_counted(truth)
     for transaction in sent:
         _judge_sent(truth, transaction)
     return truth.violations
+
+
+def _places(truth: TransactionTruth) -> list[tuple[Seen, str, Named]]:
+    """Where records of transactions are visible, each partition in its order."""
+    ours = ((seen, value) for value, places in truth.visible.items() if value in truth.staged for seen in places)
+    return [(seen, value, truth.staged[value]) for seen, value in sorted(ours)]
+
+
+PROCESSED = "processed"
+
+
+def processed_as(output: str, partition: int, offset: int) -> str:
+    """Return how the values begin that a member writes to an output for one message of its input."""
+    return f"{PROCESSED}/{output}/{partition}/{offset}"
+
+
+def judge_processed(
+    visible: Iterable[str], committed: Mapping[int, int], outputs: Iterable[str]
+) -> Iterator[Violation]:
+    """Each message below the committed offset has one record in each output, and none above has.
+
+    `visible`: values of all records. `committed`: by partition of the input.
+    """
+    processed = Counter(value.rsplit("/", 1)[0] for value in visible if value.startswith(f"{PROCESSED}/"))
+    outputs = tuple(outputs)
+    expected = {
+        processed_as(output, number, offset)
+        for number, end in committed.items()
+        for offset in range(end)
+        for output in outputs
+    }
+    for value in sorted(processed.keys() | expected):
+        if processed[value] != (value in expected):
+            kind = "processed twice" if processed[value] > 1 else "offset without records"
+            kind = kind if value in expected else "records without offset"
+            yield Violation(kind, f"{value}: {processed[value]} times visible, committed are {dict(committed)}")
 
 
 def _judge_counted(truth: TransactionTruth) -> None:

@@ -11,6 +11,7 @@ from tests.chaos.cluster import SETTINGS, Broker, ChaosCluster, _free_ports
 URL_LIFE_MS, PARQUET_MIN_AGE_MS = 5_000, 20_000
 GRACE_S = (URL_LIFE_MS + PARQUET_MIN_AGE_MS) / 1000 + 5
 CACHE_BYTES = 64_000_000
+CHUNK_BYTES = 500_000
 
 
 @dataclass
@@ -30,6 +31,7 @@ class SoakCluster(ChaosCluster):
         settings = SETTINGS | {
             "cache-bytes-max": CACHE_BYTES,
             "checkpoint-slots": 256,
+            "constant-chunk-bytes": CHUNK_BYTES,
             "constant-url-life-ms": URL_LIFE_MS,
             "constant-parquet-min-age-ms": PARQUET_MIN_AGE_MS,
         }

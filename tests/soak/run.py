@@ -1,10 +1,10 @@
 """`make soak`: producers at full speed, brokers killed every 20 s, two rival compactors (one of
-them Spark), retention, a Spark stream and plain reads of Parquet, all at once on a local folder;
-then the judgement.
+them Spark), programs with transactions, retention, a Spark stream and plain reads of Parquet, all
+at once on a local folder; then the judgement.
 
 python -m tests.soak.run --seconds 1800
 
-Phases: begin; the soak; the producers end, the stream reads to the end; all stop; what is left is
+Phases: begin; the soak; the producers end; all transactions end; the stream reads to the end; all stop; what is left is
 compacted; the grace passes; fsck.
 """
 
@@ -30,9 +30,12 @@ from ledgermq.errors import LedgerMQError
 from tests.chaos.children import LEDGERMQ, PROJECT, Child, Children
 from tests.chaos.judge import compact_all, fsck, judge_logs
 from tests.chaos.stores import FolderStore
+from tests.chaos.transaction_judge import until_over
 from tests.simulation.model import Violation
 from tests.soak.cluster import GRACE_S, SoakCluster
 from tests.soak.full_disk import FullDisk
+from tests.soak.programs import Programs
+from tests.soak.transactor import MOVED, PARTITIONS, SOURCE, WHOLE
 from tests.soak.verdict import Witnesses, judge
 
 BROKERS = 3
@@ -56,8 +59,9 @@ retention would rightly take what it has not come to."""
 SPARK = {"MASTER": "local[2]"}
 NOT_STARTED = "Python worker failed to connect back"
 
-TOPICS: dict[str, tuple[int, int, float]] = {"kept": (4, 100, 200_000.0), "brief": (8, 1000, 0.0)}
+PRODUCED: dict[str, tuple[int, int, float]] = {"kept": (PARTITIONS, 100, 200_000.0), "brief": (8, 1000, 0.0)}
 """Partitions, bytes of a value, bytes a second (0: full speed). Retention is of `brief` alone."""
+TOPICS = (*PRODUCED, WHOLE, MOVED)
 
 
 class SoakRun:
@@ -82,6 +86,7 @@ class SoakRun:
             "broker_bytes_max": 0,
         }
         self.retention_s = max(150.0, seconds / 3)
+        self.programs = Programs(self.children, self.cluster, folder, seed)
         self.compactors: dict[str, Child] = {}
         self._ending = False
         self._random = random.Random(f"soak {seed}")
@@ -97,7 +102,9 @@ class SoakRun:
         await self._begin()
         async with _background(self.cluster.keep_running(), self._status(), self._keep_compacting()):
             full_disk = FullDisk(self.folder, self.note)
-            async with _background(self._kill_brokers(), self._kill_compactor(), full_disk.run()):
+            async with _background(
+                self._kill_brokers(), self._kill_compactor(), self.programs.kill_them(), full_disk.run()
+            ):
                 await asyncio.sleep(self.seconds)
             self.violations += full_disk.violations
             self.facts["disk_fills"] = full_disk.turns
@@ -107,6 +114,9 @@ class SoakRun:
                     self.cluster.start(broker)
             await self.cluster.ready(self.cluster.brokers)
             await self._end_producers()
+            self.violations += await self.programs.end()
+            self.note("the programs with transactions have ended")
+            self.violations += await until_over(self.cluster.target, self.store.direct_url, DRAIN_S_MAX)
             await self._drain()
         await self._stop_all()
         await self._clean_up()
@@ -120,11 +130,15 @@ class SoakRun:
         await self.cluster.ready(self.cluster.brokers)
         async with ledgermq.connect(self.cluster.target) as client:
             await client.create_topic(
-                "kept", TOPICS["kept"][0], {"parquet.target.bytes": 4_000_000, "parquet.max.lag.ms": 10_000}
+                SOURCE, PARTITIONS, {"parquet.target.bytes": 4_000_000, "parquet.max.lag.ms": 10_000}
             )
+            for topic in (WHOLE, MOVED):
+                await client.create_topic(
+                    topic, PARTITIONS, {"parquet.target.bytes": 4_000_000, "parquet.max.lag.ms": 10_000}
+                )
             await client.create_topic(
                 "brief",
-                TOPICS["brief"][0],
+                PRODUCED["brief"][0],
                 {
                     "parquet.target.bytes": 32_000_000,
                     "parquet.max.lag.ms": 20_000,
@@ -150,15 +164,16 @@ class SoakRun:
                 str(rate),
                 str(self.folder),
             )
-            for topic, (count, size, rate) in TOPICS.items()
+            for topic, (count, size, rate) in PRODUCED.items()
         ]
+        self.programs.start()
         self.slow_readers = [
             self._spawn(
                 f"slow-readers-{broker.number}",
                 "bench.slow_readers",
                 broker.address,
                 "kept",
-                f"--partitions={TOPICS['kept'][0]}",
+                f"--partitions={PARTITIONS}",
                 f"--readers={SLOW_READERS // BROKERS}",
                 f"--bytes-per-s={SLOW_BYTES_PER_S}",
                 "--until-killed",
@@ -357,10 +372,11 @@ class SoakRun:
         self.violations += found
         if not verdict.startswith("clean"):
             self.violations.append(Violation("fsck", f"not clean at the end: {verdict}"))
+        self.facts["program_kills"] = self.programs.kills
         self.facts["fsck"] = verdict
         sizes = sizes_of(self.root)
         self.facts["bucket_bytes_at_the_end"] = sizes
-        witnesses = Witnesses.read(self.folder, list(TOPICS))
+        witnesses = Witnesses.read(self.folder, list(PRODUCED))
         self.violations += await judge(
             witnesses, self.store.direct_url, self.root / "parquet", self.ends, sizes, self.facts
         )

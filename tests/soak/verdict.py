@@ -5,7 +5,7 @@ and the log at its end.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,12 +14,16 @@ from typing import Any
 
 from ledger.cluster import read_cluster
 from ledger.log.checkpoint import newest_checkpoint
+from ledger.object_store.file_reserve import NAME as RESERVE
 from ledger.parquet.pages import PageReader
 from ledger.root.open import open_store
 from ledgermq.sources import Sources
+from tests.chaos.transaction_judge import Attempt, attempts
 from tests.simulation.model import Violation
 from tests.soak.numbered import Partition, Run, counters_doubled, differences, gaps, joined
 from tests.soak.plain_reads import PlainReads, by_pyarrow
+from tests.soak.transactor import MOVED
+from tests.soak.whole import counters_in, judge_moved, judge_whole, runs_sent
 
 BOOKKEEPING_BYTES_MAX = 32_000_000
 
@@ -31,6 +35,7 @@ class Witnesses:
     stream: dict[Partition, list[Run]] = field(default_factory=dict)
     stream_batches: int = 0
     stream_age_ms: list[int] = field(default_factory=list)
+    transactions: list[Attempt] = field(default_factory=list)
     plain: list[dict[str, Any]] = field(default_factory=list)
     producers: list[dict[str, Any]] = field(default_factory=list)
     looks: dict[str, int] = field(default_factory=dict)
@@ -45,6 +50,7 @@ class Witnesses:
                 found.acknowledged[topic, int(partition)] = [Run(*run) for run in runs]
             for partition, counters in told["unknown"].items():
                 found.unknown[topic, int(partition)] = [(first, last) for first, last in counters]
+        found.transactions = [attempt for diary in folder.glob("writer*.diary") for attempt in attempts(diary)]
         batches = batches_in(folder / "stream.jsonl")
         found.stream_batches = len(batches)
         for line in batches.values():
@@ -94,11 +100,14 @@ async def judge(
             violations.append(Violation("stream doubled", f"{partition}: {error}"))
             continue
         violations += _whole(partition, stream[partition], end)
-        for problem in differences(joined(told.acknowledged[partition]), stream[partition]):
+        for problem in differences(joined(told.acknowledged.get(partition, [])), stream[partition]):
             violations.append(Violation("stream differs from what was acknowledged", f"{partition}: {problem}"))
         for problem in counters_doubled(stream[partition]):
             violations.append(Violation("record doubled", f"{partition}: {problem}"))
-        violations += _only_what_was_sent(partition, told, stream[partition])
+        if partition[0] != MOVED:
+            violations += _only_what_was_sent(partition, told, stream[partition])
+    violations += judge_whole(told.transactions, stream)
+    violations += judge_moved(stream)
     last, problems = PlainReads(parquet).look("the last read", by_pyarrow)
     violations += [Violation("plain read", problem) for problem in problems]
     for line in [
@@ -113,7 +122,7 @@ async def judge(
     for partition, end in ends.items():
         runs = last.get(partition, [])
         if (runs[-1].last + 1 if runs else end) != end or (
-            partition[0] == "kept" and end and (not runs or runs[0].first)
+            partition[0] != "brief" and end and (not runs or runs[0].first)
         ):
             violations.append(
                 Violation("Parquet is not whole", f"{partition}: {runs[:1]} … {runs[-1:]}, the log ends at {end}")
@@ -131,13 +140,15 @@ def _whole(partition: Partition, runs: list[Run], end: int) -> list[Violation]:
 
 
 def _only_what_was_sent(partition: Partition, told: Witnesses, runs: list[Run]) -> list[Violation]:
-    """Each record of the log was acknowledged, or its producer does not know."""
-    sent = [(run.first + run.shift, run.last + run.shift) for run in told.acknowledged[partition]] + told.unknown[
-        partition
-    ]
+    """Each record of the log was acknowledged, or its producer does not know, or it was sent in a
+    transaction.
+    """
+    sent = [(run.first + run.shift, run.last + run.shift) for run in told.acknowledged.get(partition, [])]
+    sent += told.unknown.get(partition, [])
+    sent += [(first, last) for one in told.transactions for at, first, last in runs_sent(one) if at == partition]
     whole = joined(Run(first, last, 0) for first, last in sent)
-    found = joined(Run(run.first + run.shift, run.last + run.shift, 0) for run in runs)
-    return [Violation("never sent", f"{partition}: counters: {problem}") for problem in differences(found, whole)]
+    found = differences(counters_in(runs), whole)
+    return [Violation("never sent", f"{partition}: counters: {problem}") for problem in found]
 
 
 async def _live_bytes(url: str, sizes: dict[str, int], facts: dict[str, Any]) -> list[Violation]:
@@ -152,7 +163,7 @@ async def _live_bytes(url: str, sizes: dict[str, int], facts: dict[str, Any]) ->
     violations = []
     if sizes.get("parquet", 0) != live:
         violations.append(Violation("bucket size", f"parquet/ holds {sizes.get('parquet', 0)} bytes, {live} are live"))
-    rest = sum(size for name, size in sizes.items() if name != "parquet")
+    rest = sum(size for name, size in sizes.items() if name not in ("parquet", RESERVE))
     facts["bookkeeping_bytes"] = rest
     if rest > BOOKKEEPING_BYTES_MAX:
         violations.append(Violation("bucket size", f"{rest} bytes beside Parquet: {sizes}"))
@@ -168,6 +179,12 @@ def _tell(told: Witnesses, ends: dict[Partition, int], facts: dict[str, Any]) ->
         }
         for producer in told.producers
     ]
+    ends_told = Counter(attempt.sent.told for attempt in told.transactions)
+    facts["transactions"] = {
+        "acknowledged": ends_told[True],
+        "aborted or never decided": ends_told[False],
+        "unknown": ends_told[None],
+    }
     facts["stream_batches"] = told.stream_batches
     ages = sorted(told.stream_age_ms)
     if ages:

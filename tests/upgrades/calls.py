@@ -147,7 +147,8 @@ async def _use_everything(target: str, topic: str) -> None:
             while consumer.positions() != ends:
                 await consumer.fetch(timeout=10)
         await client.list_offsets(topic, "earliest")
-        await use_transactions(client, target, "made")
+        await client.create_topic("moved", 1)
+        await use_transactions(client, target, "made", "moved")
         await client.delete_records("made", {0: 1})
         settings = {"heartbeat_wait_s": HEARTBEAT_S, "commit": "manual"}
         async with client.consumer("made", group="calls", **settings) as member:

@@ -33,6 +33,8 @@ class Expected:
     removed: list[str] = field(default_factory=list)
     latest: dict[str, dict[str, str]] = field(default_factory=dict)
     """Values by key, of each keyed topic."""
+    transactions: dict[str, str] = field(default_factory=dict)
+    """What is answered about each transaction that was left, by its id."""
 
     def note(self, topic: str, partition: int, offset: int, record: Record) -> None:
         headers = [*(record.headers.items() if isinstance(record.headers, dict) else record.headers or ())]

@@ -27,13 +27,21 @@ from ledgermq.protocol.methods import METHODS, SERVICE
 from ledgermq.sources import Sources
 from offsets.format import ledgermq_offsets_pb2 as offsets_fmt
 from stateless_broker.groups.offsets_topic import partition_of
-from tests.e2e.processes import BrokerProcesses
+from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.e2e.raw_client import RawClient
 from tests.upgrades.calls import Proxy
-from tests.upgrades.golden import Expected, copy_root
+from tests.upgrades.golden import VERSIONS, Expected, copy_root
 from tests.upgrades.test_golden_roots import consume
 from tests.upgrades.test_newer_formats import BUNDLE, NEWER, append_record, error_of, group_in, partition_in, produce
-from tests.upgrades.transactions import LEFT, commit_prepared, leave_transactions
+from tests.upgrades.transactions import (
+    CHECKERS,
+    LEFT,
+    MOVERS,
+    NEVER_UNRESOLVED,
+    checked,
+    commit_prepared,
+    leave_transactions,
+)
 from tests.waiting import until
 from tests.worlds.ledgers import ledger_of
 from transactions.format import ledgermq_transactions_pb2 as fmt
@@ -115,6 +123,44 @@ async def test_what_a_killed_broker_left_is_read_by_the_next(tmp_path: Path) -> 
             assert [row[2] for row in (await consume(client))["flights/1"]] == [*LEFT, "prepared"]
         async with ledgermq.connect(broker.address) as client, client.transactions("committed") as transactions:
             assert transactions.epoch == 2
+
+
+@pytest.mark.parametrize("of", [of for of in VERSIONS if Expected.of(of).transactions])
+async def test_what_an_older_release_left_is_decided_and_completed(of: str, tmp_path: Path) -> None:
+    """What is prepared is committed by its id, the half message by a producer that is asked, and what
+    was open is gone, with the offset of a group. The ids go on.
+    """
+    root = copy_root(of, tmp_path)
+    with BrokerProcesses(tmp_path, root.as_uri(), (*QUICK, NEVER_UNRESOLVED)) as brokers:
+        broker = await asyncio.to_thread(brokers.start)
+        async with ledgermq.connect(broker.address, timeout_s=60) as client:
+            for name, state in Expected.of(of).transactions.items():
+                assert (await client.transactions.outcome(name, epoch=1, number=1)).state == state, name
+            assert (await moved(client)) == {0: LEFT, 1: LEFT}
+            coordinator = (await client.transactions.describe("half")).partition
+            async with RawClient(broker.address) as raw:
+                line = raw.line(broker.address)
+                await commit_prepared(line, "prepared")
+                await line.end_transaction(await checked(line, coordinator, CHECKERS))
+            async with client.transactions("committed") as transactions:
+                assert transactions.epoch == 2
+                async with transactions.begin() as transaction:
+                    transaction.send("moves", "later", partition=1)
+            await until(partial(is_over, client), every_s=0.2)
+            found = await moved(client)
+            assert found == {0: [*LEFT, *found[0][1:]], 1: [*LEFT, "prepared", "later"]}
+            assert sorted(found[0][1:]) == ["half", "prepared"]
+            assert (await client.groups.describe(MOVERS)).committed == {}
+
+
+async def moved(client: ledgermq.Client) -> dict[int, list[str | None]]:
+    found = await consume(client)
+    return {partition: [row[2] for row in found[f"moves/{partition}"]] for partition in range(2)}
+
+
+async def is_over(client: ledgermq.Client) -> bool:
+    found = await client.transactions.list()
+    return not (found.transactions or found.staged or found.unanswered)
 
 
 # Older brokers

@@ -1,5 +1,5 @@
 """Writes the golden root of this version, once: `make golden`, as a step of every release
-(docs/upgrades.md).
+(docs/upgrades.md). `make golden RELEASE=1.2.3` writes that of a release which is being made.
 
     tests/golden/roots/<version>/root/
         a whole cluster: every kind of object, written by real processes of this version
@@ -29,10 +29,12 @@ import ledgermq
 from ledger import keys
 from ledger.cluster import ClusterSettings, read_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.garbage.sweep import collect_garbage
 from ledger.log.recovery import recover
 from ledger.log.segment import encode_segment, first_batch_position
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.file import FileStore
+from ledger.open_root import opened
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import TASK_MEMORY_BYTES, OnTaskDone
 from ledger.parquet.round import run_round
@@ -44,7 +46,7 @@ from ledgermq.sources import Sources
 from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.upgrades.calls import record_calls
 from tests.upgrades.golden import ROOTS, Expected
-from tests.upgrades.transactions import LEFT, leave_transactions
+from tests.upgrades.transactions import LEFT, STATES, leave_transactions
 from tests.worlds.ledgers import ledger_of
 
 OPTIONS = (*QUICK, "--bundles", "4", "--checkpoint-slots", "8", "--offsets-partitions", "4")
@@ -122,16 +124,19 @@ def _records(name: str) -> list[Record]:
     ]
 
 
-async def write(folder: Path) -> None:
+async def write(folder: Path, release: str) -> None:
     """Raises FileExistsError where this version has its root already."""
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
-        expected = Expected(version("ledgermq"))
+        expected = Expected(release)
         root = work / "root"
         with BrokerProcesses(work, root.as_uri(), OPTIONS) as brokers:
             await _live(brokers, expected)
-        async with FileStore(root, Sources()) as store:
-            await _leave_unfinished(store, await read_cluster(store))
+        async with opened(root.as_uri(), Sources()) as store:
+            cluster = await read_cluster(store)
+            collected = await collect_garbage(store, cluster)  # as a compaction service does after a topic's removal
+            assert not collected.failures
+            await _leave_unfinished(store, cluster)
         shutil.copytree(root, folder / "root", ignore=shutil.ignore_patterns(".tmp", ".probe-*", ".reserve", "_tmp"))
         expected.save(folder)
         await record_calls(work, root, FLIGHTS, folder)
@@ -170,6 +175,7 @@ async def _live(brokers: BrokerProcesses, expected: Expected) -> None:
         await writer.consume("late", 7, "static-2")
         await client.create_topic(MOVES, 2)
         await leave_transactions(client, second.address, MOVES)
+        expected.transactions = STATES
         for partition in range(2):
             expected.note(MOVES, partition, 0, Record(LEFT[0], None, None, None, TIMESTAMP_US))
         await client.delete_topic(GOING)
@@ -247,8 +253,9 @@ def _void_batch(index: fmt.SegmentIndex, topic_id: int) -> bytes:
 
 if __name__ == "__main__":
     ROOTS.mkdir(parents=True, exist_ok=True)
-    target = ROOTS / version("ledgermq")
+    release = sys.argv[1] if len(sys.argv) > 1 else version("ledgermq")
+    target = ROOTS / release
     if target.exists():
         sys.exit(f"{target} exists: the root of a version is written once, with its release")
-    asyncio.run(write(target))
+    asyncio.run(write(target, release))
     print(f"written: {target}")
