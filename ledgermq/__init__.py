@@ -39,6 +39,7 @@ from ledgermq.client.groups.admin.group_admin import GroupAdmin
 from ledgermq.client.groups.admin.resets import Like, PlannedReset, Shift
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.handlers.handler import Handler
+from ledgermq.client.groups.handlers.retry import Retry
 from ledgermq.client.groups.lag import Lag
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.producing.delivery import BatchDelivery, BatchResult, Deliveries, Delivery, SendResult
@@ -101,6 +102,7 @@ __all__ = [
     "PlannedReset",
     "Producer",
     "Record",
+    "Retry",
     "SendResult",
     "Shift",
     "StagedTransaction",

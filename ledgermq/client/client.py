@@ -30,7 +30,11 @@ from ledgermq.client.descriptions import ClusterDescription, TopicDescription, T
 from ledgermq.client.groups.admin.group_admin import GroupAdmin
 from ledgermq.client.groups.assignment import GivenRule, Topics, check_rule, subscription_of, topics_of
 from ledgermq.client.groups.group_consumer import GroupConsumer
+from ledgermq.client.groups.handlers.calls import HandlerCalls
 from ledgermq.client.groups.handlers.handler import Handler, HandlerFunction, handler_settings
+from ledgermq.client.groups.handlers.local_store import LocalStore
+from ledgermq.client.groups.handlers.recovery import Recovery
+from ledgermq.client.groups.handlers.retry import MetaQ
 from ledgermq.client.groups.handlers.runner import HandlerRunner
 from ledgermq.client.groups.holdings import LettingGo
 from ledgermq.client.grpc_connection import GrpcConnector, refuse_after_fork
@@ -341,9 +345,9 @@ class Client:
             async def bill(message): ...
 
         A message whose call succeeds is acknowledged. A message whose call fails is handled again
-        after a wait, and messages ordered behind it wait. Functions that are not asynchronous run
-        in `executor`. Settings: the fields of `HandlerSettings`, and of `GroupSettings` with
-        `start`.
+        after a wait, and messages ordered behind it wait; `retry` (see `ledgermq.Retry`) says how
+        often, and what happens then. Functions that are not asynchronous run in `executor`.
+        Settings: the fields of `HandlerSettings`, and of `GroupSettings` with `start`.
 
             @client.handler("orders", group="billing", transactional=True, transactional_id="billing-7")
             async def bill(message):
@@ -371,7 +375,8 @@ class Client:
         When `stop` is set, no further call begins. Running calls are finished (within
         `drain_timeout_s`; then DeadlineExceeded) and committed. Raises errors that do not pass with
         time: InvalidGroupName, StaticIdInUse, DataDamaged, …; TransactionFenced if another process
-        uses the transactional id of a handler.
+        uses the transactional id of a handler; UsedElsewhere if one uses its retry store; with
+        `then="stop"`, the error that the handler raised.
         """
         chosen = handlers or tuple(self._handlers)
         if not chosen:
@@ -389,7 +394,19 @@ class Client:
         make_consumer = partial(self._consumer_of, handler)
         if handler.settings.transactional:
             return TransactionalRunner(handler, make_consumer, self.transactions, self._sources)
-        return HandlerRunner(handler, make_consumer, self._sources)
+        calls = HandlerCalls(handler)
+        return HandlerRunner(calls, make_consumer, self._sources, self._recovery_of(calls))
+
+    def _recovery_of(self, calls: HandlerCalls) -> Recovery | None:
+        policy = calls.handler.settings.policy
+        if not isinstance(policy, MetaQ):
+            return None
+        in_thread = self._connections.threads is not None
+        store = LocalStore(policy.store, policy.messages_max, policy.bytes_max, self._sources, in_thread=in_thread)
+        return Recovery(policy, calls, store, self._cluster_id, self._connections.backoff())
+
+    async def _cluster_id(self) -> str:
+        return (await self._admin.describe_cluster()).cluster_id
 
     def _consumer_of(self, handler: Handler, letting_go: LettingGo) -> GroupConsumer:
         self._forget_closed()

@@ -52,8 +52,8 @@ def between(default: float | None, least: float, most: float) -> Any:
     return _declared(default, lambda name, value: check_between(name, value, least, most))
 
 
-def whole(default: int, most: int) -> Any:
-    """Declare a whole number from 1 to `most`."""
+def whole(default: int | None, most: int) -> Any:
+    """Declare a whole number from 1 to `most`; None is accepted where it is the default."""
 
     def check(name: str, value: Any) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:

@@ -45,9 +45,11 @@ def _in_threads(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Threads of callbacks. A callback may call the client, which waits for the event loop, so it
     must not run on the loop's thread.
     """
-    return {
+    given = {
         name: _in_thread(value) if name in CALLBACKS and callable(value) else value for name, value in settings.items()
     }
+    retry = given.get("retry")
+    return {**given, "retry": retry.with_callbacks(_in_thread)} if isinstance(retry, ledgermq.Retry) else given
 
 
 def _in_thread(callback: Callable[..., object]) -> Callable[..., Awaitable[object]]:
@@ -212,7 +214,9 @@ class Client:
         return Table(self._background, self._background.run(as_coroutine(lambda: self._inner.table(topic, **settings))))
 
     def handler(self, topics: Topics, *, group: str, **settings: Any) -> Callable[[HandlerFunction], ledgermq.Handler]:
-        """See `ledgermq.Client.handler`; the function, and `on_failure`, run in threads."""
+        """See `ledgermq.Client.handler`; the function, and the functions of `on_failure` and `retry`, run in
+        threads.
+        """
         return self._inner.handler(topics, group=group, **_in_threads(settings))
 
     def run_handlers(

@@ -124,6 +124,7 @@ HANDLER = {
     "ordered_by": "e2e/test_handlers.py::test_order_and_concurrency",
     "executor": "e2e/test_sync.py::test_handlers_run_until_they_are_stopped",
     "timeout_s": "e2e/test_handlers.py::test_a_failed_message_comes_again_and_its_partition_waits_while_others_go_on",
+    "retry": "e2e/test_retries.py::test_in_order_calls_so_often_as_max_attempts_says_and_drops",
     "retry_ms_first": "broker/test_setting_effects.py::test_a_failed_message_is_handled_again_within_retry_ms_max",
     "retry_ms_max": "broker/test_setting_effects.py::test_a_failed_message_is_handled_again_within_retry_ms_max",
     "waiting_max": "e2e/test_handlers.py::test_a_partition_whose_handler_hangs_keeps_no_other_back",

@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from ledger.topics.settings import NAMES as TOPIC_NAMES
 from ledger.topics.settings import SYSTEM_NAMES, TopicSettings, parse_settings, parse_stored_settings
 from ledgermq.client.groups.handlers.handler import OWN_NAMES, handler_settings
+from ledgermq.client.groups.handlers.retry import Retry
 from ledgermq.client.settings import REMOVED as REMOVED_OF_PRODUCERS
 from ledgermq.client.settings import (
     ClientSettings,
@@ -242,6 +243,7 @@ SDK_VALUES: dict[str, Any] = {
     "ordered_by": "key",
     "executor": _Executor(),
     "on_failure": _nothing,
+    "retry": Retry.in_order(max_attempts=3, then="stop"),
     "transactional": True,
     "transactional_id": "i",
 }

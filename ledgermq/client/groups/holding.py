@@ -174,6 +174,10 @@ class Holding:
         return self.given.partition
 
     @property
+    def topic_id(self) -> int:
+        return self.given.topic_id
+
+    @property
     def position(self) -> int:
         """Return the next offset to return to the program."""
         return self.progress.handed

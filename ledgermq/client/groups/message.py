@@ -18,6 +18,9 @@ from ledgermq.client.home import Home
 class Answers(Protocol):
     """Receives the program's acknowledgements of messages. Called in the consumer's own thread."""
 
+    @property
+    def topic_id(self) -> int: ...
+
     def ack(self, offset: int, generation: int) -> bool: ...
 
     def nack(self, offset: int, generation: int, delay_s: float) -> bool: ...
@@ -45,6 +48,11 @@ class Handout:
         self._home = Home()
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
+
+    @property
+    def topic_id(self) -> int:
+        """Return the id of their topic, which a later topic of the same name does not share."""
+        return self._answers.topic_id
 
     def ack(self, offset: int) -> bool:
         self._home.check_process()

@@ -37,7 +37,6 @@ from ledgermq.errors import (
     TransactionOutcomeUnknown,
     TransactionUnknown,
 )
-from ledgermq.runtime.backoff import backoff_s
 from ledgermq.runtime.tasks import end
 from ledgermq.sources import Sources
 
@@ -281,8 +280,7 @@ class TransactionalRunner:
         self._again_later(message)
 
     def _pause_s(self, attempt: int) -> float:
-        first_s, max_s = self._settings.retry_ms_first / 1000, self._settings.retry_ms_max / 1000
-        return backoff_s(attempt - 1, first_s, max_s, self._sources.random)
+        return self._settings.policy.wait_s(attempt, self._sources.random)
 
     def _drop(self, partitions: Sequence[TopicPartition]) -> None:
         """Give back messages that were not begun, because their partitions are let go."""

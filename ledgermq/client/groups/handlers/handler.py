@@ -12,6 +12,7 @@ from typing import Any
 from ledgermq.client.declared import above_zero, check_fields, function, having, switch, text, whole
 from ledgermq.client.groups.assignment import Topics, check_group, check_rule, topics_of
 from ledgermq.client.groups.handlers.lanes import Ordering
+from ledgermq.client.groups.handlers.retry import WAIT_MS_MAX, InOrder, Retry
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.settings import GroupSettings, settings_from
 from ledgermq.errors import InvalidConfig
@@ -25,7 +26,7 @@ so far, from 1 on. What it returns is sent if the handler is transactional.
 """
 
 CONCURRENCY_MAX = 100_000
-RETRY_MS_MAX = 24 * 3600 * 1000
+RETRY_MS_FIRST, RETRY_MS_MAX = 200, 30_000
 
 _ANY_TIME = datetime.fromtimestamp(0, UTC)
 """Settings of a handler. `start` is only checked here; an age in it counts back from the time at
@@ -49,17 +50,21 @@ class HandlerSettings:
     """Executor of functions that are not asynchronous; not set: the event loop's own threads."""
     timeout_s: float | None = above_zero(None)
     """Longest time of an asynchronous call; then it counts as failed. Not set: no bound."""
-    retry_ms_first: int = whole(200, RETRY_MS_MAX)
+    retry: Retry | None = None
+    """What happens to a message that fails: `Retry.in_order(…)` or `Retry.metaq(…)`. Not set: it is
+    handled again in place, without end, after the waits of the next two settings.
+    """
+    retry_ms_first: int = whole(RETRY_MS_FIRST, WAIT_MS_MAX)
     """Wait before a failed message is handled again; it doubles with each failure, with jitter."""
-    retry_ms_max: int = whole(30_000, RETRY_MS_MAX)
+    retry_ms_max: int = whole(RETRY_MS_MAX, WAIT_MS_MAX)
     """Longest such wait. Raise it if what fails takes long to recover."""
     waiting_max: int = whole(256, 1_000_000)
     """Messages of a partition that may wait for their turn; above it the partition is not read."""
     on_failure: OnFailure | None = function("message, error and attempt")
     """Called, and awaited if asynchronous, after each failed attempt. A message that it acknowledges
-    is finished; any other is handled again, without end. Not set: a warning is logged. If the
-    handler is transactional, and this returns anything but None, that is sent in place of the
-    handler's result, and the message is finished.
+    is finished; for any other `retry` decides. Not set: a warning is logged. If the handler is
+    transactional, and this returns anything but None, that is sent in place of the handler's
+    result, and the message is finished.
     """
     transactional: bool = switch(False)
     """Send what the function returns (see `ledgermq.Outgoing`), and acknowledge the message, in one
@@ -94,6 +99,23 @@ class HandlerSettings:
             raise InvalidConfig(
                 "commit of a handler must be 'acked' (after each success) or 'before' (before the call)"
             )
+        if self.retry is not None:
+            self._check_retry(self.retry)
+
+    @property
+    def policy(self) -> Retry:
+        """Return `retry`, or its default."""
+        first_ms = min(self.retry_ms_first, self.retry_ms_max)
+        return self.retry or InOrder(wait_ms_first=first_ms, wait_ms_max=self.retry_ms_max)
+
+    def _check_retry(self, retry: object) -> None:
+        if not isinstance(retry, Retry):
+            raise InvalidConfig(f"retry must be Retry.in_order(…) or Retry.metaq(…), not {retry!r}")
+        if (self.retry_ms_first, self.retry_ms_max) != (RETRY_MS_FIRST, RETRY_MS_MAX):
+            raise InvalidConfig("retry has its own waits: leave out retry_ms_first and retry_ms_max")
+        if self.consumer.get("commit") == "before":
+            raise InvalidConfig("with commit='before' a message is handled once, at most: leave out retry")
+        retry.check_handler(ordered_by=self.ordered_by, transactional=self.transactional)
 
     def _check_transactional(self) -> None:
         for name in ("commit", "offset_store", "broadcast"):
@@ -139,6 +161,10 @@ class Handler:
     """Number of messages that succeeded."""
     failures: int = 0
     """Number of attempts that failed."""
+    exhausted: int = 0
+    """Number of messages that were dropped, or passed to the function `then`, after their last attempt."""
+    stored: int = 0
+    """Number of messages in the local store of `Retry.metaq` at present."""
     last_error: Exception | None = None
     """The error of the last failed attempt, or why no messages come at present."""
 

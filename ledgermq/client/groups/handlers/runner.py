@@ -1,7 +1,7 @@
 """Run one handler on one member of its group: call it with messages in the requested order,
-acknowledge those that succeed, and call it again with those that fail.
+acknowledge those that succeed, and do with those that fail what its retry policy says.
 
-Invariants: the next message of a lane begins only after the one before it has succeeded. At most
+Invariants: the next message of a lane begins only after the one before it is finished. At most
 `concurrency` calls run at a time. At most `waiting_max` messages of a partition wait; other
 partitions are still read. Once a partition is let go, none of its messages is begun, unless they
 are committed already (commit="before"): then no other member will receive them.
@@ -10,20 +10,20 @@ are committed already (commit="before"): then no other member will receive them.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from typing import cast
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 
 from ledgermq.client.consuming.message import partition_of
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.group_consumer import GroupConsumer
-from ledgermq.client.groups.handlers.handler import Handler
+from ledgermq.client.groups.handlers.calls import HandlerCalls
 from ledgermq.client.groups.handlers.lanes import Lane, Lanes
+from ledgermq.client.groups.handlers.recovery import Recovery
+from ledgermq.client.groups.handlers.retry import InOrder
 from ledgermq.client.groups.holdings import LettingGo
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.errors import DeadlineExceeded, GroupError, LedgerMQError, RetriableError
-from ledgermq.runtime.backoff import backoff_s
 from ledgermq.runtime.tasks import end, first_of
 from ledgermq.sources import Sources
 
@@ -35,19 +35,31 @@ _log = logging.getLogger("ledgermq.handlers")
 
 class HandlerRunner:
     """`make_consumer` makes the handler's consumer; its argument is called with partitions that
-    the consumer is about to let go.
+    the consumer is about to let go. `recovery`: of a handler with `Retry.metaq`.
     """
 
-    def __init__(self, handler: Handler, make_consumer: Callable[[LettingGo], GroupConsumer], sources: Sources) -> None:
-        self._handler = handler
-        self._settings = handler.settings
+    def __init__(
+        self,
+        calls: HandlerCalls,
+        make_consumer: Callable[[LettingGo], GroupConsumer],
+        sources: Sources,
+        recovery: Recovery | None = None,
+    ) -> None:
+        self._calls = calls
+        self._handler = calls.handler
+        self._settings = self._handler.settings
+        self._policy = self._settings.policy
+        self._recovery = recovery
+        self._recovering: asyncio.Task[None] | None = None
         consumer = make_consumer(self._drop)
         self._consumer = consumer
         self._member = consumer.member
         self._sources = sources
-        self._goes_on = consumer.settings.commit == "before" or consumer.settings.broadcast
+        self._goes_on = consumer.settings.commit == "before" or (
+            consumer.settings.broadcast and self._settings.retry is None
+        )
         """Whether a failed message is only reported, and not handled again."""
-        self._lanes: Lanes[GroupMessage] = Lanes(handler.settings.ordered_by)
+        self._lanes: Lanes[GroupMessage] = Lanes(self._settings.ordered_by)
         self._retrying: dict[Lane[GroupMessage], asyncio.Task[None]] = {}
         self._held_back: set[TopicPartition] = set()
         self._running = 0
@@ -61,7 +73,11 @@ class HandlerRunner:
         Cancelling it does not wait for running calls. Raises errors that do not pass with time.
         """
         try:
-            async with self._consumer, self._tasks:
+            async with AsyncExitStack() as last:
+                if self._recovery is not None:
+                    last.push_async_callback(self._recovery.close)
+                await last.enter_async_context(self._consumer)
+                await last.enter_async_context(self._tasks)
                 stopped = asyncio.create_task(stop.wait())
                 reading = self._tasks.create_task(self._read())
                 try:
@@ -74,7 +90,8 @@ class HandlerRunner:
             raise first_of(failures) from failures
 
     async def _finish(self, reading: asyncio.Task[None], drain_timeout_s: float) -> None:
-        await end(reading)
+        until_s = asyncio.get_running_loop().time() + drain_timeout_s
+        await end(reading, self._recovering)
         await self._handle_committed(drain_timeout_s)
         self._drop([TopicPartition(*partition) for partition in list(self._lanes.by_partition)])
         await end(*self._retrying.values())
@@ -84,6 +101,8 @@ class HandlerRunner:
             if isinstance(error, DeadlineExceeded):
                 raise
             self._handler.last_error = error  # not committed: other members repeat the work since the last commit
+        if self._recovery is not None:
+            await self._recovery.drain(until_s - asyncio.get_running_loop().time())
 
     async def _handle_committed(self, timeout_s: float) -> None:
         """Handle messages that are committed already: no other member will receive them. Raises
@@ -104,6 +123,9 @@ class HandlerRunner:
     # -- reading
 
     async def _read(self) -> None:
+        if self._recovery is not None:  # before the first message, because it may be stored already
+            await self._recovery.open()
+            self._recovering = self._tasks.create_task(self._recovery.run(self._hand_over))
         records = min(FETCH_RECORDS_MAX, max(1, self._settings.waiting_max // 2))
         while True:
             try:
@@ -141,6 +163,10 @@ class HandlerRunner:
 
     # -- handling
 
+    def _hand_over(self, message: GroupMessage) -> None:
+        self._lanes.add([message])
+        self._begin()
+
     def _begin(self) -> None:
         while self._running < self._settings.concurrency and (taken := self._lanes.take()) is not None:
             self._running += 1
@@ -148,57 +174,51 @@ class HandlerRunner:
 
     async def _handle(self, lane: Lane[GroupMessage], message: GroupMessage) -> None:
         try:
-            error = await self._call(message, lane.attempts + 1)
+            wait_s = await self._attempt(message, lane.attempts + 1)
         finally:
             self._running -= 1
             self._done.set()
         self._member.polling.signs += 1  # the program is at work, even if it does not call for messages
-        if error is None or self._goes_on or message.handout.is_finished(message.offset):
+        if wait_s is None:
             message.ack()
             self._lanes.succeeded(lane)
             self._make_room(partition_of(message))
-            self._begin()
         else:
             self._lanes.failed(lane)
-            self._retrying[lane] = self._tasks.create_task(self._again_later(lane))
-            self._begin()
+            self._retrying[lane] = self._tasks.create_task(self._again_later(lane, wait_s))
+        self._begin()
 
-    async def _again_later(self, lane: Lane[GroupMessage]) -> None:
-        first_s, max_s = self._settings.retry_ms_first / 1000, self._settings.retry_ms_max / 1000
+    async def _again_later(self, lane: Lane[GroupMessage], wait_s: float) -> None:
         try:
-            await asyncio.sleep(backoff_s(lane.attempts - 1, first_s, max_s, self._sources.random))
+            await asyncio.sleep(wait_s)
         finally:
             del self._retrying[lane]
         self._lanes.freed(lane)
         self._begin()
 
-    async def _call(self, message: GroupMessage, attempt: int) -> Exception | None:
-        """Call the handler. Return the error that it raised, or None if it succeeded."""
-        function = self._handler.function
-        try:
-            if self._handler.is_async:
-                async with asyncio.timeout(self._settings.timeout_s):
-                    await cast(Awaitable[object], function(message))
-            else:
-                await asyncio.get_running_loop().run_in_executor(self._settings.executor, function, message)
-        except Exception as error:
-            self._handler.failures += 1
-            self._handler.last_error = error
-            await self._report(message, error, attempt)
-            return error
-        self._handler.handled += 1
-        return None
+    async def _attempt(self, message: GroupMessage, attempt: int) -> float | None:
+        """Call the handler, and do what follows. Return the wait before the next attempt in place;
+        None: the message leaves its lane.
+        """
+        recovery = self._recovery
+        recovered = None if recovery is None else recovery.recovered(message)
+        if recovery is not None and recovered is not None:
+            error = await self._calls.call(message, recovery.attempt(recovered))
+            await recovery.settle(recovered, None if message.handout.is_finished(message.offset) else error)
+            return None
+        if recovery is not None and recovery.keeps(message):
+            return None
+        error = await self._calls.call(message, attempt)
+        if error is None or self._goes_on or message.handout.is_finished(message.offset):
+            return None
+        if self._policy.is_last(attempt) and await self._put_away(message, error):
+            return None
+        return self._policy.wait_s(attempt, self._sources.random)
 
-    async def _report(self, message: GroupMessage, error: Exception, attempt: int) -> None:
-        name = f"{partition_of(message)}, offset {message.offset}"
-        if self._settings.on_failure is None:
-            _log.warning(
-                "handler of group %s failed at %s (attempt %d): %r", self._consumer.group, name, attempt, error
-            )
-            return
-        try:
-            returned = self._settings.on_failure(message, error, attempt)
-            if inspect.isawaitable(returned):
-                await returned
-        except Exception as failure:
-            _log.warning("on_failure of group %s raised an error at %s: %r", self._consumer.group, name, failure)
+    async def _put_away(self, message: GroupMessage, error: Exception) -> bool:
+        """Do what follows the last attempt. Return whether the message may be acknowledged."""
+        if self._recovery is not None:
+            return await self._recovery.put_away(message, error)
+        then = self._policy.then if isinstance(self._policy, InOrder) else None
+        assert then is not None, "checked by the policy"
+        return await self._calls.end(then, message, error)

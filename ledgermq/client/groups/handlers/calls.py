@@ -1,0 +1,81 @@
+"""Call the functions of a handler: the handler, `on_failure`, and the one after the last attempt."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable
+from typing import cast
+
+from ledgermq.client.consuming.message import Message, partition_of
+from ledgermq.client.groups.handlers.handler import Handler
+from ledgermq.client.groups.handlers.retry import Then
+from ledgermq.client.groups.message import GroupMessage
+
+_log = logging.getLogger("ledgermq.handlers")
+
+
+def place_of(message: Message) -> str:
+    """Return where the message is, for a log line."""
+    return f"{partition_of(message)}, offset {message.offset}"
+
+
+class HandlerCalls:
+    """Counts outcomes in the handler."""
+
+    def __init__(self, handler: Handler) -> None:
+        self.handler = handler
+        self._settings = handler.settings
+
+    async def call(self, message: GroupMessage, attempt: int) -> Exception | None:
+        """Call the handler. Return the error that it raised, or None if it succeeded."""
+        function = self.handler.function
+        try:
+            if self.handler.is_async:
+                async with asyncio.timeout(self._settings.timeout_s):
+                    await cast(Awaitable[object], function(message))
+            else:
+                await asyncio.get_running_loop().run_in_executor(self._settings.executor, function, message)
+        except Exception as error:
+            self.handler.failures += 1
+            self.handler.last_error = error
+            await self._report(message, error, attempt)
+            return error
+        self.handler.handled += 1
+        return None
+
+    async def _report(self, message: GroupMessage, error: Exception, attempt: int) -> None:
+        group, place = self._settings.group, place_of(message)
+        if self._settings.on_failure is None:
+            _log.warning("handler of group %s failed at %s (attempt %d): %r", group, place, attempt, error)
+            return
+        try:
+            returned = self._settings.on_failure(message, error, attempt)
+            if inspect.isawaitable(returned):
+                await returned
+        except Exception as failure:
+            _log.warning("on_failure of group %s raised an error at %s: %r", group, place, failure)
+
+    async def end(self, then: Then, message: GroupMessage, error: Exception) -> bool:
+        """Do what follows the last attempt. Return whether the message is finished.
+
+        Raises the handler's error if `then` is "stop".
+        """
+        group, place = self._settings.group, place_of(message)
+        if then == "stop":
+            error.add_note(f"after its last attempt at {place}, the handler of group {group} stops")
+            raise error
+        if callable(then):
+            try:
+                returned = then(message, error)
+                if inspect.isawaitable(returned):
+                    await returned
+            except Exception as failure:
+                self.handler.last_error = failure
+                _log.warning("function `then` of group %s raised an error at %s: %r", group, place, failure)
+                return False
+        else:
+            _log.error("handler of group %s drops the message at %s after its last attempt: %r", group, place, error)
+        self.handler.exhausted += 1
+        return True

@@ -1,0 +1,408 @@
+"""Retry policies of handlers on brokers in virtual time: which calls happen when, and what becomes
+of a message that keeps failing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import ledgermq
+from ledgermq import Retry, errors
+from ledgermq.client.groups.handlers.local_store import LocalStore
+from ledgermq.errors import StoreFull
+from tests.broker.cluster import Cluster, in_cluster
+from tests.e2e.group_clients import committed, fill
+from tests.e2e.test_client_takeover import client_of
+from tests.waiting import until
+
+
+def now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@asynccontextmanager
+async def running(client: ledgermq.Client) -> AsyncIterator[None]:
+    """All handlers of the client; stopped at the end."""
+    stop = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(client.run_handlers(stop=stop))
+        yield
+        stop.set()
+
+
+class Calls:
+    """A handler function that fails at the poison offsets of partition 0, and notes its calls."""
+
+    def __init__(self, *poison: int) -> None:
+        self.poison = set(poison)
+        self.at_s: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
+        self.done: Counter[tuple[int, int]] = Counter()
+
+    async def __call__(self, message: ledgermq.GroupMessage) -> None:
+        place = message.partition, message.offset
+        self.at_s[place].append(now_s())
+        if message.partition == 0 and message.offset in self.poison:
+            raise ZeroDivisionError(message.offset)
+        self.done[place] += 1
+
+    def waits(self, offset: int) -> list[float]:
+        return [after - before for before, after in pairwise(self.at_s[0, offset])]
+
+
+# -- in order
+
+
+@in_cluster("a:1")
+async def test_in_order_calls_so_often_as_max_attempts_says_and_drops(cluster: Cluster) -> None:
+    calls = Calls(2)
+    retry = Retry.in_order(max_attempts=4, then="drop", wait_ms_first=1000, wait_ms_max=3000)
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 2)
+        await fill(client, "t", 10)
+        handler = client.handler("t", group="g", retry=retry, concurrency=2)(calls)
+        async with running(client):
+            await until(lambda: calls.done[1, 4])
+            assert calls.done.keys() == {(1, 0), (1, 1), (1, 2), (1, 3), (1, 4), (0, 0), (0, 1)}, "only its lane waits"
+            await until(lambda: calls.done[0, 4])
+        assert len(calls.at_s[0, 2]) == 4, "the first call included"
+        assert all(low <= wait <= high + 0.1 for wait, (low, high) in zip(calls.waits(2), BOUNDS, strict=True))
+        assert (handler.handled, handler.failures, handler.exhausted) == (9, 4, 1)
+        assert await committed(cluster, "g", "t") == {0: 5, 1: 5}
+
+
+BOUNDS = [(0.5, 1.0), (1.0, 2.0), (1.5, 3.0)]
+"""Of the waits: doubled up to the largest, shortened by at most a half."""
+
+
+@in_cluster("a:1")
+async def test_in_order_stops_with_the_error_of_the_handler_and_acknowledges_nothing(cluster: Cluster) -> None:
+    calls = Calls(3)
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        await fill(client, "t", 6)
+        client.handler("t", group="g", retry=Retry.in_order(max_attempts=2, then="stop"))(calls)
+        with pytest.raises(ZeroDivisionError) as raised:
+            await client.run_handlers()
+        assert "group g" in raised.value.__notes__[0]
+        assert "t/0, offset 3" in raised.value.__notes__[0]
+        assert len(calls.at_s[0, 3]) == 2
+        assert await committed(cluster, "g", "t") == {0: 3}
+
+
+@in_cluster("a:1")
+async def test_a_function_ends_a_message_and_one_that_fails_is_called_again(cluster: Cluster) -> None:
+    calls = Calls(1)
+    given: list[tuple[int, Exception]] = []
+
+    async def keep(message: ledgermq.GroupMessage, error: Exception) -> None:
+        given.append((message.offset, error))
+        if len(given) < 3:
+            raise OSError("no room")
+
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        await fill(client, "t", 3)
+        handler = client.handler("t", group="g", retry=Retry.in_order(max_attempts=2, then=keep))(calls)
+        async with running(client):
+            await until(lambda: calls.done[0, 2])
+        assert [offset for offset, _ in given] == [1, 1, 1]
+        assert all(isinstance(error, ZeroDivisionError) for _, error in given)
+        assert len(calls.at_s[0, 1]) == 4, "two calls, and one before each repetition of the function"
+        assert handler.exhausted == 1
+        assert await committed(cluster, "g", "t") == {0: 3}
+
+
+@in_cluster("a:1")
+async def test_without_a_bound_a_message_is_handled_until_it_succeeds(cluster: Cluster) -> None:
+    calls = Calls(0)
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        await fill(client, "t", 2)
+        client.handler("t", group="g", retry=Retry.in_order())(calls)
+        async with running(client):
+            await until(lambda: len(calls.at_s[0, 0]) == 50, timeout_s=3600)
+            assert not calls.done
+            calls.poison.clear()
+            await until(lambda: calls.done[0, 1])
+
+
+@in_cluster("a:1")
+async def test_a_broadcast_repeats_a_message_if_its_policy_is_given(cluster: Cluster) -> None:
+    calls = Calls(0)
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        await fill(client, "t", 2)
+        retry = Retry.in_order(max_attempts=3, then="drop")
+        client.handler("t", group="g", broadcast=True, retry=retry)(calls)
+        async with running(client):
+            await until(lambda: calls.done[0, 1])
+        assert len(calls.at_s[0, 0]) == 3
+
+
+@in_cluster("a:1")
+async def test_a_transactional_handler_takes_its_waits_from_the_policy(cluster: Cluster) -> None:
+    calls = Calls(0)
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        await fill(client, "t", 1)
+        retry = Retry.in_order(wait_ms_first=20_000, wait_ms_max=20_000)
+        client.handler("t", group="g", transactional=True, transactional_id="x", retry=retry)(calls)
+        async with running(client):
+            await until(lambda: len(calls.at_s[0, 0]) == 3)
+            assert all(10 <= wait <= 22 for wait in calls.waits(0))
+            calls.poison.clear()
+            await until(lambda: calls.done[0, 0])
+
+
+# -- MetaQ
+
+
+@in_cluster("a:1")
+async def test_metaq_tries_five_times_then_stores_and_recovers_every_five_minutes(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    calls = Calls(2, 3)
+    attempts: list[tuple[int, int]] = []
+
+    def on_failure(message: ledgermq.GroupMessage, error: Exception, attempt: int) -> None:
+        attempts.append((message.offset, attempt))
+
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        await fill(client, "t", 6)
+        retry = Retry.metaq(store=tmp_path / "g.retry")
+        handler = client.handler("t", group="g", ordered_by=None, retry=retry, on_failure=on_failure)(calls)
+        async with running(client):
+            await until(lambda: handler.stored == 2 and calls.done.total() == 4)
+            assert calls.waits(2) == pytest.approx([0.5, 1.0, 1.5, 2.0], abs=0.05)
+            await asyncio.sleep(10)
+            assert await committed(cluster, "g", "t") == {0: 6}, "the offset moves on"
+            await asyncio.sleep(620)
+            assert len(calls.at_s[0, 2]) == 7
+            assert calls.waits(2)[-1] == pytest.approx(300, abs=1)
+            assert [attempt for offset, attempt in attempts if offset == 3] == [1, 2, 3, 4, 5, 6, 7]
+            calls.poison.clear()
+            await until(lambda: handler.stored == 0, timeout_s=400)
+        assert set(calls.done.values()) == {1}
+        assert calls.done.total() == 6
+
+
+@in_cluster("a:1")
+async def test_metaq_recovers_at_the_start_and_gives_the_message_as_it_was(cluster: Cluster, tmp_path: Path) -> None:
+    retry = Retry.metaq(store=tmp_path / "g.retry", attempts=1)
+    seen: list[ledgermq.GroupMessage] = []
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        async with client.producer() as producer:
+            await producer.send("t", b"v", key=b"k", headers={"a": b"1", "b": None}, tag="x", timestamp=5_000_000)
+            await producer.send("t", None, key=b"")
+
+        async def fail(message: ledgermq.GroupMessage) -> None:
+            raise ZeroDivisionError
+
+        handler = client.handler("t", group="g", ordered_by=None, retry=retry)(fail)
+        async with running(client):
+            await until(lambda: handler.stored == 2)
+    async with client_of(cluster) as client:
+
+        async def take(message: ledgermq.GroupMessage) -> None:
+            assert message.ack()
+            seen.append(message)
+            raise ZeroDivisionError  # too late: it is acknowledged
+
+        handler = client.handler("t", group="g", ordered_by=None, retry=retry)(take)
+        begun_s = now_s()
+        async with running(client):
+            await until(lambda: len(seen) == 2 and handler.stored == 0)
+        assert now_s() - begun_s < 60
+    assert [tuple(message) for message in seen] == [
+        ("t", 0, 0, b"k", b"v", (("a", b"1"), ("b", None)), 5_000_000, "x"),
+        ("t", 0, 1, b"", None, (), seen[1].timestamp_us, None),
+    ]
+
+
+@in_cluster("a:1")
+async def test_a_message_that_is_stored_is_not_handled_when_it_is_delivered_again(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    retry = Retry.metaq(store=tmp_path / "g.retry", attempts=2)
+    calls = Calls(1)
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        await fill(client, "t", 3)
+        handler = client.handler("t", group="g", ordered_by=None, retry=retry)(calls)
+        async with running(client):
+            await until(lambda: handler.stored == 1 and calls.done.total() == 2)
+        assert await committed(cluster, "g", "t") == {0: 3}
+        planned = await client.groups.plan_reset("g", "earliest")
+        assert not await client.groups.reset("g", planned)  # as after a crash before the commit
+        async with running(client):
+            await until(lambda: calls.done[0, 2] == 2)
+            await asyncio.sleep(60)
+            assert await committed(cluster, "g", "t") == {0: 3}
+            assert len(calls.at_s[0, 1]) == 3, "two calls in place, and the recovery at the second start"
+            assert handler.stored == 1
+
+
+@in_cluster("a:1")
+async def test_a_message_is_refused_for_good_after_recoveries_max(cluster: Cluster, tmp_path: Path) -> None:
+    calls = Calls(0, 1)
+    refused: list[int] = []
+
+    def reject(message: ledgermq.GroupMessage, error: Exception) -> None:
+        refused.append(message.offset)
+        if len(refused) == 1:
+            raise OSError("not now")
+
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        await fill(client, "t", 3)
+        retry = Retry.metaq(attempts=1, store=tmp_path / "g", recover_every_s=100, recoveries_max=2, then=reject)
+        handler = client.handler("t", group="g", ordered_by=None, retry=retry)(calls)
+        async with running(client):
+            await until(lambda: handler.stored == 2)
+            await until(lambda: handler.stored == 1, timeout_s=400)
+            assert refused == [0, 1], "the function failed at the first one, which stays stored"
+            await until(lambda: handler.stored == 0, timeout_s=400)
+        assert refused == [0, 1, 0]
+        assert {place: len(times) for place, times in calls.at_s.items()} == {(0, 0): 4, (0, 1): 3, (0, 2): 1}
+        assert handler.exhausted == 2
+
+
+@in_cluster("a:1")
+async def test_a_message_that_cannot_be_stored_is_retried_in_place_and_not_acknowledged(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    calls = Calls(0, 2)
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 2)
+        await fill(client, "t", 10)
+        retry = Retry.metaq(attempts=2, store=tmp_path / "g", messages_max=1, recover_every_s=1000, reorders=True)
+        handler = client.handler("t", group="g", concurrency=2, retry=retry)(calls)
+        async with running(client):
+            await until(lambda: handler.stored == 1 and calls.done[1, 4])
+            await asyncio.sleep(60)
+            assert isinstance(handler.last_error, errors.ResourceExhausted | ZeroDivisionError)
+            assert await committed(cluster, "g", "t") == {0: 2, 1: 5}, "only its own lane waits"
+            assert len(calls.at_s[0, 2]) > 10
+            calls.poison.discard(2)
+            await until(lambda: calls.done[0, 4])
+            assert handler.stored == 1
+
+
+@in_cluster("a:1")
+async def test_a_stored_message_takes_its_turn_in_its_lane_and_a_hanging_one_keeps_no_other_back(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    running_now: Counter[bytes] = Counter()
+    most = 0
+    hung, calls = asyncio.Event(), Counter[int]()
+
+    async def handle(message: ledgermq.GroupMessage) -> None:
+        nonlocal most
+        key = message.key or b""
+        running_now[key] += 1
+        most = max(most, running_now[key])
+        calls[message.offset] += 1
+        try:
+            await asyncio.sleep(3)
+            if calls[message.offset] == 1 and message.offset < 4:
+                raise ZeroDivisionError
+            if message.offset == 0:
+                await hung.wait()
+        finally:
+            running_now[key] -= 1
+
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        async with client.producer() as producer:
+            for number in range(12):
+                await producer.send("t", b"", key=b"%d" % (number % 4))
+        retry = Retry.metaq(attempts=1, store=tmp_path / "g", recover_every_s=2, reorders=True)
+        handler = client.handler("t", group="g", ordered_by="key", concurrency=3, retry=retry)(handle)
+        async with running(client):
+            await until(lambda: calls.total() == 16 and handler.stored == 1, timeout_s=200)
+            hung.set()
+            await until(lambda: handler.stored == 0)
+        assert most == 1, "one call of a key at a time"
+        assert calls == {offset: 2 if offset < 4 else 1 for offset in range(12)}
+
+
+@in_cluster("a:1")
+async def test_a_handled_message_that_cannot_be_removed_is_not_handled_again(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = Calls(0)
+    is_full = True
+    remove = LocalStore.remove
+
+    async def remove_if_there_is_room(store: LocalStore, key: tuple[int, int, int]) -> None:
+        if is_full:
+            raise StoreFull("no space is left")
+        await remove(store, key)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(LocalStore, "remove", remove_if_there_is_room)
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        await fill(client, "t", 1)
+        retry = Retry.metaq(attempts=1, store=tmp_path / "g", recover_every_s=10)
+        handler = client.handler("t", group="g", ordered_by=None, retry=retry)(calls)
+        async with running(client):
+            await until(lambda: handler.stored == 1)
+            calls.poison.clear()
+            await until(lambda: calls.done[0, 0])
+            await asyncio.sleep(55)
+            assert handler.stored == 1
+            is_full = False
+            await until(lambda: handler.stored == 0)
+        assert calls.done == {(0, 0): 1}
+
+
+@in_cluster("a:1")
+async def test_a_second_handler_or_another_group_is_refused_the_store(cluster: Cluster, tmp_path: Path) -> None:
+    retry = Retry.metaq(store=tmp_path / "g.retry")
+    async with client_of(cluster) as client, client_of(cluster) as other:
+        await client.create_topic("t", 1)
+        await fill(client, "t", 1)
+        handler = client.handler("t", group="g", ordered_by=None, retry=retry)(Calls())
+        other.handler("t", group="g", ordered_by=None, retry=retry)(Calls())
+        async with running(client):
+            await until(lambda: handler.handled == 1)
+            with pytest.raises(errors.UsedElsewhere, match="its own file"):
+                await other.run_handlers()
+    async with client_of(cluster) as client:
+        client.handler("t", group="other", ordered_by=None, retry=retry)(Calls())
+        with pytest.raises(errors.InvalidConfig, match="belongs to"):
+            await client.run_handlers()
+
+
+@in_cluster("a:1")
+async def test_an_end_waits_for_a_call_with_a_stored_message_and_no_longer_than_asked(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    stop = asyncio.Event()
+
+    async def handle(message: ledgermq.GroupMessage) -> None:
+        calls.append(message.offset)
+        if len(calls) == 1:
+            raise ZeroDivisionError
+        stop.set()
+        await asyncio.Event().wait()
+
+    calls: list[int] = []
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        await fill(client, "t", 1)
+        retry = Retry.metaq(attempts=1, store=tmp_path / "g.retry", recover_every_s=1)
+        handler = client.handler("t", group="g", ordered_by=None, retry=retry)(handle)
+        with pytest.raises(errors.DeadlineExceeded, match="1 calls with stored messages"):
+            await client.run_handlers(stop=stop, drain_timeout_s=5)
+        assert handler.stored == 1
+        assert await committed(cluster, "g", "t") == {0: 1}
