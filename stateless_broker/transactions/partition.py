@@ -236,9 +236,7 @@ class TransactionPartition:
             )
         )
         if decision.answer is Completion.DONE:
-            self._state.take(
-                decision, more=lambda: self._pending.settle(transaction, ()), within_s=ENDED_WITHIN_S
-            )
+            self._state.take(decision, more=lambda: self._pending.settle(transaction, ()), within_s=ENDED_WITHIN_S)
             self._moved()
         return decision
 
