@@ -41,6 +41,7 @@ from ledgermq.errors import (
     Unavailable,
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.unresolved import SUFFIX
 from transactions.checks import (
     check_group,
     check_parts,
@@ -441,8 +442,9 @@ class Coordinator:
         parts = known.parts
         if known.state is not State.PREPARED:
             if known.kind is not Kind.ORDINARY and known.number:
+                advice = f"; {_about_copy(known)}" if known.state is State.UNRESOLVED else ""
                 raise InvalidRequest(
-                    f"{describe(transaction)} is decided: it is {known.state.name}; nothing was changed"
+                    f"{describe(transaction)} is decided: it is {known.state.name}; nothing was changed{advice}"
                 )
             if commit:
                 raise InvalidRequest(
@@ -682,6 +684,13 @@ def _fate_of_decided(known: IdValue) -> State:
     return State.ABORTED  # complete: what is still staged is a late double that was not counted
 
 
+def _about_copy(known: IdValue) -> str:
+    return (
+        f"an operator decides about its copy in topic {known.check_group + SUFFIX!r}: `ledgermq transaction unresolved "
+        f"list {known.check_group}`"
+    )
+
+
 def _aborted(transaction: Transaction, known: IdValue) -> TransactionAborted:
     if known.state is State.ABORTED_BY_OPERATOR:
         return TransactionAborted(
@@ -690,7 +699,7 @@ def _aborted(transaction: Transaction, known: IdValue) -> TransactionAborted:
     if known.state is State.UNRESOLVED:
         return TransactionAborted(
             f"{describe(transaction)} is UNRESOLVED: no producer of group {known.check_group!r} knew after "
-            f"{known.checks} checks; nothing of it becomes visible, so send it again if it is wanted"
+            f"{known.checks} checks; it cannot be committed any longer, and {_about_copy(known)}"
         )
     return TransactionAborted(
         f"{describe(transaction)} is aborted: its producer aborted it, or it was undecided beyond its time-out of "

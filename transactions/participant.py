@@ -278,8 +278,9 @@ class Participant:
         return Decision([], Completion.RETRY)
 
     def _abort(self, transaction: Transaction, outcome: State) -> Decision[Completion]:
-        """Drop what is staged. An abort moves a note on, and writes none where there is none: that one
-        would confirm commits (T16).
+        """Drop what is staged. An abort moves a note on within its epoch, and writes none where there is
+        none: that one would confirm commits (T16). To a later epoch only a commit moves it, because an
+        epoch that was never begun is aborted too, and must not refuse those that are.
         """
         if self._is_begun(transaction):
             raise DataDamaged(
@@ -287,7 +288,8 @@ class Participant:
                 "committed, and is completing it; nothing was changed; please report this"
             )
         entries = self._dropped(transaction, transaction.pair)
-        if transaction.producer_id in self._state.notes:
+        known = self._state.notes.get(transaction.producer_id)
+        if known is not None and known.transaction.epoch == transaction.epoch:
             note = NoteValue(transaction, State.ABORTED, finished=True)
             entries.append(NoteEntry(transaction.producer_id, note))
         return self._decided(entries, Completion.DONE)

@@ -71,7 +71,9 @@ def complete(term: Term[State], transaction: TransactionId, outcome: str, part: 
         left = transaction in term.state.staged and not world.breaks("leftovers-stay")
         return DONE if not left or term.append(lambda state: drop_at_or_below(term, state, transaction)) else NOT_OWNER
     if outcome == ABORT:
-        if transaction.producer not in term.state.notes and not world.breaks("note-by-abort"):
+        known = term.state.notes.get(transaction.producer)
+        moves = known is not None and known.transaction.epoch == transaction.epoch
+        if not moves and not world.breaks("note-by-abort"):
             return DONE if term.append(lambda state: drop_at_or_below(term, state, transaction)) else NOT_OWNER
         dropped = Note(transaction, Part(0, False), 0, finished=True)
         return DONE if term.append(partial(note_and_drop, term, note=dropped)) else NOT_OWNER
