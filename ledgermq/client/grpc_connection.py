@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
@@ -84,24 +85,32 @@ class GrpcConnection(UnaryCalls):
         return self._channel.stream_stream(method.path, bytes, bytes)
 
     async def ask(self, method: Method, request: Any, wait_s: float = 0.0) -> Any:
-        try:
+        with self._typed_errors():
             answer = await self._calls[method.name](method.encode_request(request), timeout=self._timeout_s + wait_s)
-        except grpc.aio.AioRpcError as error:
-            raise error_from_rpc(error, self.address) from error
-        except grpc.aio.UsageError as error:
-            raise Unavailable(f"the connection to {self.address} is closed") from error
         return method.decode_response(answer)
 
-    async def _stream(self, method: Method, request: Any) -> AsyncIterator[Any]:
+    @contextmanager
+    def _typed_errors(self) -> Iterator[None]:
+        """Raise what gRPC raises as an error of `ledgermq.errors`. When a channel is closed, its calls
+        end as if their tasks were cancelled; only a task that really is may end by that.
+        """
         try:
-            call = self._calls[method.name](request)
-        except grpc.aio.UsageError as error:
-            raise Unavailable(f"the connection to {self.address} is closed") from error
-        try:
-            async for data in call:
-                yield method.decode_response(data)
+            yield
         except grpc.aio.AioRpcError as error:
             raise error_from_rpc(error, self.address) from error
+        except (grpc.aio.UsageError, asyncio.CancelledError) as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
+            raise Unavailable(f"the connection to {self.address} is closed") from error
+
+    async def _stream(self, method: Method, request: Any) -> AsyncIterator[Any]:
+        with self._typed_errors():
+            call = self._calls[method.name](request)
+        try:
+            with self._typed_errors():
+                async for data in call:
+                    yield method.decode_response(data)
         finally:
             call.cancel()
             _end_requests(call)

@@ -28,12 +28,13 @@ def judge_group(
     group: str, diary: Iterable[Entry], told: Iterable[Told], logs: Mapping[Partition, Mapping[int, str]]
 ) -> list[Violation]:
     """`logs`: offset → name of all that is in the judged partitions; dense, from 0."""
-    diary, told = list(diary), [each for each in told if each.group == group]
+    diary, all_told = list(diary), [each for each in told if each.group == group]
     violations = []
     for partition, log in logs.items():
         assert partition[0] == JUDGED
         mine = [entry for entry in diary if entry.partition == partition]
         handled = [entry for entry in mine if entry.what == "handled"]
+        told = [each for each in all_told if partition not in each.staged]
         commits = [(entry.at_ns, entry.offset) for entry in mine if entry.what == "committed"]
         commits = sorted(commits + [(each.told_ns, each.offsets.get(partition, 0)) for each in told])
         found = [

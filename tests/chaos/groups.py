@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ledgermq.errors import LedgerMQError, UnknownGroup
@@ -38,6 +39,8 @@ class Told:
     asked_ns: int
     told_ns: int
     offsets: dict[Partition, int]
+    staged: frozenset[Partition] = frozenset()
+    """Partitions of which a transaction has staged an offset: it may be committed, and not told yet."""
 
 
 class CommittedAsker:
@@ -57,14 +60,15 @@ class CommittedAsker:
     async def ask(self, group: str) -> Told:
         asked_ns = time.monotonic_ns()
         async with self._work.connect() as client:
-            try:
-                committed = (await client.groups.describe(group)).committed
-            except UnknownGroup:
-                committed = {}
+            committed, staged = {}, {}
+            with suppress(UnknownGroup):
+                found = await client.groups.describe(group)
+                committed, staged = found.committed, found.staged
         offsets = {
             (at.topic, at.partition): known.stored.offset for at, known in committed.items() if at.topic == JUDGED
         }
-        self.told.append(Told(group, asked_ns, time.monotonic_ns(), offsets))
+        pending = frozenset((at.topic, at.partition) for at in staged)
+        self.told.append(Told(group, asked_ns, time.monotonic_ns(), offsets, pending))
         return self.told[-1]
 
     def newest(self, group: str) -> dict[int, int]:

@@ -65,3 +65,11 @@ def test_a_line_in_whose_midst_a_member_was_killed_is_left_out(tmp_path: Path) -
         " main 0 2 p"
     )
     assert list(entries(diary)) == [Entry(7, "handled", AT, 0, "p.0"), Entry(9, "committed", AT, 1)]
+
+
+def test_an_answer_while_an_offset_is_staged_says_nothing_about_its_partition() -> None:
+    diary = [*ALL, committed(20, 3)]
+    pending = Told("g", 21, 22, {AT: 2}, frozenset({AT}))
+    assert judged(diary, [pending]) == set()
+    elsewhere = Told("g", 21, 22, {AT: 2}, frozenset({("main", 1)}))
+    assert judged(diary, [elsewhere]) == {"committed offset went back"}

@@ -20,7 +20,7 @@ from ledgermq.errors import TransactionUnknown
 from ledgermq.protocol import ledgermq_pb2 as pb
 from tests.broker.cluster import Cluster, cluster_of
 from tests.broker.groups import ask, committed_offset
-from tests.broker.transaction_calls import Producer, code_of, constants_of
+from tests.broker.transaction_calls import Producer, beginner, code_of, constants_of
 from tests.powercut.cutting import CUTS, check_cuts
 from tests.powercut.recording import Recording, Step
 from tests.stores.backends import seeded_sources
@@ -31,6 +31,8 @@ BUNDLES = 4
 PARTITIONS = 3
 COMMITS = 3
 GROUP, SOURCE = "copiers", "in"
+LATE = "late"
+"""The topic of what is prepared, and of the half message."""
 LATER_US = 10**12
 """The clock after the power cut is ahead of the one before."""
 
@@ -54,9 +56,17 @@ class Acknowledged:
     asked: Asked
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """What is decided later. `acknowledged`: the answer was there too."""
+
+    ref: pb.TransactionRef
+    acknowledged: bool
+
+
 class Life:
-    """One process that copies with a transactional id: it commits, aborts, and commits again, while
-    another one leaves its transaction open.
+    """One process that copies with a transactional id: it commits, aborts, and commits again. Others
+    leave a transaction open, one prepared, and a half message without its end.
     """
 
     def __init__(self, cluster: Cluster, recording: Recording) -> None:
@@ -66,6 +76,7 @@ class Life:
     async def live(self) -> None:
         await self.cluster.create("t", PARTITIONS)
         await self.cluster.create(SOURCE, 1)
+        await self.cluster.create(LATE, 1)
         await self.cluster.produce(SOURCE, 0, *(b"%d" % number for number in range(COMMITS)))
         self.recording.note(TopicsMade())
         left_open = Producer(self.cluster, "open")
@@ -76,12 +87,24 @@ class Life:
         producer = Producer(self.cluster, "copy")
         await producer.init()
         for number in range(COMMITS):
+            if number == 1:
+                await self.prepare("prepared", kind=pb.TWO_PHASE)
+                await self.prepare("half", kind=pb.HALF_MESSAGE, check_group="askers")
             await self.commit(producer, number)
             producer.begin()
             for partition in range(PARTITIONS):
                 await producer.send("t", partition, b"aborted %d" % number)
             await producer.abort()
             await producer.completed()
+
+    async def prepare(self, name: str, **kind: object) -> None:
+        producer = await beginner(self.cluster, name, **kind)
+        await producer.send(LATE, 0, name.encode())
+        ref = pb.TransactionRef()
+        ref.CopyFrom(producer.ref)
+        self.recording.note(Prepared(ref, acknowledged=False))
+        assert await producer.end(pb.PREPARED) == pb.PREPARED
+        self.recording.note(Prepared(ref, acknowledged=True))
 
     async def commit(self, producer: Producer, number: int) -> None:
         producer.begin()
@@ -112,7 +135,7 @@ async def restart(events: list[Any], objects: dict[str, bytes]) -> None:
     store = MemoryStore("", virtual_sources(1000, LATER_US))
     for key, content in objects.items():
         await store.put(key, content)
-    cluster = Cluster(store, bundles=BUNDLES)
+    cluster = Cluster(store, constants=constants_of(unchecked_ms_max=LATER_US), bundles=BUNDLES)
     try:
         await cluster.start("b:1", LATER_US / 1e6)
         await cluster.settled()
@@ -133,6 +156,7 @@ async def check_cluster(cluster: Cluster, events: list[Any]) -> None:
     }
     await until(partial(is_visible, cluster, expected), what=f"{len(committed)} transactions to be visible")
     await check_open(cluster)
+    await check_prepared(cluster, events)
     producer = Producer(cluster, "copy")
     await producer.init()
     producer.begin()
@@ -176,6 +200,34 @@ async def check_open(cluster: Cluster) -> None:
         assert await code_of(lambda: ask(cluster, lambda line: line.end_transaction(end))) != ""
 
 
+async def check_prepared(cluster: Cluster, events: list[Any]) -> None:
+    """What was acknowledged is prepared; each becomes visible by its commit, whichever process calls it."""
+    committed = []
+    for asked in [event for event in events if isinstance(event, Prepared) and not event.acknowledged]:
+        name = asked.ref.transactional_id
+        state = await state_of(cluster, asked.ref)
+        if state == pb.PREPARED:
+            end = pb.EndTransactionRequest(transaction=asked.ref, outcome=pb.COMMITTED)
+            assert (await ask(cluster, lambda line, end=end: line.end_transaction(end))).state == pb.COMMITTED
+            committed.append(name.encode())
+            await until(partial(holds, cluster, committed), what=f"{name} to be visible")
+        else:
+            assert Prepared(asked.ref, acknowledged=True) not in events, (name, state)
+    assert await cluster.read_all(LATE, 0) == committed
+
+
+async def state_of(cluster: Cluster, ref: pb.TransactionRef) -> int:
+    request = pb.DescribeTransactionRequest(transactional_id=ref.transactional_id)
+    try:
+        return (await ask(cluster, lambda line: line.describe_transaction(request))).transaction.state
+    except TransactionUnknown:
+        return pb.UNDECIDED
+
+
+async def holds(cluster: Cluster, values: list[bytes]) -> bool:
+    return await cluster.read_all(LATE, 0) == values
+
+
 async def test_a_power_cut_leaves_transactions_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     top = tmp_path / "disk"
     top.mkdir()
@@ -189,6 +241,7 @@ async def test_a_power_cut_leaves_transactions_whole_or_absent(tmp_path: Path, m
         await Life(cluster, recording).live()
     acknowledged = [event for event in recording.log if isinstance(event, Acknowledged)]
     assert len(acknowledged) == COMMITS
+    assert sum(isinstance(event, Prepared) and event.acknowledged for event in recording.log) == 2
     begun = next(at for at, event in enumerate(recording.log) if isinstance(event, Asked))
     assert sum(isinstance(event, Step) for event in recording.log[begun:]) > 100
     await check_cuts(recording.log, top, tmp_path / "left", 1, CUTS, check)
