@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 import ledgermq
 from ledgermq.client.settings import ClientSettings
@@ -137,6 +138,19 @@ async def test_the_local_transaction_decides(cluster: Cluster) -> None:
         check.answer = "commit"
         await reads(cluster, b"a", b"c", b"d")  # what was left open was asked about
     assert {message.value for message in check.asked} == {b"c", b"d"}
+
+
+@in_cluster("a:1", "b:1", **BUNDLES)
+async def test_a_client_with_a_short_deadline_answers_the_checks_of_all_coordinators(cluster: Cluster) -> None:
+    """Its polls end before its calls do; else it would never learn how many coordinators there are."""
+    await cluster.create("t", 1)
+    async with client_of(cluster) as client, client.half_messages(GROUP, check=Checker()) as half:
+        coordinators = BUNDLES["bundles"] - 1
+        name = next(f"order-{i}" for i in range(100) if crc32c(f"order-{i}".encode()) % coordinators)
+        await half.send("t", "kept", transactional_id=name)  # the first coordinator has nothing to ask
+    check = Checker("commit")
+    async with client_of(cluster, timeout_s=3.0) as other, other.half_messages(GROUP, check=check):
+        await reads(cluster, b"kept")
 
 
 @in_cluster("a:1", "b:1", **BUNDLES)

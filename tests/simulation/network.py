@@ -45,6 +45,8 @@ class Network:
         self.resets = 0.0
         """Share of messages at which the line breaks."""
         self._mended = asyncio.Event()
+        self.on_call: Callable[[str, Method, Any], Callable[[Any], None]] = lambda address, method, request: _ignore
+        """Called where a request arrives; it returns what is called with the answer, or the error."""
 
     def listen(self, address: str, process: Process, service: BrokerApi) -> None:
         self.hosts[address] = Host(process, service)
@@ -107,9 +109,9 @@ class Line(UnaryCalls, Connection):
     async def _exchange(self, method: Method, request: bytes) -> Any:
         await self._travel()
         host = self._network.at(self.address)
-        task = host.process.spawn(
-            self._served(lambda: getattr(host.service, method.attribute)(method.decode_request(request)))
-        )
+        arrived = method.decode_request(request)
+        answered = self._network.on_call(self.address, method, arrived)
+        task = host.process.spawn(self._served(lambda: getattr(host.service, method.attribute)(arrived), answered))
         try:
             await asyncio.wait({task, host.process.died}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -124,12 +126,15 @@ class Line(UnaryCalls, Connection):
     async def _travel(self) -> None:
         await self._network.travel(self._who, self.address)
 
-    async def _served(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def _served(self, work: Callable[[], Awaitable[T]], answered: Callable[[Any], None]) -> T:
         """In the callee: errors leave it as the published ones, as over gRPC."""
         try:
-            return await work()
+            answer = await work()
         except Exception as error:
+            answered(error)
             raise self._published(error) from error
+        answered(answer)
+        return answer
 
     def _published(self, error: Exception) -> LedgerMQError:
         if isinstance(error, LedgerMQError):
@@ -226,6 +231,10 @@ class Line(UnaryCalls, Connection):
 
     async def close(self) -> None:
         return None
+
+
+def _ignore(answer: Any) -> None:
+    return None
 
 
 async def _received(attribute: str, up: asyncio.Queue[Any]) -> AsyncIterator[Any]:

@@ -54,6 +54,8 @@ class TransactionsPlan:
     """share of the transactions that are left open, as by a process that stands still"""
     limits: TransactionLimits
     carry_slots: int
+    outlives: bool
+    """Now and then a broker stands still until another has claimed its bundles."""
 
 
 def transactions_plan_of(seed: int) -> TransactionsPlan:
@@ -75,6 +77,7 @@ def transactions_plan_of(seed: int) -> TransactionsPlan:
             log_start_ms=r.choice((200, 5000)),
         ),
         carry_slots=r.choice((1, 20)),
+        outlives=r.random() < 0.5,
     )
 
 
@@ -101,14 +104,10 @@ class TransactionalClient(SimulatedClient):
         """By transactional id: branches that may be prepared, and are not known to be over."""
         self._id = transactional_id
         self._incarnation = incarnation
+        self._clients = 0
 
     async def _live(self) -> None:
-        brokers = [f"b{i}" for i in range(self._plan.brokers)]
-        self.random.shuffle(brokers)
-        settings = ClientSettings(timeout_s=15.0, attempt_timeout_s=self._plan.request_timeout_s)
-        connector = self._network.connector(self.name, self._plan.request_timeout_s)
-        sources = self._world.sources(f"{self.name} {self._incarnation}", clock=self.name)
-        self.client = Client(connector, brokers[:2], settings, sources)
+        self.client = self._new_client()
         while not self.stopped.is_set():
             try:
                 await self._session()
@@ -119,6 +118,16 @@ class TransactionalClient(SimulatedClient):
             await asyncio.sleep(self.random.uniform(0.1, 1.0))
         await self.client.close()
         self._world.note(self.name, "has ended")
+
+    def _new_client(self) -> Client:
+        """Return one that knows two brokers, and not yet which of them serves what."""
+        brokers = [f"b{i}" for i in range(self._plan.brokers)]
+        self.random.shuffle(brokers)
+        settings = ClientSettings(timeout_s=15.0, attempt_timeout_s=self._plan.request_timeout_s)
+        connector = self._network.connector(self.name, self._plan.request_timeout_s)
+        self._clients += 1
+        sources = self._world.sources(f"{self.name} {self._incarnation} {self._clients}", clock=self.name)
+        return Client(connector, brokers[:2], settings, sources)
 
     async def _session(self) -> None:
         raise NotImplementedError
@@ -297,16 +306,20 @@ class Manager(TransactionalClient):
 
 
 class Resolver(TransactionalClient):
-    """Ends branches that others have prepared, by their names; one that was not prepared is rolled back."""
+    """Ends branches that others have prepared, by their names; one that was not prepared is rolled back.
+
+    Each time it is a program that has just started, and may first meet a former coordinator.
+    """
 
     async def _session(self) -> None:
-        loop = asyncio.get_running_loop()
-        async with self.client.transactions.two_phase() as branch:
+        async with self._new_client() as client, client.transactions.two_phase() as branch:
             while not self.stopped.is_set():
                 await asyncio.sleep(self.random.expovariate(self._plan.records_s))
-                if due := sorted(name for name, sent in self._prepared.items() if sent.rests_until_s <= loop.time()):
+                now_s = asyncio.get_running_loop().time()
+                if due := sorted(name for name, sent in self._prepared.items() if sent.rests_until_s <= now_s):
                     await self._resolve(branch, self.random.choice(due))
-                elif self._world.healed:
+                    return
+                if self._world.healed:
                     for xid in await branch.tpc_recover():
                         await self._recover(branch, transactional_id_of(xid))
 
@@ -326,7 +339,7 @@ class Resolver(TransactionalClient):
         except TransactionOutcomeUnknown:
             return
         except (InvalidRequest, TransactionUnknown) as error:
-            if was_promised:
+            if was_promised and sent.promised:
                 self._world.violations.append(Violation("broken promise", f"{name} is prepared; answered: {error!r}"))
             elif not await self._is_given_up(branch, name, sent, error):
                 return

@@ -11,12 +11,14 @@ import asyncio
 from dataclasses import replace
 
 from ledger import keys
+from ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq.errors import LedgerMQError
 from tests.simulation.cluster_clients import PARTITIONS, Reader, Sender
 from tests.simulation.cluster_run import HEALING_S, ClusterRun, _topic_names
+from tests.simulation.former_owners import FormerOwners
 from tests.simulation.groups_truth import group_truth
 from tests.simulation.history import FinalLog, Partition
-from tests.simulation.loop import Process, SimulatedLoop
+from tests.simulation.loop import Process, SimulatedLoop, State
 from tests.simulation.model import Violation
 from tests.simulation.transactions_clients import (
     GROUP,
@@ -32,6 +34,7 @@ from tests.simulation.transactions_clients import (
 from tests.simulation.transactions_truth import Sent, TransactionTruth, judge, judge_processed, transaction_truth
 
 SHARED_ID = "shared"
+OUTLIVED_EVERY_S, STANDS_STILL_S_MAX = 2.0, 10.0
 KINDS: dict[str, type[TransactionalClient]] = {"t": Transactor, "p": Processor, "x": Manager, "y": Resolver}
 """By the first letter of a client's name."""
 
@@ -42,15 +45,20 @@ class TransactionsRun(ClusterRun):
     def __init__(self, loop: SimulatedLoop, seed: int, lines_kept: int | None) -> None:
         super().__init__(loop, seed, lines_kept)
         self.own = transactions_plan_of(seed)
+        settings = self.cluster.settings
+        if self.own.outlives:  # so that it is soon taken for gone
+            settings = settings.model_copy(update={"heartbeat_interval_ms": 200})
         topics = self.cluster.topic_settings | dict.fromkeys(OUTPUTS, self.cluster.topic_settings[INPUT])
         self.cluster = replace(
             self.cluster,
             seconds=min(self.cluster.seconds, 30.0),
+            settings=settings,
             topic_settings=topics,
             constants=replace(self.cluster.constants, transactions=self.own.limits, carry_slots=self.own.carry_slots),
         )
         self._sent: list[Sent] = []
         self._prepared: dict[str, Sent] = {}
+        self.network.on_call = FormerOwners(self.world, self.brokers).arrived
         self._members: dict[str, TransactionalClient] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -60,7 +68,18 @@ class TransactionsRun(ClusterRun):
             Sender(world, network, plan, "idem", [INPUT, "brief"]),
             Reader(world, network, plan, "reader", [INPUT, *OUTPUTS]),
         ]
-        for name in ("t0", "t1", "t2", "x0", "y0", *(f"p{number}" for number in range(self.own.processors))):
+        if self.own.outlives:
+            world.loop.in_world(self._outlive_terms())
+        for name in (
+            "t0",
+            "t1",
+            "t2",
+            "x0",
+            "y0",
+            "y1",
+            "y2",
+            *(f"p{number}" for number in range(self.own.processors)),
+        ):
             self._start(name)
         return [client.start() for client in self._clients]
 
@@ -82,6 +101,31 @@ class TransactionsRun(ClusterRun):
             self._incarnation,
         )
         self._tasks[name] = member.start()
+
+    async def _outlive_terms(self) -> None:
+        """Now and then a broker stands still until another has claimed a bundle of it, and a moment more: it
+        wakes with the questions that came meanwhile.
+        """
+        world = self.world
+        while not world.healed:
+            await asyncio.sleep(world.random.expovariate(1 / OUTLIVED_EVERY_S))
+            victim = self.brokers[world.random.choice(sorted(self.brokers))].process
+            if world.healed or victim.state is not State.RUNNING:
+                continue
+            claims, end_s = self._claims(), world.loop.time() + STANDS_STILL_S_MAX
+            world.note(victim.name, "stands still until another has claimed what it has")
+            victim.pause()
+            while not world.healed and self._claims() == claims and world.loop.time() < end_s:
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(world.random.uniform(0.2, 4.0))
+            if self._claims() > claims:
+                world.coverage.saw("a broker stood still until another had claimed")
+            if victim.state is State.PAUSED:
+                victim.resume()
+
+    def _claims(self) -> int:
+        segments = self.world.store.segments.values()
+        return sum(index.kind == fmt.CLAIM for bundle in segments for index, _ in bundle.values())
 
     def _victims(self) -> list[Process]:
         return super()._victims() + [member.process for member in self._members.values()]

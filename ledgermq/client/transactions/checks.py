@@ -111,14 +111,16 @@ class Checks:
             await asyncio.gather(*(self._resolve(check) for check in checks))
 
     async def _poll(self, coordinator: Coordinator, partition: int) -> list[pb.Check]:
-        wait_s = min(POLL_S_MAX, self._connections.attempt_timeout_s / 2)
+        deadline = self._connections.deadline()
+        left_s = deadline - asyncio.get_running_loop().time()
+        wait_s = min(POLL_S_MAX, self._connections.attempt_timeout_s / 2, left_s / 2)  # the answer needs time, too
         request = pb.PollChecksRequest(
             partition=partition,
             check_group=self._group,
             max_wait_ms=int(wait_s * 1000),
             max_checks=self._concurrency,
         )
-        answer = await coordinator.ask_once(lambda at: at.poll_checks(request), self._connections.deadline())
+        answer = await coordinator.ask_once(lambda at: at.poll_checks(request), deadline)
         for other in range(1, min(answer.partitions, COORDINATORS_MAX)):
             self._poll_from(other)
         if not answer.partitions:
