@@ -18,7 +18,7 @@ import subprocess
 import sys
 import types
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import chdir, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,8 @@ class Reader:
             script.write_text(text)
             await asyncio.to_thread(self._program, block, [sys.executable, str(script)])
         else:
-            await self._fragment(block, text)
+            with chdir(self.folder):  # as a script, which may name files
+                await self._fragment(block, text)
 
     def _program(self, block: Block, command: list[str]) -> None:
         path = os.pathsep.join([str(self.commands), str(Path(sys.executable).parent), os.environ["PATH"]])

@@ -146,7 +146,13 @@ async def test_every_block_of_a_page_runs(page: Path, tmp_path: Path, commands_f
                     await asyncio.wait({feeding})
 
 
-TOPICS = {"README.md": "orders", "groups.md": "orders", "from-kafka.md": "orders", "keyed-topics.md": "prices"}
+TOPICS = {
+    "README.md": "orders",
+    "groups.md": "orders",
+    "retries.md": "orders",
+    "from-kafka.md": "orders",
+    "keyed-topics.md": "prices",
+}
 """Where something comes while the page is read."""
 
 

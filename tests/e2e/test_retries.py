@@ -298,6 +298,23 @@ async def test_a_message_that_cannot_be_stored_is_retried_in_place_and_not_ackno
 
 
 @in_cluster("a:1")
+async def test_a_stored_message_is_not_kept_back_by_one_that_finds_no_room(cluster: Cluster, tmp_path: Path) -> None:
+    calls = Calls(0, 2)
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        await fill(client, "t", 5)
+        retry = Retry.metaq(attempts=2, store=tmp_path / "g", messages_max=1, recover_every_s=20, reorders=True)
+        handler = client.handler("t", group="g", retry=retry)(calls)
+        async with running(client):
+            await until(lambda: handler.stored == 1 and len(calls.at_s[0, 2]) > 6)
+            calls.poison.discard(0)
+            await until(lambda: calls.done[0, 0])
+            await until(lambda: calls.done[0, 4])
+            assert handler.stored == 1, "the other one, for which there is room now"
+            assert sorted(offset for _, offset in calls.done) == [0, 1, 3, 4]
+
+
+@in_cluster("a:1")
 async def test_a_stored_message_takes_its_turn_in_its_lane_and_a_hanging_one_keeps_no_other_back(
     cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -71,6 +71,13 @@ class Lanes(Generic[M]):
         """Count a failed attempt. The message stays first, and the lane busy, until `freed`."""
         lane.attempts += 1
 
+    def promote(self, lane: Lane[M], chosen: Callable[[M], bool]) -> None:
+        """Put chosen messages of a lane first, in their order. None of its messages is being handled."""
+        first = [message for message in lane.queue if chosen(message)]
+        if first:
+            lane.queue = deque([*first, *(message for message in lane.queue if not chosen(message))])
+            lane.attempts = 0
+
     def freed(self, lane: Lane[M]) -> None:
         lane.busy = False
         if lane.queue:

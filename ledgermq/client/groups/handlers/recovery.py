@@ -5,6 +5,7 @@ Invariants: a message is in the store before it is acknowledged. It leaves the s
 handler succeeded, or the function after its last attempt did. A message that the broker delivers
 again while it is stored is acknowledged, and not handled. A stored message takes its turn in the
 lane of its partition or key, as a new one does; one that fails leaves the lane until the next round.
+It goes before a new one that finds no room in the store.
 """
 
 from __future__ import annotations
@@ -150,6 +151,9 @@ class Recovery:
         """Return the state of a message that comes from the store; None: it comes from its topic."""
         found = self._at_work.get(_key_of(message))
         return found if found is not None and found.message is message else None
+
+    def is_recovered(self, message: GroupMessage) -> bool:
+        return self.recovered(message) is not None
 
     def keeps(self, message: GroupMessage) -> bool:
         """Return whether this message of the topic is stored: it must not be handled again."""

@@ -185,6 +185,9 @@ class HandlerRunner:
             self._make_room(partition_of(message))
         else:
             self._lanes.failed(lane)
+            if self._recovery is not None and self._policy.is_last(lane.attempts):
+                # It found no room in the store, and those behind it that come from there may make some.
+                self._lanes.promote(lane, self._recovery.is_recovered)
             self._retrying[lane] = self._tasks.create_task(self._again_later(lane, wait_s))
         self._begin()
 
