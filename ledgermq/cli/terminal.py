@@ -79,7 +79,7 @@ def confirm(question: str) -> None:
     """
 
     def interrupt(*_: object) -> NoReturn:
-        notes().print()  # the shell's prompt begins on a line of its own
+        notes().print()  # so that the shell's prompt begins a line
         raise typer.Exit(ExitCode.INTERRUPTED)
 
     before = signal.signal(signal.SIGINT, interrupt)
