@@ -21,7 +21,7 @@ from ledgermq.cli.report import Report, Rows, at_time, show
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected, connected_session
 from ledgermq.cli.start import parse_start
-from ledgermq.cli.terminal import notes
+from ledgermq.cli.terminal import confirm, notes
 from ledgermq.client.groups.admin.descriptions import GroupDescription
 from ledgermq.client.groups.admin.resets import PlannedReset, Where
 from ledgermq.errors import InvalidRequest
@@ -160,7 +160,7 @@ async def reset(
             return
         if not yes:
             with session.user_is_asked():
-                typer.confirm(f"Reset {len(planned)} partitions of group {name}?", abort=True, err=True)
+                confirm(f"Reset {len(planned)} partitions of group {name}?")
         await carry_out(client, name, planned)
     notes().print(f"{len(planned)} partitions of group {name} are reset.")
 
@@ -174,7 +174,7 @@ async def delete(
 ) -> None:
     """Delete a group that has no members, with all its committed offsets."""
     if not yes:
-        typer.confirm(f"Delete group {name} with its committed offsets?", abort=True, err=True)
+        confirm(f"Delete group {name} with its committed offsets?")
     async with connected(target, timeout_s) as client:
         await client.groups.delete(name)
     notes().print(f"Group {name} is deleted.")

@@ -8,9 +8,12 @@ plain text.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from contextlib import suppress
+from typing import NoReturn
 
+import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -21,6 +24,8 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+
+from ledgermq.cli.exit_codes import ExitCode
 
 
 def end_quietly_at_broken_pipes() -> None:
@@ -64,6 +69,24 @@ def results() -> Console:
 def notes() -> Console:
     """Return a console on the present stderr."""
     return Console(stderr=True, highlight=False, emoji=False)
+
+
+def confirm(question: str) -> None:
+    """Ask the user, and end the command unless the answer is yes.
+
+    Ctrl-C ends it at once. asyncio's own handler only cancels the command's task, and the task
+    would not notice before the answer, because a prompt blocks the event loop.
+    """
+
+    def interrupt(*_: object) -> NoReturn:
+        notes().print()  # so that the shell's prompt begins a line
+        raise typer.Exit(ExitCode.INTERRUPTED)
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        typer.confirm(question, abort=True, err=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def progress_of_bytes(console: Console | None = None) -> Progress:

@@ -18,7 +18,7 @@ from ledgermq.cli.report import Report, Rows, show
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected
 from ledgermq.cli.start import parse_start
-from ledgermq.cli.terminal import notes
+from ledgermq.cli.terminal import confirm, notes
 from ledgermq.errors import InvalidConfig, InvalidRequest, TopicExists
 from ledgermq.protocol.names import NAME_CHARS_MAX
 
@@ -181,7 +181,7 @@ async def delete(
 ) -> None:
     """Delete a topic with all its records."""
     if not yes:
-        typer.confirm(f"Delete topic {name} with all its records?", abort=True, err=True)
+        confirm(f"Delete topic {name} with all its records?")
     async with connected(target, timeout_s) as client:
         await client.delete_topic(name)
     notes().print(f"Topic {name} is deleted.")
@@ -205,7 +205,7 @@ async def delete_records(
     """
     before = parse_before(before_offset, before_time, datetime.now(UTC))
     if not dry_run and not yes:
-        typer.confirm(f"Permanently delete records of topic {name}?", abort=True, err=True)
+        confirm(f"Permanently delete records of topic {name}?")
     async with connected(target, timeout_s) as client:
         found = await client.delete_records(name, before, partitions, dry_run=dry_run)
     rows = [

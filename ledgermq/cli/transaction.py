@@ -17,7 +17,7 @@ from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Outpu
 from ledgermq.cli.report import Report, Rows, at_time, show
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected, connected_session
-from ledgermq.cli.terminal import notes
+from ledgermq.cli.terminal import confirm, notes
 from ledgermq.client.transactions.admin import StagedTransaction, TransactionDescription
 from ledgermq.errors import LedgerMQError
 
@@ -137,7 +137,7 @@ async def resolve(name: str, is_commit: bool, yes: bool, target: str, output: Ou
                 soft_wrap=True,
             )
             with session.user_is_asked():
-                typer.confirm(f"{verb} transaction {name}?", abort=True, err=True)
+                confirm(f"{verb} transaction {name}?")
         found = await client.transactions.resolve(name, commit=is_commit)
     show(Report("", facts_of(found)), output)
     done = "committed" if is_commit else "aborted"
@@ -157,11 +157,7 @@ async def forget(
     A participant that asks for the outcome later learns that the id is unknown.
     """
     if not yes:
-        typer.confirm(
-            f"Forget the outcome of transaction {name}? A participant that asks for it later gets no answer.",
-            abort=True,
-            err=True,
-        )
+        confirm(f"Forget the outcome of transaction {name}? A participant that asks for it later gets no answer.")
     async with connected(target, timeout_s) as client:
         await client.transactions.forget(name)
     notes().print(f"Transaction {name} is forgotten.", markup=False)
@@ -192,7 +188,7 @@ async def give_up(
                 soft_wrap=True,
             )
             with session.user_is_asked():
-                typer.confirm(f"Lose the part of transaction {name} in bundle {bundle}?", abort=True, err=True)
+                confirm(f"Lose the part of transaction {name} in bundle {bundle}?")
         found = await client.transactions.give_up(name, bundle)
     show(Report("", facts_of(found)), output)
     notes().print(f"The part of transaction {name} in bundle {bundle} is given up.", markup=False, soft_wrap=True)

@@ -21,7 +21,7 @@ from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.cli.options import Debug, Output, OutputFormat
 from ledgermq.cli.report import Report, Rows, show
 from ledgermq.cli.reporting import command
-from ledgermq.cli.terminal import notes
+from ledgermq.cli.terminal import confirm, notes
 from ledgermq.errors import InvalidRequest, Unavailable
 from ledgermq.sources import Sources
 from ledgermq_tools.ledger.root import Root
@@ -94,11 +94,7 @@ async def repair(
             outcome = "would be taken up again" if not found.damaged else "would be given up" if skip else "damaged"
             if not dry_run and (skip or not found.damaged):
                 if found.damaged and not yes:
-                    typer.confirm(
-                        f"Permanently abandon {found.records} records of {name}/{found.part.partition}?",
-                        abort=True,
-                        err=True,
-                    )
+                    confirm(f"Permanently abandon {found.records} records of {name}/{found.part.partition}?")
                 if not await repair_partition(store, cluster, found, sources, decided_by=by or _user_and_machine()):
                     raise Unavailable(f"{name}/{found.part.partition} has changed meanwhile; look again")
                 outcome = "given up, and taken up again" if found.damaged else "taken up again"

@@ -301,6 +301,8 @@ class GroupConsumer:
     async def lag(self) -> dict[TopicPartition, Lag]:
         """Return how far the positions are behind the ends, in messages and in seconds; exactly 0
         and 0.0 if everything was returned to the program.
+
+        Only of the partitions that this member holds now: `client.groups.lag` has the whole group's.
         """
         self._check_open()
         return await self._positions.lag()

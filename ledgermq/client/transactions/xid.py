@@ -60,6 +60,8 @@ def transactional_id_of(xid: XidLike | str) -> str:
     """Return the transactional id of an xid; a text is one. Raises InvalidRequest."""
     if isinstance(xid, str):
         return check_transactional_id(xid)
+    if not hasattr(xid, "format_id"):
+        raise InvalidRequest(f"a transaction is named by a text or an xid, not {xid!r}")
     if xid.format_id is None:
         return check_transactional_id(xid.gtrid)
     if type(xid.format_id) is not int or not 0 <= xid.format_id <= FORMAT_ID_MAX:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import psycopg
 import pytest
 from hypothesis import given
@@ -54,6 +56,12 @@ def test_the_xid_of_a_driver_and_an_id_are_taken_too() -> None:
     assert transactional_id_of("transfer-17") == "transfer-17"
     assert xid_from("transfer-17") == Xid(None, "transfer-17", None)
     assert tuple(xid_of(1, "a", "b")) == (1, "a", "b")
+
+
+@pytest.mark.parametrize("name", [None, 5, b"transfer-17", ("transfer-17", 1, 1)])
+def test_what_is_neither_a_text_nor_an_xid_is_refused(name: Any) -> None:
+    with pytest.raises(InvalidRequest, match="a text or an xid, not"):
+        transactional_id_of(name)
 
 
 @pytest.mark.parametrize(
