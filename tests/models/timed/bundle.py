@@ -99,7 +99,8 @@ def stage(term: Owner, producer: str, sequence: int, message: Message) -> Any:
         world.walk.saw("a delayed send was a duplicate")
         return handle if is_durable or world.breaks("duplicate-before-durable") else RETRY
     if message.topic in issued.removed:
-        return GONE
+        is_durable = message.topic in term.state.removed
+        return GONE if is_durable or world.breaks("gone-from-issued") else RETRY
     if where is None and not late:
         world.walk.saw("a message lay beyond the wheel of a watermark that lags")
         return RETRY

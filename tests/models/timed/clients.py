@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from tests.models.timed.bundle import complete, recall, remove_topic, stage, stage_in_transaction
 from tests.models.timed.state import ABORT, COMMIT, DONE, GONE, RECALLED, TOO_LATE, Handle, Message
 from tests.models.timed.wheel import MINUTE
 from tests.models.timed.world import BUNDLES, World
 from tests.models.walk import Process
 
-DELAYS = (-20, -3, -1, 0, 1, 2, 3, 5, 8, 13, 20, 30, 60, 100)
+DELAYS = (-20, -3, -1, -1, 0, 0, 1, 2, 3, 5, 8, 13, 20, 60, 100)
 
 
 class Clients:
@@ -22,7 +20,8 @@ class Clients:
         """many messages are due in this one"""
 
     def processes(self) -> list[Process]:
-        clients = [*(self.producer(name) for name in "abcd"), self.transactor(), *(self.recaller() for _ in range(3))]
+        clients = [*(self.producer(name) for name in "abcdef"), self.transactor(), self.transactor()]
+        clients += [self.recaller() for _ in range(3)]
         return [*(self._working(client) for client in clients), *(self.remover(bundle) for bundle in BUNDLES)]
 
     def _working(self, client: Process) -> Process:
@@ -41,9 +40,13 @@ class Clients:
         elif random.random() < 0.5:
             self._busy_second = self._busy_second if self._busy_second >= now - 1 else now + random.randrange(4)
             due = self._busy_second
+        elif random.random() < 0.15:
+            due = self._world.owners()[bundle].issued.watermark.second  # just late
         timestamp = now if world.breaks("timestamp-of-the-send") else due
         topic = world.topic(random.choice((f"kept{bundle}", f"removed{bundle}")))
-        return Message(world.next_id(), bundle, topic, max(due, 1), max(timestamp, 1), max(delay, 0))
+        message = Message(world.next_id(), bundle, topic, max(due, 1), max(timestamp, 1), max(delay, 0))
+        world.judge.sent[message.id] = message
+        return message
 
     def producer(self, name: str) -> Process:
         """Send one message after the other, each until it is answered; one sequence for each bundle."""
@@ -57,6 +60,7 @@ class Clients:
             answer = yield from world.until_answered(bundle, stage, name, sequences[bundle], message)
             if answer == GONE:
                 world.walk.saw("a send found its topic removed")
+                world.deliver_within(400, bundle, stage, name, sequences[bundle], message)
             else:
                 sequences[bundle] += 1
                 world.judge.promised[message.id] = message
@@ -69,11 +73,9 @@ class Clients:
         recent: list[Handle] = []
         while not world.healed:
             yield
-            if not self._handles or random.random() < 0.6:
+            if not self._handles or random.random() < 0.8:
                 continue
-            newest = self._handles[-20:]
-            soon = min(newest, key=lambda handle: abs(handle.due - world.store_time()))
-            handle = random.choice([soon, random.choice(newest), *recent[-6:]])
+            handle = random.choice([self._next_due(), random.choice(self._handles[-20:]), *recent[-2:]])
             recent.append(handle)
             world.judge.recall_tried.add(handle.message)
             for _ in range(random.choice((1, 1, 4))):
@@ -84,6 +86,11 @@ class Clients:
                 elif answer == TOO_LATE:
                     world.judge.too_late.add(handle.message)
 
+    def _next_due(self) -> Handle:
+        """Return a handle of what is delivered next, as a program would that recalls in the last moment."""
+        marks = [term.issued.watermark.second for term in self._world.owners()]
+        return min(self._handles[-40:], key=lambda handle: abs(handle.due - marks[handle.bundle] - 1))
+
     def transactor(self) -> Process:
         """Stage some messages, wait, commit or abort. Once it is decided, handles are given out."""
         world, random = self._world, self._world.walk.random
@@ -92,8 +99,6 @@ class Clients:
             messages = [self._message(bundle) for _ in range(1 + random.randrange(3))]
             for message in messages:
                 yield from world.until_answered(bundle, stage_in_transaction, transaction, message)
-            for _ in range(0 if world.healed else random.choice((0, 5, 40))):
-                yield
             outcome = random.choice((COMMIT, COMMIT, ABORT))
             if outcome == ABORT:
                 world.judge.aborted |= {message.id for message in messages}
@@ -102,7 +107,8 @@ class Clients:
             else:
                 world.judge.promised |= {message.id: message for message in messages}
                 self._handles += [Handle(message.id, bundle, message.due) for message in messages]
-            yield
+            for _ in range(0 if world.healed else random.choice((0, 5, 20))):
+                yield  # the decision is on its way
             yield from world.until_answered(bundle, complete, transaction, outcome)
 
     def remover(self, bundle: int) -> Process:
@@ -110,12 +116,13 @@ class Clients:
         world, name = self._world, f"removed{bundle}"
         while not world.healed:
             yield
-            if not world.walk.chance(0.01):
+            if not world.walk.chance(0.03):
                 continue
             topic = world.topic(name)
             world.judge.gone.add(topic)
-            answer = yield from partial(world.until_answered, bundle, remove_topic, topic)()
-            assert answer == DONE
+            while (yield from world.call(bundle, remove_topic, topic)) != DONE:
+                for _ in range(0 if world.healed else world.walk.random.choice((0, 40))):
+                    yield  # it is tried again later
             world.incarnations[name] += 1
             world.walk.saw("a topic was removed, and created again")
 

@@ -9,7 +9,6 @@ from tests.models.timed.world import Owner, World, pause
 from tests.models.walk import Process, Violation
 
 
-
 def deliverer(world: World, bundle: int) -> Process:
     while not world.at_rest():
         yield

@@ -22,6 +22,7 @@ class Judge:
         """bundle -> (due second, staged offset) of the last message that was loaded when it was due"""
         self._kept: list[Message] = []
         """visible messages whose retention is not over"""
+        self.sent: dict[int, Message] = {}
         self.promised: dict[int, Message] = {}
         """messages whose send was acknowledged"""
         self.recalled: set[int] = set()
@@ -69,11 +70,13 @@ class Judge:
                 raise Violation(f"bundle {term.ledger} still holds {holdings(term.state)}")
         if both := self.recalled & self.too_late:
             raise Violation(f"{both}: one recall was answered too late, another one recalled")
+        for message in (self.sent[number] for number in sorted(self.too_late)):
+            if message.id not in self._visible and message.topic not in self.gone:
+                raise Violation(f"{message}: its recall was too late, and it is never delivered")
         for message in self.promised.values():
             if message.id in self._visible:
                 continue
-            may_be_recalled = message.id in self.recall_tried and message.id not in self.too_late
-            if not may_be_recalled and message.topic not in self.gone:
+            if message.id not in self.recall_tried and message.topic not in self.gone:
                 raise Violation(f"{message} is never delivered")
         self._world.walk.saw("messages delivered", len(self._visible))
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from tests.models.timed.clients import Clients, retention
 from tests.models.timed.delivery import deliverer, trimmer, turner
-from tests.models.timed.world import BUNDLES, STEPS, STEPS_AT_REST, World, clock_reader, store
+from tests.models.timed.world import BUNDLES, STEPS, STEPS_AT_REST, World, clock_reader, store, usurper
 from tests.models.walk import Model, Walk
 
 MUTANTS = {
@@ -35,6 +35,7 @@ MUTANTS = {
     "session-of-the-slot": "the session of delayed sends is the bundle's, whatever slot is chosen",
     "at-once-apart": "a late message and its session's progress are one segment",
     "duplicate-before-durable": "a duplicate is acknowledged when the original is durable",
+    "gone-from-issued": "a refusal that frees a sequence is final: the removal of the topic is durable",
     "next-lap-early": "a slot takes nothing of its next lap before this lap is closed",
     "slots-from-the-clock": "slots are chosen from the watermark that is in the log",
     "late-below-only": "a message is late if its due second is at or below the watermark's",
@@ -62,6 +63,7 @@ def run(walk: Walk) -> None:
         *(turner(world, bundle) for bundle in BUNDLES),
         *(trimmer(world, bundle) for bundle in BUNDLES),
         *(store(world) for _ in range(walk.random.choice((1, 2, 4)))),
+        *(usurper(world, bundle) for bundle in BUNDLES),
         retention(world),
     ]
     world.run(processes, STEPS, STEPS_AT_REST, sleep=range(100, 2000))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tests.models.terms import NOT_OWNER, Term, TermsWorld
+from tests.models.terms import NOT_OWNER, LateCall, Term, TermsWorld
 from tests.models.timed.clock import TICK, OwnersClock
 from tests.models.timed.index import Index
 from tests.models.timed.judge import Judge
@@ -100,6 +100,8 @@ class World(TermsWorld[State]):
         """(bundle, slot) -> what is below this offset is deleted"""
         self.chunk = walk.random.choice((1, 1, 2))
         """so many records are delivered or turned in one segment"""
+        self.usurped = walk.random.choice((0, 0.01, 0.1))
+        """how often a bundle is taken over while an append is in flight"""
         self.working = 0
         """how many clients have something left to do"""
         super().__init__(walk, [State() for _ in BUNDLES], late_within=LATE_WITHIN)
@@ -136,6 +138,11 @@ class World(TermsWorld[State]):
             yield
         return answer.outcome if isinstance(answer, Append) else answer
 
+    def deliver_within(self, steps: int, ledger: int, method: Callable[..., Any], *arguments: Any) -> None:
+        """The network delivers a call again that was answered."""
+        if not self.healed:
+            self.late.append(LateCall(self.now + self.walk.random.randrange(steps), ledger, method, arguments))
+
     def until_answered(self, ledger: int, method: Callable[..., Any], *arguments: Any) -> Process:
         while True:
             answer = yield from self.call(ledger, method, *arguments)
@@ -162,6 +169,14 @@ def store(world: World) -> Process:
         if world.over and (world.healed or world.walk.chance(0.1)):
             world.over.pop(world.walk.random.randrange(len(world.over))).settle()
         yield
+
+
+def usurper(world: World, bundle: int) -> Process:
+    """Take a bundle over while several of its appends are in flight."""
+    while not world.healed:
+        yield
+        if world.owners()[bundle].flight and world.walk.chance(world.usurped):
+            world.claim(bundle)
 
 
 def clock_reader(world: World, bundle: int) -> Process:
