@@ -77,7 +77,6 @@ class Clients:
                 continue
             handle = random.choice([self._next_due(), random.choice(self._handles[-20:]), *recent[-2:]])
             recent.append(handle)
-            world.judge.recall_tried.add(handle.message)
             for _ in range(random.choice((1, 1, 4))):
                 answer = yield from world.call(handle.bundle, recall, handle)
                 world.walk.saw(f"a recall was answered: {answer}")

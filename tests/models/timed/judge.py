@@ -27,18 +27,20 @@ class Judge:
         """messages whose send was acknowledged"""
         self.recalled: set[int] = set()
         self.too_late: set[int] = set()
-        self.recall_tried: set[int] = set()
+        self._tombstones: set[int] = set()
+        """recalls that are durable, whatever was answered"""
         self.aborted: set[int] = set()
         self.gone: set[Topic] = set()
         """topics whose removal has begun"""
 
     def landed(self, bundle: int, before: State, after: State) -> None:
         """An append is durable: look at what it makes visible."""
+        self._tombstones |= after.recalled.keys()
         for visible in after.visible[len(before.visible) :]:
             message = visible.message
             if message.id in self._visible:
                 raise Violation(f"{message} is delivered twice")
-            if message.id in self.recalled:
+            if message.id in self.recalled | self._tombstones:
                 raise Violation(f"{message} was recalled and is delivered")
             if message.id in self.aborted:
                 raise Violation(f"{message} is delivered, of a transaction that was aborted")
@@ -76,7 +78,7 @@ class Judge:
         for message in self.promised.values():
             if message.id in self._visible:
                 continue
-            if message.id not in self.recall_tried and message.topic not in self.gone:
+            if message.id not in self._tombstones and message.topic not in self.gone:
                 raise Violation(f"{message} is never delivered")
         self._world.walk.saw("messages delivered", len(self._visible))
 
