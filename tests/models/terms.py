@@ -79,9 +79,14 @@ class TermsWorld(Generic[S]):
     def claim(self, ledger: int) -> None:
         before = self.terms[ledger]
         self._zombies[ledger] = [*self._zombies[ledger], before][-ZOMBIES_MAX:]
-        self.terms[ledger] = Term(self, ledger, before.state)
-        before.state = copy.deepcopy(before.state)
+        self.terms[ledger] = self.successor(before)
         self.walk.saw("a ledger changed hands")
+
+    def successor(self, before: Term[S]) -> Term[S]:
+        """Return the next term; the term before it keeps what it knew."""
+        after = Term(self, before.ledger, before.state)
+        before.state = copy.deepcopy(before.state)
+        return after
 
     def owner(self, ledger: int) -> Term[S]:
         """Whom a caller takes for the owner: now and then a term that is over."""
