@@ -550,9 +550,8 @@ class Coordinator:
         return any(self._may_expire(name, known, now_ms) for name, known in self._ids.known.items())
 
     def expire_half(self, now_ms: int) -> Decision[int]:
-        """Forget half messages that ended a while ago; return how many. Those about which nothing is
-        decided expire as other ids do, because a bundle that is away may hold them; so do those that
-        are UNRESOLVED, for operators.
+        """Forget half messages that ended a while ago; return how many. Those that are UNRESOLVED expire
+        later, as other ids do, for operators; those about which nothing is decided, never.
         """
         old_ms = now_ms - self._limits.half_expiry_ms
         ended = ((name, self._ids.known[name]) for name in self._ids.ended_half)
@@ -566,6 +565,8 @@ class Coordinator:
             return False
         if known.kind is Kind.TWO_PHASE and known.state.is_commit:
             return False
+        if known.kind is Kind.HALF_MESSAGE and not known.number:
+            return False  # a bundle that has been away for as long may hold it (X18)
         return not self._is_asked(name, known)
 
     # The state

@@ -700,6 +700,15 @@ def test_the_id_of_a_half_message_expires_soon_after_its_end() -> None:
     assert desk.silent(desk.coordinator.expire_half(NOW + DAY)) == 0
 
 
+def test_the_id_of_a_half_message_does_not_expire_before_it_is_decided() -> None:
+    """A bundle that was away for as long may hold it, and asks only when it is back."""
+    desk, transaction = half()
+    assert not desk.coordinator.wants_expiry(NOW + 400 * DAY)
+    assert desk.silent(desk.coordinator.expire(NOW + 400 * DAY)) == 0
+    desk.take_over()
+    assert desk.fate(transaction, NOW + 400 * DAY) is State.PREPARED
+
+
 def test_an_operators_decision_about_a_half_message_does_not_expire() -> None:
     desk, transaction = half()
     desk.end(transaction, State.PREPARED, PART)
