@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -380,6 +381,66 @@ async def test_a_handled_message_that_cannot_be_removed_is_not_handled_again(
             is_full = False
             await until(lambda: handler.stored == 0)
         assert calls.done == {(0, 0): 1}
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("ordered_by", ["key", None])
+def test_none_is_lost_while_handlers_fail_stop_are_cancelled_and_partitions_move(
+    ordered_by: str | None, seed: int, tmp_path: Path
+) -> None:
+    """Each member has its own store, and no two calls of a key run in one member."""
+
+    @in_cluster("a:1", "b:1")
+    async def scenario(cluster: Cluster) -> None:
+        random = Random(seed)
+        done: set[tuple[int, int]] = set()
+        stored, together = 0, 0
+
+        async def member(number: int) -> None:
+            nonlocal stored, together
+            is_left = True
+            while len(done) < 200 or is_left:
+                running_now: Counter[object] = Counter()
+
+                async def handle(message: ledgermq.GroupMessage, running_now: Counter[object] = running_now) -> None:
+                    nonlocal together
+                    running_now[message.partition, message.key] += 1
+                    together = max(together, *running_now.values())
+                    try:
+                        await asyncio.sleep(random.choice((0, 0.01, 0.2)))
+                        if random.random() < 0.3:
+                            raise ZeroDivisionError
+                    finally:
+                        running_now[message.partition, message.key] -= 1
+                    done.add((message.partition, message.offset))
+
+                retry = Retry.metaq(2, store=tmp_path / str(number), wait_ms_step=50, recover_every_s=1, reorders=True)
+                async with client_of(cluster) as client:
+                    settings = {"revoke_wait_s": random.choice((0, 5)), "commit_interval_ms": random.choice((50, 5000))}
+                    handler = client.handler(
+                        "t", group="g", concurrency=4, ordered_by=ordered_by, retry=retry, **settings
+                    )(handle)
+                    stop = asyncio.Event()
+                    running = asyncio.create_task(client.run_handlers(stop=stop))
+                    await asyncio.wait([running], timeout=random.uniform(1, 6))
+                    stop.set() if random.random() < 0.5 else running.cancel()
+                    await asyncio.wait([running])
+                    assert running.cancelled() or running.exception() is None
+                    stored += handler.stored
+                    is_left = handler.stored > 0
+
+        async with client_of(cluster) as client:
+            await client.create_topic("t", 4)
+            async with client.producer() as producer:
+                for number in range(200):
+                    producer.send("t", b"", key=b"%d" % random.randrange(6), partition=number % 4)
+            async with asyncio.timeout(3600):
+                await asyncio.gather(*(member(number) for number in range(3)))
+        assert done == {(number % 4, number // 4) for number in range(200)}
+        assert stored, "some were in a store when their member ended"
+        assert ordered_by is None or together == 1
+
+    scenario()  # type: ignore[unused-coroutine]
 
 
 @in_cluster("a:1")

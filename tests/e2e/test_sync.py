@@ -19,6 +19,7 @@ import pytest
 import ledgermq
 import ledgermq.sync
 from ledgermq import errors
+from tests.waiting import wait_until
 
 _names = (f"sync-{number}" for number in itertools.count())
 
@@ -311,6 +312,29 @@ def test_handlers_run_until_they_are_stopped(client: ledgermq.sync.Client) -> No
     assert handle.handled == 1
     with pytest.raises(errors.UnknownTopic), client.listen("missing", handle, group="g") as listener:
         listener.wait()
+
+
+def test_what_follows_the_last_attempt_may_call_the_client(client: ledgermq.sync.Client, tmp_path: Path) -> None:
+    client.create_topic("t", 1)
+    client.create_topic("failed", 1)
+    producer = client.producer()
+    producer.send("t", b"x").result()
+
+    def keep(message: ledgermq.GroupMessage, error: Exception) -> None:
+        producer.send("failed", message.value, headers={"error": repr(error)}).result()
+
+    def fail(message: ledgermq.GroupMessage) -> None:
+        raise ZeroDivisionError
+
+    in_order = ledgermq.Retry.in_order(2, then=keep, wait_ms_first=1, wait_ms_max=1)
+    with client.listen("t", fail, group="a", retry=in_order) as listener:
+        wait_until(lambda: listener.handler.exhausted == 1)
+    metaq = ledgermq.Retry.metaq(1, store=tmp_path / "b", recover_every_s=0.1, recoveries_max=2, then=keep)
+    with client.listen("t", fail, group="b", ordered_by=None, retry=metaq) as listener:
+        wait_until(lambda: listener.handler.exhausted == 1 and listener.handler.stored == 0)
+    assert listener.handler.failures == 3
+    with client.consumer("failed", until_end=True) as consumer:
+        assert [message.headers for message in consumer] == [(("error", b"ZeroDivisionError()"),)] * 2
 
 
 @pytest.mark.parametrize("use_with", [True, False])

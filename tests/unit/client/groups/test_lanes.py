@@ -29,6 +29,25 @@ def test_partitions_go_side_by_side_each_in_order() -> None:
     assert following[1].offset == 1
 
 
+def test_promoted_messages_go_first_and_the_others_keep_their_order() -> None:
+    lanes: Lanes[Message] = Lanes("partition")
+    lanes.add([message(0, offset) for offset in (5, 6, 1, 7, 2)])
+    found = lanes.take()
+    assert found is not None
+    lane = found[0]
+    lanes.failed(lane)
+    lanes.promote(lane, lambda each: each.offset > 9)
+    assert lane.attempts == 1, "nothing has changed"
+    lanes.promote(lane, lambda each: each.offset < 5)
+    assert [each.offset for each in lane.queue] == [1, 2, 5, 6, 7]
+    assert (lane.attempts, lanes.count) == (0, 5)
+    assert lanes.take() is None, "still busy"
+    lanes.freed(lane)
+    again = lanes.take()
+    assert again is not None
+    assert again[1].offset == 1
+
+
 def test_what_fails_stays_in_front_of_its_key_and_of_nothing_else() -> None:
     lanes: Lanes[Message] = Lanes("key")
     lanes.add([message(0, 0, b"a"), message(0, 1, b"a"), message(0, 2, b"b"), message(0, 3), message(0, 4)])

@@ -8,7 +8,7 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -190,8 +190,9 @@ def test_a_database_of_another_program_is_not_touched(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_file_that_a_crash_left_empty_is_new(path: Path) -> None:
-    path.touch()
+@pytest.mark.parametrize("left", [Path.touch, _edit("PRAGMA journal_mode = WAL")], ids=["empty", "no table"])
+def test_a_file_that_a_crash_left_at_its_creation_is_new(path: Path, left: Callable[[Path], None]) -> None:
+    left(path)
     asyncio.run(filled(path))
     assert path.read_bytes()[68:72] == APPLICATION_ID.to_bytes(4, "big")
 
