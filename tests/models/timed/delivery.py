@@ -118,8 +118,8 @@ def turn(term: Owner, place: Place) -> Process:
     """Append a chunk of a slot again, finer, in one segment with the slot's own progress."""
     world = term.world
     slot = read(term, place.slot)
-    if world.walk.chance(0.5):
-        yield from pause(world)  # the records are read
+    for _ in range(world.walk.random.choice((0, 1, 8))):
+        yield  # the records are read
     if not is_its_turn(term.issued, place) or term.issued.slots[place.slot].start != slot.start:
         world.walk.saw("a slot was another when its records were read")
         if not world.breaks("chunk-not-judged-again"):

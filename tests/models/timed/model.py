@@ -6,7 +6,7 @@ remove topics. Each bundle has one watermark (second, offset) and a wheel of hid
 (`tests.models.timed.wheel`). Clocks of owners drift and jump. Invariants: each acknowledged message
 is delivered once, unless it was recalled or its topic was removed; none before its time by the
 store's clock; what was loaded comes in the order (due second, staged offset); *recalled* is never
-delivered, *too late* was or will be; nothing is trimmed that somebody still needs; retention counts
+delivered, *too late* was or will be; nothing that waits is trimmed; retention counts
 from the due time; once all is quiet everything is delivered and nothing is left.
 """
 

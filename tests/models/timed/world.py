@@ -23,7 +23,6 @@ BUNDLES = (0, 1)
 LATE_WITHIN = 1500
 STEPS = 16_000
 STEPS_AT_REST = 16_000
-REFUSED_CHANCE = 0.01
 FLIGHT_MAX = 4
 
 
@@ -70,7 +69,7 @@ class Owner(Term[State]):
         if not self.is_current:
             self._lose(NOT_OWNER)
             self.is_over = True
-        elif self.flight and not self.world.healed and self.world.walk.chance(REFUSED_CHANCE):
+        elif self.flight and not self.world.healed and self.world.walk.chance(self.world.refused):
             self._lose(RETRY)
             self.issued = self.state
             if not self.world.breaks("index-kept-after-refusal"):
@@ -100,6 +99,8 @@ class World(TermsWorld[State]):
         """(bundle, slot) -> what is below this offset is deleted"""
         self.chunk = walk.random.choice((1, 1, 2))
         """so many records are delivered or turned in one segment"""
+        self.refused = walk.random.choice((0.005, 0.05))
+        """how often the store refuses an append"""
         self.usurped = walk.random.choice((0, 0.01, 0.1))
         """how often a bundle is taken over while an append is in flight"""
         self.working = 0
