@@ -167,6 +167,7 @@ async def test_what_on_failure_returns_is_sent_instead(cluster: Cluster) -> None
 
         async with running(client):
             await until_copied(cluster, "out", 1, 27)
+            await until_copied(cluster, "dead", 1, 3)
         assert await values(cluster, "dead", 1) == [b"3", b"5", b"9"]
         assert sorted(await values(cluster, "out", 1), key=int) == [b"%d" % n for n in range(30) if n not in (3, 5, 9)]
         assert await committed(cluster, "g", "in") == {0: 30}
@@ -199,6 +200,7 @@ async def test_messages_share_transactions_up_to_the_bounds(cluster: Cluster) ->
                     if handler.handled > before:
                         sizes[group].append(handler.handled - before)
                         before = handler.handled
+        await until_copied(cluster, "out", 1, 360)
         assert Counter(await values(cluster, "out", 1)) == {b"many": 120, b"each": 120, b"slow": 120}
     assert set(sizes["each"]) == {1}
     assert max(sizes["many"]) == 50
