@@ -137,4 +137,5 @@ def __getattr__(name: str) -> ModuleType:
     """
     if name == "sync":
         return import_module("ledgermq.sync")
-    raise AttributeError(f"module 'ledgermq' has no attribute {name!r}")
+    place = f"; it is ledgermq.errors.{name}" if hasattr(errors, name) else ""
+    raise AttributeError(f"module 'ledgermq' has no attribute {name!r}{place}")

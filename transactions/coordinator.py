@@ -704,5 +704,6 @@ def _aborted(transaction: Transaction, known: IdValue) -> TransactionAborted:
         )
     return TransactionAborted(
         f"{describe(transaction)} is aborted: its producer aborted it, or it was undecided beyond its time-out of "
-        f"{known.timeout_ms} ms; nothing of it becomes visible, so do its work again in a new transaction"
+        f"{known.timeout_ms} ms, or when its outcome was asked for; nothing of it becomes visible, so do its work "
+        "again in a new transaction"
     )

@@ -142,7 +142,7 @@ async def resolve(name: str, is_commit: bool, yes: bool, target: str, output: Ou
     show(Report("", facts_of(found)), output)
     done = "committed" if is_commit else "aborted"
     where = f"; not complete yet in bundles {', '.join(map(str, found.missing))}" if found.missing else ""
-    notes().print(f"Transaction {name} is {done}{where}.", markup=False, soft_wrap=True)
+    notes().print(f"Transaction {found.number} of {name} is {done}{where}.", markup=False, soft_wrap=True)
 
 
 async def forget(

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import ledgermq
 from ledgermq.client.groups.staged_offsets import WhatToStage
-from ledgermq.client.transactions.transaction import TransactionStatus
+from ledgermq.client.transactions.transaction import TransactionStatus, check_consumer
 from ledgermq.client.transactions.xid import XidLike
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
@@ -17,6 +17,11 @@ from ledgermq.sync.background import Background, as_coroutine
 from ledgermq.sync.consuming import GroupConsumer
 from ledgermq.sync.producing import Sender
 from ledgermq.sync.transaction_admin import TransactionAdmin
+
+
+def inner_of(consumer: object) -> ledgermq.GroupConsumer:
+    """Return the consumer that the client's loop runs. Raises InvalidConfig."""
+    return check_consumer(consumer.inner if isinstance(consumer, GroupConsumer) else consumer)
 
 
 class Transaction(Sender[ledgermq.Transaction]):
@@ -75,9 +80,9 @@ class Transaction(Sender[ledgermq.Transaction]):
         timeout_s: float | None = None,
     ) -> None:
         """See `ledgermq.Transaction.send_offsets`."""
+        inner = inner_of(consumer)
         if consumer not in self._consumers:
             self._consumers.append(consumer)
-        inner = consumer.inner
         self._background.run(self._inner.send_offsets(inner, messages, metadata, timeout_s=timeout_s))
 
     def commit(self, timeout_s: float | None = None) -> None:
@@ -156,7 +161,7 @@ class Transactions:
 
     def begin(self, *, reading: GroupConsumer | None = None) -> Transaction:
         """See `ledgermq.Transactions.begin`."""
-        consumer = None if reading is None else reading.inner
+        consumer = None if reading is None else inner_of(reading)
         begun = self._background.run(as_coroutine(lambda: self._inner.begin(reading=consumer)))
         return Transaction(self._background, begun, self._sources, reading)
 

@@ -175,6 +175,32 @@ async def test_what_on_failure_returns_is_sent_instead(cluster: Cluster) -> None
 
 
 @in_cluster("a:1", "b:1")
+async def test_a_message_that_on_failure_acknowledges_is_finished(cluster: Cluster) -> None:
+    """Nothing is sent for it; also if the cluster refuses its result."""
+
+    async def leave_out(message: ledgermq.GroupMessage, error: Exception, attempt: int) -> None:
+        if attempt == 2:
+            message.ack()
+
+    async with client_of(cluster) as client:
+        await client.create_topic("in", 1)
+        await client.create_topic("out", 1, {"max.message.bytes": 2000})
+        await fill(client, "in", 12)
+
+        @client.handler("in", group="g", transactional=True, on_failure=leave_out, retry_ms_first=10, executor=Inline())
+        def copy(message: ledgermq.GroupMessage) -> object:
+            if message.offset == 3:
+                raise ZeroDivisionError
+            return [Outgoing("out", b"x" * 4000 if message.offset == 9 else message.value)]
+
+        async with running(client):
+            await until_copied(cluster, "out", 1, 10)
+        assert sorted(await values(cluster, "out", 1), key=int) == [b"%d" % n for n in range(12) if n not in (3, 9)]
+        assert await committed(cluster, "g", "in") == {0: 12}
+        assert copy.failures == 4
+
+
+@in_cluster("a:1", "b:1")
 async def test_messages_share_transactions_up_to_the_bounds(cluster: Cluster) -> None:
     sizes: dict[str, list[int]] = defaultdict(list)
     async with client_of(cluster) as client:
@@ -200,7 +226,7 @@ async def test_messages_share_transactions_up_to_the_bounds(cluster: Cluster) ->
                     if handler.handled > before:
                         sizes[group].append(handler.handled - before)
                         before = handler.handled
-        await until_copied(cluster, "out", 1, 360)
+        await until_copied(cluster, "out", 1, 360)  # committed, and visible soon after
         assert Counter(await values(cluster, "out", 1)) == {b"many": 120, b"each": 120, b"slow": 120}
     assert set(sizes["each"]) == {1}
     assert max(sizes["many"]) == 50

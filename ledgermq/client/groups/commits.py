@@ -242,9 +242,9 @@ class Commits:
     def _through(self, messages: Iterable[Message], call: str, metadata: str) -> dict[Holding, Wish]:
         last: dict[TopicPartition, int] = {}
         for message in messages:
-            partition = partition_of(message)
             if not isinstance(message, GroupMessage):
                 raise InvalidRequest(f"{call}() takes messages of this group, not {type(message).__name__}")
+            partition = partition_of(message)
             if not self.counts(message):
                 raise StaleAssignment(
                     f"{partition}: not held by this member any longer, or the program seeked since; roll the"

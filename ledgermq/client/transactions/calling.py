@@ -18,7 +18,7 @@ from ledgermq.client.consuming.message import partition_of
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.handlers.handler import Handler
 from ledgermq.client.groups.handlers.lanes import Lane, Lanes
-from ledgermq.client.groups.message import GroupMessage
+from ledgermq.client.groups.message import GroupMessage, Handout
 from ledgermq.client.record import Outgoing
 from ledgermq.errors import InvalidRecord
 
@@ -66,10 +66,15 @@ class Calls:
             return instead
 
     async def refused(self, message: GroupMessage, error: Exception) -> None:
-        """Note that the cluster refuses what was to be sent for this message."""
+        """Note that the cluster refuses what was to be sent for this message.
+
+        Its transaction is aborted, so the message is delivered again, and an acknowledgement of this
+        delivery no longer counts. `on_failure` gets a copy that notes one for the next delivery.
+        """
         place = partition_of(message), message.offset
         self._instead.pop(place, None)
-        instead = await self._failed(message, error)
+        copy = Handout(_Noted(), message.handout.generation).kind(*message)
+        instead = await self._failed(copy, error)
         if instead is not None:
             self._instead[place] = instead
 
@@ -117,6 +122,26 @@ class Calls:
         except Exception as failure:
             _log.warning("on_failure of group %s raised an error at %s: %r", self._settings.group, name, failure)
             return None
+
+
+class _Noted:
+    """Note whether a message was acknowledged; see `Answers`."""
+
+    def __init__(self) -> None:
+        self._finished = False
+
+    def ack(self, offset: int, generation: int) -> bool:
+        self._finished = True
+        return True
+
+    def nack(self, offset: int, generation: int, delay_s: float) -> bool:
+        return False
+
+    def give_back(self, offset: int, generation: int) -> None:
+        """Nothing to do: the message itself is delivered again."""
+
+    def is_finished(self, offset: int) -> bool:
+        return self._finished
 
 
 class _Round:

@@ -58,7 +58,7 @@ class Transaction:
     def __init__(self, lane: Lane, reading: GroupConsumer | None = None) -> None:
         self._lane = lane
         self._producer = lane.producer
-        self._reading = reading
+        self._reading = None if reading is None else check_consumer(reading)
         self._staged: dict[StagedOffsets, Staged] = {}
         self._one_at_a_time = asyncio.Lock()
         self._reference = pb.TransactionRef()
@@ -216,7 +216,7 @@ class Transaction:
         or after `timeout_s` (None: that of the client).
         """
         self.check_open()
-        offsets = consumer.member.transactions
+        offsets = check_consumer(consumer).member.transactions
         if offsets is None or consumer.settings.commit != "manual":
             raise InvalidConfig(
                 'a consumer whose offsets are committed in transactions needs commit="manual", and neither'
@@ -403,6 +403,13 @@ class Transaction:
                 if not self.closed:  # cancelled while records were on their way
                     await self.abort()
                 raise
+
+
+def check_consumer(given: object) -> GroupConsumer:
+    """Raises InvalidConfig."""
+    if not isinstance(given, GroupConsumer):
+        raise InvalidConfig(f"a transaction takes offsets of a consumer with a group, not {type(given).__name__}")
+    return given
 
 
 def shown(error: LedgerMQError) -> LedgerMQError:

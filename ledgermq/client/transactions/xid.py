@@ -34,7 +34,7 @@ class XidLike(Protocol):
 
 
 class Xid(NamedTuple):
-    """The name of a global transaction; made by `client.transactions.xid`, and found by `tpc_recover`.
+    """The name of a global transaction; returned by `TwoPhase.xid` and `TwoPhase.tpc_recover`.
 
     Without a format id, `gtrid` is the transactional id itself.
     """

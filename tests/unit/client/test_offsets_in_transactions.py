@@ -5,6 +5,7 @@ meanwhile, and never left behind when the partition goes to another member (rule
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -313,3 +314,22 @@ async def test_a_consumer_that_commits_by_itself_is_refused(
             consumer = client.consumer("t", group="g", **settings)
             with pytest.raises(errors.InvalidConfig):
                 await transaction.send_offsets(consumer, [])
+
+
+@with_transactions
+async def test_what_is_no_consumer_of_a_group_and_no_message_of_it_is_refused(
+    cluster: TransactionCluster, client: ledgermq.Client
+) -> None:
+    not_of_a_group: Any
+    async with member(client) as consumer, client.transactions("billing-7") as transactions:
+        for not_of_a_group in (client.consumer("t"), "consumer", 5):
+            with pytest.raises(errors.InvalidConfig, match="a consumer with a group, not"):
+                transactions.begin(reading=not_of_a_group)
+            async with transactions.begin() as transaction:
+                with pytest.raises(errors.InvalidConfig, match="a consumer with a group, not"):
+                    await transaction.send_offsets(not_of_a_group, [])
+                transaction.send("t", b"a")
+        async with transactions.begin() as transaction:
+            what: Any = "message"
+            with pytest.raises(errors.InvalidRequest, match=r"send_offsets\(\) takes messages of this group, not str"):
+                await transaction.send_offsets(consumer, what)

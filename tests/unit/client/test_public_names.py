@@ -7,6 +7,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 import ledgermq
 
 NOT_MADE_BY_CALLS = {"connect", "errors", "sync", "__version__", "LedgerMQError"}
@@ -49,3 +51,10 @@ def test_settings_are_keyword_arguments_and_sync_needs_no_import_of_its_own() ->
     program = "import ledgermq; print(ledgermq.sync.connect.__module__, ledgermq.errors.UnknownTopic.code)"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
     assert ended.stdout.split() == ["ledgermq.sync.client", "UNKNOWN_TOPIC"]
+
+
+def test_an_error_that_is_looked_for_in_the_wrong_place_is_found() -> None:
+    with pytest.raises(AttributeError, match=r"'TransactionAborted'; it is ledgermq\.errors\.TransactionAborted$"):
+        _ = ledgermq.TransactionAborted
+    with pytest.raises(AttributeError, match=r"no attribute 'Nonsense'$"):
+        _ = ledgermq.Nonsense

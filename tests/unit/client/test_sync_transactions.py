@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -108,3 +109,16 @@ def test_messages_are_delivered_again_after_an_abort_although_they_were_fetched_
         assert next(consumer).value == b"c"
         consumer.rewind()
         assert next(consumer).value == b"c"
+
+
+def test_what_is_no_consumer_of_a_group_is_refused(cluster: TransactionCluster, client: Client) -> None:
+    not_of_a_group: Any
+    for not_of_a_group in (client.consumer("t"), "consumer", 5):
+        with client.transactions("billing-7") as transactions:
+            with pytest.raises(errors.InvalidConfig, match="a consumer with a group, not"):
+                transactions.begin(reading=not_of_a_group)
+            with transactions.begin() as transaction:
+                with pytest.raises(errors.InvalidConfig, match="a consumer with a group, not"):
+                    transaction.send_offsets(not_of_a_group, [])
+                transaction.send("t", b"a")
+    assert sum(map(len, cluster.visible.values())) == 3
