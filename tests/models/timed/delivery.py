@@ -118,13 +118,16 @@ def turn(term: Owner, place: Place) -> Process:
     """Append a chunk of a slot again, finer, in one segment with the slot's own progress."""
     world = term.world
     slot = read(term, place.slot)
+    durable_end = slot.end if world.breaks("turned-before-durable") else term.state.slots[place.slot].end
+    chunk = [record for record in slot.records if record.offset < durable_end][: world.chunk]
+    if slot.records and not chunk:
+        return  # an offset above the durable end may be another record's tomorrow
     for _ in range(world.walk.random.choice((0, 1, 8))):
         yield  # the records are read
     if not is_its_turn(term.issued, place) or term.issued.slots[place.slot].start != slot.start:
         world.walk.saw("a slot was another when its records were read")
         if not world.breaks("chunk-not-judged-again"):
             return
-    chunk = slot.records[: world.chunk]
     start = chunk[-1].offset + 1 if chunk else slot.start
 
     def append_again(state: State) -> None:
