@@ -46,6 +46,8 @@ class FormerOwners:
             return _no_judgement
         name = NAMES[method.attribute](request)
         bundle = self._bundle_of(served, name)
+        if bundle is None:
+            return _no_judgement
         newest = self._newest_epoch(bundle)
         epoch = self._epoch(served, bundle)
         if epoch is None or epoch >= newest:
@@ -61,12 +63,12 @@ class FormerOwners:
 
         return answered
 
-    def _bundle_of(self, served: ClusterBroker, name: str) -> int:
-        """Return the bundle of the id's coordinator; 0, which no coordinator has, before there are any."""
+    def _bundle_of(self, served: ClusterBroker, name: str) -> int | None:
+        """Return the bundle of the id's coordinator; None before the broker knows of any."""
         assert served.broker is not None
         topic = served.broker.metadata.catalog.topics_by_name.get(keys.TRANSACTIONS_TOPIC)
         if topic is None:
-            return 0
+            return None
         return topic.bundles[crc32c(name.encode()) % topic.settings.transaction_coordinators]
 
     def _newest_epoch(self, bundle: int) -> int:

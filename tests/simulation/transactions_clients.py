@@ -8,7 +8,7 @@ import asyncio
 import random
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ledgermq.client.client import Client
 from ledgermq.client.groups.group_consumer import GroupConsumer
@@ -28,6 +28,7 @@ from ledgermq.errors import (
 )
 from tests.simulation.cluster_clients import PARTITIONS, SimulatedClient
 from tests.simulation.cluster_plan import ClusterPlan
+from tests.simulation.half_truth import LocalDatabase
 from tests.simulation.history import Outcome
 from tests.simulation.model import Violation
 from tests.simulation.network import Network
@@ -60,6 +61,7 @@ class TransactionsPlan:
 
 def transactions_plan_of(seed: int) -> TransactionsPlan:
     r = random.Random(f"transactions plan {seed}")
+    half = random.Random(f"half messages plan {seed}")
     return TransactionsPlan(
         timeout_ms=r.choice((1000, 3000, 10_000)),
         deadline_s=r.choice((2.0, 10.0, 30.0)),
@@ -75,10 +77,26 @@ def transactions_plan_of(seed: int) -> TransactionsPlan:
             expiry_look_ms=1000,
             note_asked_ms=500,
             log_start_ms=r.choice((200, 5000)),
+            check_after_ms=half.choice((300, 2000)),
+            check_every_ms=half.choice((200, 1000)),
+            checks_max=half.choice((2, 3, 15)),
+            half_expiry_ms=half.choice((1000, 120_000)),
         ),
         carry_slots=r.choice((1, 20)),
         outlives=r.random() < 0.5,
     )
+
+
+@dataclass
+class Shared:
+    """What the clients of a run have in common."""
+
+    sent: list[Sent] = field(default_factory=list)
+    prepared: dict[str, Sent] = field(default_factory=dict)
+    """By transactional id: branches that may be prepared, and are not known to be over."""
+    half: list[str] = field(default_factory=list)
+    """Transactional ids of half messages."""
+    database: LocalDatabase = field(default_factory=LocalDatabase)
 
 
 class TransactionalClient(SimulatedClient):
@@ -90,8 +108,7 @@ class TransactionalClient(SimulatedClient):
         network: Network,
         plan: ClusterPlan,
         own: TransactionsPlan,
-        sent: list[Sent],
-        prepared: dict[str, Sent],
+        shared: Shared,
         name: str,
         transactional_id: str,
         incarnation: int,
@@ -99,9 +116,7 @@ class TransactionalClient(SimulatedClient):
         super().__init__(world, network, plan, name)
         self.random = random.Random(f"transactions of {name} {incarnation} {world.seed}")
         self._own = own
-        self._sent = sent
-        self._prepared = prepared
-        """By transactional id: branches that may be prepared, and are not known to be over."""
+        self._shared = shared
         self._id = transactional_id
         self._incarnation = incarnation
         self._clients = 0
@@ -189,7 +204,7 @@ class Transactor(TransactionalClient):
         async with self._transactions() as transactions:
             while not self.stopped.is_set():
                 sent = Sent(self.name, self._id)
-                self._sent.append(sent)
+                self._shared.sent.append(sent)
                 transaction = transactions.begin()
                 await transaction.start()
                 try:
@@ -248,7 +263,7 @@ class Processor(TransactionalClient):
         self, transactions: Transactions, consumer: GroupConsumer, messages: Sequence[GroupMessage]
     ) -> bool:
         sent = Sent(self.name, self._id)
-        self._sent.append(sent)
+        self._shared.sent.append(sent)
         transaction = transactions.begin(reading=consumer)
         await transaction.start()
         try:
@@ -278,7 +293,7 @@ class Manager(TransactionalClient):
     async def _session(self) -> None:
         while not self.stopped.is_set():
             await asyncio.sleep(self.random.expovariate(self._plan.records_s))
-            if len(self._prepared) < PREPARED_MAX:
+            if len(self._shared.prepared) < PREPARED_MAX:
                 async with self.client.transactions.two_phase(timeout=self._own.timeout_ms / 1000) as branch:
                     await self._prepare(branch)
 
@@ -286,8 +301,8 @@ class Manager(TransactionalClient):
         self._xids += 1
         xid = branch.xid(1, f"{self.name}.{self._incarnation}", str(self._xids))
         sent = Sent(self.name, transactional_id_of(xid))
-        self._sent.append(sent)
-        self._prepared[sent.transactional_id] = sent
+        self._shared.sent.append(sent)
+        self._shared.prepared[sent.transactional_id] = sent
         await branch.tpc_begin(xid)
         try:
             for _ in range(self.random.choice((1, 3))):
@@ -316,7 +331,7 @@ class Resolver(TransactionalClient):
             while not self.stopped.is_set():
                 await asyncio.sleep(self.random.expovariate(self._plan.records_s))
                 now_s = asyncio.get_running_loop().time()
-                if due := sorted(name for name, sent in self._prepared.items() if sent.rests_until_s <= now_s):
+                if due := sorted(name for name, sent in self._shared.prepared.items() if sent.rests_until_s <= now_s):
                     await self._resolve(branch, self.random.choice(due))
                     return
                 if self._world.healed:
@@ -324,7 +339,7 @@ class Resolver(TransactionalClient):
                         await self._recover(branch, transactional_id_of(xid))
 
     async def _resolve(self, branch: TwoPhase, name: str) -> None:
-        sent = self._prepared[name]
+        sent = self._shared.prepared[name]
         was_promised = sent.promised
         try:
             if self.random.random() < 0.7:
@@ -343,12 +358,12 @@ class Resolver(TransactionalClient):
                 self._world.violations.append(Violation("broken promise", f"{name} is prepared; answered: {error!r}"))
             elif not await self._is_given_up(branch, name, sent, error):
                 return
-        self._prepared.pop(name, None)
+        self._shared.prepared.pop(name, None)
 
     async def _recover(self, branch: TwoPhase, name: str) -> None:
         """Roll back what was prepared after it was taken for unknown."""
-        if name not in self._prepared:
-            [sent] = (sent for sent in self._sent if sent.transactional_id == name)
+        if name not in self._shared.prepared:
+            [sent] = (sent for sent in self._shared.sent if sent.transactional_id == name)
             await self._roll_back(branch, name, sent)
 
     async def _is_given_up(self, branch: TwoPhase, name: str, sent: Sent, refusal: LedgerMQError) -> bool:

@@ -17,6 +17,8 @@ from tests.simulation.cluster_clients import PARTITIONS, Reader, Sender
 from tests.simulation.cluster_run import HEALING_S, ClusterRun, _topic_names
 from tests.simulation.former_owners import FormerOwners
 from tests.simulation.groups_truth import group_truth
+from tests.simulation.half_clients import Program
+from tests.simulation.half_truth import coverage_of, judge_half
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.loop import Process, SimulatedLoop, State
 from tests.simulation.model import Violation
@@ -27,15 +29,22 @@ from tests.simulation.transactions_clients import (
     Manager,
     Processor,
     Resolver,
+    Shared,
     TransactionalClient,
     Transactor,
     transactions_plan_of,
 )
-from tests.simulation.transactions_truth import Sent, TransactionTruth, judge, judge_processed, transaction_truth
+from tests.simulation.transactions_truth import TransactionTruth, judge, judge_processed, transaction_truth
 
 SHARED_ID = "shared"
 OUTLIVED_EVERY_S, STANDS_STILL_S_MAX = 2.0, 10.0
-KINDS: dict[str, type[TransactionalClient]] = {"t": Transactor, "p": Processor, "x": Manager, "y": Resolver}
+KINDS: dict[str, type[TransactionalClient]] = {
+    "t": Transactor,
+    "p": Processor,
+    "x": Manager,
+    "y": Resolver,
+    "h": Program,
+}
 """By the first letter of a client's name."""
 
 
@@ -56,8 +65,7 @@ class TransactionsRun(ClusterRun):
             topic_settings=topics,
             constants=replace(self.cluster.constants, transactions=self.own.limits, carry_slots=self.own.carry_slots),
         )
-        self._sent: list[Sent] = []
-        self._prepared: dict[str, Sent] = {}
+        self._shared = Shared()
         self.network.on_call = FormerOwners(self.world, self.brokers).arrived
         self._members: dict[str, TransactionalClient] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -78,6 +86,8 @@ class TransactionsRun(ClusterRun):
             "y0",
             "y1",
             "y2",
+            "h0",
+            "h1",
             *(f"p{number}" for number in range(self.own.processors)),
         ):
             self._start(name)
@@ -94,8 +104,7 @@ class TransactionsRun(ClusterRun):
             self.network,
             self.cluster,
             self.own,
-            self._sent,
-            self._prepared,
+            self._shared,
             name,
             transactional_id,
             self._incarnation,
@@ -136,7 +145,7 @@ class TransactionsRun(ClusterRun):
         await self._until_worked_off()
         await self._stop_members("p")
         await self._until_quiet()
-        await self._stop_members("y")
+        await self._stop_members("yh")
         await super()._compact_all()
 
     async def _stop_members(self, kinds: str) -> None:
@@ -185,13 +194,19 @@ class TransactionsRun(ClusterRun):
         }
 
     def _conclude(self, drained: list[tuple[str, Partition]]) -> None:
-        super()._conclude(drained)
         truth = self._truth()
+        for value, copies in truth.copies.items():
+            for seen in copies:
+                self.world.history.begin_produce("the cluster", seen.partition, (value,), ordered=False)
+        super()._conclude(drained)
         coverage = self.world.coverage
         coverage.saw("a transaction was decided", len(truth.decided))
         coverage.saw("a record of a transaction became visible", len(truth.visible.keys() & truth.staged.keys()))
         coverage.saw("a staged record was carried forward", truth.carried)
-        self.world.violations += judge(truth, self._sent)
+        for what, count in coverage_of(truth, self._shared.half).items():
+            coverage.saw(what, count)
+        judge_half(truth, self._shared.half, self._shared.database, self.own.limits.checks_max)
+        self.world.violations += judge(truth, self._shared.sent)
         self._judge_processed(truth)
 
     def _judge_processed(self, truth: TransactionTruth) -> None:

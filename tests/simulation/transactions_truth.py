@@ -32,6 +32,7 @@ from ledgermq.protocol.records import decode_batch
 from tests.simulation.history import Partition
 from tests.simulation.model import Violation
 from tests.simulation.watch import WatchedStore, values_of
+from transactions.checks import UNRESOLVED_SUFFIX
 from transactions.format import ledgermq_transactions_pb2 as stored
 
 COMMITS = (stored.COMMITTED, stored.COMMITTED_BY_OPERATOR)
@@ -90,6 +91,12 @@ class TransactionTruth:
     decided: dict[Named, tuple[int, int]] = field(default_factory=dict)
     """transaction -> (state, moment of the decision)"""
     visible: defaultdict[str, list[Seen]] = field(default_factory=lambda: defaultdict(list))
+    copies: defaultdict[str, list[Seen]] = field(default_factory=lambda: defaultdict(list))
+    """of half messages, for operators"""
+    checks: dict[Named, int] = field(default_factory=dict)
+    """half message -> how often its programs had been asked when it was decided"""
+    dropped: dict[str, int] = field(default_factory=dict)
+    """producer id in hex -> moment at which something was last staged of it no longer"""
     open: set[str] = field(default_factory=set)
     """keys that say that something is not over"""
     notes: dict[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
@@ -123,9 +130,10 @@ def transaction_truth(store: WatchedStore, bundles: Iterable[int], names: Mappin
             if name == keys.STAGED_TOPIC:
                 staged_values[entry.partition, entry.base_offset] = _texts(data)
             elif not keys.is_internal(name):
+                shown = truth.copies if name.endswith(UNRESOLVED_SUFFIX) else truth.visible
                 for i, value in enumerate(_texts(data)):
                     seen = Seen((f"{name}#{entry.topic_id}", entry.partition), entry.base_offset + i, segment.moment)
-                    truth.visible[value].append(seen)
+                    shown[value].append(seen)
         for entry, data in segment.batches():
             if names.get(entry.topic_id) == keys.TRANSACTIONS_TOPIC:
                 _take_records(truth, entry.partition, data, segment.moment, staged_values)
@@ -150,7 +158,9 @@ def _take_records(
     rows = _rows(data)
     _note_open(truth, f"{partition}/", "ref/", rows)
     for key, value in rows:
-        if key.startswith("ref/") and value is not None:
+        if key.startswith("ref/") and value is None:
+            truth.dropped[key.split("/")[1]] = moment
+        elif key.startswith("ref/") and value is not None:
             _judge_alive(truth, partition, key)
             _take_references(truth, partition, stored.References.FromString(value), staged)
         elif key.startswith("id/"):
@@ -209,6 +219,7 @@ def _take_id(truth: TransactionTruth, key: str, name: str, known: stored.Id, mom
             for part in known.parts
             for count in part.counts
         }
+    truth.checks.setdefault(transaction, known.checks)
     before = truth.decided.setdefault(transaction, (known.state, moment))
     if (before[0] in COMMITS) != (known.state in COMMITS):
         truth.report("decision changed", f"{transaction}: {before[0]}, then {known.state}")

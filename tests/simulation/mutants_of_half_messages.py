@@ -1,0 +1,121 @@
+"""Bugs in half messages: in their states, in the checks, and in the copies for operators (X18, X19)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from ledger.topics.catalog import Topic
+from ledgermq.errors import LedgerMQError
+from ledgermq.protocol import ledgermq_pb2 as pb
+from stateless_broker.transactions.unresolved import UnresolvedCopies
+from tests.simulation.mutants import mutant
+from transactions.coordinator import Coordinator
+from transactions.records import IdValue
+from transactions.types import Decision, Kind, Part, State, Transaction
+
+LOADED = True
+Patch = pytest.MonkeyPatch
+
+
+@mutant("transactions")
+def half_messages_time_out(patch: Patch) -> None:
+    """A half message is aborted when its bundle asks about it, as an ordinary transaction."""
+    real = Coordinator.fate
+
+    def fate(self: Coordinator, transaction: Transaction, part: Part, now_ms: int) -> Decision[State]:
+        decision = real(self, transaction, part, now_ms)
+        known = self._same(transaction)
+        if decision.records and known is not None and known.kind is Kind.HALF_MESSAGE:
+            return self._decide(transaction, known, State.ABORTED, (), now_ms, State.ABORTED)
+        return decision
+
+    patch.setattr(Coordinator, "fate", fate)
+
+
+@mutant("transactions")
+def half_messages_expire_before_they_end(patch: Patch) -> None:
+    """Ids of half messages are forgotten by their age, whether they are decided or not."""
+    real = Coordinator.expire_half
+
+    def expire_half(self: Coordinator, now_ms: int) -> Decision[int]:
+        decision = real(self, now_ms)
+        old_ms = now_ms - self._limits.half_expiry_ms
+        known = {name: self._ids.known[name] for name in self._ids.prepared}
+        old = [name for name, value in known.items() if value.kind is Kind.HALF_MESSAGE and value.changed_ms <= old_ms]
+        more = [record for name in old for record in self._decided(name, None, None).records]
+        return Decision([*decision.records, *more], decision.answer + len(more))
+
+    patch.setattr(Coordinator, "expire_half", expire_half)
+
+
+@mutant("transactions")
+def half_messages_checked_for_ever(patch: Patch) -> None:
+    """Checks are not counted, so what no program knows of never ends."""
+    patch.setattr(Coordinator, "_is_unresolved", lambda self, known, now_ms: False)
+
+
+@mutant("transactions")
+def unresolved_after_the_first_check(patch: Patch) -> None:
+    """One answer that is late or lost ends the checks."""
+    patch.setattr(Coordinator, "_is_unresolved", lambda self, known, now_ms: known.checks >= 1)
+
+
+@mutant("transactions")
+def unresolved_not_final(patch: Patch) -> None:
+    """A program that commits after the last check makes its message visible, which operators have too."""
+    real = Coordinator._end_again
+
+    def end_again(
+        self: Coordinator, transaction: Transaction, known: IdValue, outcome: State, parts: Sequence[Part], now_ms: int
+    ) -> Decision[State]:
+        if known.state is State.UNRESOLVED and outcome is State.COMMITTED:
+            return self._decide(transaction, known, outcome, parts or known.parts, now_ms, outcome)
+        return real(self, transaction, known, outcome, parts, now_ms)
+
+    patch.setattr(Coordinator, "_end_again", end_again)
+
+
+@mutant("transactions")
+def unresolved_is_aborted(patch: Patch) -> None:
+    """What no program knows of is dropped after the last check, and operators never see it."""
+
+    def checked(self: Coordinator, transaction: Transaction, now_ms: int) -> Decision[State]:
+        known = self._same(transaction)
+        if known is not None and known.state is State.PREPARED and self._is_unresolved(known, now_ms):
+            return self._decide(transaction, known, State.ABORTED, known.parts, now_ms, State.ABORTED)
+        return real(self, transaction, now_ms)
+
+    real = Coordinator.checked
+    patch.setattr(Coordinator, "checked", checked)
+
+
+@mutant("transactions")
+def unresolved_copied_after_it_is_dropped(patch: Patch) -> None:
+    """The bundle drops what is staged while the copy is being stored."""
+    real = UnresolvedCopies.store
+
+    async def store(self: UnresolvedCopies, *about: Any) -> None:
+        async def later() -> None:
+            await asyncio.sleep(0.5)
+            with suppress(LedgerMQError):
+                await real(self, *about)
+
+        self._later = asyncio.create_task(later())  # type: ignore[attr-defined]
+
+    patch.setattr(UnresolvedCopies, "store", store)
+
+
+@mutant("transactions")
+def unresolved_copies_without_a_session(patch: Patch) -> None:
+    """A copy that is attempted again is stored again."""
+    real = UnresolvedCopies._produce
+
+    async def produce(self: UnresolvedCopies, topic: Topic, batch: pb.StagedData, session: Any, headers: Any) -> None:
+        await real(self, topic, batch, None, headers)  # type: ignore[arg-type]
+
+    patch.setattr(UnresolvedCopies, "_produce", produce)
