@@ -28,11 +28,11 @@ from typing import NamedTuple
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq.protocol import unresolved
 from ledgermq.protocol.records import decode_batch
 from tests.simulation.history import Partition
 from tests.simulation.model import Violation
 from tests.simulation.watch import WatchedStore, values_of
-from transactions.checks import UNRESOLVED_SUFFIX
 from transactions.format import ledgermq_transactions_pb2 as stored
 
 COMMITS = (stored.COMMITTED, stored.COMMITTED_BY_OPERATOR)
@@ -130,7 +130,7 @@ def transaction_truth(store: WatchedStore, bundles: Iterable[int], names: Mappin
             if name == keys.STAGED_TOPIC:
                 staged_values[entry.partition, entry.base_offset] = _texts(data)
             elif not keys.is_internal(name):
-                shown = truth.copies if name.endswith(UNRESOLVED_SUFFIX) else truth.visible
+                shown = truth.copies if name.endswith(unresolved.SUFFIX) else truth.visible
                 for i, value in enumerate(_texts(data)):
                     seen = Seen((f"{name}#{entry.topic_id}", entry.partition), entry.base_offset + i, segment.moment)
                     shown[value].append(seen)

@@ -73,7 +73,7 @@ class Calls:
         """
         place = partition_of(message), message.offset
         self._instead.pop(place, None)
-        copy = Handout(_Noted(), message.handout.generation).kind(*message)
+        copy = Handout(_Noted(message.handout.topic_id), message.handout.generation).kind(*message)
         instead = await self._failed(copy, error)
         if instead is not None:
             self._instead[place] = instead
@@ -127,7 +127,8 @@ class Calls:
 class _Noted:
     """Note whether a message was acknowledged; see `Answers`."""
 
-    def __init__(self) -> None:
+    def __init__(self, topic_id: int) -> None:
+        self.topic_id = topic_id
         self._finished = False
 
     def ack(self, offset: int, generation: int) -> bool:
