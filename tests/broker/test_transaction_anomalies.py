@@ -108,7 +108,7 @@ async def aborted_read(cluster: Cluster) -> None:
 
 
 def without_waiting_for_the_decision(patch: Patch) -> None:
-    """T1: no completion leaves before the decision is durable."""
+    """X1: no completion leaves before the decision is durable."""
     real = Completer.__init__
 
     class Hasty:
@@ -147,7 +147,7 @@ async def torn_transaction(cluster: Cluster) -> None:
 
 
 def without_recording_the_abort(patch: Patch) -> None:
-    """T3: a bundle is told "aborted" only after that is recorded."""
+    """X3: a bundle receives "aborted" only after the abort is recorded."""
     real = Coordinator.fate
 
     def fate(self: Coordinator, transaction: Transaction, part: Part, now_ms: int) -> Decision[State]:
@@ -188,7 +188,7 @@ async def lost_write(cluster: Cluster) -> None:
 
 
 def without_waiting_for_the_commit_before(patch: Patch) -> None:
-    """T6: a new epoch begins only when the commit before it is complete everywhere."""
+    """X6: a new epoch begins only when the commit before it is complete everywhere."""
     patch.setattr(Coordinator, "_check_reuse", lambda self, name, known, kind: None)
 
 
@@ -223,7 +223,7 @@ async def late_write(cluster: Cluster) -> None:
 
 
 def without_the_memory_of_what_is_over(patch: Patch) -> None:
-    """T8, T11: a transaction is over in a bundle because the note says so, whatever comes later."""
+    """X8, X11: a note ends its transaction in the bundle, whichever calls arrive later."""
     real = Participant._is_over
 
     def is_over(self: Participant, transaction: Transaction) -> bool:
@@ -268,7 +268,7 @@ def trim_is_free(found: Any) -> bool:
 
 
 def without_questions(patch: Patch) -> None:
-    """T3: a bundle asks about what was staged long ago."""
+    """X3: a bundle asks about what was staged long ago."""
 
     async def ask_fates(self: Housekeeper) -> None:
         return None
@@ -335,7 +335,7 @@ async def is_read(cluster: Cluster, partition: int) -> bool:
 
 
 def without_one_segment_for_copies_and_note(patch: Patch) -> None:
-    """T8: the copies and the note that says so are one segment."""
+    """X8: the copies and the note about them are one segment."""
 
     async def copy_chunk(self: Copier, chunk: Chunk) -> None:
         copies = await self._staged.read(chunk.references)

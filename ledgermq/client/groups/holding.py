@@ -133,7 +133,7 @@ class Holding:
         """Whether the program has acknowledged or refused any of its messages."""
         self.transaction: OpenTransaction | None = None
         """The open transaction that commits its offset: nothing is committed plainly meanwhile, and
-        it is not let go before the transaction has ended (rule T14).
+        it is not let go before the transaction has ended (design X14).
         """
         self._counter = 0
         self._handout: Handout | None = None

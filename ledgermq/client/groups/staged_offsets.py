@@ -2,7 +2,7 @@
 
 The group's coordinator judges them now, as a commit, under the same epochs and counters. Until the
 transaction has ended, the member commits nothing plainly in these partitions, and does not let them
-go (rule T14).
+go (design X14).
 """
 
 from __future__ import annotations

@@ -335,7 +335,7 @@ def test_t16_an_abort_moves_a_note_on_but_writes_no_first_one(bundle: Bundle) ->
     assert bundle.participant.notes() == [third]
     with pytest.raises(TransactionAborted):
         bundle.stage(batch(0), transaction=third)
-    with pytest.raises(DataDamaged, match="told before that it is aborted"):
+    with pytest.raises(DataDamaged, match="before that it is aborted"):
         bundle.complete(State.COMMITTED, Part(2, {STREAM: 1}), transaction=third)
 
 
@@ -366,7 +366,7 @@ def test_t16_a_confirmation_from_before_a_note_went_is_void(bundle: Bundle) -> N
 def test_an_abort_of_what_is_being_committed_is_refused_loudly(bundle: Bundle) -> None:
     bundle.stage(batch(0))
     bundle.complete(State.COMMITTED, Part(2, {STREAM: 1}))
-    with pytest.raises(DataDamaged, match="told that it is committed"):
+    with pytest.raises(DataDamaged, match="before that it is committed"):
         bundle.complete(State.ABORTED, Part(2))
     assert len(bundle.finish()) == 1
 
