@@ -174,7 +174,7 @@ class Coordinator:
         return self._decide(transaction, known, outcome, parts, now_ms, outcome)
 
     def _once(self, transactional_id: str, known: IdValue, outcome: State) -> Transaction:
-        """Return the one transaction of an id that is used once, for a caller that knows only the id."""
+        """Return the one transaction of an id that is used once, for a caller that passes only the id."""
         if known.kind is Kind.ORDINARY or outcome is State.PREPARED:
             raise InvalidRequest(
                 f"to end a transaction of {transactional_id!r} as {outcome.name}, name its producer id, epoch and "

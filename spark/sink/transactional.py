@@ -187,9 +187,7 @@ async def drop(client: Client, messages: Sequence[StagedInTransaction]) -> None:
     try:
         await shared.abort(transaction, [message.counts for message in messages])
         if not any(message.records for message in messages):
-            await shared.forget(
-                transaction.transactional_id
-            )  # at once, because micro-batches without rows are frequent
+            await shared.forget(transaction.transactional_id)  # micro-batches without rows are frequent
     except LedgerMQError as error:
         log.warning(
             "transaction %s was not aborted, and is left to its time-out: %s",

@@ -277,7 +277,7 @@ async def test_checks_go_on_while_brokers_come_and_go(cluster: Cluster) -> None:
 
 @in_cluster("a:1", "b:1", **BUNDLES, constants=constants_of(checks_max=1))
 async def test_operators_release_an_unresolved_message_once(cluster: Cluster) -> None:
-    """As docs/half-messages.md has it, though the program that releases is run twice."""
+    """The program of docs/half-messages.md releases each message once, even if it is run twice."""
     await cluster.create("t", 1)
     async with client_of(cluster) as client, client.half_messages(GROUP, check=Checker("unknown")) as half:
         await half.send("t", "wanted", key="1")

@@ -10,7 +10,7 @@ not counted             a record is visible that the decision of its transaction
 duplicate               a record is visible twice
 out of commit order     a transactional id's records stand in another order than its transactions
 decision changed        a transaction was committed and then aborted, or the other way round
-told another outcome    a client was told what the log does not say
+told another outcome    a client received another outcome than the log has
 hanging transaction     something is staged, pending or incomplete when all has come to rest
 """
 

@@ -1,4 +1,4 @@
-"""What a coordinator decides, refuses and remembers; the numbers Tn are those of the rules."""
+"""Check a coordinator's decisions, refusals and memory; names of tests cite the rules X of the design page."""
 
 from __future__ import annotations
 

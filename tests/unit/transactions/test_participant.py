@@ -1,4 +1,4 @@
-"""What a bundle stages, completes, carries and forgets; the numbers Tn are those of the rules."""
+"""Check how a bundle stages, completes, carries and forgets; names of tests cite the rules X of the design page."""
 
 from __future__ import annotations
 
