@@ -1,5 +1,5 @@
-"""Money in PostgreSQL, events in LedgerMQ: a transfer happens in both or in neither, whenever this
-program, a broker or the database is killed.
+"""Move money in PostgreSQL and send an event to LedgerMQ: both or neither, even if this program, a
+broker or the database is killed at any moment.
 
     pip install "ledgermq[broker]" "psycopg[binary]"
     python examples/bank_transfer.py POSTGRES [LEDGERMQ]
@@ -7,8 +7,8 @@ program, a broker or the database is killed.
 POSTGRES is like postgresql://user@localhost/bank; the server needs max_prepared_transactions above 0.
 LEDGERMQ is by default the folder ./ledgermq-example, for which the program starts its own broker;
 with running brokers, pass their addresses instead. Kill the program at any time, and start it again:
-it first ends what it had begun. The way is that of docs/two-phase-commit.md: PostgreSQL is prepared,
-then LedgerMQ's commit decides.
+it first ends the transfers that it had begun. docs/two-phase-commit.md explains the steps: PostgreSQL
+is prepared, then LedgerMQ's commit decides.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def recover(client: Client, database: psycopg.Connection) -> int:
     """Ask LedgerMQ about each transfer that is prepared in PostgreSQL; return how many there were."""
     prepared = [xid for xid in database.tpc_recover() if xid.format_id == FORMAT]
     for xid in prepared:
-        if client.transactions.outcome(xid).committed:  # what is undecided is aborted by this question
+        if client.transactions.outcome(xid).committed:  # this question aborts an undecided transaction
             database.tpc_commit(xid)
         else:
             database.tpc_rollback(xid)

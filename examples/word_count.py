@@ -1,16 +1,16 @@
-"""Count the words of a topic into another topic, each word once, though the counting process is
-killed again and again while it runs.
+"""Count the words of a topic into another topic: each word counts once, although the counting process is
+killed again and again.
 
     pip install "ledgermq[broker]"
     python examples/word_count.py [ROOT]          # by default a broker on the folder ./ledgermq-words
 
-It starts a broker, sends lines of text to the topic `lines`, and starts a process that counts. That
-process kills itself with SIGKILL at some point of some transaction, and is started again, four times.
-At the end the counts in the topic `counts` are compared with those of the text.
+The program starts a broker, sends lines of text to the topic `lines`, and starts a process that counts.
+That process kills itself with SIGKILL at a random point of a transaction, and is started again, four
+times. At the end the program compares the counts in the topic `counts` with those of the text.
 
-A transaction holds the new counts and the position in `lines`. So after each kill either both are
-there or neither, and the next process goes on from there. It keeps nothing else: what it counted
-before is in `counts` itself, which has the latest count of each word (cleanup.policy=compact).
+A transaction has the new counts and the position in `lines`. So after each kill either both are
+stored or neither is, and the next process continues from there. The process needs no other state: the
+topic `counts` has the latest count of each word (cleanup.policy=compact).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import ledgermq
 
 LINES, PARTITIONS, KILLS = 1200, 3, 4
 SESSION_TIMEOUT_S = 3.0
-"""How long the partitions of a process that was killed wait for the next one."""
+"""How long the partitions of a killed process wait before the next process gets them."""
 TEXT = "the broker keeps nothing and the bucket keeps it all so a ledger is a chain of segments"
 START_S_MAX = 60.0
 
@@ -48,7 +48,7 @@ async def count(target: str, dies_in: int, where: str) -> None:
     done = 0
     async with (
         ledgermq.connect(target) as client,
-        client.transactions("word-count") as transactions,  # fences the process before, and aborts what it left
+        client.transactions("word-count") as transactions,  # fences the former process, and aborts its transaction
         client.table("counts") as table,
         client.consumer("lines", group="word-count", commit="manual", session_timeout_s=SESSION_TIMEOUT_S) as consumer,
     ):
@@ -60,7 +60,7 @@ async def count(target: str, dies_in: int, where: str) -> None:
             done += 1
             words = Counter(word for message in messages for word in (message.value or b"").decode().split())
             counts += words
-            async with transactions.begin() as transaction:  # an error ends this process: the next one counts again
+            async with transactions.begin() as transaction:  # an error ends the process; the next one counts again
                 for word in words:
                     transaction.send("counts", str(counts[word]), key=word)
                 await transaction.send_offsets(consumer, messages)

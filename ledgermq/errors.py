@@ -21,12 +21,12 @@ gRPC, HTTP and any store: `ledgermq.protocol.status` maps codes to the wire.
     ├── ProducerError             the producer's session has ended; open a new one
     │   ├── UnknownProducer, OutOfOrderSequence
     │   └── OutcomeUnknown        the record may or may not be stored; never retried automatically
-    ├── TransactionError          the transaction cannot go on
+    ├── TransactionError          the transaction cannot continue
     │   ├── TransactionFenced     another process uses the transactional id now: stop
-    │   ├── TransactionAborted    nothing of it happened or will happen: run the transaction again
+    │   ├── TransactionAborted    nothing of it is or becomes visible: run the transaction again
     │   ├── TransactionTooLarge   a bound of one transaction was reached: abort it, and split the work
     │   ├── TransactionUnknown    no such transaction, or it was forgotten
-    │   └── TransactionOutcomeUnknown   committed or not: ask `transactions.outcome`
+    │   └── TransactionOutcomeUnknown   it may or may not be committed: ask `transactions.outcome`
     ├── GroupError                the member's assumptions about its group are outdated
     │   ├── UnknownMember         removed after it sent no heartbeat, or never joined: join again
     │   ├── StaleAssignment       the partition is not this member's under this epoch: nothing was committed

@@ -1,18 +1,18 @@
-"""Stage offsets of transactions: invisible, and committed if and when the transaction is.
+"""Stage offsets of transactions: they are invisible, and are committed when their transaction is.
 
-An offset is judged when it is staged, as a commit is, and applied unconditionally when its
-transaction is committed, because the decision cannot be taken back. In between the partition may
-have got another holder, and the group a later epoch. So everything else that could change the
-committed offset, or depend on it, waits: commits, staged offsets of other transactions, resets,
-deletion, expiry, and reading it. Therefore what was true when it was judged is true when it is
-applied, and the next holder of the partition begins behind it.
+A staged offset is judged when it arrives, as a commit is. It is applied without a condition when its
+transaction is committed, because that decision is final. In between, the partition may get another
+holder, and the group a later epoch. So every operation that would change or read the committed
+offset waits: commits, staged offsets of other transactions, resets, deletion, expiry, and reads.
+Therefore the judgement still holds when the offset is applied, and the next holder of the partition
+begins behind it.
 
-It is stored under the epoch and the counter that it was staged under, as if it had been committed
-then. A later holder has a later epoch, so its first commit is news, with any counter; a delayed
-commit of the same holder from before is not.
+The offset is stored with the epoch and the counter of its staging, as if it had been committed then.
+A later holder has a later epoch, so its first commit applies, whatever its counter. A delayed commit
+that the same holder sent earlier does not.
 
-Transactions of one producer are completed in the order of (epoch, number). Whatever is staged at or
-below a completed one is a late double, and is dropped with it.
+Transactions of one producer are completed in the order of (epoch, number). Offsets that are staged at
+or below a completed one are late doubles, and are dropped with it.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from offsets.topics import TopicsView
 
 @dataclass(frozen=True, slots=True)
 class PendingTransaction:
-    """A transaction with staged offsets. `groups`: those that it staged offsets of, sorted.
-    `staged_ms`: when the first offset was staged.
+    """A transaction with staged offsets. `groups`: the groups of these offsets, sorted. `staged_ms`:
+    when the first offset was staged.
     """
 
     transactional_id: str
@@ -73,7 +73,7 @@ def check_transaction(request: pb.StageOffsetsRequest) -> PendingKey:
 
 
 def staged_by(group: Group, key: PendingKey) -> dict[PartitionId, PendingOffset]:
-    """Return a copy of what the transaction has staged in the group."""
+    """Return a copy of the offsets that the transaction has staged in the group."""
     before = group.pending.get(key)
     return {} if before is None else dict(before.offsets)
 
@@ -87,10 +87,11 @@ def judge(
     commit: pb.OffsetCommit,
     ends: Ends,
 ) -> bool:
-    """Return True if the offset has to be staged, False if it or a later one of the transaction is.
+    """Return True if the offset has to be staged, False if the transaction has staged it, or a later
+    one, already.
 
-    `staged`: what the transaction has staged, with earlier offsets of the same request. Raises the
-    error that goes into the offset's result.
+    `staged`: the offsets of the transaction, with earlier ones of the same request. Raises the error
+    for the offset's result.
     """
     if not is_current(group, member, partition, commit):
         raise stale(group, member, partition, commit)
@@ -100,10 +101,10 @@ def judge(
     if before is not None and (before.epoch, before.counter) >= (commit.epoch, commit.counter):
         return False
     if stored is not None and not is_news(stored, commit):
-        # Not answered as a repeated commit is: nothing of the transaction would be staged then.
+        # A repeated plain commit would succeed here; but then the transaction would have staged nothing.
         raise CommitGoesBack(
             f"partition {commit.partition} of {commit.topic}: commit {stored.counter} was applied already, and"
-            f" {commit.counter} is not after it; abort the transaction"
+            f" commit {commit.counter} is not after it; abort the transaction"
         )
     lowest = max((stored.offset or 0) if stored is not None else 0, before.offset if before is not None else 0)
     if commit.offset < lowest:
@@ -127,21 +128,22 @@ def stage(
     now_ms: int,
     limits: GroupLimits,
 ) -> None:
-    """Stage offsets that `judge` accepted, in place of all that the transaction has staged before.
+    """Stage offsets that `judge` accepted. `offsets` replaces all earlier offsets of the transaction.
 
-    Raises ResourceExhausted, TransactionTooLarge, and changes nothing then.
+    Raises ResourceExhausted or TransactionTooLarge, and then changes nothing.
     """
     before = group.pending.get(key)
     if before is None and len(group.pending) >= limits.pending_max:
         raise ResourceExhausted(
-            f"group {group.name} has staged offsets of {limits.pending_max} open transactions, which is the maximum",
+            f"group {group.name} has staged offsets of {limits.pending_max} open transactions, which is the maximum;"
+            " stage the offsets again later",
             retry_after_ms=PENDING_RETRY_MS,
         )
     added = [p for p in offsets if p not in group.pending_in and group.offset_of(p) is None]
     if added and not group.has_space(len(added), limits.partitions_max):
         raise ResourceExhausted(
             f"group {group.name} would have committed offsets of more than {limits.partitions_max} partitions, which is"
-            " the maximum"
+            " the maximum; use a second group"
         )
     value = PendingValue(
         ref.transactional_id, ref.coordinator, now_ms if before is None else before.staged_ms, dict(offsets)
@@ -150,7 +152,8 @@ def stage(
     if len(offsets) > limits.commits_max or size > limits.request_bytes_max:
         raise TransactionTooLarge(
             f"transaction {ref.transactional_id} would stage {len(offsets)} offsets of group {group.name} in {size}"
-            f" bytes; at most {limits.commits_max} offsets and {limits.request_bytes_max} bytes are allowed"
+            f" bytes; at most {limits.commits_max} offsets and {limits.request_bytes_max} bytes are allowed; abort the"
+            " transaction, and use smaller ones"
         )
     group.set_pending(key, value)
 
@@ -159,9 +162,9 @@ def stage(
 
 
 def settle(group: Group, key: PendingKey, *, commit: bool, view: TopicsView, now_ms: int) -> None:
-    """End what one transaction has staged in the group: commit it, or drop it.
+    """Commit or drop the offsets that one transaction has staged in the group.
 
-    Offsets of topics that are removed are dropped in both cases.
+    Offsets of removed topics are dropped in both cases.
     """
     ended = group.pending[key]
     group.set_pending(key, None)
@@ -176,7 +179,7 @@ def settle(group: Group, key: PendingKey, *, commit: bool, view: TopicsView, now
 
 
 def transactions(found: Iterable[tuple[str, PendingKey, PendingValue]]) -> list[PendingTransaction]:
-    """Return the transactions of these (group, key, staged offsets), the oldest first."""
+    """Return the transactions of these tuples (group, key, staged offsets), the oldest first."""
     by_key: dict[PendingKey, list[tuple[str, PendingValue]]] = {}
     for group, key, value in found:
         by_key.setdefault(key, []).append((group, value))
@@ -197,8 +200,8 @@ def transactions(found: Iterable[tuple[str, PendingKey, PendingValue]]) -> list[
 
 
 def committed_or_busy(group: Group, partition: PartitionId, topic: str) -> pb.CommittedPartition:
-    """Return the committed offset; Unavailable as its error while another one is staged, because
-    the next holder of the partition would process the messages of the transaction again.
+    """Return the committed offset. While another offset is staged, the result has the error Unavailable
+    instead: the next holder of the partition would process the messages of the transaction again.
     """
     try:
         check_settled(group, partition)
@@ -210,7 +213,9 @@ def committed_or_busy(group: Group, partition: PartitionId, topic: str) -> pb.Co
 
 
 def all_committed_or_busy(group: Group) -> list[pb.CommittedPartition]:
-    """Return all committed offsets and busy partitions, sorted by topic id and partition."""
+    """Return all committed offsets, with an error for each partition that has a staged one, sorted by
+    topic id and partition.
+    """
     topics = {PartitionId(t, p): value.topic for t, topic in group.offsets.items() for p, value in topic.items()}
     topics |= {p: staged.topic for value in group.pending.values() for p, staged in value.offsets.items()}
     return [committed_or_busy(group, partition, topics[partition]) for partition in sorted(topics)]

@@ -1,5 +1,5 @@
 """Decide about transactions, purely: the coordinator of transactional ids, and the participant of a bundle.
 
-No I/O, no clock: a broker (`stateless_broker.transactions`) gives them calls and time, writes the
-records of their decisions, and sends answers when those are durable.
+There is no I/O and no clock here. A broker (`stateless_broker.transactions`) passes calls and the
+time in, writes the records of each decision, and sends the answer when they are durable.
 """

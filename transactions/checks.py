@@ -1,4 +1,4 @@
-"""Check what calls name: transactional ids, producers, parts. All raise InvalidRequest."""
+"""Check the arguments of calls: transactional ids, producers, parts. Every function raises InvalidRequest."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def check_transaction(transaction: Transaction) -> Transaction:
     check_transactional_id(transaction.transactional_id)
     if len(transaction.producer_id) != PRODUCER_ID_BYTES:
         raise InvalidRequest(
-            f"a producer id has {PRODUCER_ID_BYTES} bytes, that of {transaction.transactional_id} has "
-            f"{len(transaction.producer_id)}; use the one that InitTransactions answered"
+            f"the producer id of {transaction.transactional_id} has {len(transaction.producer_id)} bytes instead of "
+            f"{PRODUCER_ID_BYTES}; use the one that InitTransactions returned"
         )
     if transaction.epoch < 1 or transaction.number < 1:
         raise InvalidRequest(
-            f"{describe(transaction)}: epochs and numbers count from 1; use the epoch that InitTransactions answered"
+            f"{describe(transaction)}: epochs and numbers count from 1; use the epoch that InitTransactions returned"
         )
     if transaction.number > NUMBER_MAX:
         raise InvalidRequest(f"{describe(transaction)}: numbers end at {NUMBER_MAX}; initialize the id again")
@@ -44,11 +44,11 @@ def check_branch(branch: bytes) -> None:
 
 
 def check_timeout(timeout_ms: int, limits: TransactionLimits) -> int:
-    """Return the time-out in force: that of the caller, or the default for 0."""
+    """Return the time-out that applies: the caller's, or the default if the caller passes 0."""
     if not 0 <= timeout_ms <= limits.timeout_ms_max:
         raise InvalidRequest(
-            f"a transaction's time-out is at most {limits.timeout_ms_max} ms, not {timeout_ms} ms; ask for less, or "
-            "prepare the transaction: what is prepared has no time-out"
+            f"a transaction's time-out is at most {limits.timeout_ms_max} ms, not {timeout_ms} ms; use a shorter one, "
+            "or prepare the transaction: a prepared transaction has no time-out"
         )
     return timeout_ms or limits.timeout_ms
 
@@ -61,11 +61,11 @@ def check_group(kind: Kind, group: str) -> None:
 
 
 def unresolved_topic(group: str) -> str:
-    """Return the topic for half messages of a check group about which no producer knew."""
+    """Return the topic for copies of a check group's unresolved half messages."""
     if not is_name(group) or len(group) > CHECK_GROUP_CHARS_MAX or group.startswith("__"):
         raise InvalidRequest(
-            f"a half message names the group of producers to ask; {group[:300]!r} is not a check group: 1 to "
-            f"{CHECK_GROUP_CHARS_MAX} letters, digits, '.', '_' and '-' are allowed, and it does not begin with '__'"
+            f"{group[:300]!r} is not the name of a check group: 1 to {CHECK_GROUP_CHARS_MAX} letters, digits, '.', "
+            "'_' and '-' are allowed, and it may not begin with '__'"
         )
     return group + SUFFIX
 
@@ -73,7 +73,7 @@ def unresolved_topic(group: str) -> str:
 def check_parts(parts: Sequence[Part], limits: TransactionLimits) -> tuple[Part, ...]:
     """Return the parts in the order of bundles, without counts of zero."""
     if len({part.bundle for part in parts}) != len(parts):
-        raise InvalidRequest("a decision names a bundle twice; put all counts of a bundle into one part")
+        raise InvalidRequest("a decision names one bundle twice; put all counts of a bundle into one part")
     return tuple(sorted((_checked(part, limits) for part in parts), key=lambda part: part.bundle))
 
 
@@ -82,7 +82,7 @@ def _checked(part: Part, limits: TransactionLimits) -> Part:
         check_branch(stream.branch)
     for group in part.groups:
         if not is_name(group):
-            raise InvalidRequest(f"{group[:300]!r}, whose offsets belong to the transaction, is not a group name")
+            raise InvalidRequest(f"a decision names the group {group[:300]!r}, which is not a valid group name")
     batches = sum(part.counts.values())
     if batches > limits.batches_max:
         raise InvalidRequest(

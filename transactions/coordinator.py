@@ -8,21 +8,22 @@ How a broker uses it (one term, one partition; no call waits):
     decision = c.end(transaction, outcome, parts, now_ms)   # typed errors are raised before anything has changed
     append decision.records; when they are durable, send decision.answer
 
-What is answered, or raised, without records is final only after a fence check (T2): an owner that was
-replaced does not know what its successor decided. `to_complete` may name decisions that are not durable
-yet: wait for the log before a bundle gets one (T1).
+An answer or an error without records is final only after a fence check (X2), because a former owner has
+not read the decisions of its successor. `to_complete` may return decisions that are not durable yet: wait
+for the log before a bundle receives one (X1).
 
-Invariants: a decision's records, applied to a copy of the previous state, give the current one. The
-numbers Tn are those of the rules in `tests/models/transactions.py`.
+Invariant: a decision's records, applied to a copy of the previous state, give the current state. The
+rules X1 to X20 are in docs/design.md, chapter 16.
 
-Where this differs from what the wire allows:
-* `outcome` needs the number for an ORDINARY id, because another transaction of it may be running. It names
-  no producer id: once an ordinary id expired and began anew, the answer is about the new producer. To ask
-  after days, use a TWO_PHASE id: its commit is kept until it is forgotten.
-* Half messages: the producer may also prepare them itself, which starts the checks; all batches of one
-  lie in one bundle. Decided ones expire after `half_expiry_ms`, because each message has an id.
-* `init` of an id that is used once may be repeated while nothing is decided about it, and changes
-  nothing: a new epoch would drop what is staged, and acknowledged, under this one.
+Special cases:
+* `outcome` of an ORDINARY id needs the number of the transaction, because another one of the id may be
+  open. It takes no producer id: if the id has expired and was initialized again, the answer is about the
+  new producer. A program that asks after days needs a TWO_PHASE id, whose commit is kept until it is
+  forgotten.
+* A half message has all its batches in one bundle. Its producer may prepare it, which starts the checks
+  at once. A decided one expires after `half_expiry_ms`, because each message takes an id.
+* `init` of an id that is used once may be repeated until a decision is recorded. It then changes nothing,
+  because a new epoch would drop batches that are staged and acknowledged under the present one.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ _ABORTS = (State.ABORTED, State.ABORTED_BY_OPERATOR)
 
 
 class Identity(NamedTuple):
-    """What a producer works under until the next `init` of its transactional id."""
+    """The identity of a producer until the next `init` of its transactional id."""
 
     producer_id: bytes
     epoch: int
@@ -75,7 +76,7 @@ class Identity(NamedTuple):
 class Outcome(NamedTuple):
     state: State
     complete: bool
-    """Visible, or dropped, in all bundles."""
+    """Whether the transaction is visible, or dropped, in all its bundles."""
 
 
 class Coordinator:
@@ -87,7 +88,7 @@ class Coordinator:
         self._new_id = new_id
         self._ids = Ids()
         self._asked: dict[str, tuple[Transaction, int]] = {}
-        """Id -> the undecided transaction that a bundle asked about first, and when."""
+        """Id -> its newest undecided transaction that a bundle has asked about, and when it first did."""
         self._troubles: dict[str, dict[int, str]] = {}
 
     # Replay
@@ -105,10 +106,10 @@ class Coordinator:
     def init(
         self, transactional_id: str, kind: Kind, timeout_ms: int, check_group_name: str, now_ms: int
     ) -> Decision[Identity]:
-        """Begin the next epoch of an id; what the epoch before left undecided is thereby aborted.
+        """Begin the next epoch of an id. This aborts an undecided transaction of the epoch before.
 
-        Raises InvalidRequest, also for another kind and for an id that may be used once and was (T9);
-        Unavailable while a commit of the epoch before is incomplete (T6); ResourceExhausted.
+        Raises InvalidRequest, also if the id has another kind, or is used once and was used (X9);
+        Unavailable while a commit of the epoch before is incomplete (X6); ResourceExhausted.
         """
         check_transactional_id(transactional_id)
         check_group(kind, check_group_name)
@@ -129,7 +130,7 @@ class Coordinator:
         if len(self._ids.known) >= self._limits.ids_max:
             raise ResourceExhausted(
                 f"partition {self.partition} of __transactions has {self._limits.ids_max} transactional ids already, "
-                "which is the maximum; use ids again, and forget two-phase transactions that are complete",
+                "which is the maximum; reuse transactional ids, and forget two-phase transactions that are complete",
                 retry_after_ms=RETRY_FULL_MS,
             )
 
@@ -141,8 +142,8 @@ class Coordinator:
             )
         if kind is not Kind.ORDINARY and known.number:
             raise InvalidRequest(
-                f"transactional id {transactional_id!r} was used, and is {known.state.name}: an id of kind {kind.name} "
-                "names one transaction; use a new id for the next one"
+                f"transactional id {transactional_id!r} was used, and its transaction is {known.state.name}: an id of "
+                f"kind {kind.name} names one transaction; use a new id for the next one"
             )
         if known.epoch >= EPOCH_MAX:
             raise InvalidRequest(f"transactional id {transactional_id!r} has had {EPOCH_MAX} epochs; use another id")
@@ -150,11 +151,11 @@ class Coordinator:
             raise self._incomplete(self._named(transactional_id, known))
 
     def end(self, transaction: Transaction, outcome: State, parts: Sequence[Part], now_ms: int) -> Decision[State]:
-        """Commit, abort or prepare. The answer is the state that counts; a repeated call gets it again.
+        """Commit, abort or prepare a transaction, and return its state. A repeated call returns it again.
 
-        What is prepared may be ended by any process that names the id: without producer id and parts.
-        Raises InvalidRequest, TransactionUnknown, TransactionFenced; TransactionAborted for a commit of
-        what is aborted; Unavailable while the transaction before is incomplete (T6).
+        Any process may end a prepared transaction by its id alone, without producer id and parts.
+        Raises InvalidRequest, TransactionUnknown, TransactionFenced; TransactionAborted if a commit finds
+        the transaction aborted; Unavailable while the transaction before is incomplete (X6).
         """
         if outcome not in (State.COMMITTED, State.ABORTED, State.PREPARED):
             raise InvalidRequest(f"a transaction ends COMMITTED, ABORTED or PREPARED, not {outcome.name}")
@@ -166,7 +167,7 @@ class Coordinator:
         if transaction.number < known.number:
             raise TransactionFenced(
                 f"{describe(transaction)} is over: transaction {known.number} was decided after it; "
-                "initialize the id again"
+                "initialize the transactional id again"
             )
         if transaction.number == known.number:
             return self._end_again(transaction, known, outcome, parts, now_ms)
@@ -174,7 +175,7 @@ class Coordinator:
         return self._decide(transaction, known, outcome, parts, now_ms, outcome)
 
     def _once(self, transactional_id: str, known: IdValue, outcome: State) -> Transaction:
-        """Return the one transaction of an id that is used once, for a caller that knows only the id."""
+        """Return the one transaction of an id that is used once, for a caller that passes only the id."""
         if known.kind is Kind.ORDINARY or outcome is State.PREPARED:
             raise InvalidRequest(
                 f"to end a transaction of {transactional_id!r} as {outcome.name}, name its producer id, epoch and "
@@ -182,30 +183,32 @@ class Coordinator:
             )
         if not known.number:
             raise InvalidRequest(
-                f"transaction {transactional_id!r} is not prepared; ask for its outcome, which aborts what is undecided"
+                f"transaction {transactional_id!r} is not prepared; ask for its outcome, which aborts it if it is "
+                "undecided"
             )
         return self._named(transactional_id, known)
 
     def _check_holder(self, transaction: Transaction, known: IdValue) -> None:
         if (known.producer_id, known.epoch) != (transaction.producer_id, transaction.epoch):
             raise TransactionFenced(
-                f"{describe(transaction)} is fenced: the id is in epoch {known.epoch}, which another producer began, "
-                "and what was undecided is aborted; only one process may use a transactional id"
+                f"{describe(transaction)} is fenced: another producer began epoch {known.epoch} of the id, and that "
+                "aborted the undecided transaction; only one process may use a transactional id"
             )
 
     def _check_end(self, transaction: Transaction, known: IdValue, outcome: State, parts: Sequence[Part]) -> None:
-        """Check a decision about a transaction about which nothing is decided."""
+        """Check the first decision about a transaction."""
         if not known.complete:
             raise self._incomplete(self._named(transaction.transactional_id, known))
         if transaction.number != known.number + 1:
             raise InvalidRequest(
-                f"{describe(transaction)} is not the next one, which is {known.number + 1}; end transactions in turn"
+                f"{describe(transaction)} is not the next one, which is {known.number + 1}; end transactions in the "
+                "order of their numbers"
             )
         if known.kind is not Kind.ORDINARY and transaction.number != 1:
             raise InvalidRequest(f"{describe(transaction)}: an id of kind {known.kind.name} names one transaction")
         if known.kind is Kind.HALF_MESSAGE and outcome is not State.ABORTED and len(parts) > 1:
             raise InvalidRequest(
-                f"{describe(transaction)} is a half message in {len(parts)} bundles; all of it has to be in one "
+                f"{describe(transaction)} is a half message in {len(parts)} bundles; a half message lies in one "
                 "partition: use a two-phase transaction for more"
             )
         if outcome is not State.PREPARED:
@@ -217,12 +220,12 @@ class Coordinator:
             )
         if known.kind is Kind.ORDINARY:
             raise InvalidRequest(
-                f"{describe(transaction)} is ORDINARY; only a transaction of kind TWO_PHASE is prepared"
+                f"{describe(transaction)} is ORDINARY; only a transaction of kind TWO_PHASE can be prepared"
             )
         if any(part.groups for part in parts):
             raise InvalidRequest(
-                f"{describe(transaction)} has offsets of groups, and cannot be prepared: the partitions of the "
-                "groups would wait for as long; commit it, or commit the offsets apart from it"
+                f"{describe(transaction)} has offsets of groups, and cannot be prepared: the groups' partitions would "
+                "wait until it is ended; commit it in one phase, or commit the offsets outside it"
             )
 
     def _end_again(
@@ -235,24 +238,26 @@ class Coordinator:
         if outcome is State.PREPARED:
             return Decision([], known.state)
         if parts and known.kind is Kind.HALF_MESSAGE:
-            counted = tuple(parts)  # the producer's own count; the one stored is that of the bundle's question
+            counted = tuple(parts)  # by the producer; the stored count is the bundle's, from its question
             if len(counted) > 1:
-                raise InvalidRequest(f"{describe(transaction)} is a half message; all of it has to be in one bundle")
+                raise InvalidRequest(f"{describe(transaction)} is a half message; all its batches lie in one bundle")
             return self._decide(transaction, known, outcome, counted, now_ms, outcome)
         if parts and outcome is State.COMMITTED and tuple(parts) != known.parts:
             raise InvalidRequest(
-                f"{describe(transaction)} was prepared with other counts of batches; commit what is prepared, without "
-                "counts, or roll it back"
+                f"{describe(transaction)} was prepared with other counts of batches; commit it without counts, or "
+                "roll it back"
             )
         return self._decide(transaction, known, outcome, known.parts, now_ms, outcome)
 
     # Questions
 
     def outcome(self, transactional_id: str, epoch: int, number: int, now_ms: int) -> Decision[Outcome]:
-        """Return the outcome that counts, for good: what is undecided is aborted first (T16).
+        """Return the final outcome of a transaction. An undecided one is aborted first (X17); of a prepared
+        one the answer is PREPARED.
 
-        `epoch` 0: the one transaction of an id that is used once. PREPARED is an answer too. Raises
-        InvalidRequest; TransactionUnknown for what was never begun, or is not remembered; Unavailable.
+        `epoch` 0: the one transaction of an id that is used once. Raises InvalidRequest;
+        TransactionUnknown if the transaction was never begun, or its outcome is no longer kept;
+        Unavailable.
         """
         known = self._existing(transactional_id)
         if epoch == 0 and known.kind is not Kind.ORDINARY:
@@ -262,14 +267,14 @@ class Coordinator:
             return Decision([], Outcome(state, True))
         if transaction.pair < (known.epoch, known.number) or epoch > known.epoch:
             raise TransactionUnknown(
-                f"the outcome of {describe(transaction)} is not known: only that of the newest transaction is kept, "
-                f"which is {known.number} in epoch {known.epoch}, and that of the newest one before this epoch; ask "
-                "before the next transaction is decided"
+                f"the outcome of {describe(transaction)} is not known: only the outcome of the newest transaction is "
+                f"kept, which is number {known.number} in epoch {known.epoch}, and that of the newest one before this "
+                "epoch; ask before the next transaction is decided"
             )
         if number > known.number + 1:
             raise TransactionUnknown(
-                f"{describe(transaction)} was never begun: the newest that is decided is {known.number}, and one "
-                "follows another; name the number of a transaction that there was"
+                f"{describe(transaction)} was never begun: the newest decided one is {known.number}; pass the number "
+                "of a transaction that was begun"
             )
         if number == known.number:
             return Decision([], Outcome(known.state, known.complete))
@@ -278,10 +283,11 @@ class Coordinator:
         return self._decide(transaction, known, State.ABORTED, (), now_ms, Outcome(State.ABORTED, True))
 
     def fate(self, transaction: Transaction, part: Part, now_ms: int) -> Decision[State]:
-        """Answer a bundle that holds something: ABORTED, which is recorded first (T3); PREPARED,
-        UNDECIDED or UNRESOLVED: ask again later. The first question starts the time-out.
+        """Answer a bundle that holds staged data of a transaction.
 
-        A commit is never an answer: the bundle is told of it (`to_complete`).
+        ABORTED: the bundle drops it; the abort is recorded first (X3). PREPARED, UNDECIDED, UNRESOLVED:
+        the bundle asks again later. The first question starts the transaction's time-out. COMMITTED is
+        never an answer: the coordinator sends commits to the bundles (`to_complete`).
         """
         check_transaction(transaction)
         known = self._ids.known.get(transaction.transactional_id)
@@ -290,7 +296,7 @@ class Coordinator:
         if transaction.number < known.number:
             return Decision([], State.ABORTED)
         if known.kind is not Kind.ORDINARY and transaction.number > 1:
-            return Decision([], State.ABORTED)  # such an id names one transaction: this one can never be committed
+            return Decision([], State.ABORTED)  # only number 1 of such an id can ever be committed
         if transaction.number == known.number:
             return Decision([], _fate_of_decided(known))
         if not known.complete:
@@ -313,27 +319,29 @@ class Coordinator:
         return min(asked[1], now_ms)
 
     def confirm(self, transaction: Transaction) -> State:
-        """Return COMMITTED if that commit is decided and some bundle has not completed it, else
-        ABORTED, which says only that nothing of it may become visible from now on.
+        """Return COMMITTED while the transaction is committed and not complete in all its bundles, else
+        ABORTED. Here ABORTED means only that nothing more of it may become visible.
         """
         known = self._same(transaction)
         return State.COMMITTED if known and known.state.is_commit and not known.complete else State.ABORTED
 
     def is_fenced(self, transaction: Transaction) -> bool:
-        """Return True if a later epoch of its id has begun."""
+        """Return True if a later epoch of the transaction's id has begun."""
         known = self._ids.known.get(transaction.transactional_id)
         return known is not None and known.producer_id == transaction.producer_id and known.epoch > transaction.epoch
 
     def is_expired(self, transaction: Transaction) -> bool:
-        """Return True if a bundle may forget what it completed of this producer (T16)."""
+        """Return True if the id has expired, so that a bundle may drop its note about the producer (X16)."""
         known = self._ids.known.get(transaction.transactional_id)
         return known is None or known.producer_id != transaction.producer_id
 
     # Completion
 
     def to_complete(self, only: str | None = None) -> list[tuple[Transaction, State, Part]]:
-        """Return what bundles have to be told now: COMMITTED or ABORTED, or UNRESOLVED, which is
-        dropped as an abort once its copy for operators is durable (T17). `only`: about this id.
+        """Return the outcomes that have to be sent to bundles now: COMMITTED, ABORTED or UNRESOLVED.
+
+        An UNRESOLVED one is sent as an abort, once its copy for operators is durable (X19). `only`:
+        return those of this id.
         """
         found: list[tuple[Transaction, State, Part]] = []
         incomplete = self._ids.incomplete
@@ -345,12 +353,12 @@ class Coordinator:
         return found
 
     def is_missing(self, transaction: Transaction, bundle: int) -> bool:
-        """Return True while the transaction is decided and the bundle has not said "done"."""
+        """Return True while the transaction is decided and the bundle has not answered "done"."""
         known = self._same(transaction)
         return known is not None and bundle in known.missing
 
     def completed(self, transaction: Transaction, bundle: int, now_ms: int) -> Decision[None]:
-        """Note that a bundle said "done"; a late or repeated call changes nothing."""
+        """Record that a bundle answered "done"; a late or repeated call changes nothing."""
         known = self._same(transaction)
         if known is None or bundle not in known.missing:
             return Decision([], None)
@@ -365,7 +373,7 @@ class Coordinator:
         return self._decided(name, new, answer)
 
     def trouble(self, transaction: Transaction, bundle: int, text: str) -> None:
-        """Note why a bundle does not complete a transaction, for `infos`."""
+        """Keep the reason why a bundle does not complete a transaction, for `infos`."""
         known = self._same(transaction)
         if known is not None and bundle in known.missing:
             self._troubles.setdefault(transaction.transactional_id, {})[bundle] = text
@@ -373,10 +381,10 @@ class Coordinator:
     # Half messages
 
     def due_checks(self, now_ms: int) -> list[tuple[Transaction, str]]:
-        """Return the half messages whose producers have to be asked now, with their check groups. Also
-        what seems to be of later: the clock of the owner that counted the last check was wrong.
+        """Return the half messages that are due for a check, with their check groups. One whose last check
+        seems to be in the future is due, too: the clock of the owner that counted it was wrong.
 
-        Call `checked` before the producers are asked.
+        Call `checked` before a producer receives the check.
         """
         return [
             (self._named(name, known), known.check_group)
@@ -387,8 +395,10 @@ class Coordinator:
         ]
 
     def checked(self, transaction: Transaction, now_ms: int) -> Decision[State]:
-        """Count a check. PREPARED: ask a producer of the group, who answers by `end`. Anything else: it was
-        decided meanwhile.
+        """Count a check, and return the state of the half message.
+
+        PREPARED: send the check to a producer of the group, which answers with `end`. Any other state:
+        the message was decided meanwhile.
         """
         known = self._same(transaction)
         if known is None or known.kind is not Kind.HALF_MESSAGE or known.state is not State.PREPARED:
@@ -397,13 +407,13 @@ class Coordinator:
         return self._decided(transaction.transactional_id, new, State.PREPARED)
 
     def part_of(self, transaction: Transaction) -> Part | None:
-        """Return where a half message that is not complete lies, and what it counts."""
+        """Return the part of a half message that is not complete: its bundle, and its counts."""
         known = self._same(transaction)
         return known.parts[0] if known is not None and known.parts else None
 
     def unresolved(self, now_ms: int) -> list[Transaction]:
-        """Return the half messages that `declare_unresolved` ends now: after their last check, or because
-        there was no producer to ask for very long. `now_ms`: by the earlier of two clocks.
+        """Return the half messages that `declare_unresolved` ends now: their last check had no answer, or
+        no producer of their group has polled for `unchecked_ms_max`. `now_ms`: the earlier of two clocks.
         """
         return [
             self._named(name, known)
@@ -412,7 +422,7 @@ class Coordinator:
         ]
 
     def declare_unresolved(self, transaction: Transaction, now_ms: int) -> Decision[bool]:
-        """Record UNRESOLVED, which is final (T17). False: it was decided, or checked, meanwhile."""
+        """Record UNRESOLVED, which is final (X18). False: it was decided, or checked, meanwhile."""
         known = self._same(transaction)
         if known is None or known.kind is not Kind.HALF_MESSAGE or known.state is not State.PREPARED:
             return Decision([], False)
@@ -429,9 +439,9 @@ class Coordinator:
     # Operators
 
     def resolve(self, transactional_id: str, commit: bool, now_ms: int) -> Decision[pb.TransactionInfo]:
-        """Decide in the place of a transaction manager, or of a producer that is stuck.
+        """Record an operator's decision, in the place of a transaction manager or a producer.
 
-        Only what is prepared can be committed: nothing else says what belongs to it. Raises
+        Only a prepared transaction can be committed, because only then its counts are stored. Raises
         InvalidRequest, TransactionUnknown, Unavailable.
         """
         known = self._existing(transactional_id)
@@ -444,12 +454,12 @@ class Coordinator:
             if known.kind is not Kind.ORDINARY and known.number:
                 advice = f"; {_about_copy(known)}" if known.state is State.UNRESOLVED else ""
                 raise InvalidRequest(
-                    f"{describe(transaction)} is decided: it is {known.state.name}; nothing was changed{advice}"
+                    f"{describe(transaction)} is decided already: it is {known.state.name}; nothing was changed{advice}"
                 )
             if commit:
                 raise InvalidRequest(
                     f"no transaction of {transactional_id!r} is prepared, and only what is prepared can be committed "
-                    "for a producer; abort it"
+                    "by an operator; abort it"
                 )
             if not known.complete:
                 raise self._incomplete(transaction)
@@ -460,7 +470,8 @@ class Coordinator:
     def forget(self, transactional_id: str) -> Decision[None]:
         """Forget an id that is used once, or the operator's decision about an ordinary one.
 
-        Raises InvalidRequest; Unavailable while its outcome is not complete. An unknown id is forgotten.
+        Raises InvalidRequest; Unavailable while the transaction is not complete. An unknown id counts as
+        forgotten.
         """
         known = self._ids.known.get(check_transactional_id(transactional_id))
         if known is None:
@@ -475,22 +486,22 @@ class Coordinator:
             return self._decided(transactional_id, None, None)
         if known.state is not State.ABORTED_BY_OPERATOR:
             raise InvalidRequest(
-                f"transactional id {transactional_id!r} is ORDINARY, with no operator's decision to forget; the id "
+                f"transactional id {transactional_id!r} is ORDINARY and has no operator's decision to forget; it "
                 f"expires after {self._limits.expiry_ms} ms without use"
             )
         return self._decided(transactional_id, replace(known, state=State.ABORTED), None)
 
     def give_up(self, transactional_id: str, bundle: int, now_ms: int) -> Decision[pb.TransactionInfo]:
-        """Record that the part of a bundle is lost; it counts as complete there (T18).
+        """Record that the transaction's part in a bundle is lost. It then counts as complete there (X20).
 
-        The bundle learns that from `confirm`. Raises InvalidRequest, TransactionUnknown.
+        The bundle finds out by `confirm`. Raises InvalidRequest, TransactionUnknown.
         """
         known = self._existing(transactional_id)
         if bundle not in known.missing:
             missing = ", ".join(map(str, known.missing)) or "none"
             raise InvalidRequest(
-                f"transaction {known.number} of {transactional_id!r} is not incomplete in bundle {bundle}; incomplete "
-                f"in: {missing}"
+                f"transaction {known.number} of {transactional_id!r} is not incomplete in bundle {bundle}; it is "
+                f"incomplete in: {missing}"
             )
         decision = self._complete_in(transactional_id, known, bundle, now_ms, None)
         return Decision(decision.records, self.describe(transactional_id))
@@ -498,7 +509,8 @@ class Coordinator:
     def infos(self, open_only: bool) -> list[pb.TransactionInfo]:
         """Return the ids, sorted, without their parts: those of a few thousand would exceed an answer.
 
-        `open_only`: prepared, incomplete, or asked about and undecided.
+        `open_only`: those with a transaction that is prepared or incomplete, or undecided after a bundle
+        has asked about it.
         """
         found = [
             self.describe(name)
@@ -510,7 +522,7 @@ class Coordinator:
         return found
 
     def describe(self, transactional_id: str) -> pb.TransactionInfo:
-        """Describe the newest transaction of an id: the undecided one, if a bundle has asked about it.
+        """Describe the newest transaction of an id: an undecided one only if a bundle has asked about it.
 
         Raises InvalidRequest, TransactionUnknown.
         """
@@ -533,11 +545,12 @@ class Coordinator:
     # Time
 
     def expire(self, now_ms: int) -> Decision[int]:
-        """Forget ids that nothing has used for long; return how many. Half messages: `expire_half`.
+        """Forget ids that have not been used for `expiry_ms`; return how many. Half messages that ended
+        go earlier (`expire_half`).
 
-        Never one with something undecided, prepared or incomplete, or with an operator's decision; a
-        committed two-phase transaction stays until it is forgotten (T16). A clock that is wrong
-        costs only the answers to late callers.
+        An id stays while its transaction is prepared or incomplete, or undecided after a bundle asked
+        about it; also if it has an operator's decision. A committed two-phase transaction stays until it
+        is forgotten (X16, X17). If the clock is wrong, only late callers lose their answers.
         """
         expired = [name for name, known in self._ids.known.items() if self._may_expire(name, known, now_ms)]
         records = [
@@ -546,12 +559,15 @@ class Coordinator:
         return Decision(records, len(records))
 
     def wants_expiry(self, now_ms: int) -> bool:
-        """Return True if `expire` would forget something."""
+        """Return True if `expire` would forget an id."""
         return any(self._may_expire(name, known, now_ms) for name, known in self._ids.known.items())
 
     def expire_half(self, now_ms: int) -> Decision[int]:
-        """Forget half messages that ended a while ago; return how many. Those that are UNRESOLVED expire
-        later, as other ids do, for operators; those about which nothing is decided, never.
+        """Forget half messages that ended `half_expiry_ms` ago; return how many.
+
+        Undecided ones never expire, because a bundle that was not served may hold them. UNRESOLVED
+        ones and those that an operator decided are not forgotten here, so that operators can see
+        them.
         """
         old_ms = now_ms - self._limits.half_expiry_ms
         ended = ((name, self._ids.known[name]) for name in self._ids.ended_half)
@@ -589,7 +605,7 @@ class Coordinator:
         return len(self._ids.incomplete)
 
     def incomplete_since_ms(self) -> int | None:
-        """Return since when nothing has changed about the incomplete one that waits longest."""
+        """Return when the incomplete transaction that waits longest last changed."""
         return min((self._ids.known[name].changed_ms for name in self._ids.incomplete), default=None)
 
     def entries(self) -> list[IdEntry]:
@@ -603,13 +619,13 @@ class Coordinator:
         known = self._ids.known.get(check_transactional_id(transactional_id))
         if known is None:
             raise TransactionUnknown(
-                f"there is no transactional id {transactional_id!r}: it was never initialized, or it expired or was "
-                "forgotten; nothing that is undecided under it can be committed, so initialize it again"
+                f"transactional id {transactional_id!r} is unknown: it was never initialized, it expired, or it was "
+                "forgotten; an undecided transaction under it cannot be committed, so initialize it again"
             )
         return known
 
     def _same(self, transaction: Transaction) -> IdValue | None:
-        """Return what is known of the id if this is its newest decided transaction."""
+        """Return the id's state if this is its newest decided transaction, else None."""
         known = self._ids.known.get(transaction.transactional_id)
         is_same = known is not None and (known.producer_id, known.epoch, known.number) == transaction[2:]
         return known if is_same else None
@@ -620,7 +636,7 @@ class Coordinator:
     def _incomplete(self, transaction: Transaction) -> Unavailable:
         troubles = "; ".join(self._troubles.get(transaction.transactional_id, {}).values())
         return Unavailable(
-            f"{describe(transaction)} is decided, and not complete in all its bundles yet; repeat the call"
+            f"{describe(transaction)} is decided, but not complete in all its bundles yet; repeat the call"
             + (f" ({troubles})" if troubles else ""),
             retry_after_ms=RETRY_MS,
         )
@@ -682,7 +698,7 @@ def _fate_of_decided(known: IdValue) -> State:
         return known.state
     if known.state.is_commit and not known.complete:
         return State.UNDECIDED
-    return State.ABORTED  # complete: what is still staged is a late double that was not counted
+    return State.ABORTED  # complete: a batch that is still staged is a late double, which was not counted
 
 
 def _about_copy(known: IdValue) -> str:
@@ -695,15 +711,15 @@ def _about_copy(known: IdValue) -> str:
 def _aborted(transaction: Transaction, known: IdValue) -> TransactionAborted:
     if known.state is State.ABORTED_BY_OPERATOR:
         return TransactionAborted(
-            f"{describe(transaction)} was aborted by an operator's decision; the decision stays until it is forgotten"
+            f"{describe(transaction)} was aborted by an operator's decision, which is kept until it is forgotten"
         )
     if known.state is State.UNRESOLVED:
         return TransactionAborted(
-            f"{describe(transaction)} is UNRESOLVED: no producer of group {known.check_group!r} knew after "
-            f"{known.checks} checks; it cannot be committed any longer, and {_about_copy(known)}"
+            f"{describe(transaction)} is UNRESOLVED: no producer of check group {known.check_group!r} gave an answer "
+            f"after {known.checks} checks; it cannot be committed any longer, and {_about_copy(known)}"
         )
     return TransactionAborted(
         f"{describe(transaction)} is aborted: its producer aborted it, or it was undecided beyond its time-out of "
-        f"{known.timeout_ms} ms, or when its outcome was asked for; nothing of it becomes visible, so do its work "
-        "again in a new transaction"
+        f"{known.timeout_ms} ms, or when its outcome was asked for; nothing of it becomes visible, so repeat its work "
+        "in a new transaction"
     )

@@ -1,4 +1,4 @@
-"""Hold what a coordinator knows of its transactional ids: the fold of its records."""
+"""Hold the transactional ids of a coordinator: the fold of its records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Ids:
 
     @property
     def incomplete(self) -> Collection[str]:
-        """Ids whose newest transaction is decided, and not complete in all its bundles."""
+        """Return the ids whose newest transaction is decided, but not complete in all its bundles."""
         return self._incomplete.keys()
 
     @property
@@ -30,7 +30,7 @@ class Ids:
 
     @property
     def ended_half(self) -> Collection[str]:
-        """Half messages that are decided and complete."""
+        """Return the half messages that are decided and complete."""
         return self._ended_half.keys()
 
     def apply(self, key: bytes, value: bytes | None) -> None:

@@ -1,5 +1,5 @@
-"""Hold every bound and default of transactions in one frozen value; the broker reads them from flags
-and files.
+"""Define every bound and default of transactions, in one frozen value that the broker fills from
+flags and files.
 """
 
 from __future__ import annotations
@@ -11,21 +11,23 @@ PRODUCER_ID_BYTES = 16
 EPOCH_MAX = (1 << 32) - 1
 NUMBER_MAX = 1 << 48
 RETRY_MS = 100
-"""When a call that had to wait for a completion may be repeated."""
+"""Pause before a call is repeated that was refused because a completion is not over."""
 RETRY_FULL_MS = 1_000
-"""When a call that met a bound may be repeated."""
+"""Pause before a call is repeated that was refused because of a bound."""
 EXPIRED_AT_ONCE_MAX = 1_000
-"""Ids that one `expire` removes; the next one continues."""
+"""Ids that one call of `expire` removes at most; the next call continues."""
 
 
 @dataclass(frozen=True)
 class TransactionLimits:
-    """Beyond a `…_max` of one transaction, a call gets TransactionTooLarge. Beyond one of a bundle or
-    a coordinator, it gets ResourceExhausted, and may be repeated.
+    """A call beyond a bound of one transaction raises TransactionTooLarge. A call beyond a bound of a
+    bundle or a coordinator raises ResourceExhausted, and may be repeated later.
     """
 
     timeout_ms: int = 60_000
-    """Time-out of a transaction that names none, from the first question of a bundle about it."""
+    """Time-out of a transaction for which the producer sets none; it begins when a bundle first asks
+    the coordinator about the transaction.
+    """
     timeout_ms_max: int = 900_000
     batches_max: int = 10_000
     """Batches that one transaction stages in one bundle."""
@@ -48,8 +50,8 @@ class TransactionLimits:
     chunk_bytes: int = 4 * 1024 * 1024
     """Bytes that one segment makes visible, or one batch if that is larger."""
     ask_after_ms: int = 10_000
-    """How long something is staged before its bundle asks the coordinator about it; at most
-    `check_after_ms`.
+    """How long something is staged before its bundle asks the coordinator about it. The bundle uses
+    the lower one of this and `check_after_ms`.
     """
     check_after_ms: int = 6_000
     """How long a half message is undecided before a producer of its check group is asked."""
@@ -60,12 +62,12 @@ class TransactionLimits:
     unchecked_ms_max: int = 24 * 3600 * 1000
     """How long a half message waits for any producer of its check group; then it is UNRESOLVED."""
     carry_after_ms: int = 300_000
-    """How long something is staged before its bytes are carried forward."""
+    """How long something is staged before its bytes may be carried forward."""
     expiry_look_ms: int = 3_600_000
-    """Pause between two looks at ids that were idle for long."""
+    """Pause between two searches for ids that have expired."""
     note_asked_ms: int = 24 * 3_600_000
-    """Pause between two questions whether a note about a producer may go."""
+    """Pause between two questions of a bundle whether it may forget a note about a producer."""
     notes_many: int = 10_000
-    """Notes of a bundle above which it asks early whether the oldest may go."""
+    """Number of notes above which a bundle asks about the oldest ones without waiting so long."""
     log_start_ms: int = 60_000
     """Pause between two moves of the log start of `__staged`."""

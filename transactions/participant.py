@@ -5,23 +5,24 @@ How a broker uses it (one term, one bundle; no call waits):
     p = Participant(bundle, limits)
     for record in snapshot + tail: p.apply(record.key, record.value)
     decision = p.stage(…)           # append decision.records and the new batches to `__staged`, as ONE group
-    decision = p.complete(…)        # DONE: say so when decision.records are durable
+    decision = p.complete(…)        # DONE: answer "done" when decision.records are durable
                                     # UNSURE: ask the coordinator to CONFIRM, and call it again with `confirmed`
-                                    # RETRY: it is begun; until it is done, make chunks:
+                                    # RETRY: the completion has begun; repeat these two until it is done:
     chunk = p.next_chunk(producer_id)       # read the staged bytes of chunk.references
-    decision = p.admit(chunk)               # True: append the copies, decision.records and what the groups
-                                            # settle (chunk.groups, with the last chunk) as ONE group
+    decision = p.admit(chunk)               # True: append the copies, decision.records and the records of the
+                                            # groups (chunk.groups, with the last chunk) as ONE group
 
-What is answered, or raised, without records is final only after a fence check (T2, T3). A completion
-that is begun is in memory until its first chunk is admitted, so a small one costs one segment; an owner
-that takes over receives the call again. With the first chunk the note is in the log, and the owner resumes
-from there (`unfinished`).
+An answer or an error without records is final only after a fence check (X2, X3).
 
-To carry on after an operator gave up a bundle's part: if a completion makes no progress, ask the
-coordinator to CONFIRM it; if it does not, call `give_up`.
+A completion that has begun is in memory only, until its first chunk is admitted; so a small one costs one
+segment. If the owner dies before that, the next owner receives the call again. The first chunk puts the
+note into the log, and a later owner resumes from there (`unfinished`).
 
-Invariants: a decision's records, applied to a copy of the previous state, give the current one, in any
-order. The numbers Tn are those of the rules in `tests/models/transactions.py`.
+If a completion makes no progress, an operator may have given up this bundle's part: ask the coordinator to
+CONFIRM the commit, and call `give_up` if it does not.
+
+Invariant: a decision's records, applied in any order to a copy of the previous state, give the current
+state. The rules X1 to X20 are in docs/design.md, chapter 16.
 """
 
 from __future__ import annotations
@@ -70,8 +71,10 @@ class ToStage(NamedTuple):
 
 
 class Staging(NamedTuple):
-    """`results`: one for each batch; None: it is staged, by this call or before. `new`: indexes of the
-    batches to append to `__staged`, in this order, from `next_offset` on.
+    """The result of `stage`.
+
+    `results`: one for each batch; None: the batch is staged, by this call or an earlier one. `new`:
+    indexes of the batches to append to `__staged`, in this order, from `next_offset` on.
     """
 
     results: list[LedgerMQError | None]
@@ -81,15 +84,17 @@ class Staging(NamedTuple):
 class Completion(Enum):
     DONE = "done"
     RETRY = "retry"
-    """It is begun, and goes on by chunks."""
+    """The completion has begun, and continues chunk by chunk."""
     UNSURE = "unsure"
-    """There is no note about the producer: ask the coordinator to confirm the commit (T16)."""
+    """There is no note about the producer: ask the coordinator to confirm the commit (X16)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """`references`: of the batches to make visible, in order. `groups`: whose offsets are settled with
-    it; only the last chunk has any.
+    """The batches that one segment makes visible.
+
+    `references`: those of the batches, in order. `groups`: groups whose staged offsets are committed in
+    the same segment; only the last chunk has any.
     """
 
     transaction: Transaction
@@ -99,8 +104,8 @@ class Chunk:
 
 
 class CarryItem(NamedTuple):
-    """What is alive of record `n` of a transaction; its bytes are to be appended to `__staged` again,
-    in this order.
+    """Batches to append to `__staged` again, in this order: those of record `n` of a transaction that
+    are not visible yet.
     """
 
     transaction: Transaction
@@ -109,7 +114,7 @@ class CarryItem(NamedTuple):
 
 
 class _Begun(NamedTuple):
-    """A completion without a note yet."""
+    """A completion that has begun, and has no note in the log yet."""
 
     transaction: Transaction
     part: Part
@@ -122,14 +127,14 @@ class Participant:
     def __init__(self, bundle: int, limits: TransactionLimits) -> None:
         self.bundle = bundle
         self.notes_gone = 0
-        """Notes that went in this term. A confirmation counts only if this did not change since it was
-        asked for (T16).
+        """Number of notes that were forgotten in this term. A confirmation counts only if this number is
+        the same as when the coordinator was asked (X16).
         """
         self._limits = limits
         self._state = BundleState()
         self._begun: dict[bytes, _Begun] = {}
         self._carried_ms: dict[tuple[bytes, int, int, int], int] = {}
-        """Key of a record -> when this owner carried it forward."""
+        """Key of a record of references -> when this owner carried its batches forward."""
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         """Apply one record of the log, in order. Raises DataDamaged, FormatNotSupported."""
@@ -140,12 +145,12 @@ class Participant:
     def stage(
         self, transaction: Transaction, branch: bytes, batches: Sequence[ToStage], next_offset: int, now_ms: int
     ) -> Decision[Staging]:
-        """Judge batches, each against those before it. `next_offset`: the end of `__staged` here.
+        """Decide which batches are staged, in their order. `next_offset`: the end of `__staged` here.
 
-        Results: OutOfOrderSequence for a gap, which a retry of the earlier batch heals;
-        TransactionAborted for a sequence that another batch has (T13); TransactionTooLarge,
-        ResourceExhausted. For the whole call, raises InvalidRequest, and TransactionAborted for what is
-        over, or being completed (T11).
+        A batch may have the result OutOfOrderSequence if an earlier batch is missing (send that one
+        again first); TransactionAborted if another batch has its sequence (X13); TransactionTooLarge;
+        ResourceExhausted. The call itself raises InvalidRequest, and TransactionAborted if the
+        transaction is over or being completed (X11).
         """
         check_branch(branch)
         self.check_open(check_transaction(transaction))
@@ -192,12 +197,14 @@ class Participant:
     def _refusal(
         self, transaction: Transaction, staged: Staged, batch: ToStage, end: int, more: int, more_bytes: int
     ) -> LedgerMQError | None:
-        """Return why a batch that is not staged yet cannot be; `more`: batches of this call before it."""
+        """Return why a batch cannot be staged, or None. `more`, `more_bytes`: number and bytes of the
+        batches that this call stages before it.
+        """
         limits = self._limits
         if batch.sequence > end:
             return OutOfOrderSequence(
-                f"{describe(transaction)}, partition {batch.topic_id}/{batch.partition}: batch {batch.sequence} came, "
-                f"but batch {end} is missing; send batch {end} again, then this one"
+                f"{describe(transaction)}, partition {batch.topic_id}/{batch.partition}: batch {batch.sequence} "
+                f"arrived, but batch {end} is missing; send batch {end} again, then this one"
             )
         if staged.batches + more >= limits.batches_max:
             return TransactionTooLarge(
@@ -219,18 +226,18 @@ class Participant:
         if is_full or self._state.size_bytes + more_bytes + batch.length > limits.staged_bytes_max:
             bound = f"{limits.staged_batches_max} batches" if is_full else f"{limits.staged_bytes_max} bytes"
             return ResourceExhausted(
-                f"bundle {self.bundle} would have more than {bound} staged; send the batch again later, and look for "
-                "transactions that stay open",
+                f"bundle {self.bundle} would have more than {bound} staged, which is the maximum; send the batch again "
+                "later, and find transactions that stay open with `ledgermq transaction list --staged`",
                 retry_after_ms=RETRY_FULL_MS,
             )
         return None
 
     def check_open(self, transaction: Transaction) -> None:
-        """Raise TransactionAborted if nothing may be staged for it any longer."""
+        """Raise TransactionAborted if the transaction is over in this bundle, or is being completed."""
         if self._is_over(transaction) or self._is_begun(transaction):
             raise TransactionAborted(
-                f"{describe(transaction)} is over in bundle {self.bundle}: it was aborted, for example after its "
-                "time-out, or committed without this; what was not staged before that is not part of it"
+                f"{describe(transaction)} is over in bundle {self.bundle}: it was aborted, for example at its "
+                "time-out, or committed without this data; ask for its outcome before you repeat the work"
             )
 
     # Completion
@@ -244,14 +251,15 @@ class Participant:
         confirmed: bool,
         groups_pending: Callable[[str], bool],
     ) -> Decision[Completion]:
-        """Drop what is staged (anything but a commit), or begin to copy what `part` counts of it.
+        """Begin to copy the batches that `part` counts, for a commit; drop all that is staged otherwise.
 
-        `confirmed`: the coordinator confirmed the commit, and `notes_gone` is what it was before.
-        `groups_pending`: whether a group has staged offsets of this transaction. With DONE, the caller
-        also settles the groups' offsets of this producer at or below the transaction: it drops them.
+        `confirmed`: the coordinator has confirmed the commit, and `notes_gone` has not changed since it
+        was asked. `groups_pending(group)`: whether the group has staged offsets of this transaction.
+        With DONE, the caller also drops the offsets that this producer has staged in groups, at or below
+        the transaction.
 
-        Raises DataDamaged if less is staged than a commit counts, and nothing changes (T4);
-        Unavailable while an older transaction of the producer is being completed; InvalidRequest.
+        Raises DataDamaged, and changes nothing, if less is staged than a commit counts (X4); Unavailable
+        while another transaction of the producer is being completed; InvalidRequest.
         """
         check_transaction(transaction)
         if self._is_over(transaction):
@@ -266,7 +274,7 @@ class Participant:
         if part.bundle != self.bundle:
             raise InvalidRequest(
                 f"{describe(transaction)}: these are the counts of bundle {part.bundle}; send them to its owner, "
-                f"not to that of bundle {self.bundle}"
+                f"not to the owner of bundle {self.bundle}"
             )
         if not confirmed and transaction.producer_id not in self._state.notes:
             return Decision([], Completion.UNSURE)
@@ -278,14 +286,17 @@ class Participant:
         return Decision([], Completion.RETRY)
 
     def _abort(self, transaction: Transaction, outcome: State) -> Decision[Completion]:
-        """Drop what is staged. An abort moves a note on within its epoch, and writes none where there is
-        none: that one would confirm commits (T16). To a later epoch only a commit moves it, because an
-        epoch that was never begun is aborted too, and must not refuse those that are.
+        """Drop what is staged.
+
+        An abort replaces the producer's note of the same epoch, but never writes the first one: with a
+        note, a late commit would not be confirmed with the coordinator (X16). Only a commit writes a note
+        of a later epoch: an epoch that was never begun is aborted too, and such a note would refuse
+        transactions of the epochs that were begun.
         """
         if self._is_begun(transaction):
             raise DataDamaged(
-                f"{describe(transaction)} is {outcome.name} now, but bundle {self.bundle} was told that it is "
-                "committed, and is completing it; nothing was changed; please report this"
+                f"bundle {self.bundle} received that {describe(transaction)} is {outcome.name}, but it received "
+                "before that it is committed, and is completing it; nothing was changed; please report this"
             )
         entries = self._dropped(transaction, transaction.pair)
         known = self._state.notes.get(transaction.producer_id)
@@ -298,12 +309,12 @@ class Participant:
         note = self._state.notes[transaction.producer_id]
         if note.transaction.pair == transaction.pair and outcome.is_commit and not note.outcome.is_commit:
             raise DataDamaged(
-                f"{describe(transaction)} is committed, but bundle {self.bundle} was told before that it is aborted, "
-                "and dropped it; nothing was changed; please report this"
+                f"bundle {self.bundle} received that {describe(transaction)} is committed, but it received before "
+                "that it is aborted, and dropped it; nothing was changed; please report this"
             )
 
     def _check_turn(self, transaction: Transaction) -> None:
-        """A producer's transactions are completed in turn (T6)."""
+        """Raise Unavailable while another transaction of the producer is being completed (X6)."""
         doing = self._doing(transaction.producer_id)
         if doing is not None and doing[0].pair != transaction.pair:
             raise Unavailable(
@@ -316,7 +327,7 @@ class Participant:
         staged = self._state.find(transaction) or Staged()
         copied = self._state.copied(transaction)
         missing = [
-            f"{count} batches of partition {stream.topic_id}/{stream.partition}, of which it has batches below {end}"
+            f"{count} batches of partition {stream.topic_id}/{stream.partition}, but only the first {end} are there"
             for stream, count in part.counts.items()
             if (end := _end(staged, stream, copied.get(stream, 0))) < count
         ]
@@ -330,12 +341,14 @@ class Participant:
             )
 
     def unfinished(self) -> list[Transaction]:
-        """Return the commits that are being completed: those of the log, and those begun in memory."""
+        """Return the commits that are being completed: those with a note in the log, and those begun in
+        memory.
+        """
         of_log = [note.transaction for note in self._state.notes.values() if not note.finished]
         return of_log + [begun.transaction for begun in self._begun.values()]
 
     def next_chunk(self, producer_id: bytes) -> Chunk | None:
-        """Return what the next segment makes visible; None if nothing of the producer is begun.
+        """Return what the next segment makes visible; None if no completion of the producer has begun.
 
         Raises DataDamaged if a reference is missing.
         """
@@ -363,14 +376,16 @@ class Participant:
         return Chunk(transaction, tuple(references), part.groups, is_last=True)
 
     def admit(self, chunk: Chunk) -> Decision[bool]:
-        """Judge a chunk again, in the turn that appends it (T11). False: it is not the next one now;
-        ask for that. True: its copies, these records and the groups' are one segment (T8).
+        """Judge a chunk again, in the turn of the event loop that appends it (X11).
+
+        False: it is no longer the next chunk; call `next_chunk` again. True: append its copies, these
+        records and those of the groups in one segment (X8).
         """
         transaction = chunk.transaction
         producer_id = transaction.producer_id
         begun = self._begun.get(producer_id)
         if begun is not None and begun.notes_gone != self.notes_gone and producer_id not in self._state.notes:
-            del self._begun[producer_id]  # the confirmation is too old: the coordinator has to be asked again
+            del self._begun[producer_id]  # the confirmation is too old: ask the coordinator again
         if self.next_chunk(producer_id) != chunk:
             return Decision([], False)
         doing = self._doing(producer_id)
@@ -381,7 +396,7 @@ class Participant:
             entries = self._dropped(transaction, transaction.pair)
         else:
             note = self._advanced(chunk, doing[1])
-            entries = self._dropped(transaction, (transaction.epoch, transaction.number - 1))  # T5
+            entries = self._dropped(transaction, (transaction.epoch, transaction.number - 1))  # X5
             entries += self._copied_records(chunk, note)
         return self._decided([*entries, NoteEntry(producer_id, note)], True)
 
@@ -392,7 +407,9 @@ class Participant:
         return NoteValue(chunk.transaction, State.COMMITTED, finished=False, part=part, copied=copied)
 
     def _copied_records(self, chunk: Chunk, note: NoteValue) -> Entries:
-        """Return the end of the records that are visible as a whole; the note says what is of others."""
+        """Return the end of those records of references whose batches are all visible. For records that
+        are visible in part, the note counts the visible batches.
+        """
         staged = self._state.find(chunk.transaction)
         assert staged is not None
         touched = sorted({staged.streams[ref.stream][ref.sequence].n for ref in chunk.references})
@@ -403,8 +420,10 @@ class Participant:
         ]
 
     def give_up(self, transaction: Transaction) -> Decision[bool]:
-        """Stop completing a commit that the coordinator does not confirm any longer: an operator gave
-        up the part of this bundle (T18). What is not visible is dropped. False: it is not being completed.
+        """Stop completing a commit that the coordinator no longer confirms, because an operator gave up
+        this bundle's part (X20). Batches that are not visible yet are dropped.
+
+        False: the transaction is not being completed, and nothing changes.
         """
         if not self._is_begun(transaction):
             return Decision([], False)
@@ -417,10 +436,10 @@ class Participant:
     # Questions to the coordinator
 
     def to_ask(self, now_ms: int, pause_ms: int | None = None) -> list[tuple[Transaction, Part]]:
-        """Return what has been staged for so long (None: the limits) and is not being completed, with
-        what is staged of it.
+        """Return the transactions to ask the coordinator about, with the counts of what is staged: those
+        staged for at least `pause_ms` (None: as the limits say) that are not being completed.
 
-        Also what seems to be of later: the clock of the owner that staged it was wrong.
+        A time of staging that lies in the future counts as old: a former owner's clock was wrong.
         """
         limits = self._limits
         old_ms = now_ms - (min(limits.ask_after_ms, limits.check_after_ms) if pause_ms is None else pause_ms)
@@ -431,8 +450,8 @@ class Participant:
         ]
 
     def counted(self, transaction: Transaction, part: Part) -> list[Reference]:
-        """Return the references to what `part` counts, in the order of a commit; none if nothing of the
-        transaction is staged. Raises DataDamaged if only some of it is.
+        """Return the references that `part` counts, in the order of a commit; an empty list if nothing of
+        the transaction is staged. Raises DataDamaged if only some of them are.
         """
         staged = self._state.find(transaction)
         if staged is None:
@@ -446,11 +465,13 @@ class Participant:
         ]
 
     def notes(self) -> list[Transaction]:
-        """Return the finished notes: `forget` one if the coordinator says that its id expired."""
+        """Return the transactions of the finished notes. Call `forget` for one if the coordinator answers
+        that its id has expired.
+        """
         return [note.transaction for note in self._state.notes.values() if note.finished]
 
     def forget(self, transaction: Transaction) -> Decision[None]:
-        """Forget the finished note of exactly this transaction (T16)."""
+        """Forget the finished note of exactly this transaction (X16)."""
         note = self._state.notes.get(transaction.producer_id)
         if note is None or not note.finished or note.transaction != transaction:
             return Decision([], None)
@@ -460,7 +481,9 @@ class Participant:
     # Carrying forward
 
     def to_carry(self, now_ms: int, below_offset: int) -> list[CarryItem]:
-        """Return what is alive, was staged or carried long ago, and holds an offset below this one."""
+        """Return the batches to carry forward: staged or carried longer than `carry_after_ms` ago, not
+        visible yet, and in a record that has an offset below `below_offset`.
+        """
         old_ms = now_ms - self._limits.carry_after_ms
         return [
             CarryItem(staged.transaction, n, alive)
@@ -472,8 +495,10 @@ class Participant:
         ]
 
     def carry(self, item: CarryItem, next_offset: int, now_ms: int) -> Decision[bool]:
-        """Replace references by those of the bytes that are appended again, in the turn that appends
-        them, from `next_offset` on. False: not all of them are alive (T15); drop the bytes.
+        """Point references to the bytes that are appended again, from `next_offset` on. Call it in the
+        turn that appends them.
+
+        False: some of the batches are visible or dropped by now (X15); do not append the bytes.
         """
         staged = self._state.find(item.transaction)
         value = None if staged is None else staged.records.get(item.n)
@@ -490,7 +515,7 @@ class Participant:
         return decision
 
     def lowest_offset(self) -> int | None:
-        """Return the lowest offset of `__staged` that is still needed; None: nothing is staged."""
+        """Return the lowest offset of `__staged` that is still needed; None if nothing is staged."""
         return min(
             (
                 reference.offset
@@ -521,11 +546,11 @@ class Participant:
         return len(self._state.notes)
 
     def oldest_ms(self) -> int | None:
-        """Return when the oldest of what is staged was staged."""
+        """Return when the oldest staged batch was staged; None if nothing is staged."""
         return min((staged.staged_ms for staged in self._state.all()), default=None)
 
     def staged_infos(self) -> list[pb.StagedInfo]:
-        """Return what each transaction has staged, without its groups, the oldest first."""
+        """Return what each transaction has staged, without groups, the oldest first."""
         found = [
             pb.StagedInfo(
                 transaction=transaction_to_proto(staged.transaction),
@@ -544,7 +569,7 @@ class Participant:
     # The state
 
     def _doing(self, producer_id: bytes) -> tuple[Transaction, Part] | None:
-        """Return the commit of a producer that is being completed."""
+        """Return the commit of a producer that is being completed, and its part here."""
         begun = self._begun.get(producer_id)
         if begun is not None:
             return begun.transaction, begun.part
@@ -564,7 +589,7 @@ class Participant:
         return note is not None and transaction.pair <= note.transaction.pair and not self._is_begun(transaction)
 
     def _dropped(self, transaction: Transaction, last: tuple[int, int]) -> Entries:
-        """Return the end of all that the producer staged at or below the pair `last` (T5)."""
+        """Return the entries that drop all that the producer has staged at or below the pair `last` (X5)."""
         return [
             ReferencesEntry(transaction.producer_id, *pair, n, None)
             for pair, staged in self._state.of_producer(transaction.producer_id).items()
@@ -593,7 +618,7 @@ def _end(staged: Staged, stream: Stream, copied: int) -> int:
 
 
 def _duplicate(transaction: Transaction, stored: Reference | None, batch: ToStage) -> LedgerMQError | None:
-    """Return None for a batch that equals the one stored (T13)."""
+    """Return None if a batch equals the stored one of its sequence, else the error (X13)."""
     if stored is None:
         return DataDamaged(
             f"{describe(transaction)}, partition {batch.topic_id}/{batch.partition}: later batches are staged, but the "
@@ -602,8 +627,8 @@ def _duplicate(transaction: Transaction, stored: Reference | None, batch: ToStag
     if (stored.record_count, stored.crc, stored.length) == (batch.record_count, batch.crc, batch.length):
         return None
     return TransactionAborted(
-        f"{describe(transaction)}, partition {batch.topic_id}/{batch.partition}: batch {batch.sequence} is another one "
-        f"than the batch that is staged ({batch.record_count} records and CRC {batch.crc:#010x}, not "
+        f"{describe(transaction)}, partition {batch.topic_id}/{batch.partition}: batch {batch.sequence} differs from "
+        f"the staged batch of this sequence ({batch.record_count} records and CRC {batch.crc:#010x}, not "
         f"{stored.record_count} and {stored.crc:#010x}); abort the transaction, because a sequence is used once"
     )
 

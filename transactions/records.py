@@ -1,12 +1,12 @@
 """Encode and decode the records of `__transactions`: typed entries, and their bytes.
 
     key                                       value
-    id/<transactional id>                     Id          what the coordinator knows of the id
+    id/<transactional id>                     Id          an id and its newest transaction
     ref/<producer id>/<epoch>/<number>/<n>    References  batches that were staged in one turn
     done/<producer id>                        Note        how far a bundle completed a producer's last transaction
 
-No value: the key is deleted. Names hold no "/", producer ids are 32 hexadecimal digits, numbers are
-decimal. Invariants: `decode(encode(entry)) == entry`; equal entries have equal bytes.
+A record without a value deletes its key. Names contain no "/", producer ids are 32 hexadecimal
+digits, numbers are decimal. Invariants: `decode(encode(entry)) == entry`; equal entries have equal bytes.
 """
 
 from __future__ import annotations
@@ -40,9 +40,11 @@ class Former(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IdValue:
-    """`number`: of the newest decided transaction of this epoch, 0 if there is none; `state` is its
-    state. `changed_ms`: wall clock. `parts`: sorted by bundle; `missing`: bundles, ascending, that have
-    not said "done". Both are empty once it is complete. `checks`: how often producers were asked.
+    """An id, and its newest decided transaction in this epoch.
+
+    `number` and `state` are those of the transaction; 0 and UNDECIDED if there is none. `changed_ms`:
+    wall clock. `parts`: sorted by bundle. `missing`: the bundles, ascending, that have not answered
+    "done". Both are empty once the transaction is complete. `checks`: how often producers were asked.
     `former`: None in the first epoch.
     """
 
@@ -63,7 +65,9 @@ class IdValue:
 
 @dataclass(frozen=True, slots=True)
 class ReferencesValue:
-    """`staged_ms`: wall clock of the first staging; carrying the bytes forward keeps it."""
+    """Batches that were staged in one turn. `staged_ms`: wall clock; it stays when their bytes are
+    carried forward.
+    """
 
     transaction: Transaction
     staged_ms: int
@@ -72,8 +76,10 @@ class ReferencesValue:
 
 @dataclass(frozen=True, slots=True)
 class NoteValue:
-    """`part`: what the decision counts here, while it is not `finished`; `copied`: how many batches of
-    each stream are visible already, none of them zero.
+    """How far a bundle is with the last transaction of a producer that it has begun to complete.
+
+    While the completion is not `finished`, `part` is what the decision counts in this bundle, and
+    `copied` how many batches of each stream are visible; streams without one are left out.
     """
 
     transaction: Transaction
@@ -127,8 +133,8 @@ def encode(entry: Entry) -> LogRecord:
 def decode(key: bytes, value: bytes | None) -> Entry:
     """Decode one record.
 
-    Raises DataDamaged; FormatNotSupported for a record of a later version, because skipping it
-    could undo what it means.
+    Raises DataDamaged. Raises FormatNotSupported for a record of a later version, because a reader
+    that skips it would have a wrong state.
     """
     try:
         if found := _REFERENCES.match(key):
@@ -153,9 +159,9 @@ def decode(key: bytes, value: bytes | None) -> Entry:
 
 def _check_version(version: int) -> None:
     if version == 0:
-        raise DataDamaged("it has no format version")
+        raise DataDamaged("the value has no format version")
     if version != VERSION:
-        raise FormatNotSupported(f"format version {version}, this program reads {VERSION}")
+        raise FormatNotSupported(f"format version {version}, this program reads {VERSION}; upgrade this program")
 
 
 def _state_of(number: int) -> State:
@@ -262,7 +268,7 @@ def _references_of(data: bytes) -> ReferencesValue:
         for reference in stored.references
     )
     if not references:
-        raise DataDamaged("it has no references")
+        raise DataDamaged("the value has no references")
     return ReferencesValue(_transaction_of(stored.transaction), stored.staged_ms, references)
 
 
@@ -282,7 +288,7 @@ def _note_of(data: bytes) -> NoteValue:
     _check_version(stored.version)
     part = _part_of(stored.part) if stored.HasField("part") else None
     if part is None and not stored.finished:
-        raise DataDamaged("it is not finished, and does not say what the decision counts")
+        raise DataDamaged("a note that is not finished does not say what the decision counts")
     return NoteValue(
         _transaction_of(stored.transaction), _state_of(stored.outcome), stored.finished, part, _counts_of(stored.copied)
     )

@@ -1,7 +1,8 @@
 """Hold what a bundle has staged and completed: the fold of its participant's records.
 
-The state is a map of keys, so records of one decision may be applied in any order, and so may the
-newest values of all keys. Everything else here is derived from it.
+The state is a map from keys to values. So the records of one decision may be applied in any order,
+and a snapshot with the newest value of each key gives the same state. All other fields are derived
+from the map.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _OF_COORDINATORS = b"id/"
 
 
 class Place(NamedTuple):
-    """The reference of one batch, and the record `n` that it is in."""
+    """The reference of one batch, and the number `n` of the record that contains it."""
 
     n: int
     reference: Reference
@@ -26,14 +27,14 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Staged:
-    """What one transaction has staged here. `streams`: stream -> sequence -> place."""
+    """What one transaction has staged in this bundle. `streams`: stream -> sequence -> place."""
 
     records: dict[int, ReferencesValue] = field(default_factory=dict)
     streams: dict[Stream, dict[int, Place]] = field(default_factory=dict)
     batches: int = 0
     size_bytes: int = 0
     next_n: int = 0
-    """Above the number of every record that there was; counted, because a transaction has thousands."""
+    """A number that no record has had. It is kept here because a transaction may have thousands of records."""
 
     @property
     def transaction(self) -> Transaction:
@@ -41,7 +42,7 @@ class Staged:
 
     @property
     def staged_ms(self) -> int:
-        """When the oldest of it was staged."""
+        """Return when its oldest batch was staged."""
         return min(record.staged_ms for record in self.records.values())
 
     def counts(self) -> dict[Stream, int]:
@@ -136,7 +137,7 @@ class BundleState:
             yield from of_producer.values()
 
     def copied(self, transaction: Transaction) -> Mapping[Stream, int]:
-        """Return how many batches of each stream of it are visible already."""
+        """Return how many batches of each stream of the transaction are visible already."""
         note = self.notes.get(transaction.producer_id)
         return note.copied if note is not None and note.transaction.pair == transaction.pair else {}
 

@@ -55,7 +55,7 @@ class Transaction(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """Batches that are numbered together: of one branch, in one partition."""
+    """Names the batches of one branch in one partition: they are numbered together, from 0."""
 
     branch: bytes
     topic_id: int
@@ -64,8 +64,10 @@ class Stream(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a decision counts in one bundle. `counts`: batches of each stream. `groups`: those whose
-    staged offsets belong to it.
+    """The part of a transaction in one bundle, as a decision counts it.
+
+    `counts`: number of batches of each stream. `groups`: groups whose staged offsets belong to the
+    transaction.
     """
 
     bundle: int
@@ -75,7 +77,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """One staged batch. `offset`: of its first record in `__staged`. `length`: bytes."""
+    """Where one staged batch is. `offset`: of its first record, in `__staged`. `length`: bytes."""
 
     stream: Stream
     sequence: int
@@ -89,8 +91,9 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[T]):
-    """`records`: to append in one segment, before `answer` leaves; may be empty. An answer without
-    records is final only after a fence check.
+    """An answer, and the records that have to be durable before it is sent.
+
+    `records` go into one segment. If there are none, the answer is final only after a fence check.
     """
 
     records: list[LogRecord]

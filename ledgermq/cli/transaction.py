@@ -1,5 +1,5 @@
 """`ledgermq transaction …`: list and describe transactions, and decide about those whose producer or
-transaction manager is gone for good.
+transaction manager will not come back.
 """
 
 from __future__ import annotations
@@ -25,8 +25,12 @@ Id = Annotated[
     str,
     typer.Argument(metavar="ID", help="Transactional id of the producer.", autocompletion=complete_transaction),
 ]
-All = Annotated[bool, typer.Option("--all", "-a", help="Every transactional id, also those with nothing open.")]
-ShowStaged = Annotated[bool, typer.Option("--staged", help="Also what each bundle holds: invisible until a commit.")]
+All = Annotated[
+    bool, typer.Option("--all", "-a", help="List every transactional id, also those without an open transaction.")
+]
+ShowStaged = Annotated[
+    bool, typer.Option("--staged", help="Also list what is staged in each bundle: invisible until its commit.")
+]
 LostBundle = Annotated[
     int, typer.Option("--bundle", min=1, metavar="N", help="Bundle whose part of the transaction is lost.")
 ]
@@ -56,8 +60,8 @@ async def list_transactions(
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
-    """List the transactions that are open: prepared, decided and not complete yet, or undecided for
-    a while. With --staged, see also what was staged just now.
+    """List open transactions: those that are prepared, decided and not complete yet, or undecided for
+    some seconds. With --staged, also list what is staged, even if it was staged just now.
 
     Exit code 3: a part of the cluster has not answered, and is missing in the list.
     """
@@ -80,10 +84,10 @@ async def describe(
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
-    """Show the newest transaction of an id: its state, its parts in the bundles, and everything that
-    is staged.
+    """Show the newest transaction of an id: its state, its parts in the bundles, and everything that the
+    id has staged.
 
-    Exit code 3: a part of the cluster has not answered, and may hold more.
+    Exit code 3: a part of the cluster has not answered, and may have staged data, too.
     """
     async with connected(target, timeout_s) as client:
         found = await client.transactions.describe(name)
@@ -104,7 +108,7 @@ async def commit(
     """Commit a prepared transaction in the place of its transaction manager.
 
     This is a heuristic decision: a database that takes part in the transaction may have decided
-    otherwise. It cannot be undone, and stays recorded until `forget`.
+    otherwise. The decision cannot be undone, and is kept until `forget`.
     """
     await resolve(name, True, yes, target, output, timeout_s)
 
@@ -119,8 +123,8 @@ async def abort(
 ) -> None:
     """Abort a transaction that is prepared or undecided.
 
-    For a prepared one this is a heuristic decision: a database that takes part in the transaction
-    may have decided otherwise. It cannot be undone, and stays recorded until `forget`.
+    For a prepared transaction this is a heuristic decision: a database that takes part in it may have
+    decided otherwise. The decision cannot be undone, and is kept until `forget`.
     """
     await resolve(name, False, yes, target, output, timeout_s)
 
@@ -154,10 +158,12 @@ async def forget(
 ) -> None:
     """Forget the outcome of a two-phase transaction that is complete, or an operator's decision.
 
-    A participant that asks for the outcome later learns that the id is unknown.
+    A participant that asks for the outcome later gets TransactionUnknown.
     """
     if not yes:
-        confirm(f"Forget the outcome of transaction {name}? A participant that asks for it later gets no answer.")
+        confirm(
+            f"Forget the outcome of transaction {name}? A participant that asks for it later gets TransactionUnknown."
+        )
     async with connected(target, timeout_s) as client:
         await client.transactions.forget(name)
     notes().print(f"Transaction {name} is forgotten.", markup=False)
@@ -174,8 +180,8 @@ async def give_up(
 ) -> None:
     """Give up the part of a transaction in one bundle: DATA IS LOST.
 
-    What the bundle has not made visible is dropped for good, while other bundles keep theirs. Use it
-    only when `describe` shows that staged data is damaged beyond repair.
+    Staged data that this bundle has not made visible is dropped for good; the parts in other bundles
+    stay. Use this only when `describe` shows that staged data is damaged beyond repair.
     """
     async with connected_session(target, timeout_s) as session:
         client = session.client
@@ -183,8 +189,8 @@ async def give_up(
             show(Report("", facts_of(await client.transactions.describe(name, staged=False))), output)
             notes().print(
                 f"[bold red]DATA WILL BE LOST.[/] Records and offsets of transaction {name} that bundle {bundle} has "
-                "not made visible are dropped for good. Its other bundles keep theirs, so the transaction is no longer "
-                "all or nothing.",
+                "not made visible are dropped for good. Its parts in other bundles stay, so the transaction is no "
+                "longer all or nothing.",
                 soft_wrap=True,
             )
             with session.user_is_asked():
@@ -195,10 +201,10 @@ async def give_up(
 
 
 def finish(unanswered: Mapping[int, LedgerMQError]) -> None:
-    """Name what has not answered, and end with the code for that."""
+    """Print the partitions that have not answered; if there are any, exit with the code for that."""
     for partition, error in sorted(unanswered.items()):
         notes().print(
-            f"partition {partition} of __transactions is missing here: {error.code}: {error}",
+            f"partition {partition} of __transactions has not answered, and is missing here: {error.code}: {error}",
             markup=False,
             soft_wrap=True,
         )
@@ -244,7 +250,7 @@ def transaction_row(found: TransactionDescription) -> dict[str, Any]:
 
 
 def state_of(found: TransactionDescription) -> str | None:
-    """Return the state; None while the epoch has no transaction that the coordinator knows of."""
+    """Return the state; None if the coordinator has recorded no transaction in this epoch."""
     return found.state if found.number else None
 
 
@@ -282,5 +288,5 @@ def part_rows(found: TransactionDescription, topics: Mapping[int, str]) -> list[
 
 
 def age_s(since_ms: int) -> float:
-    """Return for how long that has been so, by this machine's clock."""
+    """Return the seconds since a time, by this machine's clock."""
     return round(max(0.0, datetime.now(UTC).timestamp() - since_ms / 1000), 1)

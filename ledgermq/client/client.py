@@ -445,12 +445,12 @@ class Client:
                 ...                                                      # the local transaction
                 await message.commit()                                   # or rollback()
 
-        `check(message)` returns "commit", "rollback" or "unknown", or an awaitable of it. The cluster
-        calls it, in any program of the group, for a message that was not ended: it looks up what became
-        of the local transaction. An exception counts as unknown. It runs on the event loop, so one
-        that blocks belongs into a thread. `concurrency`: checks, and messages being sent, at a time.
-        Settings: the fields of `ProducerSettings`, without `acks` and `idempotent`. Raises
-        InvalidConfig.
+        `check(message)` returns the outcome of the message's local transaction: "commit", "rollback" or
+        "unknown", or an awaitable of one of these. The cluster has it called, in any program of the
+        group, for a message that was not ended. An exception counts as "unknown". It runs on the event
+        loop; run a blocking query in a thread. `concurrency`: so many messages are sent at a time, and
+        so many checks run at a time. Settings: the fields of `ProducerSettings`, without `acks` and
+        `idempotent`. Raises InvalidConfig.
         """
         for name in ("acks", "idempotent"):
             if name in settings:

@@ -8,7 +8,7 @@ from ledgermq.sync.background import Background
 
 
 class TransactionAdmin:
-    """The part of `client.transactions` for operators. Every call ends within the client's
+    """The methods of `client.transactions` for operators. Every call ends within the client's
     `timeout_s`.
     """
 

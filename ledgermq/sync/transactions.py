@@ -104,7 +104,7 @@ class Transaction(Sender[ledgermq.Transaction]):
         self._end(abort)
 
     def _end(self, how: Callable[[], Any]) -> None:
-        """Messages that will be delivered again are not returned from those fetched ahead."""
+        """Run the end. Then drop messages that were fetched ahead and will be delivered again."""
         try:
             self._background.run(how())
         finally:

@@ -1,7 +1,7 @@
-"""Check what a root holds of transactions: each batch that may still become visible is in the
-ledger as it was staged, and nothing that was decided waits for long.
+"""Check the transactions of a root: each batch that may still become visible is in the ledger as it was
+staged, and each decided transaction is complete after a while.
 
-It is here and not in `ledger.fsck`, because the ledger does not know what transactions are.
+This is not in `ledger.fsck`, because `ledger` may not import `transactions`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from transactions.records import NoteValue, ReferencesValue
 from transactions.staged import Staged
 
 INCOMPLETE_MS_MAX = 3_600_000
-"""Time after which a decided transaction that is not complete is worth a look."""
+"""Time after which a decided transaction that is not complete is reported."""
 
 
 async def add_transactions(store: ObjectStore, cluster: ClusterSettings, sources: Sources, checked: Checked) -> None:
-    """Add what is wrong with transactions to the check of a root."""
+    """Add problems of transactions to the check of a root."""
     unread, problems = Problems(), Problems()
     found = await read_transactions(store, cluster, sources, unread.collecting)
     check_transactions(found, problems, sources.now_ms())
@@ -33,7 +33,7 @@ async def add_transactions(store: ObjectStore, cluster: ClusterSettings, sources
 
 
 def _is_known(problem: Problem, checked: Checked) -> bool:
-    """Return True if damage in the same ledger was found already: it is why this cannot be read."""
+    """Return True if the check has found damage in the same ledger, which explains this problem."""
     ledger = "/".join(problem.object_key.split("/")[:2])
     return any(known.severity is Severity.DAMAGE and known.object_key.startswith(ledger) for known in checked.problems)
 
@@ -50,7 +50,7 @@ def check_transactions(found: Sequence[BundleTransactions], problems: Problems, 
 
 
 def _check_references(bundle: BundleTransactions, value: ReferencesValue, problems: Problems) -> None:
-    """Check that each batch that is not visible yet is there: its commit needs it."""
+    """Check that each batch that is not visible yet is in the ledger, because its commit needs it."""
     for reference in bundle.state.alive(value):
         what = (
             f"{describe(value.transaction)} has staged a batch of {reference.length} bytes at offset"
@@ -59,10 +59,12 @@ def _check_references(bundle: BundleTransactions, value: ReferencesValue, proble
         batch = bundle.batches.get(reference.offset)
         if reference.offset < bundle.log_start:
             problems.damage(
-                keys.ledger(bundle.bundle), "STAGED_MISSING", f"{what}, below the log start {bundle.log_start}"
+                keys.ledger(bundle.bundle),
+                "STAGED_MISSING",
+                f"{what}, but that is below the log start {bundle.log_start}",
             )
         elif batch is None:
-            problems.damage(keys.ledger(bundle.bundle), "STAGED_MISSING", f"{what}, and no segment has it")
+            problems.damage(keys.ledger(bundle.bundle), "STAGED_MISSING", f"{what}, but no segment has it")
         elif (batch.record_count, batch.length, batch.crc) != (
             reference.record_count,
             reference.length,
@@ -71,13 +73,13 @@ def _check_references(bundle: BundleTransactions, value: ReferencesValue, proble
             problems.damage(
                 keys.segment(bundle.bundle, batch.slot),
                 "STAGED_DIFFERS",
-                f"{what}, and another batch is there: {batch.length} bytes, CRC {batch.crc:08x} instead of"
+                f"{what}, but another batch is there: {batch.length} bytes, CRC {batch.crc:08x} instead of"
                 f" {reference.crc:08x}",
             )
 
 
 def _check_note(bundle: BundleTransactions, note: NoteValue, problems: Problems) -> None:
-    """Check that what a completion that has begun still has to copy is staged."""
+    """Check that all batches that an unfinished completion still has to copy are staged."""
     staged = bundle.state.find(note.transaction) or Staged()
     for stream, batches in note.part.counts.items() if note.part is not None else ():
         places, copied = staged.streams.get(stream, {}), note.copied.get(stream, 0)
@@ -86,8 +88,8 @@ def _check_note(bundle: BundleTransactions, note: NoteValue, problems: Problems)
             problems.damage(
                 keys.ledger(bundle.bundle),
                 "STAGED_MISSING",
-                f"{describe(note.transaction)} is being completed, and of the {batches} batches for partition"
-                f" {stream.topic_id}/{stream.partition} it has no reference to {len(missing)}, the first of them"
+                f"{describe(note.transaction)} is being completed, but references to {len(missing)} of its {batches}"
+                f" batches for partition {stream.topic_id}/{stream.partition} are missing, the first one to batch"
                 f" {missing[0]}",
             )
 
@@ -100,6 +102,6 @@ def _check_incomplete(bundle: BundleTransactions, problems: Problems, now_ms: in
             problems.untidy(
                 keys.ledger(bundle.bundle),
                 "TRANSACTION_INCOMPLETE",
-                f"transaction {known.number} of {name!r} is {known.state.name} for more than an hour and not complete"
-                f" in bundles {missing}: start brokers; `ledgermq transaction describe {name}` shows why it waits",
+                f"transaction {known.number} of {name!r} has been {known.state.name} for more than an hour, but is not"
+                f" complete in bundles {missing}: start brokers; `ledgermq transaction describe {name}` shows why",
             )

@@ -1,6 +1,4 @@
-"""Run `ledgermq inspect transactions`: show what a root holds of transactions, and what of it is
-damaged.
-"""
+"""Run `ledgermq inspect transactions`: show the transactions of a root, and damage in them."""
 
 from __future__ import annotations
 
@@ -35,8 +33,8 @@ NOTE_COLUMNS = ("bundle", "id", "epoch", "number", "batches", "copied", "groups"
 
 
 async def transactions_report(store: ObjectStore, sources: Sources, *, every: bool) -> Report:
-    """Return the report. `every`: also ids with nothing open. Raises NoCluster and the store's
-    errors; damage is a finding.
+    """Return the report. `every`: also list ids without an open transaction. Raises NoCluster and the
+    store's errors; damage is a finding of the report.
     """
     findings, problems = Findings(), Problems()
     found = await read_transactions(store, await cluster_of(store), sources, findings.collecting)
@@ -81,7 +79,7 @@ def _ids(found: Iterable[BundleTransactions], every: bool) -> Iterator[dict[str,
 
 
 def _staged(one: BundleTransactions) -> list[dict[str, Any]]:
-    """Return a row for each transaction that has batches or offsets here, the oldest first."""
+    """Return a row for each transaction that has staged batches or offsets here, the oldest first."""
     rows: dict[tuple[bytes, int, int], dict[str, Any]] = {}
     for staged in one.state.all():
         of = staged.transaction

@@ -1,5 +1,5 @@
-"""Read what a root holds of transactions, without a broker: the records of `__transactions`, the
-offsets that are staged in groups, and the staged batches that these records name.
+"""Read the transactions of a root without a broker: the records of `__transactions`, the offsets that are
+staged in groups, and the index entries of staged batches.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Collecting = Callable[[str], CollectingDamage]
 
 
 class StagedBatch(NamedTuple):
-    """A batch of `__staged` as the index of its segment has it. `length`: bytes."""
+    """A batch of `__staged`, as the index of its segment lists it. `length`: bytes."""
 
     slot: int
     record_count: int
@@ -43,9 +43,9 @@ class StagedBatch(NamedTuple):
 class BundleTransactions:
     """One partition of `__transactions` and its bundle, at one moment.
 
-    `ids`: what its coordinator decides about. `state`: what is staged in the bundle. `offsets`: what
-    is staged in groups. `batches`: of `__staged` in the ledger, by base offset. `log_start`: of
-    `__staged`.
+    `ids`: the ids that its coordinator decides about. `state`: what is staged in the bundle. `offsets`:
+    transactions with staged offsets in the bundle's groups. `batches`: batches of `__staged` in the
+    ledger, by base offset. `log_start`: that of `__staged`.
     """
 
     bundle: int
@@ -86,7 +86,9 @@ async def _read_bundle(ledger: LedgerRef, catalog: Catalog, partition: int) -> B
 
 
 async def _fold(store: ObjectStore, history: History, catalog: Catalog, partition: int) -> BundleTransactions:
-    """Return what one reading of the ledger says: records and batches are of the same moment."""
+    """Return the transactions as one reading of the ledger shows them, so that records and batches are of
+    the same moment.
+    """
     found = BundleTransactions(history.bundle, partition)
     for record in await read_internal(store, history, catalog.living(keys.TRANSACTIONS_TOPIC).id, partition):
         found.ids.apply(record.key, record.value)

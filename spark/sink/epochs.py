@@ -1,10 +1,10 @@
-"""Bring an epoch to its end, whichever way its decision says: publish staged rows, or know that a
-transaction is committed.
+"""Bring an epoch to its end, as its decision says: publish staged rows, or confirm that a transaction is
+committed.
 
-A decision for staged rows is final. A decision for a transaction says that the epoch is what this
-transaction commits; if it is aborted, which is final too, the next *attempt* is decided under the
-next key. So at most one attempt of an epoch is ever visible. A transaction that the cluster no longer
-knows was aborted, because a committed one is forgotten only after the epoch's done mark is put.
+A decision for staged rows is final. A decision for a transaction names the transaction that is the
+epoch. If that transaction is aborted, which is final, the next *attempt* is decided under the next
+key. So at most one attempt of an epoch is ever visible. A transaction that the cluster does not know
+was aborted, because a committed one is forgotten only after the epoch's done mark is put.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spark.sink.publishing import is_done, mark_done, publish
 log = logging.getLogger("ledgermq.sink")
 
 Propose = Callable[[], Awaitable[Decision | None]]
-"""Return what the epoch shall be; None: nothing. Called only if nothing is decided."""
+"""Return the decision to propose; None if the epoch has no rows. Called only if there is no decision."""
 
 
 async def _nothing_more() -> None:
@@ -32,10 +32,10 @@ async def _nothing_more() -> None:
 async def settle_epoch(
     place: Place, write: str, epoch: int, propose: Propose, won: Callable[[], Awaitable[None]] = _nothing_more
 ) -> bool:
-    """Return True when the epoch is in its topics and marked as done; False if there is nothing in
-    it. `won` is called when the proposal has become the decision.
+    """Return True when the epoch is in its topics and marked as done; False if it has no rows. `won` is
+    called when the proposal has become the decision.
 
-    Raises what `publish`, `propose` and `won` raise, and Unavailable; call it again then.
+    Raises the errors of `publish`, `propose` and `won`, and Unavailable; call it again then.
     """
     while not await is_done(place.store, write, epoch):
         decision, attempt = await _standing(place, write, epoch)
@@ -59,7 +59,7 @@ async def settle_epoch(
 
 
 async def _standing(place: Place, write: str, epoch: int) -> tuple[Decision | None, int]:
-    """Return the decision that counts, or None with the number of the attempt to decide now."""
+    """Return the valid decision and its attempt, or None and the attempt to decide now."""
     for attempt in itertools.count():
         decision = await read_decision(place.store, write, epoch, attempt)
         if (
@@ -68,13 +68,13 @@ async def _standing(place: Place, write: str, epoch: int) -> tuple[Decision | No
             or await _is_committed(place, write, epoch, decision.transactional_id)
         ):
             return decision, attempt
-        log.warning("attempt %d of epoch %d of %s was aborted", attempt + 1, epoch, write)
+        log.warning("the transaction of attempt %d of epoch %d of %s was aborted", attempt + 1, epoch, write)
     raise AssertionError("attempts are counted without end")
 
 
 async def _is_committed(place: Place, write: str, epoch: int, transactional_id: str) -> bool:
-    """Return whether the transaction is committed, and visible everywhere: the next epoch must not
-    overtake it. An undecided one, of another driver, is thereby aborted.
+    """Return whether the transaction is committed. This waits until it is visible in all partitions, so
+    that the next epoch cannot overtake it, and aborts an undecided transaction of another driver.
 
     Raises Unavailable.
     """
@@ -106,7 +106,7 @@ async def _forget(place: Place, transactional_id: str) -> None:
         await place.client.transactions.shared.forget(transactional_id)
     except LedgerMQError as error:
         log.warning(
-            "transaction %s is committed, and the cluster still keeps its outcome (%s): remove it with"
+            "transaction %s is committed, but the cluster still keeps its outcome (%s): remove the outcome with"
             " `ledgermq transaction forget %s`",
             transactional_id,
             error.message,

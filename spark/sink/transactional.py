@@ -1,11 +1,12 @@
 """Write a micro-batch as one transaction of the cluster.
 
-The driver begins the transaction under an id that it draws, and sends its name to the tasks with
-the writer. Each attempt of a task stages in a separate branch. The driver's commit counts the
-branches of the attempts that Spark has accepted; everything else of the transaction is dropped.
+The driver begins the transaction under a random id; the writer carries its name to the tasks. Each
+attempt of a task stages in a separate branch. The driver's commit counts the branches of the attempts
+that Spark has accepted; the cluster drops all other branches.
 
-A write that may come again (a streaming query, a `df.write` with writeId) is decided as any other
-(`spark.sink.epochs`): first one put says which transaction the epoch is, then that one is committed.
+A write that may be repeated (a streaming query, a `df.write` with writeId) is decided first
+(`spark.sink.epochs`): one put records which transaction the epoch is. Then that transaction is
+committed.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from spark.sink.task import collected, delivered, drawn
 log = logging.getLogger("ledgermq.sink")
 
 SMALLER = (
-    "transactional=true makes a micro-batch one transaction. Make it smaller (maxOffsetsPerTrigger,"
-    " maxFilesPerTrigger, or several writes); against many small batches use fewer tasks (coalesce), or a larger"
-    " batchBytesMax and bufferBytesMax; or leave transactional out"
+    "With transactional=true a micro-batch is one transaction. Make it smaller (maxOffsetsPerTrigger,"
+    " maxFilesPerTrigger, or several writes). If it has too many small batches, use fewer tasks (coalesce), or a"
+    " larger batchBytesMax and bufferBytesMax. Or write without transactional=true"
 )
 
 
@@ -49,7 +50,7 @@ async def begin(options: SinkOptions) -> SharedTransaction:
 
 
 async def begin_at(client: Client, sources: Sources, options: SinkOptions) -> SharedTransaction:
-    """Raises InvalidConfig, Unavailable."""
+    """Begin as `begin` does, with this client. Raises InvalidConfig, Unavailable."""
     timeout_s = options.transaction_timeout_s
     try:
         return await client.transactions.shared.begin(f"spark-{sources.new_id().hex()}", timeout_s=timeout_s)
@@ -77,10 +78,10 @@ async def stage_at(
     write: str,
     batches: AsyncIterator[pa.RecordBatch],
 ) -> StagedInTransaction:
-    """Stage rows in a new branch: they are durable on return, and no reader sees them.
+    """Stage rows in a new branch. On return they are durable, and invisible to readers.
 
     Raises InvalidRecord, MessageTooLarge, UnknownTopic, UnknownPartition, TransactionTooLarge,
-    TransactionAborted (it was too slow), Unavailable.
+    TransactionAborted (after the transaction's time-out), Unavailable.
     """
     settings = settings_from(ProducerSettings, options.producer_settings())
     branch_name = sources.new_id()
@@ -102,8 +103,8 @@ async def stage_at(
 async def commit(
     options: SinkOptions, write: str, epoch: int, messages: Sequence[StagedInTransaction], *, repeatable: bool
 ) -> None:
-    """Commit what these tasks have staged; on return readers see it. `repeatable`: the same write may
-    be repeated, and must add nothing then.
+    """Commit what these tasks have staged; on return readers see it. `repeatable`: Spark may repeat the
+    write, and the repetition must add no rows.
 
     Raises TransactionAborted (nothing is written), TransactionOutcomeUnknown, Unavailable.
     """
@@ -126,9 +127,10 @@ async def _commit_alone(client: Client, messages: Sequence[StagedInTransaction])
 
 
 async def commit_epoch(place: Place, write: str, epoch: int, messages: Sequence[StagedInTransaction]) -> None:
-    """Commit the epoch, unless it is committed; then these rows are dropped. `messages`: of all tasks.
+    """Commit the epoch. If it is committed already, drop these rows instead. `messages`: those of all
+    tasks.
 
-    Raises what `settle_epoch` raises, and TransactionAborted.
+    Raises as `settle_epoch`, and TransactionAborted.
     """
     if not messages:
         return
@@ -165,7 +167,9 @@ def transaction_of(messages: Sequence[StagedInTransaction]) -> SharedTransaction
     topics: dict[str, int] = {}
     for message in messages:
         if message.transaction != messages[0].transaction:
-            raise Unavailable("tasks of one write have staged in two transactions; nothing was written: run it again")
+            raise Unavailable(
+                "tasks of one write have staged in two transactions; nothing was written: run the write again"
+            )
         for name, topic_id in message.topics.items():
             note_topic(topics, name, topic_id)
     return messages[0].transaction
@@ -176,8 +180,8 @@ async def _end(client: Client, messages: Sequence[StagedInTransaction]) -> None:
 
 
 async def drop(client: Client, messages: Sequence[StagedInTransaction]) -> None:
-    """Abort what these tasks have staged, unless it is decided. If the cluster does not hear of it,
-    it aborts the transaction at its time-out.
+    """Abort the transaction of these tasks, unless it is decided. If no broker answers, the cluster aborts
+    it at its time-out.
     """
     shared, transaction = client.transactions.shared, messages[0].transaction
     try:
@@ -185,7 +189,11 @@ async def drop(client: Client, messages: Sequence[StagedInTransaction]) -> None:
         if not any(message.records for message in messages):
             await shared.forget(transaction.transactional_id)  # micro-batches without rows are frequent
     except LedgerMQError as error:
-        log.warning("transaction %s is left to its time-out: %s", transaction.transactional_id, error.message)
+        log.warning(
+            "transaction %s was not aborted, and is left to its time-out: %s",
+            transaction.transactional_id,
+            error.message,
+        )
 
 
 async def discard(options: SinkOptions, messages: Sequence[StagedInTransaction]) -> None:

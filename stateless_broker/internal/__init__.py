@@ -1,7 +1,7 @@
-"""Run the state machines of a cluster in the brokers that own their logs: the partitions of internal
-topics, such as `__consumer_offsets`.
+"""Serve the partitions of internal topics, such as `__consumer_offsets`, in the brokers that own
+their bundles.
 
-`term` loads the partitions of one bundle and serves them until the bundle's end, `terms` does so for
-all bundles of a broker, `bundle_log` writes what they decide, and `topic` finds or creates an
-internal topic. Must not know: what the partitions hold.
+`term` loads the partitions of one bundle and serves them until the broker loses the bundle, `terms`
+does so for all bundles of a broker, `bundle_log` writes the records of their decisions, and `topic`
+finds or creates an internal topic. Must not know: what the partitions hold.
 """

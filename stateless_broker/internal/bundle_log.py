@@ -2,11 +2,13 @@
 data that belongs to a decision.
 
 A decision may have records for several partitions, and batches of data; all of it becomes durable
-together or not at all. Decisions of one turn of the event loop share batches, so that a thousand
-commits that come together cost one batch for each partition. These batches share segments with
-users' data. The state in memory is already ahead of the store, so an append is never abandoned. If
-the broker has no room, the append waits, and `check_room` refuses new decisions meanwhile. If an
-append fails, the log ends, and with it all states that build on it.
+together or not at all. Decisions of one turn of the event loop share batches: a thousand commits
+that arrive together cost one batch for each partition. These batches share segments with users'
+data.
+
+The state in memory is ahead of the store, so an append is never abandoned. If the broker has no
+room, the append waits, and `check_room` refuses new decisions meanwhile. If an append fails, the log
+ends, and so does every state that is built on it.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.logs import get_logger
 
 GROUP_BYTES = 1024 * 1024
-"""A group takes no further decision above this size; a single decision may be larger."""
+"""Size above which no further decision is added to a group; a single decision may be larger."""
 COMPRESSED_BYTES_MIN = 16 * 1024
 ROOM_RETRY_S_MAX = 1.0
 
@@ -39,7 +41,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What one decision appends: records by partition, and batches of data as they are."""
+    """What one decision appends: records by partition, and batches of data, unchanged."""
 
     records: Mapping[PartitionId, Sequence[LogRecord]]
     data: Sequence[Batch] = ()
@@ -56,8 +58,8 @@ class Entry:
 
 
 class BundleLog:
-    """`on_failed` is called once, when an append has failed: nothing more becomes durable here, and
-    `failed` is the error.
+    """The log of one bundle for one term. `on_failed` is called once, when an append has failed: then
+    nothing more becomes durable here, and `failed` is the error.
     """
 
     def __init__(self, owner: BundleOwner, sources: Sources, on_failed: Callable[[LedgerMQError], None]) -> None:
@@ -69,7 +71,7 @@ class BundleLog:
         self._queued_data_bytes = 0
         self._queued: asyncio.Future[None] | None = None
         self._timer: asyncio.Handle | None = None
-        """Of the next flush; it is due at `_due_s`."""
+        """Timer of the next flush, which is due at `_due_s`."""
         self._due_s = 0.0
         self._newest: asyncio.Future[None] | None = None
         self._last: asyncio.Future[int] | None = None
@@ -83,10 +85,10 @@ class BundleLog:
         return self._blocked is None
 
     def check_room(self, size_bytes: int = 0) -> None:
-        """Raise ResourceExhausted while decisions wait for which the broker has no room.
+        """Raise ResourceExhausted while earlier decisions wait for room in the broker.
 
-        With `size_bytes`, raise also what an append of so much data would meet now:
-        ResourceExhausted, NotOwner, or the error of a store that takes no records. Call it before
+        With `size_bytes`, also raise the error that an append of so much data would meet now:
+        ResourceExhausted, NotOwner, or the error of a store that takes no records. Call this before
         the state changes.
         """
         if self.failed is not None:
@@ -99,11 +101,11 @@ class BundleLog:
     def append(
         self, records: Mapping[PartitionId, Sequence[LogRecord]], data: Sequence[Batch] = (), *, within_s: float = 0.0
     ) -> None:
-        """Append what one decision writes: it becomes durable in one piece, after everything that
-        was appended before. Never waits and never raises: `durable` reports the outcome.
+        """Append what one decision writes. It becomes durable in one piece, after all earlier appends.
+        This call never waits and never raises: `durable` reports the outcome.
 
-        The batches of `data` carry no sequence of a producer. The append may wait up to `within_s`
-        for others to share a segment with; a call of `durable` or `settled` ends that wait.
+        The batches of `data` carry no producer sequence. The append may wait up to `within_s` for
+        others to share its segment; a call of `durable` or `settled` ends that wait.
         """
         if not (data or any(records.values())) or self.failed is not None:
             return
@@ -135,9 +137,7 @@ class BundleLog:
             self._fail(self._queued, error)
 
     async def settled(self) -> None:
-        """Return when nothing that was appended before this call is under way, whatever the
-        outcome.
-        """
+        """Return when every append before this call has succeeded or failed."""
         self._flush_within(0.0)
         waiting: set[asyncio.Future[int] | asyncio.Future[None]] = {*self._under_way}
         if self._newest is not None:
@@ -146,7 +146,7 @@ class BundleLog:
             await asyncio.wait(waiting)
 
     def _flush_within(self, wait_s: float) -> None:
-        """Make sure that what is queued leaves within this time, unless the broker has no room."""
+        """Flush the queue within this time, unless the broker has no room."""
         if self._queued is None or self._blocked is not None:
             return
         loop = asyncio.get_running_loop()
@@ -166,7 +166,7 @@ class BundleLog:
         if self.failed is not None:  # records behind a gap would give a state that never existed
             return
         if self._last is not None and (refused := _error_of(self._last)) is not None:
-            self._fail(done, refused)  # in this turn, so no caller has an answer yet
+            self._fail(done, refused)  # it failed in this turn, so no caller has an answer yet
             return
         groups: deque[list[Entry]] = deque()
         try:
@@ -182,8 +182,8 @@ class BundleLog:
             self._blocked = None
 
     def _hand_over(self, group: Sequence[Entry], done: asyncio.Future[None], *, is_last: bool) -> None:
-        """Hand one group to the owner. `done` is answered when the last group of a turn is durable,
-        because groups become durable in order.
+        """Hand one group to the owner. `done` is set when the last group of a turn is durable, because
+        groups become durable in order.
         """
         last = self._owner.produce(list(self._batches(group)), durable=True, together=True)[-1]
         self._last = last
@@ -207,7 +207,7 @@ class BundleLog:
     def _fail(self, done: asyncio.Future[None] | None, error: BaseException) -> None:
         if not isinstance(error, LedgerMQError) or not error.retriable:
             log.error("append of internal records failed", bundle=self._owner.bundle, error=repr(error))
-            error = NotOwner(f"bundle {self._owner.bundle}: its internal records could not be written: {error!r}")
+            error = NotOwner(f"internal records of bundle {self._owner.bundle} could not be written: {error!r}")
         is_first, self.failed = self.failed is None, self.failed or error
         for waiting in (done, self._queued):
             if waiting is not None and not waiting.done():
@@ -265,7 +265,7 @@ def packed(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
 
 
 def _error_of(append: asyncio.Future[int]) -> BaseException | None:
-    """Return the error of a done future; None also while it is under way."""
+    """Return the error of an append; None if it succeeded, or is not done yet."""
     if append.cancelled():
         return asyncio.CancelledError()
     return append.exception() if append.done() else None

@@ -1,4 +1,4 @@
-"""Describe what runs in the partitions of an internal topic: a pure core, and the object that serves
+"""Define what a partition of an internal topic consists of: a pure state, and the object that serves
 it for one term of its bundle.
 """
 
@@ -16,34 +16,34 @@ from stateless_broker.internal.bundle_log import BundleLog
 
 
 class Core(Protocol):
-    """The state of one partition: pure, and made from the latest record of each key."""
+    """The pure state of one partition, made from the latest record of each key."""
 
     def apply(self, key: bytes, value: bytes | None, /) -> None:
         """Apply one record of the log, in order. Raises DataDamaged, FormatNotSupported."""
 
 
 class Hosted(Protocol):
-    """A loaded partition, which decides and answers until it is closed."""
+    """A loaded partition, which decides and answers calls until it is closed."""
 
     @property
     def lost(self) -> LedgerMQError | None:
-        """Return why this object serves no longer, None while it does."""
+        """Return why this object no longer serves the partition; None while it does."""
 
     def tick(self) -> None:
         """Apply a change of the catalog."""
 
     def close(self, error: LedgerMQError) -> None:
-        """Answer nothing from this state any longer; `lost` is then the first `error`. Idempotent."""
+        """Stop serving: later calls are refused, and `lost` is the first `error`. Idempotent."""
 
 
 @dataclass(frozen=True)
 class Opening:
-    """What a partition is served with.
+    """What an object needs to serve a partition.
 
     `log` is shared by all partitions of the bundle, so one decision may write to several of them.
     `hosted(topic name, partition)` returns another loaded partition of the same bundle
-    (`InternalTerm.hosted`). Call `on_failed` after a partition has closed itself because of a bug:
-    it is then loaded again. A log that fails closes all partitions of its bundle.
+    (`InternalTerm.hosted`). Call `on_failed` after a partition has closed itself because of a bug;
+    the partition is then loaded again. If the log fails, all partitions of the bundle are closed.
     """
 
     owner: BundleOwner
@@ -64,10 +64,10 @@ H = TypeVar("H", bound=Hosted)
 
 @dataclass(frozen=True)
 class CoreKind(Generic[C, H]):
-    """What runs in the partitions of the internal topic with the name `topic`.
+    """How to serve the partitions of the internal topic `topic`.
 
-    `core(partition)` returns a state without any record. `host(core, opening)` serves it once all
-    records are applied, and starts its clocks.
+    `core(partition)` returns a state without records. `host(core, opening)` is called when all records
+    are applied: it returns the object that serves the state, and starts its clocks.
     """
 
     topic: str

@@ -1,11 +1,11 @@
-"""Run the partitions of internal topics that lie in one bundle, from the opening of the bundle to
-its end.
+"""Serve the partitions of internal topics that lie in one bundle, from the bundle's opening to the
+end of the term.
 
-Their state is loaded once, for all topics and partitions together; a topic that is created later is
-loaded then. A damaged partition refuses calls with an error that names the object, and is retried
-from time to time. A partition that failed restarts from the log once nothing of it is under way; if
-the log itself failed, all of them do, with a new log. Calls in the meantime wait a moment, then get
-Unavailable.
+All partitions are loaded together, once; those of a topic that is created later are loaded then. A
+damaged partition refuses calls with an error that names the object, and is loaded again from time to
+time. A partition that failed is loaded again from the log when none of its appends is under way. If
+the log itself failed, all partitions are loaded again, with a new log. Calls that arrive meanwhile
+wait for `LOAD_WAIT_S`, then raise Unavailable.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _Missing:
 
 
 class InternalTerm:
-    """`ready` has the loaded partitions, `refused` the errors of damaged ones; all others are being
+    """`ready`: the loaded partitions. `refused`: the errors of the damaged ones. All others are being
     loaded.
     """
 
@@ -77,28 +77,28 @@ class InternalTerm:
         self._task = asyncio.create_task(self._run(), name=f"internal topics of bundle {owner.bundle}")
 
     def hosted(self, topic: str, partition: int) -> Hosted:
-        """Return the partition as it is served now, for a decision of another one.
+        """Return a partition that is served now, for a decision of another partition.
 
-        Raises Unavailable while it is loaded, NotOwner when it serves no longer, DataDamaged or
-        FormatNotSupported naming the object.
+        Raises Unavailable while it is being loaded, NotOwner when it is no longer served; DataDamaged or
+        FormatNotSupported, which name the object.
         """
         found = self._find(topic, partition)
         if found is None:
             raise self._is_loading(topic, partition)
         if found.lost is not None:
             raise NotOwner(
-                f"partition {partition} of {topic} is served no longer: {found.lost.message}",
+                f"partition {partition} of {topic} is no longer served here: {found.lost.message}",
                 owner=found.lost.owner,
                 retry_after_ms=RETRY_AFTER_MS,
             ) from found.lost
         return found
 
     async def loaded(self, topic: str, partition: int) -> Hosted:
-        """Return the partition, for a call to it; wait a moment while it is loaded. It may be
-        closed, and then says itself why.
+        """Return a partition to call; wait up to `LOAD_WAIT_S` while it is being loaded. It may be
+        closed already; then the call to it raises the reason.
 
-        Raises Unavailable while it is loaded, NotOwner when the term is over, DataDamaged or
-        FormatNotSupported naming the object.
+        Raises Unavailable if it is still being loaded, NotOwner when the term is over; DataDamaged or
+        FormatNotSupported, which name the object.
         """
         try:
             async with asyncio.timeout(LOAD_WAIT_S):
@@ -110,14 +110,14 @@ class InternalTerm:
             raise self._is_loading(topic, partition) from None
 
     def tick(self) -> None:
-        """Apply a change of the catalog: topics may be new."""
+        """Apply a change of the catalog, which may have new topics."""
         for hosted in list(self.ready.values()):
             hosted.tick()
         if any(missing.name not in self.refused for missing in self._missing()):
             self._work.set()
 
     def resume(self) -> None:
-        """Load again what has refused meanwhile, because the bundle was not handed over after all."""
+        """Load partitions again that were closed for a handover of the bundle that did not take place."""
         if self.owner.lost is None and not self.owner.is_being_released:
             self._drop_lost()
 
@@ -161,7 +161,7 @@ class InternalTerm:
     # Loading
 
     async def _load_always(self) -> None:
-        """Load what is not served, repeatedly, for as long as the term lasts."""
+        """Load partitions that are not served, until the term ends."""
         backoff = Backoff(self._parts.sources, RETRY_FIRST_S, RETRY_S_MAX)
         while self.owner.lost is None:
             missing = self._missing()
@@ -173,7 +173,7 @@ class InternalTerm:
                 await wait_for(self._work, self._parts.damaged_retry_s() if self.refused else None)
             except Exception as error:  # any error, bugs included: the other partitions are still served
                 if self.owner.ended.is_set():
-                    return  # what was under way ended with the term
+                    return  # the read failed because the term has ended
                 pause_s = backoff.next_s()
                 log.warning(
                     "internal partitions not loaded",
@@ -205,7 +205,7 @@ class InternalTerm:
             try:
                 await self._open(each, found[PartitionId(each.topic.id, each.partition)])
             except Exception as bug:
-                bugs.append(bug)  # the other partitions are served all the same
+                bugs.append(bug)  # the other partitions are still served
         seconds = asyncio.get_running_loop().time() - begun_s
         log.info(
             "internal partitions loaded",
@@ -248,10 +248,10 @@ class InternalTerm:
         return BundleLog(self.owner, self._parts.sources, self._log_failed)
 
     async def _settle_log(self) -> None:
-        """Wait until nothing is under way that could become durable after the state is read."""
+        """Wait until no append is under way that could become durable after the state is read."""
         if self._log.failed is None:
             await self._log.settled()
-        if self._log.failed is not None:  # it takes nothing more
+        if self._log.failed is not None:  # it accepts no appends any longer
             await self._log.settled()
             self._log = self._new_log()
 
@@ -263,8 +263,8 @@ class InternalTerm:
         self._work.set()  # also for a partition that is being loaded for the failed log
 
     def _drop_lost(self) -> None:
-        """Load again what serves no longer, unless the bundle is being handed over: then it
-        refuses, and names the successor, until the term is over.
+        """Load closed partitions again. While the bundle is being handed over, they stay closed: they
+        refuse calls and name the successor until the term is over.
         """
         for name, hosted in list(self.ready.items()):
             lost = hosted.lost

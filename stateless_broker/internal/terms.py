@@ -1,8 +1,8 @@
 """Serve the internal topics' partitions that one broker owns, and route calls to them.
 
-A partition is served by the owner of its bundle; any other broker answers NotOwner and names that
-owner. Partitions are loaded with their bundles, not by requests, so that time-outs pass even
-without requests.
+The owner of a bundle serves its partitions; any other broker raises NotOwner, which names the owner.
+Partitions are loaded when their bundle is opened, not at the first request, so that their time-outs
+run without requests.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ H = TypeVar("H", bound=Hosted)
 
 
 class InternalTerms:
-    """All kinds are added before the first bundle is opened."""
+    """The internal terms of one broker. Add all kinds before the first bundle is opened."""
 
     def __init__(self, ownership: Ownership, parts: TermParts) -> None:
         self._ownership = ownership
@@ -38,8 +38,9 @@ class InternalTerms:
         self._kinds.append(kind)
 
     async def call(self, kind: CoreKind[C, H], topic: Topic, partition: int, call: Callable[[H], Awaitable[A]]) -> A:
-        """Return what `call` returns for a partition of the kind's topic. Raises NotOwner naming
-        the owner, Unavailable, and the error of damaged data.
+        """Return what `call` returns for a partition of the kind's topic.
+
+        Raises NotOwner, which names the owner; Unavailable; and the error of damaged data.
         """
         bundle = topic.bundles[partition]
         owner = await self._ownership.owner(bundle)
@@ -51,9 +52,9 @@ class InternalTerms:
             raise await self._ownership.redirect(bundle) from error
 
     def hosted(self, kind: CoreKind[C, H], topic: Topic, partition: int) -> H:
-        """Return a partition as it is served here now, for a decision of another one.
+        """Return a partition that is served here now, for a decision of another partition.
 
-        Raises NotOwner, Unavailable while it is loaded, and the error of damaged data.
+        Raises NotOwner; Unavailable while it is being loaded; and the error of damaged data.
         """
         term = self._terms.get(topic.bundles[partition])
         if term is None:
@@ -70,8 +71,8 @@ class InternalTerms:
         ]
 
     def refused(self, topic: str) -> dict[int, LedgerMQError]:
-        """Return the partitions of an internal topic that this broker owns and cannot read, with
-        the reason; they are not served.
+        """Return the partitions of an internal topic that this broker owns but cannot serve, because
+        they are damaged, with the errors.
         """
         return {
             partition: error
@@ -81,7 +82,7 @@ class InternalTerms:
         }
 
     def ownership_changed(self) -> None:
-        """Open the terms of bundles that are owned now, and end all others."""
+        """Open a term for each bundle that this broker owns now, and end all other terms."""
         opened = self._ownership.opened
         for bundle, term in list(self._terms.items()):
             if opened.get(bundle) is not term.owner:

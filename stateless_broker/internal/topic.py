@@ -13,7 +13,7 @@ from stateless_broker.metadata import Metadata
 
 
 class InternalTopic:
-    """Partitions are never added to such a topic, so what a name maps to stays in its partition.
+    """An internal topic. It never gets more partitions, so a name always maps to the same partition.
 
     `create()` creates the topic if this broker is the controller; otherwise the request is sent to
     the controller. It raises no error if the topic exists.
@@ -40,7 +40,7 @@ class InternalTopic:
         return self.known
 
     async def find_or_create(self) -> Topic:
-        """Return the topic, and create it if it does not exist. Raises Unavailable, NotOwner,
+        """Return the topic, and create it first if it does not exist. Raises Unavailable, NotOwner,
         DeadlineExceeded.
         """
         if await self.find() is None:

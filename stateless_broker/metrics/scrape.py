@@ -171,7 +171,7 @@ def _transactions(broker: Broker | None) -> Iterable[Metric]:
         return GaugeMetricFamily(f"ledgermq_{name}", text, labels=("bundle",))
 
     families = {
-        "ids": gauge("transactional_ids", "Transactional ids that the coordinator in this bundle knows"),
+        "ids": gauge("transactional_ids", "Transactional ids of the coordinator in this bundle"),
         "prepared": gauge(
             "prepared_transactions", "Two-phase transactions and half messages that are prepared and not decided yet"
         ),
@@ -180,8 +180,8 @@ def _transactions(broker: Broker | None) -> Iterable[Metric]:
         ),
         "incomplete_s": gauge(
             "incomplete_transactions_seconds",
-            "Time for which nothing has changed about the incomplete transaction that waits longest; `ledgermq"
-            " transaction list` shows why",
+            "Time since the last change of the incomplete transaction that waits longest; `ledgermq transaction list`"
+            " shows why it waits",
         ),
         "staged": gauge("staged_transactions", "Transactions that have staged batches in the bundle"),
         "staged_batches": gauge("staged_batches", "Batches that are staged in the bundle: invisible until a commit"),

@@ -1,5 +1,5 @@
-"""Measure transactions: how they end, how long their completion takes, and why it fails. What is open
-and staged now is read at scrape time.
+"""Count how transactions end, and measure how long their completion takes and why it fails. The numbers of
+open and staged transactions are read at each scrape (`scrape.py`).
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ class TransactionMetrics(TransactionCounts):
     def __init__(self, registry: CollectorRegistry) -> None:
         self._ended = Counter(
             names.TRANSACTIONS_ENDED,
-            "Decisions about transactions, by outcome, and by cause: producer, asked (for the outcome of what was"
-            " undecided), timeout, fenced (a new epoch had begun), checks (of a half message), operator",
+            "Decisions about transactions, by outcome and by cause: producer, asked (a question for the outcome aborted"
+            " it), timeout, fenced (a new epoch had begun), checks (no check had an answer), operator",
             ("outcome", "cause"),
             registry=registry,
         )
         self._seconds = Histogram(
             names.COMPLETION_SECONDS,
-            "Time from a decision until a bundle had made its part visible, or dropped it",
+            "Time from a decision until a bundle has made its part of the transaction visible, or dropped it",
             buckets=LONG_SECONDS,
             registry=registry,
         )
         self._failures = Counter(
             names.COMPLETION_FAILURES,
-            "Attempts at which a bundle did not complete its part of a transaction; they are repeated",
+            "Failed attempts of a bundle to complete its part of a transaction; they are repeated",
             ("code",),
             registry=registry,
         )

@@ -1,3 +1,3 @@
-"""Serve transactions: the owner of each bundle stages, completes and drops what producers have put
-there; the owners of the partitions of `__transactions` decide.
+"""Serve transactions: the owner of each bundle stages batches, and makes them visible or drops them;
+the owners of the partitions of `__transactions` decide.
 """

@@ -1,9 +1,9 @@
 """Ask producers about half messages that stay undecided, for one coordinator and one term.
 
-Producers poll: a poll is held until a half message of its check group is due. A check is counted
-durably before it is handed out, to one poll only; polls of a group are served in the order in which
-they came. Nothing is counted while no producer of the group polls, so an outage of the producers
-uses up no checks. Producers answer with `EndTransaction`, like any other end.
+Producers poll. A poll is held until a half message of its check group is due. Each check goes to one
+poll, after it was counted durably; polls of a group are served in the order of their arrival. No
+check is counted while no producer of the group polls, so an outage of the producers uses up no
+checks. Producers answer with `EndTransaction`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from transactions.types import Part, State, Transaction
 from transactions.wire import transaction_to_proto
 
 LOOK_S = 1.0
-"""Pause between looks at what is due, which cost no request; an idle coordinator does not look."""
+"""Pause between two searches for due half messages. They cost no request, and stop while there are none."""
 HOLD_S_MAX = 30.0
 CHECKS_MAX = 32
-"""Checks of one answer."""
+"""Number of checks in one answer, at most."""
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
-"""Messages of one answer, or one message if that is larger."""
+"""Bytes of messages in one answer, at most; a single message may be larger."""
 UNRESOLVED_AT_ONCE = 100
 JUDGE_AGAIN_S = 30.0
 """Pause before the store's clock is read again, after it has shown less than this machine's."""
@@ -34,7 +34,7 @@ UNREAD_AGAIN_S = 10.0
 """Pause before a half message is read again that could not be read."""
 
 Read = Callable[[Transaction, Part], Awaitable[pb.StagedData | None]]
-"""Read the first batch of a half message; None: nothing of it is staged."""
+"""Read the first batch of a half message; return None if nothing of it is staged."""
 Count = Callable[[Transaction], Awaitable[State]]
 """Count a check durably, and return the state of the half message."""
 Declare = Callable[[Transaction, int], Awaitable[bool]]
@@ -44,6 +44,8 @@ log = get_logger(__name__)
 
 
 class Checker:
+    """Hands out checks to polls, and declares half messages UNRESOLVED."""
+
     def __init__(
         self,
         state: IssuedState,
@@ -73,7 +75,7 @@ class Checker:
         self._task = asyncio.create_task(self._look(), name="checks of half messages")
 
     def wake(self) -> None:
-        """Something was decided: there may be half messages to ask about."""
+        """Note a new decision, after which a half message may become due."""
         self._may_be_due.set()
 
     def close(self) -> None:
@@ -82,7 +84,7 @@ class Checker:
             self._task.cancel()
 
     async def poll(self, group: str, wait_s: float, checks_max: int) -> list[pb.Check]:
-        """Return checks for one producer of a group; none after `wait_s`. Raises NotOwner."""
+        """Return checks for one producer of a group; an empty list after `wait_s`. Raises NotOwner."""
         until_s = asyncio.get_running_loop().time() + min(wait_s, HOLD_S_MAX)
         checks_max = min(checks_max or CHECKS_MAX, CHECKS_MAX)
         while True:
@@ -93,7 +95,7 @@ class Checker:
                 return checks
 
     async def _take(self, group: str, checks_max: int) -> list[pb.Check]:
-        """Read half messages that are due, then count as many as one answer can carry."""
+        """Read half messages that are due, then count the checks that fit into one answer."""
         due = [one for one in self._due(self._clocks.stamp_ms()).get(group, ()) if one not in self._asking][:checks_max]
         self._asking.update(due)
         try:
@@ -114,7 +116,9 @@ class Checker:
         try:
             message = None if part is None else await self._read(transaction, part)
             if message is None:
-                log.warning("a half message has nothing staged", transaction=transaction.transactional_id)
+                log.warning(
+                    "half message cannot be checked: nothing of it is staged", transaction=transaction.transactional_id
+                )
         except LedgerMQError as error:
             message = None
             self._wait(transaction, error)
@@ -123,7 +127,7 @@ class Checker:
         return message
 
     async def _check(self, transaction: Transaction, message: pb.StagedData) -> pb.Check | None:
-        """Count a check; None if the half message was ended meanwhile."""
+        """Count a check and return it; return None if the half message was ended meanwhile."""
         try:
             if await self._count(transaction) is not State.PREPARED:
                 return None
@@ -134,9 +138,9 @@ class Checker:
         return pb.Check(transaction=transaction_to_proto(transaction), attempt=attempt, message=message)
 
     def _wait(self, transaction: Transaction, error: LedgerMQError) -> None:
-        """Log why a check has to wait. Raises NotOwner if this term is over."""
+        """Log why a check is delayed. Raises NotOwner if this term is over."""
         self._state.check()
-        log.info("a check has to wait", transaction=transaction.transactional_id, error=str(error))
+        log.info("check of a half message delayed", transaction=transaction.transactional_id, error=str(error))
 
     def _due(self, now_ms: int) -> dict[str, list[Transaction]]:
         """Return what producers have to be asked about. What could not be read comes last, so that it
@@ -162,14 +166,14 @@ class Checker:
                     self._polls.wake(group, len(due))
             except LedgerMQError as error:
                 if not self._state.is_lost():
-                    log.info("half messages have to wait", error=str(error))
+                    log.info("checks of half messages delayed", error=str(error))
             except Exception as bug:
                 self._state.broken(bug)
                 return
             await asyncio.sleep(LOOK_S)
 
     async def _declare_unresolved(self) -> None:
-        """Judge by the earlier of two clocks: it is final, and a clock that is ahead must not say it."""
+        """Judge by the earlier of two clocks: UNRESOLVED is final, and one clock may be ahead."""
         now_s = asyncio.get_running_loop().time()
         if now_s < self._judge_again_s or not self._coordinator.unresolved(self._clocks.our_ms()):
             return
@@ -180,7 +184,9 @@ class Checker:
         declared = await asyncio.gather(*(self._declare(one, judged_ms) for one in wanted))
         for transaction, is_unresolved in zip(wanted, declared, strict=True):
             if is_unresolved:
-                log.warning("no producer knew about a half message", transaction=transaction.transactional_id)
+                log.warning(
+                    "half message is unresolved: no producer gave an answer", transaction=transaction.transactional_id
+                )
 
 
 class HeldPolls:
@@ -194,7 +200,9 @@ class HeldPolls:
         return sum(len(polls) for polls in self._held.values())
 
     async def wait(self, group: str, until_s: float) -> bool:
-        """Wait to be woken. False: it is `until_s` (the loop's time), or they are closed."""
+        """Wait until the poll is woken. Return False at `until_s` (the loop's time), or when this object
+        is closed.
+        """
         loop = asyncio.get_running_loop()
         if self._closed or until_s <= loop.time():
             return False
@@ -213,13 +221,13 @@ class HeldPolls:
         return not self._closed
 
     def wake(self, group: str, count: int) -> None:
-        """Wake the polls of a group that have waited longest, at most `count`."""
+        """Wake at most `count` polls of a group, those that have waited longest."""
         for woken in list(self._held.get(group, ()))[:count]:
             if not woken.done():
                 woken.set_result(None)
 
     def close(self) -> None:
-        """Wake all; hold none any longer."""
+        """Wake all polls, and hold no further ones."""
         self._closed = True
         for group, polls in list(self._held.items()):
             self.wake(group, len(polls))

@@ -1,7 +1,7 @@
-"""Tell the owners of bundles what was decided, until each has said that it is done there.
+"""Send decisions to the owners of bundles, and repeat that until each has answered "done".
 
-It begins as soon as a decision is durable, and again after a takeover. Each bundle has its own
-bound and its own pauses, so one in trouble holds up none of the others.
+A completion begins as soon as its decision is durable, and again after a takeover. Each bundle has
+its own bound of calls, and each call its own pauses, so a bundle in trouble does not delay others.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from transactions.types import Part, State, Transaction
 PUSHES_PER_BUNDLE_MAX = 256
 RETRY_FIRST_S, RETRY_S_MAX = 0.05, 5.0
 NOTED_WITHIN_S = 1.0
-"""That a bundle is done waits so long for a decision to share a segment with. If it is lost, the
-bundle gets the call again, and answers that it is done.
+"""How long the record of an answer "done" waits for a decision, to share its segment. If the record
+is lost, the bundle receives the call again, and answers "done" again.
 """
 
 Push = Callable[[Transaction, State, Part], Awaitable[bool]]
-"""Tell the bundle of the part; return whether it is done there."""
+"""Send an outcome to the part's bundle; return whether the bundle answered "done"."""
 
 log = get_logger(__name__)
 
@@ -45,15 +45,15 @@ class Completer:
         self._pools: dict[int, asyncio.Semaphore] = {}
 
     def resume(self) -> None:
-        """Begin again with everything that the log says is not complete."""
+        """Begin again with all completions that are not complete by the log."""
         self._start(self._coordinator.to_complete())
 
     def begin(self, transactional_id: str) -> None:
-        """Begin with what was just decided about this id, if a bundle has to complete it."""
+        """Begin the completion of the id's newest decision, if a bundle has a part in it."""
         self._start(self._coordinator.to_complete(transactional_id))
 
     async def finished(self, transactional_id: str, timeout_s: float) -> bool:
-        """Wait until the bundles are done with what is decided about an id; return False after `timeout_s`."""
+        """Wait until all bundles have completed the id's decision; return False after `timeout_s`."""
         waiting = [task for (transaction, _), task in self._tasks.items() if transaction[0] == transactional_id]
         return not waiting or not (await asyncio.wait(waiting, timeout=timeout_s))[1]
 
@@ -78,7 +78,7 @@ class Completer:
         try:
             await self._state.durable()  # no completion leaves before its decision is durable
         except LedgerMQError:
-            return  # the state is lost, and the next one begins again
+            return  # the state is lost; the next owner begins again
         while self._is_wanted(transaction, part.bundle):
             asked_ms = None
             try:

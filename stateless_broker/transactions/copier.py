@@ -1,9 +1,9 @@
-"""Make what was committed visible: read the staged batches of a transaction and append copies to
-their partitions, chunk by chunk, each with the records that take its references away.
+"""Make committed transactions visible: read the staged batches and append copies to their partitions.
 
-A completion that has begun goes on by itself, after a takeover too, until it is finished. Copies
-carry no producer session, and are byte for byte what the producer sent. Batches of topics that were
-removed meanwhile are left out.
+This goes chunk by chunk: one segment has the copies of a chunk, and the records that drop its
+references. A completion that has begun continues until it is finished, also after a takeover. Copies
+have the bytes that the producer sent, and no producer session. Batches of topics that were removed
+meanwhile are left out.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ from transactions.types import Transaction
 
 RETRY_FIRST_S, RETRY_S_MAX = 0.1, 5.0
 ENDED_WITHIN_S = 0.005
-"""What ends a transaction waits so long for other appends: the producer's next transaction comes
-about now, and its first batches then share the segment instead of waiting for its put.
+"""How long the segment that ends a transaction waits for other appends. The first batches of the
+producer's next transaction usually arrive in this time; they share the segment instead of waiting
+for its put.
 """
 
 log = get_logger(__name__)
 
 
 class Copier:
-    """One task for each transaction that is being copied in this bundle.
+    """Runs one task for each transaction that is being copied in this bundle.
 
-    `on_finished` is called after the last chunk of each. `is_confirmed` asks the coordinator whether a
-    commit is decided and not complete everywhere.
+    `on_finished` is called after the last chunk of each transaction. `is_confirmed` asks the coordinator
+    whether a transaction is committed and not complete in all its bundles.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Copier:
         is_confirmed: Callable[[Transaction], Awaitable[bool]],
     ) -> None:
         self.troubles: dict[bytes, LedgerMQError] = {}
-        """By producer id: why the last attempt to copy failed."""
+        """Producer id -> why the last attempt to copy failed."""
         self._state = state
         self._participant = participant
         self._staged = staged
@@ -63,20 +64,21 @@ class Copier:
         self._attempted: dict[bytes, asyncio.Event] = {}
 
     def resume(self) -> None:
-        """Go on with everything that the log says has begun."""
+        """Continue all completions that have begun by the log."""
         for transaction in self._participant.unfinished():
             self.start(transaction.producer_id)
 
     def start(self, producer_id: bytes) -> None:
-        """Copy what this producer has committed here, unless that is under way."""
+        """Begin to copy the producer's committed transaction, unless a task does so already."""
         if producer_id not in self._tasks and self._state.lost is None:
             task = asyncio.create_task(self._copy(producer_id), name=f"complete in bundle {self._staged.owner.bundle}")
             self._tasks[producer_id] = task
             task.add_done_callback(lambda _: self._over(producer_id, task))
 
     async def copied(self, producer_id: bytes, timeout_s: float) -> bool:
-        """Return True when everything that has begun is appended, False after `timeout_s`. Raises
-        what stands in the way.
+        """Return True when the producer's completion is appended, False after `timeout_s`.
+
+        Raises the error of the last attempt.
         """
         self.start(producer_id)
         task = self._tasks.get(producer_id)
@@ -120,8 +122,8 @@ class Copier:
         self._on_finished()
 
     async def _stop_if_given_up(self, producer_id: bytes) -> None:
-        """Drop what is left of a commit that the coordinator does not confirm: an operator gave up
-        the part of this bundle.
+        """Drop the rest of a commit that the coordinator no longer confirms, because an operator gave
+        up this bundle's part.
         """
         doing = next((one for one in self._participant.unfinished() if one.producer_id == producer_id), None)
         try:
@@ -130,13 +132,13 @@ class Copier:
             self._state.check_room()
             decision = self._state.ask(lambda: self._participant.give_up(doing))
             if decision.answer:
-                log.warning("a part of a transaction is given up", transaction=doing.transactional_id)
+                log.warning("part of a transaction dropped: an operator gave it up", transaction=doing.transactional_id)
                 self._state.take(decision, more=lambda: self._pending.settle(doing, ()))
         except LedgerMQError as error:
-            log.info("a commit that makes no progress is not confirmed yet", error=str(error))
+            log.info("coordinator did not answer about a commit that makes no progress", error=str(error))
 
     async def _copy_chunk(self, chunk: Chunk) -> None:
-        """Append one chunk, if it is still the next one once its bytes are read."""
+        """Append one chunk, if it is still the next one when its bytes have been read."""
         catalog = self._catalog()
         wanted = [
             reference
@@ -162,7 +164,7 @@ class Copier:
     def _report(self, producer_id: bytes, error: LedgerMQError) -> None:
         if not isinstance(error, ResourceExhausted):
             log.warning(
-                "transaction not completed yet",
+                "transaction not complete yet",
                 bundle=self._staged.owner.bundle,
                 producer=producer_id.hex(),
                 error=str(error),

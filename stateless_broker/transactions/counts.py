@@ -1,4 +1,4 @@
-"""Count what transactions do in one broker, for metrics; every method may be overridden."""
+"""Define what a broker counts about transactions for its metrics; every method may be overridden."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import NamedTuple
 from transactions.types import State
 
 CAUSES = ("producer", "asked", "timeout", "fenced", "checks", "operator")
-"""Why something was decided. asked: `outcome` was asked of what was undecided, which is aborted then.
-fenced: a bundle held something of an epoch that is over. checks: of a half message.
+"""Why a transaction was decided. asked: a call of `outcome` aborted an undecided one. fenced: a later
+epoch of its id has begun. checks: the last check of a half message had no answer.
 """
 
 
 class TransactionSizes(NamedTuple):
-    """What one partition of `__transactions` knows, and what its bundle holds. Ages are 0.0 where
+    """Sizes of one partition of `__transactions`, and of what is staged in its bundle. An age is 0.0 if
     there is nothing.
     """
 
@@ -21,28 +21,30 @@ class TransactionSizes(NamedTuple):
     prepared: int
     incomplete: int
     incomplete_s: float
-    """Since the decision, or the last bundle's answer, of the one that waits longest."""
+    """Seconds since the decision, or since the last "done" of a bundle, of the incomplete transaction
+    that waits longest.
+    """
     staged: int
     """Transactions that have batches in the bundle."""
     staged_batches: int
     staged_bytes: int
     staged_s: float
-    """Since the oldest staging, of batches or of offsets."""
+    """Seconds since the oldest batch or offset was staged."""
 
 
 class TransactionCounts:
     """Methods are called on the event loop and must return at once."""
 
     def ended(self, partition: int, state: State, cause: str) -> None:
-        """A coordinator decided. `cause`: one of CAUSES."""
+        """Count a decision of a coordinator. `cause`: one of CAUSES."""
 
     def completed(self, bundle: int, seconds: float) -> None:
-        """The bundle made a part visible, or dropped it, `seconds` after the decision was known to
-        the coordinator that pushed it.
+        """Count a part that a bundle has made visible or dropped, `seconds` after the coordinator began
+        to complete it.
         """
 
     def completion_failed(self, bundle: int, code: str) -> None:
-        """A bundle did not complete its part this time; the call is repeated."""
+        """Count a failed call to complete a part; the call is repeated."""
 
     def carried(self, bundle: int, size_bytes: int) -> None:
-        """Staged bytes were carried forward."""
+        """Count staged bytes that were carried forward."""

@@ -1,9 +1,11 @@
-"""Look after what transactions leave in one bundle, for one term: ask about what has been staged for
-long, or holds up a group, forget what has expired, carry old bytes forward, and move the log start
-of `__staged`.
+"""Clean up after transactions in one bundle, for one term.
 
-Pushes of the coordinators give speed; the questions heal everything else, a producer that died and
-a call that was lost. An idle bundle asks nothing.
+The housekeeper asks coordinators about transactions that have been staged for long, or that delay a
+group. It forgets expired ids and notes, carries old bytes forward, and moves the log start of
+`__staged`.
+
+Coordinators send their decisions at once. The questions are for the other cases: a producer that
+died, or a call that was lost. An idle bundle sends no questions.
 """
 
 from __future__ import annotations
@@ -28,29 +30,29 @@ if TYPE_CHECKING:
     from stateless_broker.transactions.partition import TransactionPartition, TransactionParts
 
 LOOK_S, IDLE_LOOK_S = 1.0, 10.0
-"""Pauses between looks at what is staged; they cost no request."""
+"""Pauses between two looks at what is staged, while something is staged and while nothing is."""
 CARRY_LOOK_S = 5.0
 PREPARED_ASKED_S = 300.0
-"""Pause between two questions about what is prepared: its end is pushed to the bundle."""
+"""Pause between two questions about a prepared transaction: the coordinator sends its end to the bundle."""
 HALF_LOOK_S = 10.0
-"""Pause between two looks at half messages that ended."""
+"""Pause between two searches for half messages to forget."""
 NOTES_AT_ONCE = 1000
 NOTE_AGAIN_S = 600.0
-"""Pause between two questions about one note while there are many."""
+"""Pause between two questions about one note, while there are more than `notes_many`."""
 HURRY_PAUSE_S = 0.2
-"""Shortest pause between two rounds of questions about what holds up a group, or a producer."""
+"""Shortest pause between two rounds of questions about transactions that delay a group or a producer."""
 ANY_AGE_MS = -(2**62)
-"""Clocks of two owners may differ, so what was staged just now may seem to be of later."""
+"""An age below all others. A time of staging may lie in the future, because clocks of owners differ."""
 QUESTIONS_MAX = 16
-"""Questions to one coordinator that are under way at the same time."""
+"""Questions to one coordinator at a time."""
 ROUND_S_MAX = 12.0
-"""How long one round of questions takes at most; a call that has no answer is a little shorter."""
+"""How long one round of questions takes at most; it is longer than one call without an answer."""
 
 log = get_logger(__name__)
 
 
 class Housekeeper:
-    """Its loops end with the term."""
+    """Runs one loop for each of these tasks until the term ends."""
 
     def __init__(
         self,
@@ -67,15 +69,15 @@ class Housekeeper:
         self._parts = parts
         self._busy = asyncio.Event()
         self._freed = asyncio.Event()
-        self._freed.set()  # what the former owner has freed is not known
+        self._freed.set()  # the former owner may have freed offsets
         self._hurried = asyncio.Event()
         self._is_group_busy = False
         self._fenced: dict[bytes, int] = {}
-        """Producers that have begun this epoch, and whose earlier ones were not asked about yet."""
+        """Producer id -> an epoch that has begun; its bundle has not asked about earlier epochs yet."""
         self._ask_again_s: dict[Transaction, float] = {}
         self._note_again_s: dict[Transaction, float] = {}
         self._note_asked_s: dict[Transaction, float] = {}
-        """When a note was asked about because there were many."""
+        """When the coordinator was last asked about a note because there were many."""
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -84,7 +86,7 @@ class Housekeeper:
             asyncio.create_task(self._forever(pause, work), name=f"{name} of bundle {bundle}")
             for name, pause, work in (
                 ("questions about transactions", self._until_busy, self.ask_fates),
-                ("questions about what holds up others", self._hurried.wait, self.ask_hurried_fates),
+                ("questions about transactions that delay others", self._hurried.wait, self.ask_hurried_fates),
                 ("carrying of staged batches", self._until_carry, self.carry),
                 ("log start of staged batches", self._until_freed, self.move_log_start),
                 ("expiry of transactional ids", self._until_expiry, self.expire),
@@ -93,21 +95,21 @@ class Housekeeper:
         ]
 
     def wake(self) -> None:
-        """Something was staged."""
+        """Note that data was staged."""
         self._busy.set()
 
     def note_busy(self) -> None:
-        """A group waits for the end of a transaction."""
+        """Note that a group waits for the end of a transaction."""
         self._is_group_busy = True
         self._hurried.set()
 
     def note_fenced(self, producer_id: bytes, epoch: int) -> None:
-        """A producer has begun this epoch."""
+        """Note that a producer has begun this epoch."""
         self._fenced[producer_id] = epoch
         self._hurried.set()
 
     def moved(self) -> None:
-        """Something is staged no longer."""
+        """Note that staged data was copied or dropped."""
         self._freed.set()
 
     def close(self) -> None:
@@ -121,14 +123,14 @@ class Housekeeper:
                 await work()
             except LedgerMQError as error:
                 if not self._state.is_lost():
-                    log.info("work on transactions has to wait", bundle=self._partition.bundle, error=str(error))
+                    log.info("upkeep of transactions delayed", bundle=self._partition.bundle, error=str(error))
             except Exception as bug:
                 self._state.broken(bug)
                 return
 
     async def _until_busy(self) -> None:
-        """Look every second while something is staged, and rarely otherwise: groups may have loaded
-        staged offsets.
+        """Wait `LOOK_S` while data is staged, and longer otherwise. It ends then, too, because a group that
+        was just loaded may have staged offsets.
         """
         is_idle = not self._partition.participant.open_count and not self._pending.old(0)
         if is_idle:
@@ -137,7 +139,7 @@ class Housekeeper:
         await asyncio.sleep(LOOK_S)
 
     async def _until_carry(self) -> None:
-        """Look rarely: nothing is carried before it has been staged for minutes."""
+        """Wait longer: no data is carried before it has been staged for minutes."""
         await self._until_busy()
         await asyncio.sleep(CARRY_LOOK_S)
 
@@ -154,7 +156,7 @@ class Housekeeper:
     # Questions
 
     async def ask_fates(self) -> None:
-        """Ask about what has been staged for long, and drop what is aborted."""
+        """Ask about transactions that have been staged for long, and drop the aborted ones."""
         now_s = asyncio.get_running_loop().time()
         wanted = self._staged_for()
         self._ask_again_s = {one: at_s for one, at_s in self._ask_again_s.items() if one in wanted}
@@ -165,8 +167,8 @@ class Housekeeper:
         await self._side_by_side(lambda one: self._ask_fate(one, wanted[one]), due)
 
     async def ask_hurried_fates(self) -> None:
-        """Ask at once about all offsets that are staged, if a group waits for some of them, and about
-        everything that is staged by a producer's earlier epochs: that is aborted.
+        """Ask at once about all staged offsets, if a group waits for any of them, and about transactions
+        of earlier epochs of a producer, which are aborted.
         """
         self._hurried.clear()
         is_group_busy, self._is_group_busy = self._is_group_busy, False
@@ -178,11 +180,11 @@ class Housekeeper:
         await asyncio.sleep(HURRY_PAUSE_S)
 
     def _staged_for(self, pause_ms: int | None = None) -> Mapping[Transaction, Part]:
-        """Return what has been staged for so long (None: the limits) and is not being completed, batches
-        and offsets, with the batches staged of it.
+        """Return the transactions that have staged batches or offsets for at least `pause_ms` (None: as
+        the limits say) and are not being completed, with the counts of their batches.
 
-        No question names groups: what could still be committed without its producer has none, and
-        there may be more of them than a call takes.
+        The parts name no groups. A coordinator uses a part only for a half message, which has no
+        offsets; and there may be more groups than a call takes.
         """
         wanted = dict(self._partition.participant.to_ask(self._partition.now_ms(), pause_ms))
         begun = set(self._partition.participant.unfinished())
@@ -194,7 +196,7 @@ class Housekeeper:
     async def _ask_fate(self, transaction: Transaction, part: Part) -> None:
         await self._state.durable()  # a coordinator may record what is counted here
         state = await self._partition.ask(transaction, pb.FATE, part)
-        if state is State.ABORTED:  # of a commit the coordinator tells by itself
+        if state is State.ABORTED:  # a commit is sent by the coordinator
             await self._partition.complete(transaction, State.ABORTED, Part(self._partition.bundle))
         elif state is not State.UNDECIDED:
             self._ask_again_s[transaction] = asyncio.get_running_loop().time() + PREPARED_ASKED_S
@@ -205,8 +207,9 @@ class Housekeeper:
         wanted: Sequence[Transaction],
         round_s: float | None = ROUND_S_MAX,
     ) -> None:
-        """Ask each coordinator with its own bound, so that one that does not answer holds up none of
-        the others, and no longer than `round_s`, so that it does not hold up what becomes due meanwhile.
+        """Ask about all transactions. Each coordinator has its own bound of questions, so that one without
+        an answer does not delay the others. The round ends after `round_s`, so that it does not delay
+        transactions that become due meanwhile.
         """
         pools: dict[int, asyncio.Semaphore] = {}
 
@@ -223,14 +226,14 @@ class Housekeeper:
                             error=str(error),
                         )
 
-        with suppress(TimeoutError):  # the rest is asked in a later round
+        with suppress(TimeoutError):  # a later round asks about the rest
             async with asyncio.timeout(round_s):
                 await asyncio.gather(*(one(transaction) for transaction in wanted))
 
     # Expiry
 
     async def expire(self) -> None:
-        """Forget ids that were idle for long, and notes about producers whose id has expired."""
+        """Forget ids that have not been used for long, and notes about producers whose ids have expired."""
         coordinator = self._partition.coordinator
         if coordinator.wants_expiry(self._parts.clocks.our_ms()):
             judged_ms = await self._parts.clocks.earlier_ms()
@@ -240,16 +243,16 @@ class Housekeeper:
         known = {note: self._note_again_s.get(note) for note in notes}
         due = [note for note, at_s in known.items() if at_s is not None and at_s <= now_s]
         pause_s = self._parts.limits.note_asked_ms / 1000
-        # a note that is new may be of a producer that is at work: it is asked about after a pause
+        # the producer of a new note may be at work, so the first question about it comes after a pause
         self._note_again_s = {
             note: now_s + jittered_s(pause_s, self._parts.sources.random) if at_s is None or at_s <= now_s else at_s
             for note, at_s in known.items()
         }
-        await self._side_by_side(self._ask_expired, due, None)  # they are asked about once a day: all of them
+        await self._side_by_side(self._ask_expired, due, None)  # no time limit: each is asked about once a day
 
     async def expire_half(self) -> None:
-        """Forget half messages that ended. A clock that is wrong costs only the answers to late
-        callers, so the time needs no proof.
+        """Forget half messages that ended. If the clock is wrong, only late callers lose their answers, so
+        this uses the broker's own clock.
         """
         coordinator = self._partition.coordinator
         while coordinator.ended_half_count:
@@ -277,8 +280,8 @@ class Housekeeper:
     # Bytes
 
     async def carry(self) -> None:
-        """Append again what was staged long ago and holds the trim of the ledger. What is damaged stays
-        where it is.
+        """Stage batches again that were staged long ago and keep old segments from being trimmed. Damaged
+        batches stay where they are.
         """
         slots = self._parts.carry_slots
         below = self._staged.owner.offset_behind(self._staged.topic, self._staged.place.partition, slots)
@@ -307,8 +310,8 @@ class Housekeeper:
         lowest = self._partition.participant.lowest_offset()
         begin = self._staged.next_offset if lowest is None else lowest
         try:
-            await self._state.durable()  # what says that these are free has to be in the log first
+            await self._state.durable()  # the records that free these offsets have to be in the log first
             await self._staged.move_log_start(begin)
         except LedgerMQError:
-            self._freed.set()  # they are free still: tried again after the pause
+            self._freed.set()  # they are still to be freed: retry after the pause
             raise

@@ -1,9 +1,8 @@
 """Decide on a state in memory that is ahead of its log, and answer when the log has caught up.
 
-Records of decisions go to the log in the order of the decisions. An answer with records leaves when
-they are durable. An answer without records, and a refusal that a caller takes as final, also waits
-for a fence check, so a zombie answers no call (decisions 12 and 18). After a failed append, or a
-bug, the state is dropped.
+Records of decisions go to the log in the order of the decisions. An answer with records is sent when
+they are durable. An answer without records, and a final refusal, also waits for a fence check, so a
+zombie answers no call (decisions 12 and 18). After a failed append, or a bug, the state is dropped.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ log = get_logger(__name__)
 
 
 class IssuedState:
-    """`place`: the partition of its records. `on_failed` is called once if the state ends before its
-    term does: it is then useless.
+    """`place`: the partition of its records. `on_failed` is called once if the state fails before its
+    term ends.
     """
 
     def __init__(
@@ -53,14 +52,14 @@ class IssuedState:
             ) from self.lost
 
     def check_room(self, size_bytes: int = 1) -> None:
-        """Raise what an append would meet now, also that the store takes no records; call it before
-        the state changes.
+        """Raise the error that an append would meet now, such as that of a full store. Call this before the
+        state changes.
         """
         self.check()
         self._log.check_room(size_bytes)
 
     def ask(self, ask: Callable[[], T]) -> T:
-        """Return what the state says now, which leaves only after `confirmed`."""
+        """Return what `ask` returns for the present state. Call `confirmed` before it is sent."""
         self.check()
         try:
             return ask()
@@ -72,7 +71,7 @@ class IssuedState:
 
     def _restarting(self) -> Unavailable:
         return Unavailable(
-            f"the transactions of bundle {self.owner.bundle} have failed and restart from their log; retry",
+            f"transactions of bundle {self.owner.bundle} failed, and are loaded again from their log; retry",
             retry_after_ms=RETRY_AFTER_MS,
         )
 
@@ -84,8 +83,8 @@ class IssuedState:
         *,
         within_s: float = 0.0,
     ) -> T:
-        """Append what was decided, in one piece: its records, `data`, and what `more` returns, the
-        records of other states of this bundle; it may wait up to `within_s` for other appends.
+        """Append a decision in one piece: its records, `data`, and what `more` returns, the records of
+        other states of this bundle. The append may wait up to `within_s` for others.
 
         `more` changes these states when this one has changed already. So if it raises, all of them
         are ahead of the log, and are loaded again from it; raises Unavailable.
@@ -100,12 +99,12 @@ class IssuedState:
         return decision.answer
 
     def issued(self, decide: Callable[[], Decision[T]]) -> T:
-        """Decide and append now, if there is room; return the answer, which is not durable yet."""
+        """Decide and append now; return the answer, which is not durable yet. Raises as `check_room`."""
         self.check_room()
         return self.take(self.ask(decide))
 
     async def decided(self, decide: Callable[[], Decision[T]]) -> T:
-        """Decide now, and return the answer when a caller may have it."""
+        """Decide now, and return the answer when it may be sent to a caller."""
         self.check_room()
         try:
             decision = self.ask(decide)
@@ -118,7 +117,7 @@ class IssuedState:
         return decision.answer
 
     async def read(self, read: Callable[[], T]) -> T:
-        """Return what the state says now, once that is durable and checked."""
+        """Return what `read` returns for the present state, once that is durable and a fence check passed."""
         try:
             return self.ask(read)
         finally:
@@ -135,14 +134,14 @@ class IssuedState:
         self.check()
 
     async def confirmed(self) -> None:
-        """Wait until everything in the state is durable, and check that no other broker had claimed
-        the bundle after that. Raises NotOwner.
+        """Wait until the whole state is durable, then check that no other broker has claimed the bundle.
+        Raises NotOwner.
         """
         await self.durable()
         await self.owner.check_fence()
 
     def close(self, error: LedgerMQError) -> None:
-        """End it: nothing is answered from this state any longer. Idempotent."""
+        """End the state: every later call raises NotOwner. Idempotent."""
         self.lost = self.lost or error
 
     def broken(self, bug: Exception) -> None:

@@ -1,7 +1,7 @@
-"""Serve one partition of `__transactions` for one term of its bundle: it decides about the
-transactional ids that belong to it, and it holds what all transactions have staged in the bundle.
+"""Serve one partition of `__transactions` for one term of its bundle.
 
-Both cores share the partition, so both of their records are in its log. Must not know: how a caller
+It is the coordinator of the transactional ids that map to it, and the participant for all that is
+staged in the bundle. Both states have their records in this partition. Must not know: how a caller
 finds the partition, what a batch contains.
 """
 
@@ -46,12 +46,12 @@ from transactions.wire import (
 COMPLETE_WAIT_S = 5.0
 """How long a call waits for a completion that takes several segments."""
 TURN_WAIT_S = 2.0
-"""How long the end of a transaction waits for the completion of the one before."""
+"""How long a decision waits for the completion of the id's transaction before."""
 READ_BYTES_MAX = 4 * 1024 * 1024
-"""Staged bytes of one answer, or one batch if that is larger."""
+"""Staged bytes in one answer, at most; a single batch may be larger."""
 
 FENCED_MAX = 1000
-"""Ids whose fenced transactions are remembered, so that each is counted once."""
+"""Number of ids whose fenced transactions are remembered, so that each is counted once."""
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ class TransactionParts:
 
 
 class TransactionCores:
-    """The two states of a partition, which share its log. Each passes over the other's records."""
+    """The two states of a partition, which share its log. Each skips the other's records."""
 
     def __init__(self, partition: int, bundle: int, limits: TransactionLimits, sources: Sources) -> None:
         self.coordinator = Coordinator(partition, limits, sources.new_id)
@@ -91,11 +91,13 @@ class TransactionCores:
 
 
 Stored = Callable[[], Awaitable[list[LedgerMQError | None]]]
-"""Return a result for each batch that one call has staged, None if it is staged, once that is durable."""
+"""Wait until the batches that one call has staged are durable, and return an error or None for each."""
 
 
 class TransactionPartition:
-    """Made when both states are loaded and nothing of the bundle's former log is under way."""
+    """One partition and its tasks. Make it when both states are loaded, and no append of the bundle's
+    former log is under way.
+    """
 
     def __init__(self, cores: TransactionCores, opening: Opening, parts: TransactionParts) -> None:
         self.partition = opening.partition
@@ -137,10 +139,10 @@ class TransactionPartition:
         return self._state.lost
 
     def tick(self) -> None:
-        """Nothing depends on the catalog until something is copied."""
+        """Do nothing: the catalog is read when batches are copied."""
 
     def close(self, error: LedgerMQError) -> None:
-        """End the term: nothing is answered from this state any longer. Idempotent."""
+        """End the term: every later call raises NotOwner. Idempotent."""
         self._state.close(error)
         self._completer.close()
         self._copier.close()
@@ -150,10 +152,10 @@ class TransactionPartition:
     # Participant
 
     def stage(self, transaction: Transaction, branch: bytes, batches: Sequence[tuple[int, Batch]]) -> Stored:
-        """Judge batches with their sequences now, and store those that are new in one decision.
+        """Judge batches with their sequences now, and append the new ones in one decision.
 
-        Raises NotOwner, ResourceExhausted, Unavailable, and what the store answers if it takes no
-        records; nothing has changed then.
+        Raises NotOwner, ResourceExhausted, Unavailable, and the error of a store that takes no records;
+        then nothing has changed.
         """
         self._state.check_room(1 + sum(len(batch.data) for _, batch in batches))
         self._owner.check_staged()
@@ -176,7 +178,7 @@ class TransactionPartition:
         await durable
         if staging.new:
             self._check_end(end)
-        if len(staging.new) < len(staging.results):  # refused, or staged before: only the owner may say so
+        if len(staging.new) < len(staging.results):  # refused, or staged before: final only if still the owner
             await self._state.confirmed()
         return staging.results
 
@@ -185,23 +187,25 @@ class TransactionPartition:
         return [error] * batches
 
     def check_open(self, transaction: Transaction) -> None:
-        """Raise TransactionAborted if the transaction is over in this bundle, or is being completed;
-        NotOwner. Offsets of a group are staged in the same turn.
+        """Raise TransactionAborted if the transaction is over in this bundle or is being completed, or
+        NotOwner. Stage a group's offsets in the same turn.
         """
         self._state.ask(lambda: self.participant.check_open(transaction))
         self._housekeeper.wake()
 
     def note_busy(self) -> None:
-        """Note that a group waits for the end of a transaction: its coordinator is asked at once."""
+        """Note that a group waits for the end of a transaction; the housekeeper asks its coordinator at
+        once.
+        """
         self._housekeeper.note_busy()
 
     def note_fenced(self, producer_id: bytes, epoch: int) -> None:
-        """Note that a producer has begun this epoch: what earlier ones have staged is aborted."""
+        """Note that a producer has begun this epoch; transactions of its earlier epochs are aborted."""
         self._housekeeper.note_fenced(producer_id, epoch)
 
     async def complete(self, transaction: Transaction, outcome: State, part: Part) -> bool:
-        """Make the transaction's part visible, or drop it. Return whether that is done, for good;
-        False: it has begun and goes on by itself.
+        """Make the transaction's part visible, or drop it. Return True when that is durable; False if it
+        takes longer: it has begun, and continues by itself.
         """
         confirmed = wrote = False
         while True:
@@ -217,14 +221,14 @@ class TransactionPartition:
             if decision.answer is Completion.RETRY:
                 if not await self._copier.copied(transaction.producer_id, COMPLETE_WAIT_S):
                     return False
-                confirmed, wrote = False, True  # it is judged once more: that it is over has to be in the state
+                confirmed, wrote = False, True  # judge it again: now the state has to say that it is over
             elif await self._is_confirmed(transaction):
                 confirmed = self.participant.notes_gone == gone
             else:
-                return True  # it is complete in all bundles: this call is a late one
+                return True  # this is a late call: the transaction is complete in all bundles
 
     def _begin(self, transaction: Transaction, outcome: State, part: Part, confirmed: bool) -> Decision[Completion]:
-        """Judge what is to be completed; drop at once what is aborted or over."""
+        """Judge a call to complete; if the transaction is aborted or over, drop what it staged."""
         (self._pending.check_ready if outcome.is_commit else self._pending.check_loaded)(part.groups)
         decision = self._state.ask(
             lambda: self.participant.complete(
@@ -244,14 +248,14 @@ class TransactionPartition:
         return (await self.ask(transaction, pb.CONFIRM)).is_commit
 
     async def ask(self, transaction: Transaction, question: pb.Question, part: Part | None = None) -> State:
-        """Ask the coordinator of a transaction. Raises what the call raises."""
+        """Ask the coordinator of a transaction. Raises the errors of the call."""
         request = pb.AskTransactionRequest(transaction=transaction_to_proto(transaction), question=question)
         if part is not None:
             request.part.CopyFrom(part_to_proto(part))
         return state_from_proto((await self._asked(request)).state)
 
     async def ask_expired(self, transaction: Transaction) -> bool:
-        """Ask whether the note about this transaction's producer may go."""
+        """Ask the coordinator whether the note about this transaction's producer may be forgotten."""
         request = pb.AskTransactionRequest(transaction=transaction_to_proto(transaction), question=pb.EXPIRED)
         return (await self._asked(request)).expired
 
@@ -260,7 +264,7 @@ class TransactionPartition:
         return await self._parts.calls.at(bundle, lambda broker: broker.ask_transaction(request))
 
     async def read_staged(self, transaction: Transaction, part: Part, skip: int) -> pb.ReadStagedResponse:
-        """Return batches that `part` counts, after the first `skip` ones; none if nothing is staged."""
+        """Return batches that `part` counts, without the first `skip` ones; none if nothing is staged."""
         references = await self._state.read(lambda: self.participant.counted(transaction, part))
         chosen = references[skip : skip + 1]
         size_bytes = sum(reference.length for reference in chosen)
@@ -310,28 +314,28 @@ class TransactionPartition:
         return await self._in_turn(name, outcome)
 
     async def resolve(self, request: pb.ResolveTransactionRequest) -> pb.TransactionInfo:
-        """Carry out an operator's decision, and return how the transaction stands then."""
+        """Carry out an operator's decision, and return the state of the transaction."""
         name, coordinator, now_ms = request.transactional_id, self.coordinator, self.now_ms()
         if request.resolution == pb.FORGET:
             info = await self._state.read(lambda: coordinator.describe(name))
             await self._decided(name, lambda: coordinator.forget(name))
             return info
         if request.resolution == pb.GIVE_UP:
-            log.warning("an operator gives up a part of a transaction", transaction=name, bundle=request.bundle)
+            log.warning("operator gives up a part of a transaction", transaction=name, bundle=request.bundle)
             return await self._decided(name, lambda: coordinator.give_up(name, request.bundle, now_ms))
         if request.resolution not in (pb.COMMIT, pb.ABORT):
-            raise InvalidRequest(f"{request.resolution} is no resolution of a transaction that this broker knows")
+            raise InvalidRequest(f"this broker has no resolution {request.resolution} of a transaction; upgrade it")
         commit = request.resolution == pb.COMMIT
 
         def resolve() -> Decision[pb.TransactionInfo]:
             decision = coordinator.resolve(name, commit, now_ms)
             return self._counted(decision, State(decision.answer.state), "operator")
 
-        log.warning("an operator decides about a transaction", transaction=name, commit=commit)
+        log.warning("operator decides about a transaction", transaction=name, commit=commit)
         return await self._decided(name, resolve)
 
     async def answer(self, transaction: Transaction, question: pb.Question, part: Part) -> pb.AskTransactionResponse:
-        """Answer the bundle that holds something of a transaction."""
+        """Answer a bundle's question about a transaction."""
         if question == pb.EXPIRED:
             expired = await self._state.read(lambda: self.coordinator.is_expired(transaction))
             return pb.AskTransactionResponse(expired=expired)
@@ -340,15 +344,15 @@ class TransactionPartition:
         elif question == pb.FATE:
             state = await self._decided(transaction.transactional_id, partial(self._fate, transaction, part))
         else:
-            raise InvalidRequest(f"{question} is no question about a transaction that this broker knows")
+            raise InvalidRequest(f"this broker has no question {question} about a transaction; upgrade it")
         return pb.AskTransactionResponse(state=state_to_proto(state))
 
     async def list(self, open_only: bool) -> tuple[Sequence[pb.TransactionInfo], Sequence[pb.StagedInfo]]:
-        """Return the ids of this partition, and what its bundle holds."""
+        """Return the ids of this partition, and what is staged in its bundle."""
         return await self._state.read(lambda: (self.coordinator.infos(open_only), self._staged_infos()))
 
     def sizes(self) -> TransactionSizes:
-        """Return what there is, for metrics. It reads the memory, durable or not."""
+        """Return the sizes for metrics, as they are in memory; they may not be durable yet."""
         coordinator, participant, now_ms = self.coordinator, self.participant, self.now_ms()
         since = [staged.staged_ms for staged in self._pending.staged().values()]
         if (oldest_ms := participant.oldest_ms()) is not None:
@@ -388,7 +392,7 @@ class TransactionPartition:
         return self._counted(decision, decision.answer, "timeout")
 
     def _count_fenced(self, transaction: Transaction) -> None:
-        """Count it once, however many bundles ask, and however often."""
+        """Count a fenced transaction once, although many bundles may ask about it."""
         counted = self._fenced.get(transaction.transactional_id)
         if counted is None or counted < transaction.pair:
             while len(self._fenced) >= FENCED_MAX:
@@ -402,7 +406,7 @@ class TransactionPartition:
         return decision
 
     async def _in_turn(self, transactional_id: str, decide: Callable[[], Decision[T]]) -> T:
-        """As `_decided`, once the bundles are done with the transaction before, if that is soon."""
+        """As `_decided`; if the transaction before is not complete, wait up to `TURN_WAIT_S` for that."""
         try:
             return await self._decided(transactional_id, decide)
         except Unavailable:
@@ -411,7 +415,7 @@ class TransactionPartition:
         return await self._decided(transactional_id, decide)
 
     async def _decided(self, transactional_id: str, decide: Callable[[], Decision[T]]) -> T:
-        """Decide about an id, and tell the bundles as soon as the decision is durable."""
+        """Decide about an id, and send the decision to the bundles as soon as it is durable."""
 
         def decide_and_begin() -> Decision[T]:
             decision = decide()
@@ -439,7 +443,7 @@ class TransactionPartition:
         return batches[0] if batches else None
 
     async def _read_staged(self, transaction: Transaction, part: Part, skip: int) -> pb.ReadStagedResponse:
-        """Read from the bundle of a part what it has staged."""
+        """Read the staged batches of a part from its bundle."""
         if part.bundle == self.bundle:
             return await self.read_staged(transaction, part, skip)
         request = pb.ReadStagedRequest(
@@ -448,8 +452,8 @@ class TransactionPartition:
         return await self._parts.calls.at(part.bundle, lambda broker: broker.read_staged(request))
 
     async def _push(self, transaction: Transaction, outcome: State, part: Part) -> bool:
-        """Tell the bundle of a part what was decided. What is UNRESOLVED is dropped there once
-        operators have a copy (T17).
+        """Send a decision to the bundle of a part. An UNRESOLVED half message is sent as an abort, after
+        its copy for operators is durable (X19).
         """
         if outcome is State.UNRESOLVED:
             info = self.coordinator.describe(transaction.transactional_id)
@@ -468,10 +472,13 @@ class TransactionPartition:
             self._staged.check_end(end)
         except AssertionError as bug:
             self._state.broken(bug)
-            raise Unavailable("the offsets of staged batches are not those that were counted; retry") from bug
+            raise Unavailable(
+                f"staged batches of bundle {self.bundle} have other offsets than expected; its transactions are loaded"
+                " again from their log; retry"
+            ) from bug
 
     def _moved(self) -> None:
-        """Something is staged no longer."""
+        """Note that staged data was copied or dropped."""
         self._housekeeper.moved()
 
     def now_ms(self) -> int:

@@ -1,5 +1,5 @@
-"""Reach the groups of one bundle: offsets that a transaction has staged there are committed or
-dropped in the segment that completes the rest of its part.
+"""Commit or drop the offsets that transactions have staged in the groups of one bundle, in the segment
+that completes the rest of the transaction's part.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from transactions.types import Transaction
 
 
 class StagedOffsets(NamedTuple):
-    """What a transaction has staged in the groups of a bundle, and when the first of it."""
+    """The groups of a bundle in which a transaction has staged offsets, and when it staged the first."""
 
     groups: tuple[str, ...]
     staged_ms: int
@@ -35,8 +35,8 @@ class PendingOffsets:
         self._hosted = hosted
 
     def check_ready(self, groups: Sequence[str]) -> None:
-        """Raise Unavailable or NotOwner if the partition of a group is not served at present, and
-        what refuses it if it is damaged.
+        """Raise Unavailable or NotOwner if the partition of a group is not served now, and its error if it
+        is damaged.
         """
         for group in groups:
             self._coordinator(group)
@@ -56,11 +56,11 @@ class PendingOffsets:
         )
 
     def settle(self, transaction: Transaction, groups: Sequence[str]) -> Mapping[PartitionId, Sequence[LogRecord]]:
-        """Commit what the transaction has staged of these groups, and drop everything else that its
-        producer has staged in this bundle up to then. Return the records to append.
+        """Commit the transaction's offsets of these groups, and drop all other offsets that its producer
+        has staged in this bundle at or below the transaction. Return the records to append.
 
-        `check_ready` was called for the groups in this turn. A partition that is not served keeps
-        what is to be dropped, and the bundle asks about that later.
+        Call `check_ready` for the groups first, in the same turn. A partition that is not served keeps
+        offsets that should be dropped; the bundle asks about them later.
         """
         return {
             PartitionId(topic.id, partition): found.settle_pending(
@@ -89,7 +89,9 @@ class PendingOffsets:
         topic = self._topic()
         partition = partition_of(group, topic.partitions) if topic is not None else 0
         if topic is None or topic.bundles[partition] != self._bundle:
-            raise DataDamaged(f"offsets of group {group} are staged in bundle {self._bundle}, which does not hold them")
+            raise DataDamaged(
+                f"a transaction counts offsets of group {group} in bundle {self._bundle}, which does not hold it"
+            )
         return cast(PartitionCoordinator, self._hosted(topic.name, partition))
 
     def _served(self) -> Iterator[tuple[Topic, int, PartitionCoordinator]]:

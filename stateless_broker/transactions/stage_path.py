@@ -1,7 +1,8 @@
 """Serve Stage: check a frame's batches, stage them in their bundles, answer in order.
 
-As Produce, but what is stored is invisible and has no offset until its transaction is committed. A
-batch that is refused gets its error in the answer and does not affect other bundles.
+This works as Produce does, but stored batches are invisible, and have no offsets, until their
+transaction is committed. The answer has the error of each refused batch; batches in other bundles
+are not affected.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class _Entry:
 
 @dataclass(slots=True)
 class Admitted:
-    """A frame whose batches are with their bundles. `staged`: what each bundle is storing now."""
+    """A frame whose batches were passed to their bundles. `staged`: batches that each bundle stores."""
 
     entries: list[_Entry]
     staged: list[tuple[list[_Entry], Stored]] = field(default_factory=list)
@@ -67,8 +68,8 @@ class StagePath:
         return answered_in_order(requests, self.admit, self.answer, "stage stream")
 
     async def admit(self, frame: StageFrame) -> Admitted:
-        """Admit a frame. Raises CorruptFrame if the frame's parts do not fit together; any other
-        error belongs to one batch, or to all if it is about the transaction.
+        """Admit a frame. Raises CorruptFrame if the frame's parts do not fit together. Any other error
+        goes into the answer: for one batch, or for all if the transaction itself is refused.
         """
         header = frame.header
         pieces = split_payload([entry.batch for entry in header.batches], frame)

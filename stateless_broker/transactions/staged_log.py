@@ -1,7 +1,7 @@
 """Write and read one partition of `__staged`: batches of open transactions, as producers sent them.
 
-Only this object appends there, through the bundle's log, so it counts the offsets itself: those of
-batches that are on their way are known before the store has them. That they came true is asserted.
+Only this object appends there, through the bundle's log. So it counts the offsets itself, and has
+them before a batch is durable; `check_end` compares them with those of the store.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RUN_BYTES_MAX = 4 * 1024 * 1024
 
 
 class StagedLog:
-    """Made when nothing of the bundle's former log is under way."""
+    """Make it when no append of the bundle's former log is under way."""
 
     def __init__(self, owner: BundleOwner, log: BundleLog, topic: Topic, partition: int) -> None:
         self.owner = owner
@@ -35,10 +35,10 @@ class StagedLog:
         self.topic = topic
         self.place = PartitionId(topic.id, partition)
         self.next_offset = owner.durable_end(topic, partition)
-        """Of the next batch that is appended."""
+        """Offset of the next batch that is appended."""
 
     def issue(self, batches: Sequence[Batch]) -> list[Batch]:
-        """Return the batches as they are appended here, in order; their offsets are given away."""
+        """Return the batches as they have to be appended, in order, and reserve their offsets."""
         self.next_offset += sum(batch.record_count for batch in batches)
         return [
             replace(batch, topic_id=self.place.topic_id, partition=self.place.partition, producer=None)
@@ -46,7 +46,7 @@ class StagedLog:
         ]
 
     def check_end(self, expected: int) -> None:
-        """Assert that a durable append ended at offset `expected`, as it was counted."""
+        """Assert that a durable append ended at the offset `expected`."""
         end = self.owner.durable_end(self.topic, self.place.partition)
         assert end >= expected, f"{self.topic.name}/{self.place.partition} ends at {end}, not at {expected} or above"
         assert expected < self.next_offset or end == expected, (
@@ -54,14 +54,15 @@ class StagedLog:
         )
 
     def _is_under_way(self, references: Sequence[Reference]) -> bool:
-        """Return whether some of these batches are not durable yet: staged, or carried forward, just now."""
+        """Return whether any of these batches is not durable yet: it was staged, or carried forward, just now."""
         end = self.owner.durable_end(self.topic, self.place.partition)
         return any(reference.offset + reference.record_count > end for reference in references)
 
     async def read(self, references: Sequence[Reference]) -> list[Batch]:
-        """Return the staged batches, once they are durable, with the partitions that they are meant
-        for, in the order of `references`. Raises DataDamaged naming the object, NotOwner,
-        Unavailable, the store's errors.
+        """Return the staged batches in the order of `references`, each with its target partition; wait
+        until they are durable.
+
+        Raises DataDamaged, which names the object; NotOwner, Unavailable, the store's errors.
         """
         if self._is_under_way(references):
             await self._log.durable()
@@ -77,7 +78,7 @@ class StagedLog:
         return [batch for read in reads for batch in read.result()]
 
     async def _read_run(self, run: Sequence[Reference], pool: asyncio.Semaphore) -> list[Batch]:
-        """Read batches that follow one another."""
+        """Read batches with consecutive offsets."""
         found: list[Batch] = []
         async with pool:
             while len(found) < len(run):
@@ -92,7 +93,7 @@ class StagedLog:
         return found
 
     def _as_meant(self, reference: Reference, batch: StoredBatch) -> Batch:
-        """Return a staged batch for its own partition. Raises DataDamaged if it is not the one."""
+        """Return a staged batch for its target partition. Raises DataDamaged if another batch was read."""
         is_same = (batch.base_offset, batch.record_count, batch.crc, len(batch.data)) == (
             reference.offset,
             reference.record_count,
@@ -111,13 +112,13 @@ class StagedLog:
 
     def _damaged(self, reference: Reference, what: str) -> DataDamaged:
         return DataDamaged(
-            f"{self.topic.name}/{self.place.partition}: a batch of {reference.length} bytes is staged at offset"
-            f" {reference.offset}, and {what} is there"
+            f"{self.topic.name}/{self.place.partition} should have a staged batch of {reference.length} bytes at offset"
+            f" {reference.offset}, but has {what}; run `ledgermq fsck`, and restore the bundle's ledger"
         )
 
 
 def _runs(references: Sequence[Reference]) -> Iterator[list[Reference]]:
-    """Cut references into runs whose offsets follow one another, of bounded size."""
+    """Split references into runs of consecutive offsets, of bounded size."""
     run: list[Reference] = []
     size_bytes = 0
     for reference in references:

@@ -1,9 +1,8 @@
-"""Serve the transactions of a cluster in one broker: find who decides about a transactional id, and
-who holds what it has staged, and route calls to them.
+"""Serve the transactions of a cluster in one broker: route calls to coordinators and participants.
 
-A transactional id belongs to one partition of `__transactions`, by its name; its coordinator is the
-owner of that partition's bundle. What is staged belongs to the owner of the bundle that it is for.
-Any other broker answers NotOwner and names the owner.
+A transactional id maps to one partition of `__transactions`, by a hash of its name; its coordinator is
+the owner of that partition's bundle. Staged batches belong to the owner of their target's bundle. Any
+other broker raises NotOwner, which names the owner.
 """
 
 from __future__ import annotations
@@ -114,14 +113,14 @@ class Transactions:
         return pb.TransactionOutcomeResponse(state=state_to_proto(found.state), complete=found.complete)
 
     async def poll_checks(self, request: pb.PollChecksRequest) -> pb.PollChecksResponse:
-        """Return half messages that this producer is asked about; held until there is one."""
+        """Return half messages for this producer to check. The call is held until there is one."""
         unresolved_topic(request.check_group)
         topic = self._topic.known or await self._topic.find()
         if topic is None:
             return pb.PollChecksResponse()
         coordinators = topic.settings.transaction_coordinators
         if request.partition >= coordinators:
-            raise UnknownPartition(f"coordinators are 0 to {coordinators - 1}; {request.partition} is none")
+            raise UnknownPartition(f"coordinators are numbered 0 to {coordinators - 1}, not {request.partition}")
         checks = await self._terms.call(self._kind, topic, request.partition, lambda found: found.poll_checks(request))
         return pb.PollChecksResponse(checks=checks, partitions=coordinators)
 
@@ -155,9 +154,11 @@ class Transactions:
     # Calls between brokers
 
     async def complete_transaction(self, request: pb.CompleteTransactionRequest) -> pb.CompleteTransactionResponse:
-        """Complete one bundle's part. Only brokers call it, but nothing authenticates them today:
-        any client that reaches this port can commit or drop what is staged. A commit is confirmed with the
-        coordinator only where the bundle does not know the producer.
+        """Complete one bundle's part.
+
+        Only brokers call this, but callers are not authenticated: any client that reaches this port can
+        commit or drop staged data. A commit is confirmed with the coordinator only if the bundle has no
+        note about the producer.
         """
         topic = await self._existing(request.transaction.transactional_id)
         transaction = _transaction_of(request.transaction, topic)
@@ -172,8 +173,10 @@ class Transactions:
         return pb.CompleteTransactionResponse(done=done)
 
     async def ask_transaction(self, request: pb.AskTransactionRequest) -> pb.AskTransactionResponse:
-        """Answer a bundle that holds something of a transaction. Only brokers call it, but nothing
-        authenticates them today: any client that reaches this port can start the time-out of a transaction.
+        """Answer a bundle's question about a transaction.
+
+        Only brokers call this, but callers are not authenticated: any client that reaches this port can
+        start the time-out of a transaction.
         """
         topic = await self._existing(request.transaction.transactional_id)
         transaction = _transaction_of(request.transaction, topic)
@@ -181,14 +184,16 @@ class Transactions:
         if request.HasField("part"):
             part = part_of(request.part, topic.bundles)
         elif request.question == pb.FATE:
-            raise InvalidRequest("a question about the fate of a transaction says what is staged of it")
+            raise InvalidRequest("the question FATE needs a part: the counts of what is staged in the bundle")
         return await self._at_coordinator(
             topic, transaction.transactional_id, lambda found: found.answer(transaction, request.question, part)
         )
 
     async def read_staged(self, request: pb.ReadStagedRequest) -> pb.ReadStagedResponse:
-        """Return what a bundle has staged. Only brokers call it, but nothing authenticates them today:
-        every program that reaches this port can read what is not committed.
+        """Return what a bundle has staged.
+
+        Only brokers call this, but callers are not authenticated: any client that reaches this port can
+        read data that is not committed.
         """
         topic = await self._existing(request.transaction.transactional_id)
         transaction = _transaction_of(request.transaction, topic)
@@ -209,12 +214,14 @@ class Transactions:
         return _transaction_of(ref, await self._existing(ref.transactional_id))
 
     async def in_bundle(self, bundle: int) -> TransactionPartition:
-        """Return the partition that holds what is staged in a bundle. Raises NotOwner, Unavailable,
+        """Return the partition of `__transactions` that belongs to a bundle. Raises NotOwner, Unavailable,
         and the error of damaged data.
         """
         topic = self._topic.known
         if topic is None:
-            raise Unavailable(f"topic {self._topic.name} is not known here yet", retry_after_ms=RETRY_AFTER_MS)
+            raise Unavailable(
+                f"this broker has not read topic {self._topic.name} yet; retry", retry_after_ms=RETRY_AFTER_MS
+            )
 
         async def itself(found: TransactionPartition) -> TransactionPartition:
             return found
@@ -233,7 +240,7 @@ class Transactions:
         return self._terms.ready(self._kind)
 
     def refused(self) -> dict[int, LedgerMQError]:
-        """Return the partitions that this broker owns and cannot read, with the reason."""
+        """Return the partitions that this broker owns but cannot read, with the errors."""
         return self._terms.refused(keys.TRANSACTIONS_TOPIC)
 
     async def close(self) -> None:
@@ -246,7 +253,8 @@ class Transactions:
         topic = self._topic.known or await self._topic.find()
         if topic is None:
             raise TransactionUnknown(
-                f"there is no transactional id {transactional_id!r}: this cluster has had no transaction yet"
+                f"transactional id {transactional_id!r} is unknown: this cluster has had no transaction yet; call"
+                " InitTransactions first"
             )
         return topic
 
@@ -257,8 +265,8 @@ class Transactions:
 
 
 def partition_of(transactional_id: str, topic: Topic) -> int:
-    """Return the partition of `__transactions` that decides about an id: the number of coordinators
-    is fixed when the topic is created, whatever partitions come later.
+    """Return the partition of `__transactions` that decides about an id. The number of coordinators is
+    fixed when the topic is created (X10).
     """
     return int(crc32c(transactional_id.encode())) % topic.settings.transaction_coordinators
 
@@ -274,7 +282,7 @@ def _transaction_of(ref: pb.TransactionRef, topic: Topic) -> Transaction:
 def _partition_in(topic: Topic, bundle: int) -> int:
     """Return the partition of `__transactions` that lies in a bundle."""
     if bundle not in topic.bundles:
-        raise Unavailable(f"bundle {bundle} has no partition of {topic.name} yet", retry_after_ms=RETRY_AFTER_MS)
+        raise Unavailable(f"bundle {bundle} has no partition of {topic.name} yet; retry", retry_after_ms=RETRY_AFTER_MS)
     return topic.bundles.index(bundle)
 
 
@@ -293,9 +301,9 @@ def open_transactions(
     counts: TransactionCounts,
     carry_slots: int,
 ) -> Transactions:
-    """Compose the transactions of a broker, and add them to its internal topics.
+    """Build the transactions of a broker, and add them to its internal topics.
 
-    `broker(address)`: the broker at this address, which may be this one.
+    `broker(address)`: the broker at this address; it may be this broker.
     """
 
     def asked(bundle: int, named: str) -> tuple[str, BrokerApi]:

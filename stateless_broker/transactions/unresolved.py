@@ -1,10 +1,9 @@
-"""Copy half messages about which no producer knew to `<check group>.unresolved`, where operators
-find them.
+"""Copy unresolved half messages to the topic `<check group>.unresolved`, where operators find them.
 
-The copy is stored once, however often it is attempted and by whatever coordinator: it is produced
-in a producer session that is derived from the transaction, with sequences from 0. The staged
-batches go only after the copy was acknowledged (T17); so if nothing is staged any longer, the
-session says that the copy is there.
+The copy is stored once, although several coordinators may attempt it: it is produced in a producer
+session that has the id and the epoch of the transaction, with sequences from 0. Staged batches are
+dropped only after the copy was acknowledged (X19). So if nothing is staged any longer, the next
+sequence of the session shows whether the copy is stored.
 """
 
 from __future__ import annotations
@@ -31,14 +30,16 @@ from transactions.types import Part, Transaction
 
 PARTITION = 0
 SETTINGS = {"max.message.bytes": str(32 * 1024 * 1024)}
-"""A copy has more headers than its message, so the topic takes the largest records there are."""
+"""A copy has more headers than its message, so the topic allows the largest records."""
 
 ReadStaged = Callable[[Transaction, Part, int], Awaitable[pb.ReadStagedResponse]]
-"""Read what is staged of a transaction, after a number of batches."""
+"""Read what is staged of a part, without a number of batches at its beginning."""
 
 
 class UnresolvedTopics:
-    """Finds the topics, and creates them at first use: one partition; users read and delete them."""
+    """Finds the topics, and creates each at its first use, with one partition. Users may read and delete
+    them.
+    """
 
     def __init__(self, metadata: Metadata, at_controller: AtController, controller: Controller) -> None:
         self._metadata = metadata
@@ -52,7 +53,9 @@ class UnresolvedTopics:
         if name not in self._metadata.catalog.topics_by_name:
             await self._create(name)
         if name not in self._metadata.catalog.topics_by_name:
-            raise Unavailable(f"topic {name} was created, but this broker has not read it yet", retry_after_ms=200)
+            raise Unavailable(
+                f"topic {name} was created, but this broker has not read it yet; retry", retry_after_ms=200
+            )
         return self._metadata.catalog.living(name)
 
     async def _create(self, name: str) -> None:
@@ -77,8 +80,9 @@ class UnresolvedCopies:
         self._now_us = now_us
 
     async def store(self, transaction: Transaction, part: Part, group: str, checks: int) -> None:
-        """Return when the copy is durable. Raises DataDamaged if the half message is lost, and
-        errors that pass.
+        """Store the copy; return when it is durable.
+
+        Raises DataDamaged if the half message is lost; Unavailable and other errors that pass with time.
         """
         topic = await self._topic(unresolved_topic(group))
         opened = await self._opened(topic, transaction)
@@ -88,8 +92,8 @@ class UnresolvedCopies:
             if not staged.batches and not opened.next_sequence:
                 raise DataDamaged(
                     f"{describe(transaction)} is UNRESOLVED, but nothing of it is staged in bundle {part.bundle}, and "
-                    f"no copy of it is known in topic {topic.name}; restore the bundle's ledger, or give up its part "
-                    "with `ledgermq transaction give-up`"
+                    f"topic {topic.name} has no copy of it; restore the bundle's ledger, or give up its part with "
+                    "`ledgermq transaction give-up`"
                 )
             for batch in staged.batches:
                 if sequence >= opened.next_sequence:
@@ -146,7 +150,7 @@ class UnresolvedCopies:
 
 
 def _headers(transaction: Transaction, batch: pb.StagedData, checks: int) -> list[tuple[str, bytes]]:
-    """Return what the copy says about where it comes from; its timestamp is that of the message."""
+    """Return the headers that name the copy's origin. The copy has the timestamp of the message."""
     named = {
         names.ID: transaction.transactional_id,
         names.TOPIC: batch.topic,

@@ -1,6 +1,5 @@
 """Check half messages through the brokers' services, without the client: when producers are asked,
-by whom and how often, what their answers do, and what becomes of messages about which none knows;
-in virtual time.
+how often, what their answers do, and where messages without an answer end; in virtual time.
 """
 
 from __future__ import annotations
@@ -223,8 +222,8 @@ async def test_checks_are_not_used_up_while_no_producer_lives(cluster: Cluster) 
 
 @in_cluster("a:1", "b:1", "c:1", **BUNDLES, constants=constants_of(checks_max=2))
 async def test_a_copy_is_stored_once_by_whatever_coordinator(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first coordinator stores the copy and does not say so to anybody: its successor attempts
-    it again. Then the bundle drops the message, and again nothing of that is remembered.
+    """The first coordinator stores the copy, and dies before it records that; its successor attempts the
+    copy again. Then the bundle drops the message, and the answer to that is lost, too.
     """
     await cluster.create("t", 1)
     await half_message(cluster, "h-1", b"x")

@@ -87,8 +87,8 @@ def staged_batches(cluster: Cluster) -> int:
 
 
 async def aborted_read(cluster: Cluster) -> None:
-    """The coordinator dies while its decision to commit is on its way to the store. It was never
-    made: the next coordinator aborts, and no reader has seen anything meanwhile.
+    """The coordinator dies while it puts its decision to commit, which is not stored. The next
+    coordinator aborts, and no reader has seen records of the transaction meanwhile.
     """
     name, _, far = await placed(cluster)
     producer = await beginner(cluster, name)
@@ -108,7 +108,7 @@ async def aborted_read(cluster: Cluster) -> None:
 
 
 def without_waiting_for_the_decision(patch: Patch) -> None:
-    """T1: no completion leaves before the decision is durable."""
+    """X1: no completion leaves before the decision is durable."""
     real = Completer.__init__
 
     class Hasty:
@@ -131,8 +131,8 @@ def without_waiting_for_the_decision(patch: Patch) -> None:
 
 
 async def torn_transaction(cluster: Cluster) -> None:
-    """A producer stalls beyond its time-out between two partitions: the first bundle is told that
-    the transaction is aborted, so it cannot be committed for the second.
+    """A producer stalls beyond its time-out between two partitions. The first bundle receives "aborted",
+    so the transaction can no longer be committed for the second.
     """
     name, near, far = await placed(cluster)
     producer = await beginner(cluster, name, timeout_ms=TIMEOUT_MS)
@@ -147,7 +147,7 @@ async def torn_transaction(cluster: Cluster) -> None:
 
 
 def without_recording_the_abort(patch: Patch) -> None:
-    """T3: a bundle is told "aborted" only after that is recorded."""
+    """X3: a bundle receives "aborted" only after the abort is recorded."""
     real = Coordinator.fate
 
     def fate(self: Coordinator, transaction: Transaction, part: Part, now_ms: int) -> Decision[State]:
@@ -168,7 +168,7 @@ def without_recording_the_abort(patch: Patch) -> None:
 
 async def lost_write(cluster: Cluster) -> None:
     """The owner of a bundle dies after the decision and before its part is visible; the producer
-    starts anew at once. Its new epoch begins when the commit is complete everywhere.
+    is restarted at once. Its new epoch begins when the commit is complete in all bundles.
     """
     name, _, far = await placed(cluster)
     producer = await beginner(cluster, name)
@@ -188,7 +188,7 @@ async def lost_write(cluster: Cluster) -> None:
 
 
 def without_waiting_for_the_commit_before(patch: Patch) -> None:
-    """T6: a new epoch begins only when the commit before it is complete everywhere."""
+    """X6: a new epoch begins only when the commit before it is complete everywhere."""
     patch.setattr(Coordinator, "_check_reuse", lambda self, name, known, kind: None)
 
 
@@ -196,8 +196,8 @@ def without_waiting_for_the_commit_before(patch: Patch) -> None:
 
 
 async def late_write(cluster: Cluster) -> None:
-    """A batch of the network's past arrives after the end of its transaction, and after it the call
-    that completes the transaction, once more.
+    """A delayed batch arrives after the end of its transaction, and then the call that completes the
+    transaction arrives a second time.
     """
     name, _, far = await placed(cluster)
     producer = await beginner(cluster, name)
@@ -223,7 +223,7 @@ async def late_write(cluster: Cluster) -> None:
 
 
 def without_the_memory_of_what_is_over(patch: Patch) -> None:
-    """T8, T11: a transaction is over in a bundle because the note says so, whatever comes later."""
+    """X8, X11: a note ends its transaction in the bundle, whichever calls arrive later."""
     real = Participant._is_over
 
     def is_over(self: Participant, transaction: Transaction) -> bool:
@@ -237,8 +237,8 @@ def without_the_memory_of_what_is_over(patch: Patch) -> None:
 
 
 async def hanging_transaction(cluster: Cluster) -> None:
-    """A producer dies with a transaction open. Others write and read beside it at once; then it ends
-    by itself, and frees what it held: the offsets of the group, and the ledger that cannot be trimmed.
+    """A producer dies with a transaction open. Other clients write and read without a delay. At its
+    time-out the transaction is aborted, which releases the group's offsets and the ledger's trimming.
     """
     name, near, far = await placed(cluster)
     await cluster.create("in", 1)
@@ -268,7 +268,7 @@ def trim_is_free(found: Any) -> bool:
 
 
 def without_questions(patch: Patch) -> None:
-    """T3: a bundle asks about what was staged long ago."""
+    """X3: a bundle asks about what was staged long ago."""
 
     async def ask_fates(self: Housekeeper) -> None:
         return None
@@ -280,8 +280,8 @@ def without_questions(patch: Patch) -> None:
 
 
 async def zombie_write(cluster: Cluster) -> None:
-    """A process that was replaced wakes up and commits. Neither its own records become visible, nor
-    those of its successor, who has not committed them, and aborts.
+    """A process that was replaced wakes up and commits. Its own records do not become visible, and
+    neither do those of its successor, which has not committed them, and aborts.
     """
     name, _, far = await placed(cluster)
     zombie = await beginner(cluster, name)
@@ -311,8 +311,8 @@ def without_the_fence(patch: Patch) -> None:
 
 
 async def repeated_commit(cluster: Cluster) -> None:
-    """The broker that decides and completes dies as soon as the records are read; the commit, whose
-    answer may be lost, is repeated, and each record is there once.
+    """The broker that decides and completes dies as soon as the records are read. The commit, whose
+    answer may be lost, is repeated, and each record is visible once.
     """
     name, near, _ = await placed(cluster)
     producer = await beginner(cluster, name)
@@ -335,7 +335,7 @@ async def is_read(cluster: Cluster, partition: int) -> bool:
 
 
 def without_one_segment_for_copies_and_note(patch: Patch) -> None:
-    """T8: the copies and the note that says so are one segment."""
+    """X8: the copies and the note about them are one segment."""
 
     async def copy_chunk(self: Copier, chunk: Chunk) -> None:
         copies = await self._staged.read(chunk.references)

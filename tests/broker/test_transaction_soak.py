@@ -1,5 +1,5 @@
 """Let transactional producers copy items to three bundles while brokers die, stand still and lose
-calls; each item is visible once everywhere, in order, or not at all; in virtual time.
+calls; each item is visible once in each bundle, in order, or in none; in virtual time.
 """
 
 from __future__ import annotations

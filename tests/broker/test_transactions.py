@@ -151,7 +151,7 @@ async def test_a_small_transaction_is_completed_in_one_segment_of_a_bundle(clust
 
 @in_cluster("a:1", "b:1", "c:1", **BUNDLES)
 async def test_what_is_decided_is_completed_by_whoever_owns_the_bundle_next(cluster: Cluster) -> None:
-    """Its owner stands still when the decision falls, and dies."""
+    """The bundle's owner hangs when the decision is made, and dies then."""
     await cluster.create("t", 3)
     producer = await beginner(cluster, "orders")
     for partition in range(3):
@@ -195,7 +195,9 @@ def owns_some(cluster: Cluster, address: str) -> bool:
 
 @in_cluster("a:1", "b:1", constants=constants_of(chunk_bytes=1), **BUNDLES)
 async def test_a_commit_in_many_segments_goes_on_after_a_takeover_between_two(cluster: Cluster) -> None:
-    """Each batch is a segment; the next owner goes on from its log, once, in order, without a call."""
+    """Each batch takes one segment. The next owner continues from the log without a call; each batch is
+    visible once, in order.
+    """
     values = [b"%d" % value for value in range(12)]
     topic = await cluster.create("t", 1)
     producer = await beginner(cluster, "orders")
@@ -225,7 +227,7 @@ async def is_served(cluster: Cluster, topic: str, records: int) -> bool:
 
 
 def stand_still_after(copier: Copier, chunks: int) -> asyncio.Event:
-    """The copier stands still for ever after so many chunks, which are durable when the event is set."""
+    """The copier hangs after so many chunks, which are durable when the event is set."""
     real, stands, done = copier._copy_chunk, asyncio.Event(), 0
 
     async def copy(chunk: Chunk) -> None:
@@ -308,7 +310,7 @@ async def test_offsets_of_more_groups_than_a_call_takes_let_their_partitions_go(
 
 @in_cluster("a:1", "b:1", **BUNDLES)
 async def test_offsets_of_a_fenced_epoch_hold_the_partition_up_for_a_moment_only(cluster: Cluster) -> None:
-    """A processor that was restarted does not wait for what it left itself."""
+    """A restarted processor does not wait for the transaction that it left open."""
     await cluster.create("in", 1)
     await cluster.create("out", 3)
     await cluster.produce("in", 0, b"a", b"b")
@@ -419,7 +421,7 @@ async def test_what_stays_prepared_is_carried_forward_and_lets_the_log_start_mov
 
 
 def xid(name: str) -> pb.EndTransactionRequest:
-    """Commits what is prepared, by its id alone."""
+    """Commit a prepared transaction by its id alone."""
     return pb.EndTransactionRequest(transaction=pb.TransactionRef(transactional_id=name), outcome=pb.COMMITTED)
 
 
@@ -450,8 +452,8 @@ async def test_segments_that_held_staged_batches_are_trimmed(cluster: Cluster) -
 
 @in_cluster("a:1", "b:1", constants=constants_of(ask_after_ms=1000), **BUNDLES)
 async def test_a_part_that_is_lost_is_given_up_and_the_others_stay(cluster: Cluster) -> None:
-    """The producer counts a batch that one bundle does not have: nothing of that part is shown, and
-    an operator lets the transactional id go on.
+    """The producer counts a batch that one bundle does not have. No batch of that part becomes visible;
+    after an operator gives the part up, the transactional id can be used again.
     """
     topic = await cluster.create("t", 2)
     producer = await beginner(cluster, "orders")
@@ -597,7 +599,7 @@ async def test_operators_see_what_is_open_and_decide_about_what_is_prepared(clus
 
 @in_cluster("a:1", constants=constants_of(ask_after_ms=1000, log_start_ms=1000), **BUNDLES)
 async def test_the_log_start_of_staged_batches_moves_after_an_attempt_that_failed(cluster: Cluster) -> None:
-    """Nothing else is staged in the bundle, so no later transaction brings it about."""
+    """Nothing else is staged in the bundle, so no later transaction can move the log start."""
     topic = await cluster.create("t", 1)
     producer = await beginner(cluster, "orders")
     found = served(cluster)[topic.partitions[0].bundle]

@@ -1,5 +1,5 @@
-"""Two-phase commit by the client against brokers, in virtual time: what is prepared waits for its
-end, whoever prepared it; any process ends it by name; operators' decisions are told; lost answers.
+"""Check the client's two-phase commit against brokers, in virtual time: a prepared transaction waits for
+its end; any process ends it by its name; programs get an operator's decision; answers are lost.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Transactions keep their promises in random lives; and the machine that says so is tried on rules
-that are broken on purpose.
+"""Check that transactions keep their promises in random lives, and that the same machine finds rules that
+are broken on purpose.
 """
 
 from __future__ import annotations
@@ -174,8 +174,8 @@ MUTANTS: list[Mutate] = [
 @pytest.mark.timeout(1500)  # most are caught by tens of examples
 @pytest.mark.parametrize("mutate", MUTANTS, ids=lambda mutate: mutate.__name__)
 def test_a_broken_rule_is_caught(mutate: Mutate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By an assertion, which is a promise of transactions, or by an error that names damage or a completion
-    that never ends.
+    """The machine finds it by an assertion about a promise, or by an error that reports damage or an
+    endless completion.
     """
     mutate(monkeypatch)
     with pytest.raises((AssertionError, KeyError, DataDamaged, Unavailable)):

@@ -32,8 +32,8 @@ seeds = st.integers(0, 2**32)
 
 @dataclass(eq=False)
 class Work:
-    """What a producer knows of one transaction. `sent`: CRCs of each stream; `stored`: how many from
-    the first are acknowledged.
+    """A producer's state of one transaction. `sent`: CRCs of the batches of each stream. `stored`: number
+    of acknowledged batches of each stream, from the first.
     """
 
     transaction: Transaction
@@ -41,7 +41,7 @@ class Work:
     stored: dict[Stream, int] = field(default_factory=dict)
     has_offset: bool = False
     is_wrong: bool = False
-    """It used a sequence for two batches."""
+    """Raised if a producer used a sequence for two batches."""
 
     def parts(self) -> list[Part]:
         counts: dict[int, dict[Stream, int]] = {stream.topic_id: {} for stream in self.sent}
@@ -196,7 +196,9 @@ class TransactionLife(RuleBasedStateMachine):
             self.note_stored(work, stream, first + count)
 
     def is_dead(self, transaction: Transaction) -> bool:
-        """It is decided, or fenced: what was staged and not counted may be gone, without a note."""
+        """Apply that the transaction is decided or fenced: staged batches that were not counted may be gone
+        without a note.
+        """
         coordinator = self.desk.coordinator
         if transaction in self.desk.truth or coordinator.is_expired(transaction):
             return True

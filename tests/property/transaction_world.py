@@ -64,7 +64,7 @@ class CoordinatorDesk:
         self.truth: dict[Transaction, bool] = {}
         self.counted: dict[Transaction, tuple[Part, ...]] = {}
         self.acknowledged: dict[tuple[Transaction, Stream, int], int] = {}
-        """The CRC of each batch that a producer was told is staged."""
+        """CRC of each batch that was acknowledged to a producer."""
         self.drawn = 0
         self.coordinator = self._new()
 

@@ -71,8 +71,8 @@ def transactions_answered_before_they_are_durable(patch: Patch) -> None:
 
 @mutant("transactions")
 def abort_told_and_not_recorded(patch: Patch) -> None:
-    """A bundle that asks about an old transaction is told that it is aborted, and then its producer
-    commits.
+    """A bundle that asks about an old transaction receives "aborted" before that is recorded, and then
+    the producer commits.
     """
     real = Coordinator.fate
 

@@ -10,7 +10,7 @@ not counted             a record is visible that the decision of its transaction
 duplicate               a record is visible twice
 out of commit order     a transactional id's records stand in another order than its transactions
 decision changed        a transaction was committed and then aborted, or the other way round
-told another outcome    a client was told what the log does not say
+told another outcome    a client received another outcome than the log has
 broken promise          a branch was prepared, no client asked to roll it back, and it is not committed
 staged when over        a batch was staged, or carried forward, for a transaction that its bundle had completed
 processed twice         a message of the input has two records in an output

@@ -164,7 +164,7 @@ async def begun_without_batches(filled: Filled) -> None:
         (partial(changed, record_count=2), "STAGED_DIFFERS", "another batch is there"),
         (partial(changed, offset=9), "STAGED_MISSING", "no segment has it"),
         (trimmed, "STAGED_MISSING", "below the log start 1"),
-        (begun_without_batches, "STAGED_MISSING", "no reference to 1, the first of them 2"),
+        (begun_without_batches, "STAGED_MISSING", "references to 1 of its 3 batches"),
     ],
 )
 def test_what_a_commit_would_miss_is_damage(

@@ -132,8 +132,8 @@ class Holding:
         self.answered = False
         """Whether the program has acknowledged or refused any of its messages."""
         self.transaction: OpenTransaction | None = None
-        """The open transaction that commits its offset: nothing is committed plainly meanwhile, and
-        it is not let go before the transaction has ended (rule T14).
+        """The open transaction that commits the partition's offset. Until it has ended, no other offset is
+        committed, and the partition is not let go (design X14).
         """
         self._counter = 0
         self._handout: Handout | None = None

@@ -1,8 +1,8 @@
-"""Stage offsets of a member with a transaction: they are committed if and when it is.
+"""Stage offsets of a member with a transaction: they are committed when the transaction is.
 
-The group's coordinator judges them now, as a commit, under the same epochs and counters. Until the
-transaction has ended, the member commits nothing plainly in these partitions, and does not let them
-go (rule T14).
+The group's coordinator judges them at once, as a commit, by the same epochs and counters. Until the
+transaction has ended, the member commits no other offset in these partitions, and does not let them
+go (design X14).
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_from_proto
 
 WhatToStage = Iterable[Message] | Mapping[TopicPartition, int]
-"""What a program commits in a transaction: messages of its consumer, or the next offsets to read."""
+"""Processed messages of a consumer, or the next offset to read for each partition."""
 
 
 @dataclass(slots=True)
 class Staged:
-    """Offsets of one member in one transaction. `bundles`: where they are kept."""
+    """Offsets of one member in one transaction. `bundles`: the bundles that have staged them."""
 
     wishes: dict[Holding, Wish] = field(default_factory=dict)
     bundles: set[int] = field(default_factory=set)
 
 
 class StagedOffsets:
-    """`holdings`: those of the member."""
+    """Stages offsets of one member. `holdings`: the partitions of the member."""
 
     def __init__(
         self, coordinator: Coordinator, member_id: str, commits: Commits, committer: Committer, holdings: Holdings
@@ -52,10 +52,10 @@ class StagedOffsets:
     def claim(
         self, transaction: OpenTransaction, staged: Staged, what: WhatToStage, metadata: str
     ) -> dict[Holding, Wish]:
-        """Return the offsets to stage, and note them in `staged`: from now on their partitions wait
-        for the end of the transaction.
+        """Return the offsets to stage, and add them to `staged`. From now on their partitions wait for
+        the end of the transaction.
 
-        Raises StaleAssignment, InvalidRequest, TransactionError; then nothing is noted.
+        Raises StaleAssignment, InvalidRequest or TransactionError, and then changes nothing.
         """
         wishes = self._commits.wishes_of(what, metadata)
         for holding in wishes:
@@ -71,18 +71,18 @@ class StagedOffsets:
     async def stage(
         self, reference: pb.TransactionRef, staged: Staged, wishes: Mapping[Holding, Wish], deadline: float
     ) -> None:
-        """Stage offsets that were claimed; a later offset of a partition replaces the earlier one.
+        """Stage offsets that were claimed. A later offset of a partition replaces an earlier one.
 
-        Raises StaleAssignment, CommitGoesBack, TransactionFenced, …; Unavailable at the deadline.
-        Then the transaction must abort, because the offsets may or may not be staged.
+        Raises StaleAssignment, CommitGoesBack, TransactionFenced, …; Unavailable at the deadline. After
+        an error the transaction must abort, because the offsets may or may not be staged.
         """
         await self._committer.idle()  # a plain commit that is under way has a lower counter
         entries = [holding.next_entry(*wish) for holding, wish in wishes.items()]
         staged.bundles.add(await self._stage(reference, entries, deadline))
 
     async def _stage(self, reference: pb.TransactionRef, entries: list[OffsetEntry], deadline: float) -> int:
-        """Return the bundle that keeps them. Attempts have the same counters, so a repeated one
-        changes nothing.
+        """Stage the entries, and return the bundle of the group. All attempts have the same counters, so a
+        repeated one changes nothing.
         """
         request = pb.StageOffsetsRequest(
             transaction=reference,
@@ -94,7 +94,10 @@ class StagedOffsets:
         while True:
             answer = await self._coordinator.ask(lambda at: at.stage_offsets(request), deadline)
             if len(answer.results) != len(entries):
-                raise Unavailable(f"the coordinator answered for {len(answer.results)} of {len(entries)} offsets")
+                raise Unavailable(
+                    f"the coordinator of group {self.group!r} returned {len(answer.results)} results for {len(entries)}"
+                    " offsets: abort the transaction, and run it again"
+                )
             errors = [error_from_proto(result.error) for result in answer.results if result.HasField("error")]
             if not errors:
                 return answer.bundle
@@ -102,14 +105,16 @@ class StagedOffsets:
                 if not error.retriable:
                     raise error
             if not await backoff.pause(errors[0].retry_after_ms, deadline):
-                raise Unavailable(f"the offsets were not staged in time: {errors[0].message}") from errors[0]
+                raise Unavailable(
+                    f"offsets of group {self.group!r} were not staged in time: {errors[0].message}"
+                ) from errors[0]
 
     def end(self, staged: Staged, *, committed: bool) -> None:
         """Apply the end of the transaction."""
         self._holdings.end_transaction(staged.wishes, committed=committed)
 
     def release(self, staged: Staged) -> None:
-        """Stop waiting for a transaction whose outcome is unknown: the coordinator knows it."""
+        """Stop waiting for a transaction whose outcome this client does not know; the cluster decides it."""
         for holding in staged.wishes:
             holding.transaction = None
         self._holdings.progressed.set()

@@ -1,6 +1,6 @@
-"""Administration of transactions: what is open, where it is staged, and an operator's decisions.
+"""Administration of transactions: list and describe them, and record an operator's decisions.
 
-Each call goes to the coordinators, the owners of the partitions of `__transactions`.
+Each call goes to coordinators, the owners of the partitions of `__transactions`.
 """
 
 from __future__ import annotations
@@ -20,19 +20,23 @@ from ledgermq.runtime.tasks import all_of
 
 CALLS_AT_ONCE = 16
 FIRST_SHARE = 0.25
-"""Part of the time that one partition has to answer how many there are, before the next is asked."""
+"""Share of the time in which one partition has to return the number of partitions, before the next one is
+asked.
+"""
 SHARE = 0.5
-"""Part of the time that all others have: what has answered is shown before the time is over."""
+"""Share of the remaining time for all other partitions; the list then contains those that have answered."""
 PROBED_MAX = 3
-"""Partitions that are asked how many there are."""
+"""Number of partitions that are asked for the number of partitions, at most."""
 
 TransactionKind = Literal["ordinary", "two_phase", "half_message"]
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionPart:
-    """What a decision counts in one bundle. `batches`: by (topic id, partition). `groups`: those
-    whose offsets belong to it.
+    """The part of a transaction in one bundle, as the decision counts it.
+
+    `batches`: number of batches by (topic id, partition). `groups`: groups whose offsets belong to the
+    transaction.
     """
 
     bundle: int
@@ -42,10 +46,10 @@ class TransactionPart:
 
 @dataclass(frozen=True, slots=True)
 class StagedTransaction:
-    """What one transaction has staged in one bundle: invisible until it is committed.
+    """What one transaction has staged in one bundle: invisible until the transaction is committed.
 
-    `bytes`: of its batches. `oldest_ms`: when the first of it was staged. `groups`: those with
-    offsets.
+    `bytes`: size of its batches. `oldest_ms`: when the first batch or offset was staged. `groups`:
+    groups of its offsets.
     """
 
     transactional_id: str
@@ -60,11 +64,12 @@ class StagedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """The newest transaction of a transactional id that its coordinator knows of.
+    """The newest transaction of a transactional id, as its coordinator has recorded it.
 
-    `number`: 0 if the epoch has none yet. `complete`: decided, and visible or dropped everywhere;
-    `missing`: bundles where it is not, and `trouble`: why. `changed_ms`: of the last decision, or of
-    the first question about what is undecided. `parts`: kept until it is complete; only from `describe`.
+    `number`: 0 if the epoch has no transaction yet. `complete`: it is decided, and visible or dropped
+    in all bundles. `missing`: bundles where it is not; `trouble`: why. `changed_ms`: time of the last
+    change, or of a bundle's first question about an undecided transaction. `parts`: kept until the
+    transaction is complete; only `describe` returns them.
     """
 
     transactional_id: str
@@ -78,22 +83,22 @@ class TransactionDescription:
     changed_ms: int
     timeout_ms: int
     partition: int
-    """Of `__transactions`: it decides about this id."""
+    """Partition of `__transactions` whose owner decides about this id."""
     parts: tuple[TransactionPart, ...]
     check_group: str
     checks: int
     coordinator: str = ""
     """Address of the broker that answered; only from `describe`."""
     staged: tuple[StagedTransaction, ...] = ()
-    """What the bundles hold of the id, of any epoch and number; only from `describe`."""
+    """What the id has staged in the bundles, under any epoch and number; only from `describe`."""
     unanswered: Mapping[int, LedgerMQError] = field(default_factory=dict)
-    """Partitions of `__transactions` whose bundles may hold more: why they have not answered."""
+    """Partition of `__transactions` -> why it has not answered; its bundle may hold more."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionList:
-    """`transactions`: by id. `staged`: by bundle, the oldest first. `unanswered`: by partition of
-    `__transactions`, why its transactions and its bundle are not in the list.
+    """`transactions`: sorted by id. `staged`: by bundle, the oldest first. `unanswered`: partition of
+    `__transactions` -> why its transactions, and what is staged in its bundle, are missing.
     """
 
     transactions: tuple[TransactionDescription, ...]
@@ -102,7 +107,7 @@ class TransactionList:
 
 
 class TransactionAdmin:
-    """The part of `client.transactions` for operators. Every call ends within the client's
+    """The methods of `client.transactions` for operators. Every call ends within the client's
     `timeout_s`.
     """
 
@@ -110,21 +115,21 @@ class TransactionAdmin:
         self._connections = connections
 
     async def list(self, *, open_only: bool = True) -> TransactionList:
-        """Return the transactions of the cluster, and what its bundles hold staged.
+        """Return the transactions of the cluster, and what is staged in its bundles.
 
-        `open_only`: only those that are prepared, not complete, or undecided for a while; else each
-        id that is known. A partition that does not answer is named in `unanswered`; raises
-        Unavailable if none does.
+        `open_only`: only transactions that are prepared, decided and not complete, or undecided for some
+        seconds; otherwise all transactional ids. `unanswered` names partitions that do not answer.
+        Raises Unavailable if none does.
         """
         answers, unanswered = await self._listed(open_only, self._connections.deadline())
         found = sorted((info for answer in answers for info in answer.transactions), key=_name)
         return TransactionList(tuple(_description(info) for info in found), _staged(answers), unanswered)
 
     async def describe(self, transactional_id: str, *, staged: bool = True) -> TransactionDescription:
-        """Return the newest transaction of an id, and everything that bundles hold of the id.
+        """Return the newest transaction of an id, and everything that the id has staged.
 
-        `staged`: ask the bundles, too; one that does not answer costs half of the time. Raises
-        InvalidRequest, TransactionUnknown, Unavailable.
+        `staged`: ask all bundles, too; if one does not answer, the call takes half of the client's
+        `timeout_s`. Raises InvalidRequest, TransactionUnknown, Unavailable.
         """
         request = pb.DescribeTransactionRequest(transactional_id=check_transactional_id(transactional_id))
         deadline = self._connections.deadline()
@@ -137,11 +142,11 @@ class TransactionAdmin:
         return _description(answer.transaction, answer.coordinator, of_id, unanswered)
 
     async def resolve(self, transactional_id: str, *, commit: bool) -> TransactionDescription:
-        """Decide in the place of a transaction manager or a producer that is gone for good.
+        """Decide in the place of a transaction manager or a producer that will not come back.
 
-        This is a heuristic decision: other participants, for example a database, may have decided
-        otherwise. Only what is prepared can be committed; what is undecided can be aborted. Raises
-        InvalidRequest, TransactionUnknown, Unavailable.
+        This is a heuristic decision: another participant, for example a database, may have decided
+        otherwise. A prepared transaction can be committed or aborted, an undecided one only aborted.
+        Raises InvalidRequest, TransactionUnknown, Unavailable.
         """
         request = pb.ResolveTransactionRequest(
             transactional_id=check_transactional_id(transactional_id), resolution=pb.COMMIT if commit else pb.ABORT
@@ -153,8 +158,8 @@ class TransactionAdmin:
         """Forget the outcome of a two-phase transaction that is complete, or an operator's decision
         about an ordinary one.
 
-        Raises InvalidRequest (it is not decided, or there is nothing to forget), TransactionUnknown,
-        Unavailable (it is not complete yet).
+        Raises InvalidRequest if the transaction is not decided or there is nothing to forget;
+        TransactionUnknown; Unavailable if the transaction is not complete yet.
         """
         request = pb.ResolveTransactionRequest(
             transactional_id=check_transactional_id(transactional_id), resolution=pb.FORGET
@@ -164,13 +169,13 @@ class TransactionAdmin:
             await self._decide(transactional_id, attempts)
         except TransactionUnknown:
             if not attempts.in_doubt:
-                raise  # else the attempt whose answer was lost has forgotten it
+                raise  # otherwise an attempt without an answer has forgotten it
 
     async def give_up(self, transactional_id: str, bundle: int) -> TransactionDescription:
-        """Declare the part of a transaction in one bundle lost: it counts as complete there.
+        """Declare the part of a transaction in one bundle lost. It then counts as complete there.
 
-        What the bundle has not made visible yet is dropped, for good. Raises InvalidRequest (it is
-        not incomplete in this bundle), TransactionUnknown, Unavailable.
+        Data that the bundle has not made visible yet is dropped for good. Raises InvalidRequest if the
+        transaction is not incomplete in this bundle; TransactionUnknown; Unavailable.
         """
         request = pb.ResolveTransactionRequest(
             transactional_id=check_transactional_id(transactional_id), resolution=pb.GIVE_UP, bundle=bundle
@@ -184,7 +189,9 @@ class TransactionAdmin:
                 raise
         found = await self.describe(transactional_id, staged=False)
         if bundle in found.missing:
-            raise Unavailable(f"bundle {bundle} of transaction {transactional_id!r} is not given up yet; repeat it")
+            raise Unavailable(
+                f"the part of transaction {transactional_id!r} in bundle {bundle} is not given up yet; repeat the call"
+            )
         return found
 
     async def _decide(
@@ -196,7 +203,7 @@ class TransactionAdmin:
     async def _listed(
         self, open_only: bool, deadline: float
     ) -> tuple[Sequence[pb.ListTransactionsResponse], dict[int, LedgerMQError]]:
-        """Return the answers of all partitions, and why others have not answered."""
+        """Return the answers of the partitions, and the errors of those that have not answered."""
         unanswered: dict[int, LedgerMQError] = {}
 
         async def ask(partition: int, until: float) -> pb.ListTransactionsResponse | None:
@@ -223,7 +230,7 @@ class TransactionAdmin:
 
 
 class Attempts:
-    """A call that is repeated. `in_doubt`: an attempt may have taken effect without an answer."""
+    """A call that is repeated. `in_doubt`: an attempt without an answer may have taken effect."""
 
     def __init__(self, call: Callable[[Connection], Awaitable[pb.ResolveTransactionResponse]]) -> None:
         self.in_doubt = False
@@ -303,8 +310,8 @@ def _staged(answers: Sequence[pb.ListTransactionsResponse]) -> tuple[StagedTrans
 
 
 def _name_of(names: Sequence[tuple[str, int]], number: int) -> str:
-    """Return a name of the protocol in small letters. Raises Unavailable."""
+    """Return the protocol's name of a number, in lower case. Raises Unavailable if it has none."""
     for name, known in names:
         if known == number:
             return name.lower()
-    raise Unavailable(f"the answer has a kind or state {number} of a newer version: upgrade this client")
+    raise Unavailable(f"the answer has kind or state {number}, which a newer version added: upgrade this client")

@@ -2,12 +2,12 @@
 
     begin ──SharedTransaction──> branch in each process ──BranchCounts──> commit, or abort
 
-One process begins and decides; the others only stage. The decision names branches with their
-counts: what was staged in a branch that it does not name is dropped, so a process that is repeated
-takes another branch. Names and counts are plain values that can be pickled.
+One process begins the transaction and decides about it; the others only stage. The decision names
+branches with their counts, and the cluster drops what is staged in other branches. So a process that
+runs again takes a new branch. Names and counts are plain values that can be pickled.
 
-The transactional id is used for one transaction. Its commit is remembered until `forget`; the
-other ids go after some days without use.
+The transactional id is used for one transaction. Its commit is kept until `forget`; an id without a
+commit expires after some days without use.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TIMEOUT_MS_MAX = 2**32 - 1
 
 
 class SharedTransaction(NamedTuple):
-    """Names a transaction to the processes that write it."""
+    """The name of a transaction, for the processes that write it."""
 
     transactional_id: str
     coordinator: int
@@ -56,7 +56,7 @@ class SharedTransaction(NamedTuple):
 
 
 class StagedBatches(NamedTuple):
-    """How many batches of a partition a branch has staged, and in which bundle."""
+    """Number of batches that a branch has staged for a partition, and the partition's bundle."""
 
     bundle: int
     topic_id: int
@@ -66,16 +66,16 @@ class StagedBatches(NamedTuple):
 
 @dataclass(frozen=True)
 class BranchCounts:
-    """What a branch has staged, for the decision."""
+    """Counts of what a branch has staged, for the decision."""
 
     branch: bytes
     staged: tuple[StagedBatches, ...] = ()
 
 
 class Branch:
-    """Stages batches in one branch. Use `async with`; take `counts` after `flush`.
+    """Stages batches in one branch. Use `async with`; call `counts` after `flush`.
 
-    Whatever of it failed, it has no counts: begin another branch.
+    If a record failed, `counts` raises its error: write all records again in a new branch.
     """
 
     def __init__(
@@ -105,14 +105,14 @@ class Branch:
     async def flush(self, timeout_s: float | None = None) -> None:
         """Return when every record is staged.
 
-        Raises DeadlineExceeded after `timeout_s`; the error of a record that failed.
+        Raises DeadlineExceeded after `timeout_s`, and the error of a record that failed.
         """
         await self._producer.flush(timeout_s)
         self._check()
 
     def counts(self) -> BranchCounts:
-        """Return what is staged. Raises the error of a record that failed; Unavailable before
-        everything is flushed.
+        """Return what is staged. Raises the error of a record that failed; Unavailable if a record is not
+        staged yet.
         """
         self._check()
         if self._producer.unanswered_records:
@@ -129,7 +129,7 @@ class Branch:
             raise type(self._failure)(self._failure.message) from self._failure
 
     async def close(self) -> None:
-        """Close at once; what is staged stays until the transaction is decided."""
+        """Close at once. Staged batches stay until the transaction is decided."""
         await self._producer.abort()
 
     async def __aenter__(self) -> Self:
@@ -142,7 +142,9 @@ class Branch:
 
 
 class SharedTransactions:
-    """`client.transactions.shared`: begin and decide."""
+    """`client.transactions.shared`: begin transactions that several processes write, and decide about
+    them.
+    """
 
     def __init__(self, context: ClientContext) -> None:
         self._context = context
@@ -152,32 +154,33 @@ class SharedTransactions:
         return self._context.connections
 
     async def begin(self, transactional_id: str, *, timeout_s: float) -> SharedTransaction:
-        """Begin a transaction under an id that no other one has. `timeout_s`: after it, the cluster
-        aborts what is undecided; counted from some seconds after the first batch.
+        """Begin a transaction under an id that no other transaction has.
 
-        Raises InvalidRequest, ResourceExhausted, Unavailable.
+        `timeout_s`: the cluster aborts the transaction if it is undecided for so long. The time begins
+        some seconds after the first batch is staged. Raises InvalidRequest, ResourceExhausted,
+        Unavailable.
         """
         timeout_ms = round(timeout_s * 1000)
         if not 1 <= timeout_ms <= TIMEOUT_MS_MAX:
-            raise InvalidRequest(f"a time-out is 1 to {TIMEOUT_MS_MAX} ms, not {timeout_ms}")
+            raise InvalidRequest(f"a time-out is 1 to {TIMEOUT_MS_MAX} ms, not {timeout_ms} ms")
         decisions = Decisions(self._connections, transactional_id)
         answer = await decisions.init(timeout_ms, self._connections.deadline(), pb.TWO_PHASE)
         return SharedTransaction(transactional_id, answer.coordinator, answer.producer_id, answer.epoch)
 
     def branch(self, transaction: SharedTransaction, branch: bytes, settings: ProducerSettings) -> Branch:
-        """Return a branch to write. `branch`: a name that no other writer of it has."""
+        """Return a branch to write to. `branch`: a name that no other writer of the transaction has."""
         return Branch(self._context, transaction, branch, settings)
 
     async def commit(self, transaction: SharedTransaction, counts: Iterable[BranchCounts]) -> None:
-        """Commit what these branches have staged, and drop the rest.
+        """Commit what these branches have staged, and drop what others have.
 
-        Raises TransactionAborted, TransactionFenced, TransactionUnknown: nothing of it happened.
-        Raises TransactionOutcomeUnknown: it may be committed, ask for the outcome.
+        Raises TransactionAborted, TransactionFenced or TransactionUnknown if the transaction is not
+        committed; TransactionOutcomeUnknown if it may be committed: ask for its outcome.
         """
         await self._end(transaction, pb.COMMITTED, counts)
 
     async def abort(self, transaction: SharedTransaction, counts: Iterable[BranchCounts] = ()) -> None:
-        """Abort. Branches that are not named are dropped too, a little later. Raises Unavailable, …"""
+        """Abort. Branches that are not passed are dropped too, some seconds later. Raises as `commit`."""
         await self._end(transaction, pb.ABORTED, counts)
 
     async def _end(
@@ -187,10 +190,10 @@ class SharedTransactions:
         await decisions.end(transaction.reference, outcome, parts_of(counts), self._connections.deadline())
 
     async def completed(self, transactional_id: str) -> TransactionOutcome:
-        """Return the outcome once it is complete: visible, or dropped, everywhere. Undecided, it is
-        thereby aborted.
+        """Return the outcome when the transaction is visible, or dropped, in all bundles. This aborts an
+        undecided transaction.
 
-        Raises TransactionUnknown; Unavailable if it is still incomplete at the deadline.
+        Raises TransactionUnknown; Unavailable if the transaction is still incomplete at the deadline.
         """
         decisions = Decisions(self._connections, transactional_id)
         backoff, deadline = self._connections.backoff(), self._connections.deadline()
@@ -198,15 +201,15 @@ class SharedTransactions:
             wait_s = backoff.next_s(0)
             if asyncio.get_running_loop().time() + wait_s >= deadline:
                 raise Unavailable(
-                    f"transaction {transactional_id!r} is {outcome.state}, and not yet complete everywhere: repeat the"
-                    " call"
+                    f"transaction {transactional_id!r} is {outcome.state}, but not complete in all its bundles yet:"
+                    " repeat the call"
                 )
             await asyncio.sleep(wait_s)
         return outcome
 
     async def forget(self, transactional_id: str) -> None:
-        """Forget a transaction that is complete, when no process will ask about it any longer. May be
-        called again.
+        """Forget a complete transaction, when no process will ask about it any longer. May be called
+        again.
 
         Raises InvalidRequest, Unavailable.
         """

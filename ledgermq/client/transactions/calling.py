@@ -1,9 +1,9 @@
-"""Call a transactional handler with messages, in the order that it requests, and collect what it
-returns to send.
+"""Call a transactional handler with messages, in the order of its settings, and collect the records that
+it returns.
 
 Invariants: the next message of a lane begins only after the one before it has succeeded. After a
-failure no further message is begun, and `call` returns only when no call runs any longer, so none
-runs beside its own repetition.
+failure no further message is begun. `call` returns only when no call of the handler runs any longer,
+so a message is never processed twice at a time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Place = tuple[TopicPartition, int]
 
 
 class MessageFailed(Exception):
-    """The handler has failed at this message; that is reported already."""
+    """The handler has failed at this message; the failure is reported already."""
 
     def __init__(self, message: GroupMessage) -> None:
         super().__init__(f"the handler failed at {partition_of(message)}, offset {message.offset}")
@@ -37,23 +37,25 @@ class MessageFailed(Exception):
 
 
 class Calls:
-    """The calls of one handler. `attempts`: failed attempts of messages that have not succeeded."""
+    """The calls of one handler. `attempts`: number of failed attempts of each message that has not
+    succeeded.
+    """
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
         self._settings = handler.settings
         self.attempts: dict[Place, int] = {}
         self._instead: dict[Place, Sequence[Outgoing]] = {}
-        """What is to be sent for messages whose results the cluster has refused."""
+        """Records to send for messages whose results the cluster has refused."""
 
     async def call(self, messages: Sequence[GroupMessage]) -> list[Outgoing]:
-        """Call the handler with all of them. Raises MessageFailed."""
+        """Call the handler with all messages; return the records to send. Raises MessageFailed."""
         if len(messages) == 1 or self._settings.concurrency == 1:
             return [record for message in messages for record in await self._outcome(message)]
         return await _Round(self, messages).run()
 
     async def _outcome(self, message: GroupMessage) -> Sequence[Outgoing]:
-        """Return what is to be sent for this message. Raises MessageFailed."""
+        """Return the records to send for this message. Raises MessageFailed."""
         instead = self._instead.get((partition_of(message), message.offset))
         if instead is not None:
             return instead
@@ -85,7 +87,7 @@ class Calls:
         self._instead.pop(place, None)
 
     async def _failed(self, message: GroupMessage, error: Exception) -> Sequence[Outgoing] | None:
-        """Count a failure. Return what is to be sent instead; None: the message is not finished."""
+        """Count a failure. Return the records to send instead; None if the message is not finished."""
         self._handler.failures += 1
         self._handler.last_error = error
         place = partition_of(message), message.offset
@@ -146,7 +148,7 @@ class _Noted:
 
 
 class _Round:
-    """Messages that are handled side by side, as the handler's order allows."""
+    """Messages that are handled concurrently, as far as the handler's order allows."""
 
     def __init__(self, calls: Calls, messages: Sequence[GroupMessage]) -> None:
         self._calls = calls
@@ -190,7 +192,7 @@ class _Round:
 
 
 def records_of(returned: object) -> list[Outgoing]:
-    """Return what a handler has returned to send. Raises InvalidRecord."""
+    """Return the records that a handler has returned. Raises InvalidRecord."""
     if returned is None:
         return []
     if isinstance(returned, Outgoing):

@@ -1,9 +1,8 @@
-"""Answer the cluster's checks of half messages: ask the program what became of its local
-transaction, and commit or roll back.
+"""Answer the cluster's checks of half messages: call the program's `check`, and commit or roll back.
 
-One long poll for each coordinator, because half messages are spread over all of them. Invariants: at
-most `concurrency` calls of the program run at a time; a coordinator is polled again when the checks
-of its last answer are done. Whatever fails here, the cluster checks again.
+There is one long poll for each coordinator, because half messages are spread over all of them.
+Invariants: at most `concurrency` calls of `check` run at a time; a coordinator is polled again when
+the checks of its last answer are done. If anything fails here, the cluster checks again.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ COORDINATORS_MAX = 4096
 _log = logging.getLogger("ledgermq.half_messages")
 
 Resolution = Literal["commit", "rollback", "unknown"]
-"""What became of a local transaction. unknown: the cluster asks again later."""
+"""The outcome of a local transaction. unknown: the cluster asks again later."""
 
 
 class CheckedMessage(NamedTuple):
-    """A half message that is neither committed nor rolled back yet. `attempt` counts its checks from
-    1; `partition` is the one in which it becomes visible.
+    """A half message that is neither committed nor rolled back yet. `attempt`: number of its check, from
+    1. `partition`: the partition in which it would become visible.
     """
 
     transactional_id: str
@@ -69,7 +68,9 @@ def check_resolution(given: object) -> Resolution:
         return "rollback"
     if given == "unknown":
         return "unknown"
-    raise InvalidRequest(f"a local transaction ended 'commit', 'rollback' or 'unknown', not {given!r}")
+    raise InvalidRequest(
+        f"the outcome of a local transaction is 'commit', 'rollback' or 'unknown', not {given!r}: return one of these"
+    )
 
 
 class Checks:
@@ -128,7 +129,7 @@ class Checks:
         return list(answer.checks)
 
     async def _resolve(self, check: pb.Check) -> None:
-        """Ask the program, and commit or roll back accordingly."""
+        """Call the program's `check`, and commit or roll back as it returns."""
         name = check.transaction.transactional_id
         async with self._room:
             try:
@@ -143,7 +144,7 @@ class Checks:
                 decisions = Decisions(self._connections, name)
                 state = await decisions.end(check.transaction, outcome, [], self._connections.deadline())
                 if resolution == "rollback" and state in ("committed", "committed_by_operator"):
-                    _log.error("half message %s is committed already, and was not rolled back", name)
+                    _log.error("half message %s was not rolled back: it is committed already", name)
             except LedgerMQError as error:
                 _log.warning("half message %s: %s failed: %s", name, resolution, error.message)
 

@@ -1,7 +1,7 @@
 """Calls to the coordinator of a transactional id: begin an epoch, decide, ask for an outcome.
 
-Invariant: a decision is asked for under one number, however often; an error that does not say that
-the outcome is unknown means that the transaction is not, and never will be, committed by this call.
+Invariant: all attempts of one decision have the same number. After any error other than
+TransactionOutcomeUnknown, the transaction is not committed, and never will be by this call.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OutcomeState = Literal[
 
 
 class TransactionOutcome(NamedTuple):
-    """What became of a transaction. `complete`: it is visible, or dropped, everywhere."""
+    """The outcome of a transaction. `complete`: it is visible, or dropped, in all bundles."""
 
     state: OutcomeState
     complete: bool
@@ -73,7 +73,7 @@ class Decisions:
         kind: pb.TransactionKind = pb.ORDINARY,
         check_group: str = "",
     ) -> pb.InitTransactionsResponse:
-        """Begin the next epoch. Waits until the last commit of the epoch before is complete.
+        """Begin the next epoch. This waits until the last commit of the epoch before is complete.
 
         Raises InvalidRequest, ResourceExhausted, Unavailable.
         """
@@ -89,12 +89,12 @@ class Decisions:
         parts: list[pb.TransactionPart],
         deadline: float,
     ) -> OutcomeState:
-        """Commit, abort or prepare, and return what counts; the same call is repeated until it is
-        answered.
+        """Commit, abort or prepare, and return the state of the transaction. The call is repeated until
+        the coordinator answers.
 
-        Raises TransactionAborted, TransactionFenced, TransactionUnknown, …: it is not committed.
-        Raises TransactionOutcomeUnknown at the deadline, and when a refusal follows an attempt that
-        had no answer.
+        Raises TransactionAborted, TransactionFenced, TransactionUnknown or another error if the
+        transaction is not committed. Raises TransactionOutcomeUnknown at the deadline, and if an attempt
+        without an answer is followed by a refusal.
         """
         request = pb.EndTransactionRequest(transaction=transaction, outcome=outcome, parts=parts)
         in_doubt = False
@@ -123,25 +123,25 @@ class Decisions:
             raise
         state = _STATES.get(answer.state, "unresolved")
         if outcome == pb.COMMITTED and state not in ("committed", "committed_by_operator"):
-            raise TransactionAborted(f"{self._named(transaction)} is {state}: run it again")
+            raise TransactionAborted(f"{self._named(transaction)} is {state}, not committed: run it again")
         return state
 
     async def end_by_name(self, outcome: pb.TransactionState, deadline: float) -> OutcomeState:
-        """Commit or abort the transaction of an id that is used once; it must be prepared. Raises as
-        `end`, and InvalidRequest if it is not prepared.
+        """Commit or abort the prepared transaction of an id that is used once. Raises as `end`, and
+        InvalidRequest if it is not prepared.
         """
         return await self.end(pb.TransactionRef(transactional_id=self.transactional_id), outcome, [], deadline)
 
     async def outcome(self, epoch: int, number: int, deadline: float) -> TransactionOutcome:
-        """Return the outcome that counts. An undecided transaction is thereby aborted. `epoch` 0:
-        the one transaction of an id that is used once.
+        """Return the final outcome. This aborts an undecided transaction. `epoch` 0: the one transaction
+        of an id that is used once.
 
         Raises TransactionUnknown, Unavailable.
         """
         request = pb.TransactionOutcomeRequest(transactional_id=self.transactional_id, epoch=epoch, number=number)
         answer = await self._coordinator.ask(lambda at: at.transaction_outcome(request), deadline)
         if answer.state not in _STATES:
-            raise Unavailable(f"the outcome {answer.state} is of a newer version: upgrade this client")
+            raise Unavailable(f"the outcome {answer.state} was added by a newer version: upgrade this client")
         return TransactionOutcome(_STATES[answer.state], answer.complete)
 
     def _named(self, transaction: pb.TransactionRef) -> str:
@@ -161,5 +161,5 @@ class Decisions:
         call = f"outcome({self.transactional_id!r}, epoch={transaction.epoch}, number={transaction.number})"
         return TransactionOutcomeUnknown(
             f"{self._named(transaction)} may or may not be committed, because the coordinator did not answer: call"
-            f" client.transactions.{call}, or begin the next transaction, which finds it out first ({error.message})"
+            f" client.transactions.{call}, or begin the next transaction, which first asks for it ({error.message})"
         )

@@ -1,12 +1,12 @@
-"""Half messages: stored durably before the program's own transaction, visible if that commits.
+"""Half messages: stored durably before the program's local transaction, and visible if that commits.
 
     send ──init, stage──> pending ──commit──> committed
                              ├──rollback──> rolled_back
                              └──neither──> the cluster asks any program of the check group (`checks.py`)
 
-Each half message is the one transaction of a separate id. Invariant: what the local transaction
-has committed is never given up here: a commit without an answer may be repeated, and the cluster
-asks about every message that was not ended.
+Each half message is the one transaction of a separate transactional id. Invariant: a message whose
+local transaction has committed is not lost: a commit without an answer may be repeated, and the
+cluster checks every message that was not ended.
 """
 
 from __future__ import annotations
@@ -77,15 +77,15 @@ class HalfMessage:
 
     @property
     def transactional_id(self) -> str:
-        """Return the id under which checks and operators name the message."""
+        """Return the message's transactional id, which checks and operators see."""
         return self._decisions.transactional_id
 
     async def commit(self, timeout_s: float | None = None) -> None:
         """Make the message visible, for good. May be repeated.
 
-        Raises TransactionAborted if it was rolled back, or given up after the last check: nothing of
-        it becomes visible. Raises TransactionOutcomeUnknown if there is no answer within `timeout_s`
-        (None: that of the client): repeat the call, or leave it to the checks.
+        Raises TransactionAborted if the message was rolled back, or is unresolved after its last check:
+        it never becomes visible. Raises TransactionOutcomeUnknown without an answer within `timeout_s`
+        (None: the client's): repeat the call, or leave the message to the checks.
         """
         try:
             await self._end(pb.COMMITTED, timeout_s)
@@ -97,7 +97,7 @@ class HalfMessage:
     async def rollback(self, timeout_s: float | None = None) -> None:
         """Drop the message, for good. May be repeated.
 
-        Raises TransactionError if it is committed; TransactionOutcomeUnknown as `commit`.
+        Raises TransactionError if the message is committed; TransactionOutcomeUnknown as `commit`.
         """
         state = await self._end(pb.ABORTED, timeout_s)
         if state in ("committed", "committed_by_operator"):
@@ -106,7 +106,7 @@ class HalfMessage:
         self.state = "rolled_back"
 
     async def resolve(self, resolution: Resolution, timeout_s: float | None = None) -> None:
-        """Commit or roll back; with "unknown", leave it to the checks."""
+        """Commit or roll back; with "unknown", leave the message to the checks."""
         if check_resolution(resolution) == "commit":
             await self.commit(timeout_s)
         elif resolution == "rollback":
@@ -127,7 +127,7 @@ class HalfMessage:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """What stages one half message at a time."""
+    """A producer and its staging, for one half message at a time."""
 
     staging: Staging
     producer: Producer
@@ -174,13 +174,14 @@ class HalfMessages:
         transactional_id: str | None = None,
         timeout_s: float | None = None,
     ) -> HalfMessage:
-        """Store a message that stays invisible until it is committed. On return it is durable.
+        """Store a message that stays invisible until it is committed. On return it is durable. Begin the
+        local transaction only then.
 
-        `transactional_id`: a name that no other transaction has, which checks carry; None: a random
-        one. Raises as `Producer.send`; InvalidRequest for an id that was used; TransactionAborted if
-        another message is stored under it; Unavailable and DeadlineExceeded after `timeout_s` (None:
-        that of the client). After an error nothing becomes visible, unless a check of the message
-        says "commit": begin the local transaction after `send`.
+        `transactional_id`: a name that no other transaction has; checks carry it. None: a random one.
+        Raises as `Producer.send`; InvalidRequest if the id was used; TransactionAborted if another
+        message is stored under the id; Unavailable, and DeadlineExceeded after `timeout_s` (None: the
+        client's). After an error the message does not become visible, unless `check` returns "commit"
+        for it.
         """
         self._check_usable()
         row = row_of(value, key, headers, tag, timestamp, self._context.sources.now_us())
@@ -196,7 +197,9 @@ class HalfMessages:
                 self._check_usable()
                 return await self._send(topic, row, partition, decisions, deadline, ours=transactional_id is None)
         except TimeoutError as error:
-            raise DeadlineExceeded(f"half message {name!r} is not known to be stored in time; send it again") from error
+            raise DeadlineExceeded(
+                f"half message {name!r} may or may not be stored, because no broker answered in time; send it again"
+            ) from error
 
     async def send_in_transaction(
         self,
@@ -212,11 +215,12 @@ class HalfMessages:
         transactional_id: str | None = None,
         timeout_s: float | None = None,
     ) -> HalfMessage:
-        """Send a half message, run the local transaction, and end the message as that returns.
+        """Send a half message, run the local transaction, and end the message with its outcome.
 
-        `execute(message)` returns "commit", "rollback" or "unknown", or an awaitable of it. If it
-        raises, the message is left to the checks, because the local transaction may have committed;
-        the error is raised. Raises as `send` and `HalfMessage.commit`.
+        `execute(message)` runs the local transaction. It returns "commit", "rollback" or "unknown", or an
+        awaitable of one of these. If it raises, its error is raised, and the message is left to the
+        checks, because the local transaction may have committed. Raises as `send` and
+        `HalfMessage.commit`.
         """
         message = await self.send(
             topic,
@@ -234,8 +238,8 @@ class HalfMessages:
         return message
 
     async def close(self) -> None:
-        """Stop answering checks, and close. Messages that are not ended are left to the checks of
-        other programs. May be called again.
+        """Stop answering checks, and close. Checks of messages that are not ended go to other programs of
+        the group. May be called again.
         """
         self._context.connections.home.check()
         if self.closed:
@@ -258,7 +262,7 @@ class HalfMessages:
     async def _send(
         self, topic: str, row: Row, partition: int | None, decisions: Decisions, deadline: float, *, ours: bool
     ) -> HalfMessage:
-        """`ours`: the id was drawn for this message, so nothing else can be stored under it."""
+        """Send. `ours`: the id was drawn for this message, so no other message can be stored under it."""
         identity = await decisions.init(0, deadline, kind=pb.HALF_MESSAGE, check_group=self.group)
         reference = pb.TransactionRef(
             transactional_id=decisions.transactional_id,
@@ -277,7 +281,7 @@ class HalfMessages:
                 self._abort_soon(decisions, reference)
             raise
         finally:
-            line.producer.start_over(TransactionAborted("the half message was given up"))
+            line.producer.start_over(TransactionAborted("the half message was not stored in time: send it again"))
             if self.closed:
                 await line.producer.abort()
             else:
@@ -289,7 +293,9 @@ class HalfMessages:
         return _Line(staging, Producer(self._context, self._settings, staging))
 
     def _abort_soon(self, decisions: Decisions, reference: pb.TransactionRef) -> None:
-        """Drop what was not acknowledged. If that fails, the cluster asks about it if it was stored."""
+        """Drop a message that was not acknowledged. If that fails and the message is stored, the cluster
+        checks it.
+        """
 
         async def abort() -> None:
             with suppress(LedgerMQError):
@@ -302,7 +308,7 @@ class HalfMessages:
 
     def _check_usable(self) -> None:
         if self.closed:
-            raise Unavailable("the half messages object is closed")
+            raise Unavailable("the half messages object is closed: make another one with client.half_messages")
 
 
 def _check_group(given: object) -> str:

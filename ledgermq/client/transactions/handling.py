@@ -1,11 +1,11 @@
-"""Run a transactional handler on one member of its group: what it returns is sent, and its messages
-are acknowledged, in one transaction.
+"""Run a transactional handler on one member of its group: the records that it returns are sent, and its
+messages are acknowledged, in one transaction.
 
-Invariants: at most one transaction is open. Of each partition a transaction has the messages that
-follow the last committed one, without gaps. After a transaction that did not commit, everything that
-is not finished is delivered again. A partition in which a message has failed waits for its next
-attempt, other partitions go on; up to that message each of its messages has its own transaction, so
-nothing else fails with it.
+Invariants: at most one transaction is open. In each partition a transaction has the messages that
+follow the last committed one, without gaps. After a transaction that did not commit, all messages
+that are not finished are delivered again. If a message has failed, its partition waits for the next
+attempt, while other partitions continue. Up to the failed message, each message of the partition then
+has its own transaction, so that no other message fails with it.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from ledgermq.sources import Sources
 
 FETCH_WAIT_S = 1.0
 ROUND_PER_CALL = 4
-"""Messages that are begun together, for each call that may run at a time."""
+"""Number of messages that are begun together, for each concurrent call of the handler."""
 
 _log = logging.getLogger("ledgermq.handlers")
 
 
 class TransactionalRunner:
-    """`make_consumer` makes the handler's consumer; its argument is called with partitions that the
-    consumer is about to let go.
+    """Runs one handler. `make_consumer` makes the handler's consumer; its argument is a function to call
+    with partitions that the consumer is about to let go.
     """
 
     def __init__(
@@ -68,14 +68,14 @@ class TransactionalRunner:
         self._transactions: Transactions | None = None
         self._calls = Calls(handler)
         self._waiting: deque[GroupMessage] = deque()
-        """Messages that were returned, and not begun."""
+        """Messages that the consumer has returned, and that are not begun."""
         self._failing: dict[TopicPartition, int] = {}
-        """Partitions in which a message has failed, with its offset."""
+        """Partition in which a message has failed -> offset of that message."""
         self._held_back: dict[TopicPartition, asyncio.TimerHandle] = {}
         self._troubles = 0
-        """Transactions one after the other that did not commit, for another reason than a message."""
+        """Number of consecutive transactions that did not commit for another reason than a message."""
         self._failed = False
-        """Whether the transaction before did not commit, as far as is known."""
+        """Whether the last transaction did not commit, or its outcome is unknown."""
         self._stopping = False
         self._idle = False
         self._interrupted = False
@@ -89,7 +89,7 @@ class TransactionalRunner:
     async def run(self, stop: asyncio.Event, drain_timeout_s: float) -> None:
         """Handle messages until `stop` is set, then finish the transaction that is open.
 
-        Raises errors that do not pass with time, TransactionFenced among them.
+        Raises errors that do not pass with time, such as TransactionFenced.
         """
         try:
             async with self._consumer:
@@ -111,7 +111,10 @@ class TransactionalRunner:
         if self._idle:
             self._interrupted = working.cancel()
         if not (await asyncio.wait([working], timeout=drain_timeout_s))[0]:
-            raise DeadlineExceeded(f"the open transaction was not finished within {drain_timeout_s} s; it is aborted")
+            raise DeadlineExceeded(
+                f"the open transaction of handler group {self._settings.group!r} was not finished within"
+                f" {drain_timeout_s} s; it is aborted, and its messages are delivered again"
+            )
 
     async def _work(self) -> None:
         try:
@@ -125,7 +128,7 @@ class TransactionalRunner:
                 await self._transactions.close()
 
     async def _once(self) -> None:
-        """Run one transaction, if there are messages. Raises what does not pass with time."""
+        """Run one transaction, if there are messages. Raises errors that do not pass with time."""
         taken: list[GroupMessage] = []
         try:
             transaction = await self._begin()
@@ -144,11 +147,11 @@ class TransactionalRunner:
             self._succeeded(taken)
             return
         self._failed = True
-        self._waiting.clear()  # all of it is delivered again
+        self._waiting.clear()  # all of them are delivered again
 
     async def _begin(self) -> Transaction:
-        """Return an open transaction; what is not finished is delivered again if the one before has
-        failed, whose outcome is known now.
+        """Return an open transaction. When it is open, the outcome of the one before is known; if that one
+        failed, messages that are not finished are delivered again.
         """
         if self._transactions is None:
             transactions = self._client(self.transactional_id, timeout=self._settings.transaction_timeout_s)
@@ -166,7 +169,7 @@ class TransactionalRunner:
         return transaction
 
     async def _process(self, transaction: Transaction, taken: list[GroupMessage]) -> None:
-        """Handle messages and commit. `taken` receives those that were begun."""
+        """Handle messages and commit. Messages that are begun are added to `taken`."""
         loop = asyncio.get_running_loop()
         until_s = 0.0
         while len(taken) < self._settings.transaction_messages_max:
@@ -179,7 +182,7 @@ class TransactionalRunner:
             taken += chosen
             self._send(transaction, await self._calls.call(chosen))
             await transaction.wait_for_room()
-            self._member.polling.signs += 1  # the program is at work, even if it does not call for messages
+            self._member.polling.signs += 1  # the program is at work, although it fetches no messages
             if self._stopping or loop.time() >= until_s or partition_of(chosen[0]) in self._failing:
                 break
         if taken:
@@ -187,7 +190,7 @@ class TransactionalRunner:
         await transaction.commit()
 
     async def _stage(self, transaction: Transaction, taken: Sequence[GroupMessage]) -> None:
-        """Send records and offsets side by side."""
+        """Flush the records, and stage the offsets at the same time."""
         flushing = asyncio.create_task(transaction.flush(), name="flush of a transactional handler")
         try:
             await transaction.send_offsets(self._consumer, taken)
@@ -203,8 +206,8 @@ class TransactionalRunner:
             self._idle = False
 
     def _choose(self, count: int, *, is_first: bool) -> list[GroupMessage]:
-        """Return the messages to begin together. One of a partition in which a message has failed is
-        alone in its transaction.
+        """Return the messages to begin together. A message of a partition in which one has failed is alone
+        in its transaction.
         """
         round_max = self._settings.concurrency * (ROUND_PER_CALL if self._settings.concurrency > 1 else 1)
         chosen: list[GroupMessage] = []
@@ -233,7 +236,7 @@ class TransactionalRunner:
                 del self._failing[partition]
 
     def _again_later(self, message: GroupMessage) -> None:
-        """Let the partition of a failed message wait."""
+        """Hold back the partition of a failed message until the next attempt."""
         partition = partition_of(message)
         self._failing[partition] = max(message.offset, self._failing.get(partition, 0))
         attempt = self._calls.attempts.get((partition, message.offset), 1)
@@ -250,7 +253,7 @@ class TransactionalRunner:
         self._member.hold_back(partition, False)
 
     async def _trouble(self, taken: Sequence[GroupMessage], error: LedgerMQError) -> None:
-        """Find out whether a later attempt may help, and wait. Raises the error if not."""
+        """Wait before the next attempt, if one may help. Raises the error otherwise."""
         if isinstance(error, TransactionFenced) or not (taken or _passes(error)):
             raise error
         self._handler.last_error = error
@@ -269,7 +272,7 @@ class TransactionalRunner:
             self._idle = False
 
     async def _blame(self, taken: Sequence[GroupMessage], error: LedgerMQError) -> None:
-        """Find the message whose results the cluster refuses: each gets its own transaction."""
+        """Find the message whose records the cluster refuses: run each one in its own transaction."""
         if len(taken) > 1:
             for message in taken:
                 partition = partition_of(message)
@@ -283,7 +286,7 @@ class TransactionalRunner:
         return self._settings.policy.wait_s(attempt, self._sources.random)
 
     def _drop(self, partitions: Sequence[TopicPartition]) -> None:
-        """Give back messages that were not begun, because their partitions are let go."""
+        """Return messages that were not begun to the consumer, because their partitions are let go."""
         gone = set(partitions)
         for message in self._waiting:
             if partition_of(message) in gone:
@@ -296,5 +299,5 @@ class TransactionalRunner:
 
 
 def _passes(error: LedgerMQError) -> bool:
-    """Return whether the same messages may succeed later."""
+    """Return whether a later attempt with the same messages may succeed."""
     return isinstance(error, RetriableError | TransactionAborted | TransactionOutcomeUnknown | TransactionUnknown)

@@ -1,9 +1,9 @@
-"""The lane of one transactional id in one epoch: its transactions pass one after the other, and
-share a producer.
+"""The lane of one transactional id in one epoch: its transactions run one after the other, and share a
+producer.
 
-Invariants: at most one transaction is in the lane. A number is used for one transaction only, and
-the next number only when the outcome of the one before is known. Once another process holds the
-id, or the coordinator has forgotten it, no transaction enters any longer.
+Invariants: at most one transaction is in the lane. A number is used for one transaction only. The next
+number is used when the outcome of the one before is known. After another process has begun an epoch
+of the id, or the coordinator has forgotten the id, no transaction enters the lane.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 
 
 class Occupant(Protocol):
-    """A transaction, as its lane sees it."""
+    """The methods of a transaction that its lane calls."""
 
     def note_failure(self, error: LedgerMQError) -> LedgerMQError:
-        """Note that something of it failed; return the error to raise."""
+        """Note that a record or an offset of the transaction failed; return the error to raise."""
         ...
 
     async def abort(self) -> None: ...
@@ -47,7 +47,7 @@ class Occupant(Protocol):
 
 
 class Lane:
-    """`identity`: the coordinator's answer to `init`."""
+    """The lane of one epoch. `identity`: the coordinator's answer to `init`."""
 
     def __init__(
         self,
@@ -75,15 +75,15 @@ class Lane:
         if self.broken is not None:
             raise type(self.broken)(self.broken.message) from self.broken
         if self.closed:
-            raise Unavailable("the transactions object is closed")
+            raise Unavailable("the transactions object is closed: make another one with client.transactions")
         if self.present is not None:
             raise TransactionError(
-                "a transaction is open: end it first, or use a second transactional id for one beside it"
+                "another transaction is open: end it first, or use a second transactional id beside it"
             )
 
     async def enter(self, transaction: Occupant) -> pb.TransactionRef:
-        """Let a transaction in, and return its name. Costs no request, unless the outcome of the
-        one before is unknown.
+        """Let a transaction in, and return its name. This sends no request, unless the outcome of the
+        transaction before is unknown.
 
         Raises TransactionFenced, TransactionError, Unavailable.
         """
@@ -108,9 +108,7 @@ class Lane:
         return reference
 
     async def settle(self) -> None:
-        """Find out the outcome of the former transaction, if it is unknown; undecided, it is
-        thereby aborted.
-        """
+        """Ask for the outcome of the former transaction, if it is unknown. This aborts an undecided one."""
         former = self._unsettled
         if former is None:
             return
@@ -122,10 +120,10 @@ class Lane:
         former.resolved(committed=outcome.committed)
 
     async def close(self) -> None:
-        """Abort what is open, and end the producer."""
+        """Abort the open transaction, and end the producer."""
         try:
             if self.present is not None:
-                with suppress(TransactionError):  # it was being committed
+                with suppress(TransactionError):  # it is committed, or may be
                     await self.present.abort()
             else:
                 with suppress(LedgerMQError):
@@ -136,7 +134,9 @@ class Lane:
             await self.producer.abort()
 
     def leave(self, transaction: Occupant, *, settled: bool) -> None:
-        """Let the transaction out. `settled`: its outcome is known to the coordinator too."""
+        """Let the transaction out. `settled`: the coordinator has confirmed its outcome, or there was
+        nothing to decide.
+        """
         assert self.present is transaction, "a transaction leaves once"
         self.present = None
         if not settled:

@@ -1,11 +1,11 @@
-"""The part of a global transaction that lies in LedgerMQ: a transaction that can be prepared.
+"""A transaction that can be prepared: the part of a global transaction in LedgerMQ.
 
     open ──prepare──> preparing ──> prepared
       │                   └── no answer: prepare again, or abort
       └──commit──> committing ──> committed │ aborted │ unknown
 
-Invariant: what is asked for is recorded, even for a transaction without a record; other processes
-find it by its name.
+Invariant: its end is recorded by the coordinator even if it has no record, because other processes ask
+for it by its name.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ class Branch(Transaction):
         self._lane.staging.used = True
 
     async def prepare(self, timeout_s: float | None) -> None:
-        """Flush, and prepare. On return it can be committed, or rolled back, by any process; no
+        """Flush, and prepare. On return any process can commit the transaction or roll it back, and no
         time-out aborts it. May be repeated after TransactionOutcomeUnknown.
 
-        Raises as `commit`; then it is aborted.
+        Raises as `commit`. After any error other than TransactionOutcomeUnknown the transaction is
+        aborted.
         """
         self._ended_by_program = True
         async with self._one_at_a_time:
@@ -56,11 +57,11 @@ class Branch(Transaction):
             self._lane.note_broken(error)
             self._end("aborted")
             raise
-        except LedgerMQError:  # refused: it is not prepared
+        except LedgerMQError:  # the coordinator refused, so it is not prepared
             await self._abort(timeout_s)
             raise
         self._end("prepared")
 
     def rolled_back(self) -> None:
-        """Note that it was rolled back by its name."""
+        """Note that the transaction was rolled back by its name."""
         self._end("aborted")

@@ -1,11 +1,11 @@
 """Stage the batches of a transaction, and count them for its decision.
 
-The producer's machinery is used as it is, with `Staging` in the place of `Producing`, because
-batching, routing, flow control and retries are the same; a queue's given session, after which no
-other follows, is exactly a transaction in which no batch is ever numbered again.
+Batching, routing, flow control and retries are those of the producer, which gets `Staging` in the
+place of `Producing`. In a transaction no batch is ever numbered again; so each queue has one given
+session, and no other session follows it.
 
-Sequences count the batches of this transaction and partition from 0. Counts hold acknowledged
-batches only; a transaction commits when all are.
+Sequences count the batches of a transaction in a partition, from 0. Counts contain acknowledged
+batches only; a transaction commits when all of its batches are acknowledged.
 """
 
 from __future__ import annotations
@@ -43,17 +43,21 @@ class Staging:
         self._branch = b""
         self._counts: dict[int, dict[tuple[int, int], int]] = {}
         self.used = False
-        """Whether anything of this transaction may have reached a broker, or its name was given away."""
+        """Whether a batch or an offset of this transaction may have reached a broker, or the program has
+        read its name.
+        """
 
     def begin(self, reference: pb.TransactionRef, branch: bytes = b"") -> None:
-        """Begin a transaction, or a branch of it. All batches of the one before are settled."""
+        """Begin a transaction, or a branch of it. All batches of the one before must be settled."""
         self._reference = reference
         self._branch = branch
         self._counts = {}
         self.used = False
 
     def parts(self, groups: Iterable[tuple[int, str]]) -> list[pb.TransactionPart]:
-        """Return what is staged, by bundle. `groups`: bundles and names of groups with offsets."""
+        """Return the counts of what is staged, by bundle. `groups`: (bundle, name) of each group with
+        staged offsets.
+        """
         parts = {bundle: pb.TransactionPart(bundle=bundle) for bundle in self._counts}
         for bundle, counts in self._counts.items():
             for (topic_id, partition), batches in counts.items():

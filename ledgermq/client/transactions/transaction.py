@@ -1,11 +1,11 @@
-"""One transaction: sends records and stages offsets, then commits or aborts.
+"""One transaction: send records and stage offsets, then commit or abort.
 
     new ──start──> open ──commit──> committing ──> committed │ aborted │ unknown ──> committed │ aborted
                     └──abort, failure──> aborting ──> aborted
 
-Invariants: whatever of it failed, it does not commit. A batch is never numbered again. Only a
-commit that had no answer leaves it unknown; the next transaction of the same id begins when the
-outcome is known.
+Invariants: a transaction does not commit if anything in it failed. A batch is never numbered again.
+The state is unknown only after a commit without an answer; the next transaction of the same id
+begins when the outcome is known.
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ class Transaction:
     """A transaction, made by `Transactions.begin`. Use `async with`: it commits at the end, and
     aborts on an exception.
 
-    Nothing of it is visible before it is committed. A failure of anything in it makes it abort-only:
-    later calls, and `commit`, raise. TransactionAborted means that running it again may help;
-    another error (MessageTooLarge, UnknownTopic, TransactionTooLarge, …) means that it will not.
+    Nothing in it is visible before it is committed. After a failure of a record or an offset, it can
+    only be aborted: later calls, and `commit`, raise. TransactionAborted means that the transaction may
+    succeed if the program runs it again; another error (MessageTooLarge, UnknownTopic,
+    TransactionTooLarge, …) means that it would fail again.
     """
 
     def __init__(self, lane: Lane, reading: GroupConsumer | None = None) -> None:
@@ -63,33 +64,33 @@ class Transaction:
         self._one_at_a_time = asyncio.Lock()
         self._reference = pb.TransactionRef()
         self._asked = False
-        """Whether the coordinator was asked to commit."""
+        """Whether a commit or a preparation was sent to the coordinator."""
         self._condemned: asyncio.Task[None] | None = None
         self._adders = 0
-        """Calls that are adding records now, and may wait."""
+        """Number of calls that add records now, and may be waiting."""
         self._added = asyncio.Event()
         self._ended_by_program = False
-        """Whether the program has called `commit` or `abort`, and so has seen how it ended."""
+        """Whether the program has called `commit` or `abort`, which return or raise the outcome."""
         self.state: TransactionStatus = "new"
         self.failure: LedgerMQError | None = None
         """The first failure, after which it can only abort."""
 
     @property
     def epoch(self) -> int:
-        """Return the epoch of its transactional id; 0 before it is open."""
+        """Return the epoch of the transactional id; 0 before the transaction is open."""
         return self._reference.epoch
 
     @property
     def number(self) -> int:
-        """Return its number in its epoch; 0 before it is open."""
+        """Return the transaction's number in its epoch; 0 before it is open."""
         return self._reference.number
 
     @property
     def name(self) -> str:
-        """Return `ID:EPOCH:NUMBER`, which `client.transactions.outcome` takes, in another process and
-        after a crash too. From then on its end is recorded even if the transaction is empty.
+        """Return `ID:EPOCH:NUMBER`. Any process can pass it to `client.transactions.outcome`, also after a
+        crash. Once the name was read, the end of the transaction is recorded even if it is empty.
 
-        Raises TransactionError before it is open.
+        Raises TransactionError before the transaction is open.
         """
         if self.state == "new":
             raise TransactionError("a transaction has a name when it is open: use it in `async with`")
@@ -103,14 +104,14 @@ class Transaction:
 
     @property
     def closed(self) -> bool:
-        """Return whether it has ended."""
+        """Return whether the transaction has ended."""
         return self.state in ("committed", "aborted", "unknown", "prepared")
 
     # -- begin
 
     async def start(self) -> None:
-        """Open it; `async with` calls this. Sends no request, unless the outcome of the transaction
-        before it is unknown: that is found out first.
+        """Open the transaction; `async with` calls this. It sends no request, unless the outcome of the
+        transaction before is unknown: then it asks for that first.
 
         Raises TransactionFenced, TransactionError, Unavailable.
         """
@@ -124,7 +125,7 @@ class Transaction:
         return self
 
     def check_open(self) -> None:
-        """Raise if it takes no further records: its failure, or TransactionError."""
+        """Raise the transaction's failure, or TransactionError, if it accepts no further records."""
         if self.failure is not None:
             raise shown(self.failure) from self.failure
         if self.state != "open":
@@ -143,8 +144,8 @@ class Transaction:
         timestamp: datetime | int | None = None,
         partition: int | None = None,
     ) -> Delivery:
-        """Queue one record, as `Producer.send`. The delivery is done when the record is stored; its
-        `offset` is None, because it gets one after the commit.
+        """Queue one record, as `Producer.send`. The delivery is done when the record is staged. Its
+        `offset` is None, because a record gets its offset after the commit.
 
         Raises like `Producer.send`, and TransactionAborted, TransactionError, TransactionFenced.
         """
@@ -163,7 +164,7 @@ class Transaction:
 
     @contextmanager
     def _adding(self) -> Iterator[None]:
-        """Add records in a call that may wait: until it has ended, nothing is committed."""
+        """Count a call that adds records and may wait. A commit waits until the call has ended."""
         self.check_open()
         self._adders += 1
         try:
@@ -203,17 +204,18 @@ class Transaction:
         *,
         timeout_s: float | None = None,
     ) -> None:
-        """Commit the offsets behind these messages of a group's consumer with the transaction; or
-        the given offsets, by partition the next one to read. All earlier messages of a partition
-        count as processed too.
+        """Commit offsets of a group's consumer with the transaction.
 
-        The consumer needs commit="manual". From now on, until the transaction has ended, nothing
-        else is committed in these partitions, and they are not let go: if the group wants one back,
-        the transaction has `revoke_wait_s` to end, and is then aborted. After a commit the messages
+        `messages`: messages that the program has processed, or a mapping from partitions to the next
+        offset to read. All earlier messages of a partition count as processed, too. After a commit they
         are finished; after an abort they are delivered again.
 
-        Raises InvalidConfig, InvalidRequest; TransactionAborted if a partition is no longer held,
-        or after `timeout_s` (None: that of the client).
+        The consumer needs commit="manual". Until the transaction has ended, no other offset is committed
+        in these partitions, and the consumer does not let them go. If the group wants one back, the
+        transaction has `revoke_wait_s` to end; then it is aborted.
+
+        Raises InvalidConfig, InvalidRequest; TransactionAborted if a partition is no longer held, or
+        after `timeout_s` (None: the client's).
         """
         self.check_open()
         offsets = check_consumer(consumer).member.transactions
@@ -244,11 +246,11 @@ class Transaction:
     # -- failure
 
     def note_failure(self, error: LedgerMQError) -> LedgerMQError:
-        """Note that something of it failed: it can only abort. Return the error to raise."""
+        """Note a failure, after which the transaction can only abort. Return the error to raise."""
         self._lane.note_broken(error)
         if self.failure is None and self.state in ("open", "committing") and not self._asked:
             self.failure = error
-            asyncio.get_running_loop().call_soon(self._give_up)  # not now: the producer may be in the middle of a turn
+            asyncio.get_running_loop().call_soon(self._give_up)  # later, because the producer may be at work now
         return shown(error)
 
     def _give_up(self) -> None:
@@ -256,7 +258,7 @@ class Transaction:
             self._producer.start_over(shown(self.failure))
 
     def condemn(self, error: LedgerMQError) -> None:
-        """Abort it in the background, unless the coordinator was asked to commit it."""
+        """Abort the transaction in the background, unless its commit was sent already."""
         if self.state not in ("open", "committing") or self._asked:
             return
         self.note_failure(error)
@@ -271,13 +273,15 @@ class Transaction:
     # -- end
 
     async def commit(self, timeout_s: float | None = None) -> None:
-        """Flush, and commit. On return it is decided for good; readers see it shortly after.
+        """Flush, and commit. On return the transaction is committed for good; readers see it shortly after.
 
-        Raises TransactionAborted: nothing of it happened, run it again. Raises TransactionFenced:
-        another process uses the transactional id, stop. Raises TransactionOutcomeUnknown if the
-        coordinator has not answered within `timeout_s` (None: that of the client) after the flush:
-        `client.transactions.outcome` tells, and the next transaction begins only when it is known.
-        Raises the error of a record or an offset that failed, after aborting.
+        Raises:
+        * TransactionAborted: nothing of the transaction happens; run it again.
+        * TransactionFenced: another process uses the transactional id; stop this one.
+        * TransactionOutcomeUnknown: the coordinator has not answered within `timeout_s` (None: the
+          client's) after the flush. Ask `client.transactions.outcome`. The next transaction begins only
+          when the outcome is known.
+        * the error of a record or an offset that failed; the transaction is aborted.
         """
         self._ended_by_program = True
         async with self._one_at_a_time:
@@ -288,7 +292,7 @@ class Transaction:
             await self._commit(timeout_s)
 
     async def _settle(self, timeout_s: float | None) -> None:
-        """Flush for the end. Raises the failure, after aborting."""
+        """Flush before the end. If the transaction has failed, abort it and raise the failure."""
         if self.state != "open":
             self.check_open()
         while self._adders and self.failure is None:  # another task is in `send_many`
@@ -319,7 +323,7 @@ class Transaction:
                 self._lane.note_broken(error.__cause__)
             self._end("unknown")
             raise
-        except LedgerMQError:  # refused: it is not decided
+        except LedgerMQError:  # the coordinator refused, so it is not decided
             await self._abort(timeout_s)
             raise
         except BaseException:
@@ -328,8 +332,8 @@ class Transaction:
         self._end("committed")
 
     async def abort(self, timeout_s: float | None = None) -> None:
-        """Abort: nothing of it happens, whether brokers answer within `timeout_s` (None: that of
-        the client) or not. May be called again.
+        """Abort the transaction: nothing of it happens, even if no broker answers within `timeout_s`
+        (None: the client's). May be called again.
 
         Raises TransactionError if it is committed, or may be.
         """
@@ -351,7 +355,7 @@ class Transaction:
                 deadline = self._lane.connections.deadline(timeout_s)
                 await self._lane.decisions.end(self._reference, pb.ABORTED, self._parts(), deadline)
                 settled = True
-        except LedgerMQError as error:  # the coordinator aborts it at its time-out
+        except LedgerMQError as error:  # then the coordinator aborts it at its time-out
             self._lane.note_broken(error)
             settled = isinstance(error, TransactionAborted)
         finally:
@@ -371,13 +375,13 @@ class Transaction:
             self._end_offsets(committed=state == "committed")
 
     def resolved(self, *, committed: bool) -> None:
-        """Note the outcome, which was unknown to this client or not confirmed."""
+        """Note the outcome, which was unknown or not confirmed before."""
         if self.state == "unknown":
             self.state = "committed" if committed else "aborted"
             self._end_offsets(committed=committed)
 
     def release(self) -> None:
-        """Let its consumers go on, though its outcome is unknown, because the client ends."""
+        """Release the consumers although the outcome is unknown, because the client is being closed."""
         for offsets, staged in self._staged.items():
             offsets.release(staged)
         self._staged.clear()
@@ -392,7 +396,7 @@ class Transaction:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Commit, or abort on an exception; unless the program has ended it already."""
+        """Commit, or abort on an exception, unless the program has ended the transaction already."""
         if kind is not None:
             if not self.closed:
                 await self.abort()
@@ -400,7 +404,7 @@ class Transaction:
             try:
                 await self.commit()
             except BaseException:
-                if not self.closed:  # cancelled while records were on their way
+                if not self.closed:  # cancelled before all records were staged
                     await self.abort()
                 raise
 
@@ -413,9 +417,9 @@ def check_consumer(given: object) -> GroupConsumer:
 
 
 def shown(error: LedgerMQError) -> LedgerMQError:
-    """Return the error to raise for a failure: TransactionAborted, if running it again may help."""
+    """Return the error to raise for a failure: TransactionAborted if a new attempt may succeed."""
     if error.retriable or isinstance(error, ProducerError | GroupError):
-        return TransactionAborted(f"the transaction can only abort; run it again ({error.message})")
+        return TransactionAborted(f"the transaction has failed, and cannot commit; run it again ({error.message})")
     return type(error)(
         error.message, retry_after_ms=error.retry_after_ms, owner=error.owner, object_key=error.object_key
     )

@@ -1,4 +1,4 @@
-"""The transactions of one transactional id (`Transactions`), and where programs get them
+"""The transactions of one transactional id (`Transactions`), and the object from which programs get them
 (`client.transactions`).
 """
 
@@ -61,13 +61,13 @@ class Transactions:
         return 0.0 if self._lane is None else self._lane.identity.timeout_ms / 1000
 
     async def init(self) -> None:
-        """Begin the next epoch of the id; `async with` calls this. A transaction of the epoch before
-        is aborted if it is undecided; if it is being committed, this waits for its completion.
+        """Begin the next epoch of the id; `async with` calls this. An undecided transaction of the epoch
+        before is aborted; if that one is committed and not complete, this waits for its completion.
 
         Raises InvalidRequest, ResourceExhausted, Unavailable.
         """
         if self.closed:
-            raise Unavailable("the transactions object is closed")
+            raise Unavailable("the transactions object is closed: make another one with client.transactions")
         if self._lane is not None:
             raise TransactionError("this object has an epoch already: make another one to begin the next")
         identity = await self._decisions.init(self._timeout_ms, self._context.connections.deadline())
@@ -79,21 +79,21 @@ class Transactions:
     def begin(self, *, reading: GroupConsumer | None = None) -> Transaction:
         """Return the next transaction; use it in `async with`. Sends no request.
 
-        `reading`: the consumer whose messages it processes. After an abort, every message that it
-        has returned, and that is not finished, is delivered again. Without it, only partitions
-        whose offsets were passed to `send_offsets` are read again.
+        `reading`: the consumer whose messages the transaction processes. After an abort, the consumer
+        delivers every message again that it has returned and that is not finished. Without `reading`,
+        only partitions whose offsets were passed to `send_offsets` are read again.
 
         Raises TransactionFenced; TransactionError while another transaction of this object is open.
         """
         if self.closed:
-            raise Unavailable("the transactions object is closed")
+            raise Unavailable("the transactions object is closed: make another one with client.transactions")
         if self._lane is None:
             raise TransactionError("begin an epoch first: use the transactions object in `async with`")
         self._lane.check()
         return Transaction(self._lane, reading)
 
     async def close(self) -> None:
-        """Abort what is open, and close. May be called again."""
+        """Abort the open transaction, and close. May be called again."""
         self._context.connections.home.check()
         if self.closed:
             return
@@ -112,8 +112,8 @@ class Transactions:
 
 
 class TransactionClient(TransactionAdmin):
-    """`client.transactions`: call it for the transactions of an id, or ask it for an outcome.
-    Operators list, describe and resolve transactions with it.
+    """`client.transactions`: call it to get the transactions of an id. It also returns outcomes, and
+    operators list, describe and resolve transactions with it.
     """
 
     def __init__(self, context: ClientContext, made: Callable[[Transactions | TwoPhase], None]) -> None:
@@ -127,8 +127,10 @@ class TransactionClient(TransactionAdmin):
     def __call__(
         self, transactional_id: str, *, timeout: str | float | timedelta | None = None, **settings: Any
     ) -> Transactions:
-        """Return the transactions of an id, which names one producer over its lives: letters,
-        digits, '.', '_' and '-'. Two processes that use one id at a time fence each other.
+        """Return the transactions of a transactional id: letters, digits, '.', '_' and '-'.
+
+        The id names one producer, which keeps it over restarts. Two processes that use one id at the
+        same time fence each other.
 
             async with client.transactions("billing-7", timeout="1m") as transactions:
                 async with transactions.begin() as transaction:      # commits at the end
@@ -137,8 +139,8 @@ class TransactionClient(TransactionAdmin):
 
         `timeout`: a duration ("30s", "1m", seconds, a timedelta) after which the cluster aborts a
         transaction that is still open; None: the cluster's default. Settings: the fields of
-        `ProducerSettings`, without `acks` and `idempotent`; `delivery_timeout_s` is the time-out of
-        the transaction, if not given. Raises InvalidConfig, InvalidRequest.
+        `ProducerSettings`, without `acks` and `idempotent`; the default of `delivery_timeout_s` is the
+        transaction's time-out. Raises InvalidConfig, InvalidRequest.
         """
         decisions = Decisions(self._context.connections, transactional_id)
         transactions = Transactions(self._context, decisions, *_parsed(timeout, settings))
@@ -155,39 +157,39 @@ class TransactionClient(TransactionAdmin):
                 await branch.tpc_prepare()
                 await branch.tpc_commit()
 
-        `timeout`: after which the cluster rolls back a transaction that is begun and not prepared.
-        Settings: as those of `client.transactions(…)`. Raises InvalidConfig.
+        `timeout`: duration after which the cluster rolls back a transaction that is begun and not
+        prepared. Settings: as those of `client.transactions(…)`. Raises InvalidConfig.
         """
         two_phase = TwoPhase(self._context, *_parsed(timeout, settings))
         self._made(two_phase)
         return two_phase
 
     async def outcome(self, transaction: XidLike | str, *, epoch: int = 0, number: int = 0) -> TransactionOutcome:
-        """Return what became of a transaction: `Transaction.name`, or the xid of a two-phase one. A
-        transactional id needs the epoch and the number of the transaction too.
+        """Return the outcome of a transaction. `transaction`: its `Transaction.name`, or the xid of a
+        two-phase one, or a transactional id together with `epoch` and `number`.
 
-        The answer is final: if the transaction is undecided, it is aborted by this call; only what
-        is "prepared" may still end either way. Of a transactional id, the newest decision is known, and
-        the newest one of an earlier epoch. Raises TransactionUnknown if the transaction is none of
-        these; Unavailable.
+        The answer is final: this call aborts an undecided transaction. Only a "prepared" one may still
+        be committed or rolled back. The outcome of the newest decided transaction of an id is known, and
+        that of the newest one of an earlier epoch. Raises TransactionUnknown for any other transaction;
+        Unavailable.
         """
         transactional_id, epoch, number = named(transaction, epoch, number)
         decisions = Decisions(self._context.connections, transactional_id)
         return await decisions.outcome(epoch, number, self._context.connections.deadline())
 
     async def forget(self, transactional_id: XidLike | str) -> None:
-        """Forget the outcome of a two-phase transaction that is complete, when no other participant
-        will ask for it any more, or an operator's decision about an ordinary one. A committed two-phase
-        transaction is kept until then.
+        """Forget the outcome of a two-phase transaction, or an operator's decision about an ordinary one.
 
-        Raises InvalidRequest (it is not decided, or there is nothing to forget), TransactionUnknown,
-        Unavailable (it is not complete yet).
+        Call it when the transaction is complete and no other participant will ask for its outcome. The
+        outcome of a committed two-phase transaction is kept until then. Raises InvalidRequest if the
+        transaction is not decided or there is nothing to forget; TransactionUnknown; Unavailable if the
+        transaction is not complete yet.
         """
         await super().forget(transactional_id_of(transactional_id))
 
 
 def _parsed(timeout: object, settings: dict[str, Any]) -> tuple[int, ProducerSettings, bool]:
-    """Return the time-out, the settings, and whether they say how long a record may take."""
+    """Return the time-out in ms, the settings, and whether the program has set `delivery_timeout_s`."""
     for name in ("acks", "idempotent"):
         if name in settings:
             raise InvalidConfig(f"a transaction stores every record durably, once: leave out {name}")

@@ -3,8 +3,8 @@
     idle ──tpc_begin──> begun ──tpc_prepare──> prepared ──tpc_commit, tpc_rollback──> idle
                           └──tpc_commit (one phase), tpc_rollback──> idle
 
-Invariants: what is prepared is ended by name only, so that any process can do it. An error leaves
-the transaction where it is if the same call may be repeated, else it is ended.
+Invariants: a prepared transaction is ended by its name only, so that any process can do it. After an
+error the state is unchanged if the same call may be repeated; otherwise the transaction has ended.
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 class TwoPhase:
     """Two-phase transactions, one after the other; made by `client.transactions.two_phase`.
 
-    An xid is used once. Use `async with`, or call `close()` at the end: what was begun and not
-    prepared is then rolled back; what is prepared stays prepared, until a process that names its xid
-    ends it.
+    An xid is used once. Use `async with`, or call `close()` at the end: this rolls back a transaction
+    that is begun and not prepared. A prepared one stays prepared until a process ends it by its xid.
     """
 
     def __init__(self, context: ClientContext, timeout_ms: int, settings: ProducerSettings, given: bool) -> None:
@@ -47,17 +46,17 @@ class TwoPhase:
         self._settings = settings
         self._given = given
         self._decisions: Decisions | None = None
-        """Of the xid that is begun, or prepared by this object."""
+        """The decisions of the xid that this object has begun or prepared."""
         self._lane: Lane | None = None
         self._branch: Branch | None = None
         self.closed = False
 
     def xid(self, format_id: int, gtrid: str, bqual: str = "") -> Xid:
-        """Return the name of a global transaction: a number of the program's own, the name of the
-        transaction, and that of its part here. Texts have at most 64 bytes in UTF-8.
+        """Return the name of a global transaction.
 
-        Every call that takes an xid also takes that of a database driver (psycopg.Xid). Raises
-        InvalidRequest.
+        `format_id`: a number that marks the program. `gtrid`: the name of the global transaction.
+        `bqual`: the name of its part here. Texts have at most 64 bytes in UTF-8. Every call that takes an
+        xid also takes one of a database driver (psycopg.Xid). Raises InvalidRequest.
         """
         return xid_of(format_id, gtrid, bqual)
 
@@ -68,7 +67,7 @@ class TwoPhase:
     # -- begin
 
     async def tpc_begin(self, xid: XidLike | str) -> None:
-        """Begin a transaction. From now on it is known to the cluster: `outcome` rolls it back.
+        """Begin a transaction. On return the cluster knows its xid: `outcome` rolls it back from now on.
 
         Raises InvalidRequest if the xid was used; ResourceExhausted, Unavailable; TransactionError
         while another transaction of this object is open.
@@ -146,13 +145,12 @@ class TwoPhase:
     # -- prepare
 
     async def tpc_prepare(self, timeout_s: float | None = None) -> None:
-        """End the first phase: flush, and prepare. On return nothing but `tpc_commit` and
-        `tpc_rollback` ends the transaction, in whatever process; no time-out does.
+        """End the first phase: flush, and prepare. On return only `tpc_commit` and `tpc_rollback` end the
+        transaction, in any process; no time-out does.
 
-        Raises TransactionAborted, TransactionFenced, or the error of a record: it is rolled back, so
-        roll the databases back too. Raises TransactionOutcomeUnknown if the coordinator has not
-        answered within `timeout_s` (None: that of the client) after the flush: call it again, or
-        roll back.
+        Raises TransactionAborted, TransactionFenced, or the error of a record: the transaction is rolled
+        back, so roll the databases back too. Raises TransactionOutcomeUnknown if the coordinator has not
+        answered within `timeout_s` (None: the client's) after the flush: call this again, or roll back.
         """
         branch = self._begun()
         try:
@@ -164,13 +162,16 @@ class TwoPhase:
     # -- end
 
     async def tpc_commit(self, xid: XidLike | str | None = None, *, timeout_s: float | None = None) -> None:
-        """Commit. Without an xid: the transaction of this object; one that is not prepared is
-        committed in one phase. With an xid: what any process has prepared. May be repeated.
+        """Commit. Without an xid: the transaction of this object, in one phase if it is not prepared. With
+        an xid: the transaction that any process has prepared under it. May be repeated.
 
-        Raises TransactionAborted: it is rolled back, by an operator perhaps (the text says so).
-        Raises TransactionUnknown: no such xid, or forgotten; InvalidRequest: it is not prepared;
-        TransactionOutcomeUnknown if the coordinator has not answered within `timeout_s`: call it
-        again; in one phase, ask `client.transactions.outcome(xid)`.
+        Raises:
+        * TransactionAborted: it is rolled back; the text says if an operator did that.
+        * TransactionUnknown: no transaction has this xid, or it was forgotten.
+        * InvalidRequest: it is not prepared.
+        * TransactionOutcomeUnknown: the coordinator has not answered within `timeout_s` (None: the
+          client's). Call this again; after a commit in one phase, ask
+          `client.transactions.outcome(xid)`.
         """
         self._check()
         if xid is not None:
@@ -192,7 +193,8 @@ class TwoPhase:
     async def _commit_in_one_phase(self, branch: Branch, timeout_s: float | None) -> None:
         if branch.state == "preparing":
             raise TransactionError(
-                "it is not known whether the transaction is prepared: call tpc_prepare again, or tpc_rollback"
+                f"transaction {branch.transactional_id!r} may or may not be prepared: call tpc_prepare again, or"
+                " tpc_rollback"
             )
         try:
             await branch.commit(timeout_s)
@@ -201,13 +203,15 @@ class TwoPhase:
                 await self._leave()
 
     async def tpc_rollback(self, xid: XidLike | str | None = None, *, timeout_s: float | None = None) -> None:
-        """Roll back. Without an xid: the transaction of this object. With an xid: what any process
-        has prepared, or has begun. May be repeated.
+        """Roll back. Without an xid: the transaction of this object. With an xid: the transaction that any
+        process has begun or prepared under it. May be repeated.
 
-        Raises TransactionError if it is committed, by an operator perhaps (the text says so);
-        TransactionUnknown: no such xid, or forgotten; Unavailable or TransactionOutcomeUnknown if the
-        coordinator has not answered within `timeout_s`: call it again. What this object has begun and not
-        prepared never commits, whether the coordinator answers or not.
+        A transaction that this object has begun and not prepared never commits, even if the coordinator
+        does not answer. Raises:
+        * TransactionError: it is committed; the text says if an operator did that.
+        * TransactionUnknown: no transaction has this xid, or it was forgotten.
+        * Unavailable, TransactionOutcomeUnknown: the coordinator has not answered within `timeout_s`
+          (None: the client's). Call this again.
         """
         self._check()
         if xid is not None:
@@ -227,7 +231,7 @@ class TwoPhase:
 
     async def _roll_back(self, decisions: Decisions, timeout_s: float | None) -> None:
         deadline = self._deadline(timeout_s)
-        state = (await decisions.outcome(0, 0, deadline)).state  # aborts what is not prepared
+        state = (await decisions.outcome(0, 0, deadline)).state  # this aborts an undecided one
         if state == "prepared":
             state = await decisions.end_by_name(pb.ABORTED, deadline)
         if state in ("committed", "committed_by_operator"):
@@ -238,10 +242,10 @@ class TwoPhase:
     # -- recover
 
     async def tpc_recover(self) -> list[Xid]:
-        """Return the xids of everything that is prepared in the cluster, other programs' too: end
-        only those that are yours. An id that was not made from an xid is the gtrid of one without
-        format id.
+        """Return the xids of all prepared transactions of the cluster.
 
+        Other programs' transactions are among them: end only your own, which the format id marks. For a
+        transactional id that was not made from an xid, `gtrid` is the id and `format_id` is None.
         Raises Unavailable if a coordinator does not answer.
         """
         self._check()
@@ -257,7 +261,7 @@ class TwoPhase:
     # -- the object
 
     async def close(self) -> None:
-        """Roll back what is begun and not prepared, and close. May be called again."""
+        """Roll back the transaction if it is begun and not prepared, and close. May be called again."""
         self._context.connections.home.check()
         if self.closed:
             return
@@ -276,7 +280,7 @@ class TwoPhase:
         await self.close()
 
     async def _leave(self) -> None:
-        """Let the transaction go, unless it is prepared and waits for its end."""
+        """Release the producer; and the name of the transaction too, unless it is prepared."""
         lane, branch = self._lane, self._branch
         self._lane = self._branch = None
         if branch is None or branch.state != "prepared":
@@ -286,24 +290,24 @@ class TwoPhase:
 
     def _check(self) -> None:
         if self.closed:
-            raise Unavailable("the two-phase object is closed")
+            raise Unavailable("the two-phase object is closed: make another one with client.transactions.two_phase")
 
     def _begun(self) -> Branch:
         self._check()
         if self._branch is None:
-            advice = "tpc_begin begins a transaction" if self._decisions is None else "it is prepared: end it"
-            raise TransactionError(f"no transaction takes records or is prepared now: {advice}")
+            advice = "call tpc_begin first" if self._decisions is None else "the one of this object is prepared: end it"
+            raise TransactionError(f"no transaction takes records now: {advice}")
         return self._branch
 
     def _prepared(self) -> Decisions:
         if self._decisions is None:
-            raise TransactionError("no transaction is begun or prepared here: name the xid of the one to end")
+            raise TransactionError("this object has no transaction to end: name the xid of the transaction to end")
         return self._decisions
 
     def _named(self, xid: XidLike | str) -> Decisions:
         transactional_id = transactional_id_of(xid)
         if self._branch is not None and transactional_id == self._branch.transactional_id:
-            raise TransactionError(f"transaction {transactional_id!r} is begun here: end it without naming it")
+            raise TransactionError(f"transaction {transactional_id!r} is begun here: end it without its xid")
         return Decisions(self._context.connections, transactional_id)
 
     def _forget_ended(self, xid: XidLike | str) -> None:

@@ -1,8 +1,8 @@
-"""Names of global transactions (xids), as XA and PEP 249 have them, and as transactional ids.
+"""Translate between the names of global transactions (xids of XA and PEP 249) and transactional ids.
 
-An xid is the transactional id `xid.FORMAT.GTRID.BQUAL`. A part of 1 to 64 letters, digits, '-' and
-'_' that does not begin with '_' stands as it is, so that operators can read it; any other one is
-'_' and its UTF-8 in base64 (alphabet of URLs, no padding). At most 190 letters.
+The transactional id of an xid is `xid.FORMAT.GTRID.BQUAL`. A part of letters, digits, '-' and '_' that
+does not begin with '_' is written unchanged, so that operators can read it. Any other part is written
+as '_' and its UTF-8 in base64 (alphabet of URLs, no padding). The id has at most 190 characters.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ledgermq.client.transactions.decisions import check_transactional_id
 from ledgermq.errors import InvalidRequest
 
 PART_BYTES_MAX = 64
-"""Of gtrid and of bqual, in UTF-8: XA's limit."""
+"""Bytes of gtrid, and of bqual, in UTF-8; the limit of XA."""
 FORMAT_ID_MAX = 2**31 - 1
 _PLAIN = re.compile(r"(?:[A-Za-z0-9-][A-Za-z0-9_-]*)?\Z")
 _ID = re.compile(r"xid\.(0|[1-9][0-9]*)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]*)\Z")
@@ -23,7 +23,7 @@ _NAME = re.compile(r"([^:]+):([1-9][0-9]{0,9}):([1-9][0-9]{0,18})\Z")
 
 
 class XidLike(Protocol):
-    """What names a global transaction: an `Xid`, or that of a database driver (psycopg.Xid)."""
+    """The name of a global transaction: an `Xid`, or the one of a database driver (psycopg.Xid)."""
 
     @property
     def format_id(self) -> int | None: ...
@@ -45,7 +45,7 @@ class Xid(NamedTuple):
 
     @property
     def transactional_id(self) -> str:
-        """Return the id by which brokers and `ledgermq transaction` know it. Raises InvalidRequest."""
+        """Return the transactional id, which brokers and `ledgermq transaction` show. Raises InvalidRequest."""
         return transactional_id_of(self)
 
 
@@ -57,7 +57,7 @@ def xid_of(format_id: int, gtrid: str, bqual: str) -> Xid:
 
 
 def transactional_id_of(xid: XidLike | str) -> str:
-    """Return the transactional id of an xid; a text is one. Raises InvalidRequest."""
+    """Return the transactional id of an xid; a string is an id already. Raises InvalidRequest."""
     if isinstance(xid, str):
         return check_transactional_id(xid)
     if not hasattr(xid, "format_id"):
@@ -72,7 +72,7 @@ def transactional_id_of(xid: XidLike | str) -> str:
 
 
 def xid_from(transactional_id: str) -> Xid:
-    """Return the xid of a transactional id; one that is not made from an xid is its own gtrid."""
+    """Return the xid of a transactional id. If the id was not made from an xid, it becomes the gtrid."""
     found = _ID.match(transactional_id)
     if found is not None:
         try:
@@ -85,15 +85,16 @@ def xid_from(transactional_id: str) -> Xid:
 
 
 def named(transaction: XidLike | str, epoch: int, number: int) -> tuple[str, int, int]:
-    """Return id, epoch and number of a transaction: of its name (`Transaction.name`), which says all
-    of them, or of its id or xid. Raises InvalidRequest.
+    """Return id, epoch and number of a transaction. A `Transaction.name` contains all three; `epoch` and
+    `number` are for an id or an xid. Raises InvalidRequest.
     """
     if not isinstance(transaction, str) or ":" not in transaction:
         return transactional_id_of(transaction), epoch, number
     found = _NAME.match(transaction)
     if found is None or epoch or number:
         raise InvalidRequest(
-            f"{transaction!r} is not the name of a transaction, which is ID:EPOCH:NUMBER and needs nothing beside it"
+            f"{transaction!r} is not the name of a transaction, which is ID:EPOCH:NUMBER and needs nothing beside it:"
+            " pass Transaction.name alone, or a transactional id with epoch and number"
         )
     return check_transactional_id(found[1]), int(found[2]), int(found[3])
 

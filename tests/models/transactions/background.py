@@ -57,7 +57,7 @@ def background(world: World) -> list[Process]:
 
 
 def completer(world: World) -> Process:
-    """Carry out what is decided. Any term that takes itself for the coordinator's may try."""
+    """Complete decided transactions. Any term that assumes that it is the coordinator's may try."""
     while not world.at_rest():
         yield
         for ledger in COORDINATORS:
@@ -89,7 +89,7 @@ def complete_everywhere(world: World, term: Term[State], name: str, known: Known
 
 
 def set_aside(world: World, bundle: int, transaction: TransactionId, part: Part) -> Process:
-    """Copy a half message to where operators find it. What is staged goes once the copy is durable."""
+    """Copy a half message for operators. Its staged batch is dropped when the copy is durable."""
     values = yield from world.call(bundle, staged_values, transaction)
     if isinstance(values, str):
         return values
@@ -101,7 +101,7 @@ def set_aside(world: World, bundle: int, transaction: TransactionId, part: Part)
 
 
 def confirm_and_complete(world: World, bundle: int, transaction: TransactionId, part: Part) -> Process:
-    """Its note may be gone: a bundle asks whether a commit is a late one."""
+    """Ask the coordinator whether a commit is a late one, because the bundle's note may be gone."""
     term = world.owner(bundle)
     notes_gone = term.state.notes_gone
     said = yield from world.call(world.coordinator(transaction.name), confirm, transaction)
@@ -163,7 +163,7 @@ def housekeeper(world: World, bundle: int) -> Process:
 
 
 def copier(world: World, bundle: int) -> Process:
-    """Go on with the completions that have begun, as the bundle's log tells."""
+    """Continue the completions that have begun by the bundle's log."""
     while not world.at_rest():
         yield
         term = world.owner(bundle)

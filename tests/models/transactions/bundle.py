@@ -198,5 +198,5 @@ def carry(term: Term[State], transaction: TransactionId, reference: Reference) -
 
 
 def breaks_carry(world: World) -> bool:
-    """Leftovers come only from carrying the dead: each rule alone protects from what breaks the other."""
+    """Leftovers come only from carrying dead batches: either rule alone prevents the harm."""
     return world.breaks("carry-of-the-dead") or world.breaks("leftovers-stay")

@@ -35,9 +35,9 @@ def breaks_used_once(world: World) -> bool:
 
 
 def init(term: Term[State], name: str) -> tuple[int, int] | str:
-    """Return (producer, epoch), and fence whatever worked under this transactional id before.
+    """Return (producer, epoch), and fence all processes that used this transactional id before.
 
-    What an older epoch left undecided is thereby aborted.
+    This aborts an undecided transaction of an older epoch.
     """
     known = term.state.known.get(name)
     if known and known.decided == COMMIT and not known.complete and not term.world.breaks("init-during-commit"):
@@ -54,7 +54,7 @@ def init(term: Term[State], name: str) -> tuple[int, int] | str:
 
 
 def decide(term: Term[State], transaction: TransactionId, outcome: str, parts: dict[int, Part]) -> str:
-    """Record the outcome; answer the one that counts. Numbers count from 1 in each epoch."""
+    """Record the outcome if there is none; return the recorded one. Numbers count from 1 in each epoch."""
     known = term.state.known.get(transaction.name)
     if known is None or (known.producer, known.epoch) != (transaction.producer, transaction.epoch):
         return term.final(FENCED)
@@ -93,10 +93,10 @@ def record(
 
 
 def ask(term: Term[State], transaction: TransactionId, staged: dict[int, Part]) -> str:
-    """A bundle holds something staged for too long.
+    """Answer a bundle in which something has been staged for too long.
 
-    Presumed abort, but only as a fact that lasts. A half message waits for its producers instead:
-    what is `staged` is what a commit will count.
+    An abort is presumed, and recorded before it is answered. A half message waits for its producers
+    instead; then `staged` becomes the counts of its commit.
     """
     known, broken = term.state.known.get(transaction.name), term.world.breaks("ask-without-fence")
     abort = ABORT if broken else term.final(ABORT)
@@ -137,14 +137,14 @@ def is_expired(term: Term[State], transaction: TransactionId) -> str:
 
 
 def confirm(term: Term[State], transaction: TransactionId) -> str:
-    """COMMIT: it is decided, and some bundle has not completed it."""
+    """Return COMMIT if a commit is decided and not complete in all its bundles."""
     known = term.state.known.get(transaction.name)
     open_commit = known and known.is_last(transaction) and known.decided == COMMIT and not known.complete
     return term.final(COMMIT if open_commit else OVER)
 
 
 def outcome_of(term: Term[State], name: str) -> str:
-    """Return the outcome that counts, for good. Of what is undecided it is ABORT, recorded first."""
+    """Return the final outcome. For an undecided transaction, record ABORT first."""
     known, world = term.state.known.get(name), term.world
     if known is None:
         return term.final(ABORT)
@@ -156,7 +156,7 @@ def outcome_of(term: Term[State], name: str) -> str:
 
 
 def forget_outcome(term: Term[State], name: str) -> str:
-    """The program has done what the outcome says: the id may go."""
+    """Forget the id, after the program has applied the outcome."""
     known = term.state.known.get(name)
     if known is None:
         return term.final(OK)
@@ -166,7 +166,7 @@ def forget_outcome(term: Term[State], name: str) -> str:
 
 
 def count_check(term: Term[State], transaction: TransactionId) -> str:
-    """No producer answered about a half message; after the last check it is UNRESOLVED, for good."""
+    """Make a half message UNRESOLVED, for good, if no producer answered after the last check."""
     known = term.state.known.get(transaction.name)
     if known is None or not known.is_last(transaction) or known.decided != PREPARED:
         return term.final(OVER)
@@ -177,7 +177,7 @@ def count_check(term: Term[State], transaction: TransactionId) -> str:
 
 
 def give_up(term: Term[State], transaction: TransactionId, bundle: int) -> str:
-    """An operator declares the part of a bundle lost: it counts as done there, durably."""
+    """Record that an operator declared the part of a bundle lost: it counts as done there."""
     known = term.state.known.get(transaction.name)
     if known is None or not known.is_last(transaction) or known.complete:
         return term.final(OVER)
@@ -189,7 +189,7 @@ def give_up(term: Term[State], transaction: TransactionId, bundle: int) -> str:
 
 
 def may_expire(world: World, name: str, known: Known) -> bool:
-    """May age alone remove this id? A committed xid goes when its program forgets it."""
+    """Return whether age alone may remove this id. A committed xid stays until its program forgets it."""
     if known.decided == PREPARED:
         return world.breaks("expire-prepared")
     if known.decided == COMMIT and name.startswith((XID, DATABASE)) and not world.breaks("outcome-by-age"):

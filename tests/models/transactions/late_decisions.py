@@ -1,12 +1,13 @@
 """Model of transactions that another process decides, by the rules of `tests.models.transactions.model`.
 
-Half messages wait for the answers of their producers; those that stay without an answer are copied
-to where an operator finds them, and two operators release copies. A program prepares its database,
-and LedgerMQ's commit decides for both: a process that starts later asks for the outcome. A manager
-prepares transactions, another process resolves them, and a batch of some is damaged. Invariants: a
-database has committed exactly what is visible; a half message whose send was acknowledged becomes
-visible once, or was aborted by its producers, or lies among the unresolved ones; what is committed
-is complete once all is quiet, up to parts that an operator has given up.
+Half messages wait for the answers of their producers. Those that stay without an answer are copied for
+operators, and two operators release copies. A program prepares its database, and LedgerMQ's commit
+decides for both: a process that starts later asks for the outcome. A manager prepares transactions,
+another process resolves them, and a batch of some is damaged.
+
+Invariants: a database has committed exactly the transactions that are visible; a half message whose
+send was acknowledged becomes visible once, or was aborted by its producers, or is among the unresolved
+ones; at the end each committed transaction is complete, except for parts that an operator gave up.
 """
 
 from __future__ import annotations

@@ -1,16 +1,19 @@
 """Model of transactions: staged batches, one decision record, copies at completion.
 
-The ledger below is taken for granted (`tests.models.ledger`): only a bundle's newest term appends,
-an older one may live on and answer from what it knew. Ledgers 0 and 3 hold the coordinators, bundle
-1 output 0 and the group's offsets, bundle 2 output 1. Workers read items 0, 1, … of one input
-partition, write each to both outputs and commit the input offset, in one transaction. Two workers
-share a transactional id; all of them pause, die and come back as zombies. A bundle completes a
-commit chunk by chunk, one batch in each; what is staged for long is carried forward. A manager
-prepares transactions, each with an id of its own, and resolves them later. The group's member
-commits plainly too, and by a second producer; ids that are idle expire, and the notes about them
-go. Invariants: each item below the committed offset is visible once in each output, in order; none
-above it is; what was prepared is committed or rolled back as the manager said; no part of an
-aborted transaction ever becomes visible; once all is quiet nothing is staged, pending or undecided.
+The ledger below is assumed to be correct (`tests.models.ledger`): only a bundle's newest term appends,
+while an older one may still answer from its outdated state. Ledgers 0 and 3 have the coordinators,
+bundle 1 has output 0 and the group's offsets, and bundle 2 has output 1.
+
+Workers read items 0, 1, … of one input partition, write each to both outputs and commit the input
+offset, in one transaction. Two workers share a transactional id; all workers pause, die and come back
+as zombies. A bundle completes a commit chunk by chunk, one batch in each; batches that are staged for
+long are carried forward. A manager prepares transactions, each with a separate id, and resolves them
+later. The group's member also commits without a transaction, and with a second producer. Idle ids
+expire, and the notes about them are forgotten.
+
+Invariants: each item below the committed offset is visible once in each output, in order; no item
+above it is; prepared transactions are committed or rolled back as the manager decided; no part of an
+aborted transaction ever becomes visible; at the end nothing is staged, pending or undecided.
 `tests.models.transactions.late_decisions` walks the same rules with other processes.
 """
 

@@ -55,8 +55,8 @@ def work_until_rest(world: World, name: str, transactional_id: str) -> Process:
 
 
 def work(world: World, name: str, group_epoch: int, last: TransactionId, at: int) -> Process:
-    """Transaction after transaction, while the assignment seems to last; (last transaction, whether
-    the worker lives on).
+    """Run transactions while the worker assumes that it has its assignment. Return (last transaction,
+    whether the worker is alive).
     """
     while not (world.healed and at >= ITEMS_AT_REST):
         last = last._replace(number=last.number + 1)
@@ -76,7 +76,7 @@ def work(world: World, name: str, group_epoch: int, last: TransactionId, at: int
 def one_transaction(world: World, name: str, group_epoch: int, transaction: TransactionId, at: int) -> Process:
     """Return (what was decided, end of its items, whether all of it was staged).
 
-    A batch without an answer may be left out, although it may be staged all the same.
+    A batch without an answer may be left out, although it may be staged.
     """
     walk = world.walk
     for _ in range(0 if world.healed else walk.random.choice((0, 0, 0, 30))):

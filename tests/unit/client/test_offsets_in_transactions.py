@@ -1,5 +1,5 @@
 """Offsets of a group in transactions: committed if and only if the transaction is, by nobody else
-meanwhile, and never left behind when the partition goes to another member (rule T14).
+meanwhile, and never left behind when the partition goes to another member (design X14).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Transactions of a client against a small cluster in memory: all or nothing, whatever is lost,
-repeated, moved or refused.
+"""Check a client's transactions against a small cluster in memory: all or nothing, although calls and
+answers are lost, repeated, redirected or refused.
 """
 
 from __future__ import annotations

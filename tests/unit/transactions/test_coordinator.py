@@ -1,4 +1,4 @@
-"""What a coordinator decides, refuses and remembers; the numbers Tn are those of the rules."""
+"""Check a coordinator's decisions, refusals and memory; names of tests cite the rules X of the design page."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def test_a_decision_that_makes_no_sense_changes_nothing(
     assert desk.coordinator.entries() == before
 
 
-def test_t6_the_next_transaction_is_decided_when_the_last_one_is_complete(desk: Desk) -> None:
+def test_x6_the_next_transaction_is_decided_when_the_last_one_is_complete(desk: Desk) -> None:
     transaction = desk.init()
     desk.end(transaction, State.ABORTED, PART)
     desk.coordinator.trouble(transaction, 2, "bundle 2 has no owner")
@@ -239,7 +239,7 @@ def test_t6_the_next_transaction_is_decided_when_the_last_one_is_complete(desk: 
     desk.end(nxt(transaction), State.COMMITTED, PART)
 
 
-def test_t6_a_new_epoch_waits_for_commits_but_not_for_aborts(desk: Desk) -> None:
+def test_x6_a_new_epoch_waits_for_commits_but_not_for_aborts(desk: Desk) -> None:
     transaction = desk.init()
     desk.end(transaction, State.ABORTED, PART)
     transaction = desk.init()
@@ -263,7 +263,7 @@ def test_a_late_done_of_another_transaction_counts_for_nothing(desk: Desk) -> No
 # Questions
 
 
-def test_t3_a_transaction_times_out_from_the_first_question_on_and_that_is_recorded(desk: Desk) -> None:
+def test_x3_a_transaction_times_out_from_the_first_question_on_and_that_is_recorded(desk: Desk) -> None:
     transaction = desk.init()
     assert desk.fate(transaction, NOW) is State.UNDECIDED
     assert desk.fate(transaction, NOW + 59_999) is State.UNDECIDED
@@ -301,7 +301,7 @@ def test_a_question_about_what_is_older_or_unknown_is_answered_by_abort(desk: De
     )  # what is left was not counted
 
 
-def test_t16_an_outcome_that_is_asked_for_aborts_what_is_undecided(desk: Desk) -> None:
+def test_x17_an_outcome_that_is_asked_for_aborts_what_is_undecided(desk: Desk) -> None:
     transaction = desk.init()
     assert desk.do(desk.coordinator.outcome("t", 1, 1, NOW)) == (State.ABORTED, True)
     with pytest.raises(TransactionAborted):
@@ -391,7 +391,7 @@ def test_the_outcome_of_an_ordinary_id_needs_a_number(desk: Desk) -> None:
         desk.coordinator.outcome("t", 0, 0, NOW)
 
 
-def test_t16_only_a_commit_that_is_incomplete_is_confirmed(desk: Desk) -> None:
+def test_x16_only_a_commit_that_is_incomplete_is_confirmed(desk: Desk) -> None:
     transaction = desk.init()
     assert desk.coordinator.confirm(transaction) is State.ABORTED
     desk.end(transaction, State.COMMITTED, PART)
@@ -406,7 +406,7 @@ def test_t16_only_a_commit_that_is_incomplete_is_confirmed(desk: Desk) -> None:
 # Two phases
 
 
-def test_t9_an_id_of_two_phases_is_used_once(desk: Desk) -> None:
+def test_x9_an_id_of_two_phases_is_used_once(desk: Desk) -> None:
     desk.init("x", Kind.TWO_PHASE)
     transaction = desk.init("x", Kind.TWO_PHASE)  # the answer was lost; nothing is decided
     assert transaction.epoch == 1  # what is staged under it stays part of it
@@ -451,13 +451,13 @@ def test_what_is_prepared_is_committed_with_its_own_counts(desk: Desk) -> None:
     desk.end(transaction, State.COMMITTED, PART)
 
 
-def test_t14_a_transaction_with_offsets_is_not_prepared(desk: Desk) -> None:
+def test_x14_a_transaction_with_offsets_is_not_prepared(desk: Desk) -> None:
     transaction = desk.init("x", Kind.TWO_PHASE)
     with pytest.raises(InvalidRequest, match="cannot be prepared"):
         desk.end(transaction, State.PREPARED, OTHER)
 
 
-def test_t16_the_outcome_of_two_phases_aborts_what_is_not_prepared(desk: Desk) -> None:
+def test_x17_the_outcome_of_two_phases_aborts_what_is_not_prepared(desk: Desk) -> None:
     transaction = desk.init("x", Kind.TWO_PHASE)
     with pytest.raises(InvalidRequest, match="not prepared"):
         desk.end(Transaction("x", 0, b"", 0, 0), State.COMMITTED)
@@ -508,7 +508,7 @@ def test_a_half_message_lies_in_one_bundle() -> None:
     assert desk.coordinator.due_checks(NOW) == [(transaction, "checkers")]
 
 
-def test_t17_after_the_last_check_a_half_message_is_unresolved_for_good() -> None:
+def test_x18_after_the_last_check_a_half_message_is_unresolved_for_good() -> None:
     desk, transaction = half()
     desk.end(transaction, State.PREPARED, PART)
     now_ms = NOW
@@ -605,7 +605,7 @@ def test_an_operator_may_abort_what_is_undecided(desk: Desk) -> None:
     desk.end(transaction._replace(number=3), State.COMMITTED, PART)
 
 
-def test_t18_a_part_that_is_given_up_counts_as_done(desk: Desk) -> None:
+def test_x20_a_part_that_is_given_up_counts_as_done(desk: Desk) -> None:
     transaction = desk.init()
     desk.end(transaction, State.COMMITTED, PART, OTHER)
     with pytest.raises(InvalidRequest, match="incomplete in: 2, 3"):
@@ -651,7 +651,7 @@ def test_an_operators_abort_is_not_taken_for_that_of_the_next_transaction(desk: 
         desk.end(nxt(first), State.COMMITTED, PART)
 
 
-def test_t9_a_question_about_a_second_transaction_of_an_id_that_is_used_once_changes_nothing(desk: Desk) -> None:
+def test_x9_a_question_about_a_second_transaction_of_an_id_that_is_used_once_changes_nothing(desk: Desk) -> None:
     first = desk.init(kind=Kind.TWO_PHASE)
     desk.end(first, State.COMMITTED)
     for now_ms in (NOW, NOW + DAY):
@@ -662,7 +662,7 @@ def test_t9_a_question_about_a_second_transaction_of_an_id_that_is_used_once_cha
 # Expiry
 
 
-def test_t16_an_id_expires_when_it_was_idle_for_long(desk: Desk) -> None:
+def test_x16_an_id_expires_when_it_was_idle_for_long(desk: Desk) -> None:
     transaction = desk.init()
     desk.end(transaction, State.COMMITTED, PART)
     assert desk.silent(desk.coordinator.expire(NOW + 30 * DAY)) == 0  # incomplete
@@ -675,7 +675,7 @@ def test_t16_an_id_expires_when_it_was_idle_for_long(desk: Desk) -> None:
     assert desk.init().producer_id != transaction.producer_id
 
 
-def test_t16_what_is_prepared_or_asked_about_or_a_committed_xid_does_not_expire(desk: Desk) -> None:
+def test_x16_what_is_prepared_or_asked_about_or_a_committed_xid_does_not_expire(desk: Desk) -> None:
     asked = desk.init("a")
     prepared = desk.init("b", Kind.TWO_PHASE)
     committed = desk.init("c", Kind.TWO_PHASE)

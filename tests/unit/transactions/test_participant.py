@@ -1,4 +1,4 @@
-"""What a bundle stages, completes, carries and forgets; the numbers Tn are those of the rules."""
+"""Check how a bundle stages, completes, carries and forgets; names of tests cite the rules X of the design page."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_batches_of_one_call_are_one_record(bundle: Bundle) -> None:
     assert (info.transaction.transactional_id, info.batches, info.bytes, info.oldest_ms) == ("t", 3, 300, NOW)
 
 
-def test_t13_a_gap_is_out_of_order_and_a_batch_behind_it_too(bundle: Bundle) -> None:
+def test_x13_a_gap_is_out_of_order_and_a_batch_behind_it_too(bundle: Bundle) -> None:
     gap, behind, other = bundle.stage(batch(1), batch(2), batch(0, partition=1))
     assert isinstance(gap, OutOfOrderSequence)
     assert "batch 0 is missing" in str(gap)
@@ -124,7 +124,7 @@ def test_t13_a_gap_is_out_of_order_and_a_batch_behind_it_too(bundle: Bundle) -> 
     assert bundle.stage(batch(0), batch(1), batch(2)) == [None, None, None]
 
 
-def test_t13_a_duplicate_is_the_same_batch_and_anything_else_a_conflict(bundle: Bundle) -> None:
+def test_x13_a_duplicate_is_the_same_batch_and_anything_else_a_conflict(bundle: Bundle) -> None:
     bundle.stage(batch(0))
     assert bundle.silent(bundle.participant.stage(TX, b"", [batch(0)], bundle.end, NOW)) == ([None], [])
     for other in (batch(0, crc=9), batch(0, records=3), batch(0, length=99)):
@@ -224,7 +224,7 @@ def test_copies_are_in_the_order_of_partitions_branches_and_sequences(bundle: Bu
     assert shown == [(streams[0], 0), (streams[1], 0), (streams[1], 1), (streams[2], 0), (streams[3], 0)]
 
 
-def test_t4_less_than_what_is_counted_is_refused_loudly(bundle: Bundle) -> None:
+def test_x4_less_than_what_is_counted_is_refused_loudly(bundle: Bundle) -> None:
     bundle.stage(batch(0))
     before = bundle.participant.entries()
     for part in (Part(2, {STREAM: 2}), Part(2, {STREAM: 1, Stream(b"x", 7, 0): 1}), Part(2, {STREAM: 1}, ("g",))):
@@ -234,7 +234,7 @@ def test_t4_less_than_what_is_counted_is_refused_loudly(bundle: Bundle) -> None:
     assert bundle.participant.unfinished() == []
 
 
-def test_t4_of_more_only_the_counted_ones_are_taken(bundle: Bundle) -> None:
+def test_x4_of_more_only_the_counted_ones_are_taken(bundle: Bundle) -> None:
     bundle.stage(batch(0), batch(1), batch(0, partition=1))
     bundle.complete(State.COMMITTED, Part(2, {STREAM: 1, Stream(b"", 7, 1): 0}))
     [chunk] = bundle.finish()
@@ -257,7 +257,7 @@ def test_offsets_alone_are_a_chunk_without_batches(bundle: Bundle) -> None:
     assert bundle.participant.notes() == [TX]
 
 
-def test_t11_chunks_end_where_the_bytes_do_and_the_note_counts_them(bundle: Bundle) -> None:
+def test_x11_chunks_end_where_the_bytes_do_and_the_note_counts_them(bundle: Bundle) -> None:
     bundle.stage(batch(0), batch(1), batch(2))  # one record, of which the first chunk takes a part
     bundle.stage(batch(3), batch(4, length=500))
     bundle.complete(State.COMMITTED, Part(2, {STREAM: 5}))
@@ -278,7 +278,7 @@ def test_t11_chunks_end_where_the_bytes_do_and_the_note_counts_them(bundle: Bund
     assert bundle.refs() == []
 
 
-def test_t11_a_chunk_is_judged_again(bundle: Bundle) -> None:
+def test_x11_a_chunk_is_judged_again(bundle: Bundle) -> None:
     bundle.stage(*(batch(sequence) for sequence in range(4)))
     bundle.complete(State.COMMITTED, Part(2, {STREAM: 4}))
     first = bundle.participant.next_chunk(A)
@@ -294,7 +294,7 @@ def test_t11_a_chunk_is_judged_again(bundle: Bundle) -> None:
     assert not bundle.silent(bundle.participant.admit(second))
 
 
-def test_t11_what_is_begun_or_over_stages_nothing_more(bundle: Bundle) -> None:
+def test_x11_what_is_begun_or_over_stages_nothing_more(bundle: Bundle) -> None:
     bundle.stage(*(batch(sequence) for sequence in range(4)))
     bundle.complete(State.COMMITTED, Part(2, {STREAM: 4}))
     for _ in range(2):
@@ -307,7 +307,7 @@ def test_t11_what_is_begun_or_over_stages_nothing_more(bundle: Bundle) -> None:
         bundle.stage(batch(0), transaction=TX)
 
 
-def test_t5_a_completion_drops_what_is_older_by_the_pair(bundle: Bundle) -> None:
+def test_x5_a_completion_drops_what_is_older_by_the_pair(bundle: Bundle) -> None:
     old, new = TX._replace(number=3), TX._replace(epoch=2, number=1)
     later = TX._replace(epoch=2, number=2)
     for transaction in (old, new, later, TX._replace(producer_id=B)):
@@ -327,7 +327,7 @@ def test_t5_a_completion_drops_what_is_older_by_the_pair(bundle: Bundle) -> None
     assert bundle.complete(State.ABORTED, Part(2), transaction=old) is Completion.DONE
 
 
-def test_t6_a_completion_waits_for_the_one_before(bundle: Bundle) -> None:
+def test_x6_a_completion_waits_for_the_one_before(bundle: Bundle) -> None:
     bundle.stage(batch(0))
     bundle.stage(batch(0), transaction=nxt(TX))
     bundle.complete(State.COMMITTED, Part(2, {STREAM: 1}))
@@ -338,7 +338,7 @@ def test_t6_a_completion_waits_for_the_one_before(bundle: Bundle) -> None:
     assert bundle.complete(State.COMMITTED, Part(2, {STREAM: 1}), transaction=nxt(TX)) is Completion.RETRY
 
 
-def test_t8_done_is_said_because_the_note_says_so(bundle: Bundle) -> None:
+def test_x8_done_is_said_because_the_note_says_so(bundle: Bundle) -> None:
     bundle.groups = {"g"}
     assert bundle.complete(State.COMMITTED, Part(2, {}, ("g",))) is Completion.RETRY  # nothing is staged: not "done"
     assert bundle.complete(State.COMMITTED, Part(2, {}, ("g",))) is Completion.RETRY
@@ -346,7 +346,7 @@ def test_t8_done_is_said_because_the_note_says_so(bundle: Bundle) -> None:
     assert bundle.complete(State.COMMITTED, Part(2, {}, ("g",))) is Completion.DONE
 
 
-def test_t16_an_abort_moves_a_note_on_but_writes_no_first_one(bundle: Bundle) -> None:
+def test_x16_an_abort_moves_a_note_on_but_writes_no_first_one(bundle: Bundle) -> None:
     bundle.stage(batch(0))
     assert bundle.complete(State.ABORTED, Part(2)) is Completion.DONE
     assert bundle.participant.notes() == []
@@ -359,11 +359,11 @@ def test_t16_an_abort_moves_a_note_on_but_writes_no_first_one(bundle: Bundle) ->
     assert bundle.participant.notes() == [third]
     with pytest.raises(TransactionAborted):
         bundle.stage(batch(0), transaction=third)
-    with pytest.raises(DataDamaged, match="told before that it is aborted"):
+    with pytest.raises(DataDamaged, match="before that it is aborted"):
         bundle.complete(State.COMMITTED, Part(2, {STREAM: 1}), transaction=third)
 
 
-def test_t16_a_commit_without_a_note_is_confirmed_first(bundle: Bundle) -> None:
+def test_x16_a_commit_without_a_note_is_confirmed_first(bundle: Bundle) -> None:
     bundle.stage(batch(0))
     assert bundle.complete(State.COMMITTED, Part(2, {STREAM: 1}), confirmed=False) is Completion.UNSURE
     assert bundle.participant.next_chunk(A) is None
@@ -373,7 +373,7 @@ def test_t16_a_commit_without_a_note_is_confirmed_first(bundle: Bundle) -> None:
     assert bundle.complete(State.COMMITTED, part, transaction=nxt(TX), confirmed=False) is Completion.RETRY
 
 
-def test_t16_a_confirmation_from_before_a_note_went_is_void(bundle: Bundle) -> None:
+def test_x16_a_confirmation_from_before_a_note_went_is_void(bundle: Bundle) -> None:
     other = TX._replace(producer_id=B)
     bundle.stage(batch(0), transaction=other)
     bundle.commit(1, transaction=other)
@@ -390,7 +390,7 @@ def test_t16_a_confirmation_from_before_a_note_went_is_void(bundle: Bundle) -> N
 def test_an_abort_of_what_is_being_committed_is_refused_loudly(bundle: Bundle) -> None:
     bundle.stage(batch(0))
     bundle.complete(State.COMMITTED, Part(2, {STREAM: 1}))
-    with pytest.raises(DataDamaged, match="told that it is committed"):
+    with pytest.raises(DataDamaged, match="before that it is committed"):
         bundle.complete(State.ABORTED, Part(2))
     assert len(bundle.finish()) == 1
 
@@ -409,7 +409,7 @@ def test_what_was_begun_in_memory_is_told_again_after_a_takeover(bundle: Bundle)
     assert bundle.participant.notes() == [TX]
 
 
-def test_t18_what_is_given_up_is_dropped_and_never_copied(bundle: Bundle) -> None:
+def test_x20_what_is_given_up_is_dropped_and_never_copied(bundle: Bundle) -> None:
     assert not bundle.silent(bundle.participant.give_up(TX))
     bundle.stage(*(batch(sequence) for sequence in range(4)))
     bundle.complete(State.COMMITTED, Part(2, {STREAM: 4}))
@@ -449,7 +449,7 @@ def test_what_a_decision_counts_can_be_read_until_it_goes(bundle: Bundle) -> Non
     assert bundle.participant.counted(TX, counts) == []
 
 
-def test_t16_only_the_finished_note_of_that_transaction_is_forgotten(bundle: Bundle) -> None:
+def test_x16_only_the_finished_note_of_that_transaction_is_forgotten(bundle: Bundle) -> None:
     bundle.stage(*(batch(sequence) for sequence in range(4)))
     bundle.complete(State.COMMITTED, Part(2, {STREAM: 4}))
     chunk = bundle.participant.next_chunk(A)
@@ -468,7 +468,7 @@ def test_t16_only_the_finished_note_of_that_transaction_is_forgotten(bundle: Bun
 # Carrying forward
 
 
-def test_t15_only_what_is_alive_is_carried(bundle: Bundle) -> None:
+def test_x15_only_what_is_alive_is_carried(bundle: Bundle) -> None:
     bundle.stage(batch(0), batch(1))
     assert bundle.participant.to_carry(NOW + 299_999, bundle.end) == []
     assert bundle.participant.to_carry(NOW + 300_000, 0) == []
@@ -485,7 +485,7 @@ def test_t15_only_what_is_alive_is_carried(bundle: Bundle) -> None:
     bundle.take_over()
 
 
-def test_t15_of_a_record_that_is_copied_in_part_the_rest_is_carried(bundle: Bundle) -> None:
+def test_x15_of_a_record_that_is_copied_in_part_the_rest_is_carried(bundle: Bundle) -> None:
     bundle.stage(*(batch(sequence) for sequence in range(4)))
     bundle.complete(State.COMMITTED, Part(2, {STREAM: 4}))
     [stale] = bundle.participant.to_carry(NOW + 300_000, bundle.end)
