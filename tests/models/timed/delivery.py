@@ -122,9 +122,6 @@ def turn(term: Owner, place: Place) -> Process:
     chunk = [record for record in slot.records if record.offset < durable_end][: world.chunk]
     if slot.records and not chunk:
         return  # an offset above the durable end may be another record's tomorrow
-    slow = (
-        40 if world.breaks("turned-before-durable") and not world.healed else 8
-    )  # what it breaks is rare: give it time
     for _ in range(world.walk.random.choice((0, 1, 8))):
         yield  # the records are read
     if not is_its_turn(term.issued, place) or term.issued.slots[place.slot].start != slot.start:
