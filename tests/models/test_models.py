@@ -13,7 +13,6 @@ RARELY_CAUGHT = {
     ("ledger", "narrow-reader-check"),
     ("transactions", "offsets-not-fenced"),
     ("transactions", "note-by-abort"),
-    ("timed", "turned-before-durable"),
     ("moves", "freeze-without-barrier"),
 }
 """These need hundreds of seeds: `make simulate LEVEL=models` shows them."""

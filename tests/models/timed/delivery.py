@@ -118,7 +118,7 @@ def turn(term: Owner, place: Place) -> Process:
     """Append a chunk of a slot again, finer, in one segment with the slot's own progress."""
     world = term.world
     slot = read(term, place.slot)
-    durable_end = slot.end if world.breaks("turned-before-durable") else term.state.slots[place.slot].end
+    durable_end = term.state.slots[place.slot].end
     chunk = [record for record in slot.records if record.offset < durable_end][: world.chunk]
     if slot.records and not chunk:
         return  # an offset above the durable end may be another record's tomorrow
