@@ -274,6 +274,8 @@ RARE: dict[str, frozenset[str]] = {
     "transactions": frozenset(
         {
             "a commit was answered: outcome unknown",
+            "a broker stood still until another had claimed",
+            "a question came to a former coordinator",
             "a void segment",
             "disturbance: graceful stop",
             "disturbance: full store",
