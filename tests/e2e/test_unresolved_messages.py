@@ -42,6 +42,15 @@ def waiting(found: list[UnresolvedMessage]) -> list[str]:
     return [each.transactional_id for each in found if each.decision is None]
 
 
+async def until_waiting(client: ledgermq.Client, names: list[str]) -> None:
+    """Wait until a decision is visible, which it is soon after it was made."""
+
+    async def is_so() -> bool:
+        return waiting(await read(client, GROUP)) == names
+
+    await until(is_so)
+
+
 @in_cluster("a:1", "b:1", **BUNDLES)
 async def test_each_is_published_once_or_dropped_and_then_waits_no_longer(cluster: Cluster) -> None:
     await cluster.create("t", 2)
@@ -57,7 +66,7 @@ async def test_each_is_published_once_or_dropped_and_then_waits_no_longer(cluste
         assert (published.transactional_id, published.decision) == ("h-2", "commit")
         await decide(client, GROUP, ["h-1"], "rollback")
         await decide(client, GROUP, ["h-2", "h-2"], "commit")
-        assert waiting(await read(client, GROUP)) == ["h-3"]
+        await until_waiting(client, ["h-3"])
         for name, decision in (("h-1", "commit"), ("h-2", "rollback"), ("h-9", "commit")):
             with pytest.raises(InvalidRequest, match=name):
                 await decide(client, GROUP, ["h-3", name], decision)  # type: ignore[arg-type]
@@ -125,7 +134,7 @@ async def test_a_message_whose_partition_is_gone_can_still_be_dropped(cluster: C
             await decide(client, GROUP, ["h-1"], "commit")
         assert waiting(await read(client, GROUP)) == ["h-1"]
         await decide(client, GROUP, ["h-1"], "rollback")
-        assert waiting(await read(client, GROUP)) == []
+        await until_waiting(client, [])
 
 
 async def created(cluster: Cluster) -> bool:

@@ -84,14 +84,13 @@ def unresolved_not_final(patch: Patch) -> None:
 def unresolved_is_aborted(patch: Patch) -> None:
     """What no program knows of is dropped after the last check, and operators never see it."""
 
-    def checked(self: Coordinator, transaction: Transaction, now_ms: int) -> Decision[State]:
+    def declare(self: Coordinator, transaction: Transaction, now_ms: int) -> Decision[bool]:
         known = self._same(transaction)
         if known is not None and known.state is State.PREPARED and self._is_unresolved(known, now_ms):
-            return self._decide(transaction, known, State.ABORTED, known.parts, now_ms, State.ABORTED)
-        return real(self, transaction, now_ms)
+            return self._decide(transaction, known, State.ABORTED, known.parts, now_ms, True)
+        return Decision([], False)
 
-    real = Coordinator.checked
-    patch.setattr(Coordinator, "checked", checked)
+    patch.setattr(Coordinator, "declare_unresolved", declare)
 
 
 @mutant("transactions")

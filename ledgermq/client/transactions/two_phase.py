@@ -295,8 +295,8 @@ class TwoPhase:
     def _begun(self) -> Branch:
         self._check()
         if self._branch is None:
-            advice = "call tpc_begin first" if self._decisions is None else "the one of this object is prepared: end it"
-            raise TransactionError(f"no transaction takes records now: {advice}")
+            advice = "call tpc_begin first" if self._decisions is None else "it is prepared, so end it first"
+            raise TransactionError(f"the transaction of this object takes no records now: {advice}")
         return self._branch
 
     def _prepared(self) -> Decisions:
