@@ -17,7 +17,7 @@ from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Outpu
 from ledgermq.cli.report import Report, Rows, at_time, show
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected_session
-from ledgermq.cli.terminal import notes
+from ledgermq.cli.terminal import confirm, notes
 from ledgermq.cli.unresolved_messages import Decision, UnresolvedMessage, check_groups, decide, read
 from ledgermq.errors import InvalidRequest
 
@@ -146,7 +146,7 @@ async def resolve(
             shown = ", ".join(names[:SHOWN_MAX]) + (", …" if len(names) > SHOWN_MAX else "")
             verb = "Publish" if decision == "commit" else "Drop"
             with session.user_is_asked():
-                typer.confirm(f"{verb} {len(names)} unresolved messages of {group} ({shown})?", abort=True, err=True)
+                confirm(f"{verb} {len(names)} unresolved messages of {group} ({shown})?")
         found = await decide(client, group, names, decision) if names else []
     if found or output is not OutputFormat.TABLE:
         show(Report("", tables=[Rows("messages", COLUMNS, [row_of(each) for each in found])]), output)

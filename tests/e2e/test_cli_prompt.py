@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_until
+
 LEDGERMQ = Path(sys.executable).parent / "ledgermq"
 CTRL_C = b"\x03"
 ENDS_S_MAX = 60.0
-PRESSED_MAX = 20
+LOOKS = 5
+"""Consecutive looks at a process that find it asleep."""
 
 
 def answer(arguments: list[str], text: bytes) -> tuple[int, str]:
@@ -29,8 +32,9 @@ def answer(arguments: list[str], text: bytes) -> tuple[int, str]:
     os.close(its_end)
     try:
         shown = read_until(terminal, "[y/N]: ")
+        until_it_reads(process.pid)
         os.write(terminal, text)
-        code = ended(process, terminal, text)
+        code = process.wait(ENDS_S_MAX)
         return code, shown + read_until(terminal, None)
     finally:
         process.kill()
@@ -38,17 +42,19 @@ def answer(arguments: list[str], text: bytes) -> tuple[int, str]:
         os.close(terminal)
 
 
-def ended(process: subprocess.Popen[bytes], terminal: int, text: bytes) -> int:
-    """Return the exit code. Ctrl-C is pressed again after a while, as a user would: a signal that comes
-    between Python's last look and the call that reads the terminal does not end that call.
+def until_it_reads(pid: int) -> None:
+    """Wait until the main thread sleeps in the call that reads the terminal: a signal that comes between
+    Python's last look for one and that call would not end the call.
     """
-    for _ in range(PRESSED_MAX):
-        try:
-            return process.wait(ENDS_S_MAX / PRESSED_MAX)
-        except subprocess.TimeoutExpired:
-            if text == CTRL_C:
-                os.write(terminal, text)
-    return process.wait(ENDS_S_MAX)
+    asleep = 0
+
+    def sleeps() -> bool:
+        nonlocal asleep
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        asleep = asleep + 1 if state == "S" else 0
+        return asleep == LOOKS
+
+    wait_until(sleeps)
 
 
 def read_until(terminal: int, end: str | None) -> str:
@@ -65,8 +71,17 @@ def read_until(terminal: int, end: str | None) -> str:
 
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize(("text", "code"), [(CTRL_C, 130), (b"n\n", 1), (b"\x04", 1)])
-def test_a_prompt_ends_at_ctrl_c_at_no_and_at_the_end_of_input(text: bytes, code: int) -> None:
-    found, shown = answer(["topic", "delete", "t"], text)
+@pytest.mark.parametrize(
+    ("words", "question"),
+    [
+        ("topic delete t", "Delete topic t with all its records?"),
+        ("transaction unresolved rollback g h", "Drop 1 unresolved messages of g (h)?"),
+    ],
+)
+def test_a_prompt_ends_at_ctrl_c_at_no_and_at_the_end_of_input(
+    words: str, question: str, text: bytes, code: int
+) -> None:
+    found, shown = answer(words.split(), text)
     assert found == code, shown
-    assert "Delete topic t with all its records?" in shown
+    assert question in shown
     assert "Traceback" not in shown
