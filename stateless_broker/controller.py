@@ -27,6 +27,7 @@ from ledger.topics.catalog import METADATA, Catalog, Topic, encode_topic_record,
 from ledger.topics.facts import concern_protection
 from ledgermq.errors import LedgerMQError, TopicExists, Unavailable
 from ledgermq.protocol.records import SCHEMA, encode_batch
+from ledgermq.runtime.tasks import retrieve_error
 from ledgermq.runtime.wait import wait_for
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.heartbeat import TRANSACTIONS, Heartbeat
@@ -193,12 +194,8 @@ class Controller:
         return await asyncio.shield(task)
 
     def _ended(self, task: asyncio.Task[Topic]) -> None:
-        """Retrieve the result of a change whose caller may have gone, so that asyncio does not log
-        its error as a bug.
-        """
         self._changes.discard(task)
-        if not task.cancelled():
-            task.exception()
+        retrieve_error(task)
 
     async def _change_now(self, decide: Callable[[Catalog], Topic]) -> Topic:
         async with self._lock:

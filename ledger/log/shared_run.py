@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from ledgermq.errors import Unavailable
+from ledgermq.runtime.tasks import retrieve_error
 
 
 class SharedRun:
@@ -31,7 +32,7 @@ class SharedRun:
             raise Unavailable("the object was closed before the call")
         if self._next is None:
             self._next = asyncio.create_task(self._after(self._current))
-            self._next.add_done_callback(_retrieve_error)
+            self._next.add_done_callback(retrieve_error)
         shared = self._next
         await asyncio.wait([shared])
         if shared.cancelled():
@@ -51,11 +52,3 @@ class SharedRun:
             await asyncio.wait([current])
         self._current, self._next = self._next, None
         await self._work()
-
-
-def _retrieve_error(task: asyncio.Task[None]) -> None:
-    """Retrieve the task's error: all callers may have been cancelled, and then asyncio must not log
-    it as a bug.
-    """
-    if not task.cancelled():
-        task.exception()

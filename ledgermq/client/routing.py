@@ -20,7 +20,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi, Connection
 from ledgermq.protocol.records import Compression
 from ledgermq.protocol.status import error_from_proto
-from ledgermq.runtime.tasks import all_of, end
+from ledgermq.runtime.tasks import all_of, end, retrieve_error
 
 UNKNOWN_TOPIC_GRACE_S = 5.0
 """A broker may not know a topic yet that another broker has described to the client: its refusal
@@ -129,8 +129,7 @@ class Routing:
 
     def _asked(self, topic: str, task: asyncio.Task[TopicRoute]) -> None:
         del self._asking[topic]
-        if not task.cancelled():
-            task.exception()
+        retrieve_error(task)
 
     async def _ask(self, topic: str, deadline: float, auto_create: bool, avoid: str | None) -> TopicRoute:
         request = pb.DescribeTopicsRequest(topics=[topic], auto_create=auto_create)

@@ -66,10 +66,17 @@ async def end(*tasks: asyncio.Task[Any] | None) -> None:
         except asyncio.CancelledError as error:
             interrupted = error
     for task in given:
-        if not task.cancelled():
-            task.exception()  # retrieved, because asyncio would otherwise log that it never was
+        retrieve_error(task)
     if interrupted is not None:
         raise interrupted
+
+
+def retrieve_error(done: asyncio.Future[Any]) -> None:
+    """Retrieve the error of a done future, or task, that may have no caller left. Otherwise asyncio
+    would log the error as a bug.
+    """
+    if not done.cancelled():
+        done.exception()
 
 
 def first_of(failures: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -27,6 +27,7 @@ from ledger.log.log_record import LogRecord
 from ledger.log.segment import Batch
 from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted
 from ledgermq.protocol.records import FEW_ROWS_MAX, SCHEMA, encode_batch
+from ledgermq.runtime.tasks import retrieve_error
 from ledgermq.sources import Sources
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.logs import get_logger
@@ -114,7 +115,7 @@ class BundleLog:
         self._queued_data_bytes += entry.data_bytes
         if self._queued is None:
             self._queued = self._newest = asyncio.get_running_loop().create_future()
-            self._queued.add_done_callback(_look_at)
+            self._queued.add_done_callback(retrieve_error)
         self._flush_within(within_s)
 
     async def durable(self, *, within_s: float = 0.0) -> None:
@@ -269,9 +270,3 @@ def _error_of(append: asyncio.Future[int]) -> BaseException | None:
     if append.cancelled():
         return asyncio.CancelledError()
     return append.exception() if append.done() else None
-
-
-def _look_at(done: asyncio.Future[None]) -> None:
-    """Retrieve the error of a future that no caller may wait for, so that asyncio does not log it."""
-    if not done.cancelled():
-        done.exception()

@@ -7,6 +7,7 @@ its own bound of calls, and each call its own pauses, so a bundle in trouble doe
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
@@ -42,7 +43,7 @@ class Completer:
         self._sources = sources
         self._counts = counts
         self._tasks: dict[tuple[Transaction, int], asyncio.Task[None]] = {}
-        self._pools: dict[int, asyncio.Semaphore] = {}
+        self._pools = defaultdict[int, asyncio.Semaphore](lambda: asyncio.Semaphore(PUSHES_PER_BUNDLE_MAX))
 
     def resume(self) -> None:
         """Begin again with all completions that are not complete by the log."""
@@ -82,7 +83,7 @@ class Completer:
         while self._is_wanted(transaction, part.bundle):
             asked_ms = None
             try:
-                async with self._pools.setdefault(part.bundle, asyncio.Semaphore(PUSHES_PER_BUNDLE_MAX)):
+                async with self._pools[part.bundle]:
                     is_done = await self._push(transaction, outcome, part)
                 if is_done:
                     self._counts.completed(part.bundle, loop.time() - begun_s)

@@ -11,6 +11,7 @@ died, or a call that was lost. An idle bundle sends no questions.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -211,10 +212,10 @@ class Housekeeper:
         an answer does not delay the others. The round ends after `round_s`, so that it does not delay
         transactions that become due meanwhile.
         """
-        pools: dict[int, asyncio.Semaphore] = {}
+        pools = defaultdict[int, asyncio.Semaphore](lambda: asyncio.Semaphore(QUESTIONS_MAX))
 
         async def one(transaction: Transaction) -> None:
-            async with pools.setdefault(transaction.coordinator, asyncio.Semaphore(QUESTIONS_MAX)):
+            async with pools[transaction.coordinator]:
                 try:
                     await ask(transaction)
                 except LedgerMQError as error:

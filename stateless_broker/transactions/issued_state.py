@@ -15,6 +15,7 @@ from ledger.keys import PartitionId
 from ledger.log.log_record import LogRecord
 from ledger.log.segment import Batch
 from ledgermq.errors import LedgerMQError, NotOwner, Unavailable
+from ledgermq.runtime.tasks import retrieve_error
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.internal.bundle_log import BundleLog
 from stateless_broker.logs import get_logger
@@ -126,7 +127,7 @@ class IssuedState:
     def durable_soon(self) -> asyncio.Task[None]:
         """Return a task that is done when everything appended so far is durable."""
         waiting = asyncio.create_task(self.durable(), name=f"log of bundle {self.owner.bundle}")
-        waiting.add_done_callback(_look_at)
+        waiting.add_done_callback(retrieve_error)
         return waiting
 
     async def durable(self, *, within_s: float = 0.0) -> None:
@@ -149,9 +150,3 @@ class IssuedState:
         if self.lost is None:
             log.error("transactions failed", bundle=self.owner.bundle, exc_info=bug)
             self._on_failed(NotOwner(f"the transactions failed: {bug!r}", retry_after_ms=RETRY_AFTER_MS))
-
-
-def _look_at(done: asyncio.Task[None]) -> None:
-    """Retrieve the error of a future that no caller may wait for, so that asyncio does not log it."""
-    if not done.cancelled():
-        done.exception()
