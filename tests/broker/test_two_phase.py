@@ -139,7 +139,7 @@ async def test_any_process_finds_and_ends_what_another_one_prepared(cluster: Clu
         found = await branch.tpc_recover()
         assert sorted(xid.gtrid for xid in found) == ["one", "two", "ümlaut.3"]
         for xid in found:
-            for _ in range(2):  # nobody knows whether the first call was answered
+            for _ in range(2):  # the answer to the first call may have been lost
                 await (branch.tpc_commit(xid) if commit else branch.tpc_rollback(xid))
         assert await branch.tpc_recover() == []
         with pytest.raises(errors.TransactionError):

@@ -34,7 +34,7 @@ Patch = pytest.MonkeyPatch
 
 @mutant("transactions")
 def completion_before_its_decision_is_durable(patch: Patch) -> None:
-    """Bundles are told of a commit that a takeover may undo."""
+    """Bundles complete a commit that a takeover may undo."""
     real = Completer.__init__
 
     class Hasty:
@@ -114,7 +114,7 @@ def transactions_in_order_of_numbers_alone(patch: Patch) -> None:
 
 @mutant("transactions")
 def bundle_forgets_what_it_completed(patch: Patch) -> None:
-    """A completion that is told again is not known to be done."""
+    """A bundle that gets the same completion again does not find that it is done."""
     patch.setattr(Participant, "_is_over", lambda self, transaction: False)
 
 
@@ -132,7 +132,7 @@ def staged_offsets_of_a_zombie(patch: Patch) -> None:
 
 @mutant("transactions")
 def staged_offsets_ignored(patch: Patch) -> None:
-    """The next owner of a partition is told the committed offset while another one is staged."""
+    """The next member gets the committed offset of a partition while another one is staged."""
     patch.setattr(pending, "check_settled", lambda group, partition: None)
 
 

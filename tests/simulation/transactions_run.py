@@ -176,7 +176,7 @@ class TransactionsRun(ClusterRun):
         await client.close()
 
     async def _until_quiet(self) -> None:
-        """Nothing is left staged, pending or incomplete: transactions that nobody ends time out."""
+        """Nothing is left staged, pending or incomplete: transactions that no program ends time out."""
         end_s = asyncio.get_running_loop().time() + HEALING_S
         while (truth := self._truth()).open:
             if asyncio.get_running_loop().time() > end_s:

@@ -148,7 +148,7 @@ class _Noted:
 
 
 class _Round:
-    """Messages that are handled concurrently, as far as the handler's order allows."""
+    """Messages that are handled concurrently where the handler's order allows it."""
 
     def __init__(self, calls: Calls, messages: Sequence[GroupMessage]) -> None:
         self._calls = calls

@@ -121,7 +121,7 @@ def stage(term: Owner, producer: str, sequence: int, message: Message) -> Any:
 def recall(term: Owner, handle: Handle) -> Any:
     """RECALLED: never delivered. TOO_LATE: it was delivered, or will be. FORGOTTEN: one of the two.
 
-    All are judged by what is durable, which stays true whoever owns the bundle now.
+    All are judged by what is durable, which stays true after a change of owner.
     """
     world, durable, issued = term.world, term.state, term.issued
     if handle.message in durable.recalled:

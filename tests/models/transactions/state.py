@@ -112,7 +112,7 @@ class Group:
 
 @dataclass(slots=True)
 class State:
-    """The fold of one bundle's log, as far as a term knows it."""
+    """The fold of the part of one bundle's log that a term has read."""
 
     known: dict[str, Known] = field(default_factory=dict)
     staged: dict[TransactionId, Staged] = field(default_factory=dict)

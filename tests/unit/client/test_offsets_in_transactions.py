@@ -1,5 +1,5 @@
-"""Offsets of a group in transactions: committed if and only if the transaction is, by nobody else
-meanwhile, and never left behind when the partition goes to another member (design X14).
+"""Offsets of a group in transactions: committed if and only if the transaction is, by no other
+member meanwhile, and never left behind when the partition goes to another member (design X14).
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ async def test_a_partition_waits_for_its_transaction_before_it_is_let_go(
             (message,) = await read(consumer, 1)
             transaction.send("t", b"A", partition=1)
             await transaction.send_offsets(consumer, [message])
-            assert message.ack(), "finished, as far as the program is concerned"
+            assert message.ack(), "the program has finished it"
             cluster.assign(1)
             await until(lambda: consumer.assignment == [TopicPartition("t", 1)])
             await asyncio.sleep(10)

@@ -90,7 +90,7 @@ async def test_begin_and_an_empty_transaction_cost_no_request(
         assert cluster.calls == ["init_transactions"]
         async with transactions.begin() as transaction:
             transaction.send("t", b"a", partition=0)
-        assert transaction.number == 1, "a number that nobody has heard of is used again"
+        assert transaction.number == 1, "a number that was never sent is used again"
 
 
 @with_transactions
