@@ -167,6 +167,26 @@ class ClusterRun:
             self.network.connector(name, 10.0), brokers, ClientSettings(timeout_s=60.0), self.world.sources(name)
         )
 
+    async def _work_off(self, group: str, failure: str) -> None:
+        """Wait until a group has acknowledged all of its topic: all is well, and nothing more comes."""
+        client = self._plain_client("lag")
+        lags: object = None
+        try:
+            async with asyncio.timeout(HEALING_S):
+                while True:
+                    try:
+                        lag = await client.groups.lag(group)
+                        lags = {partition: lag[partition].messages for partition in lag}
+                        if len(lag) >= PARTITIONS and not any(each.messages for each in lag.values()):
+                            break
+                    except LedgerMQError as error:
+                        self.world.note("lag", f"{type(error).__name__} {error.message[:100]}")
+                    await asyncio.sleep(1.0)
+        except TimeoutError:
+            text = f"{failure} after {HEALING_S:.0f} s of health: {lags}"
+            self.world.violations.append(Violation("stuck", text))
+        await client.close()
+
     def _start_clients(self) -> list[asyncio.Task[None]]:
         world, network, plan = self.world, self.network, self.cluster
         topics = ["main", "brief"]

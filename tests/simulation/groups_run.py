@@ -14,11 +14,10 @@ from dataclasses import replace
 from ledger import keys
 from ledger.keys import PartitionId
 from ledgermq.client.groups.coordinator import Coordinator
-from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from offsets.limits import GroupLimits
-from tests.simulation.cluster_clients import PARTITIONS, Sender
-from tests.simulation.cluster_run import HEALING_S, ClusterRun, _topic_names
+from tests.simulation.cluster_clients import Sender
+from tests.simulation.cluster_run import ClusterRun, _topic_names
 from tests.simulation.groups_clients import (
     GROUP,
     RETENTION_S,
@@ -86,7 +85,7 @@ class GroupsRun(ClusterRun):
 
     async def _compact_all(self) -> None:
         """Before that: the workers come to the end, and leave."""
-        await self._work_off()
+        await self._work_off(GROUP, "the workers are not at the end")
         await self._stop_members()
         await super()._compact_all()
         for name in sorted(self.brokers):
@@ -99,29 +98,6 @@ class GroupsRun(ClusterRun):
             await asyncio.sleep(EXPIRY_LOOK_S)
             self.world.coverage.saw("coordinators with wrong clocks looked for what has expired")
             await self._compare()
-
-    async def _work_off(self) -> None:
-        """What the workers have not been done with when all is well, and nothing more comes, they
-        will be done with.
-        """
-        client = self._plain_client("lag")
-        lags: object = None
-        try:
-            async with asyncio.timeout(HEALING_S):
-                while True:
-                    try:
-                        lag = await client.groups.lag(GROUP)
-                        lags = {partition: lag[partition].messages for partition in lag}
-                        if len(lag) >= PARTITIONS and not any(each.messages for each in lag.values()):
-                            break
-                    except LedgerMQError as error:
-                        self.world.note("lag", f"{type(error).__name__} {error.message[:100]}")
-                    await asyncio.sleep(1.0)
-        except TimeoutError:
-            self.world.violations.append(
-                Violation("stuck", f"the workers are not at the end after {HEALING_S:.0f} s of health: {lags}")
-            )
-        await client.close()
 
     async def _stop_members(self) -> None:
         for member in self._members.values():

@@ -12,8 +12,7 @@ from dataclasses import replace
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq.errors import LedgerMQError
-from tests.simulation.cluster_clients import PARTITIONS, Reader, Sender
+from tests.simulation.cluster_clients import Reader, Sender
 from tests.simulation.cluster_run import HEALING_S, ClusterRun, _topic_names
 from tests.simulation.former_owners import FormerOwners
 from tests.simulation.groups_truth import group_truth
@@ -142,7 +141,7 @@ class TransactionsRun(ClusterRun):
     async def _compact_all(self) -> None:
         """Before that: the input is worked off, and every transaction comes to its end."""
         await self._stop_members("tx")
-        await self._until_worked_off()
+        await self._work_off(GROUP, "the input is not worked off")
         await self._stop_members("p")
         await self._until_quiet()
         await self._stop_members("yh")
@@ -154,26 +153,6 @@ class TransactionsRun(ClusterRun):
         for member in ending.values():
             member.stopped.set()
         await self._until_ended({name: self._tasks[name] for name in ending})
-
-    async def _until_worked_off(self) -> None:
-        client = self._plain_client("lag")
-        lags: object = None
-        try:
-            async with asyncio.timeout(HEALING_S):
-                while True:
-                    try:
-                        lag = await client.groups.lag(GROUP)
-                        lags = {partition: lag[partition].messages for partition in lag}
-                        if len(lag) >= PARTITIONS and not any(each.messages for each in lag.values()):
-                            break
-                    except LedgerMQError as error:
-                        self.world.note("lag", f"{type(error).__name__} {error.message[:100]}")
-                    await asyncio.sleep(1.0)
-        except TimeoutError:
-            self.world.violations.append(
-                Violation("stuck", f"the input is not worked off after {HEALING_S:.0f} s of health: {lags}")
-            )
-        await client.close()
 
     async def _until_quiet(self) -> None:
         """Nothing is left staged, pending or incomplete: transactions that no program ends time out."""
