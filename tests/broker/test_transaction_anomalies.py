@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from ledgermq.protocol import ledgermq_pb2 as pb
-from stateless_broker.transactions.completer import Completer
 from stateless_broker.transactions.copier import Copier
 from stateless_broker.transactions.housekeeper import Housekeeper
-from stateless_broker.transactions.issued_state import IssuedState
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.groups import ask, committed_offset
 from tests.broker.transaction_calls import Producer, beginner, code_of, coordinator_bundle, served
+from tests.simulation.mutants_of_transactions import completion_before_its_decision_is_durable
 from tests.waiting import until
 from transactions.coordinator import Coordinator
 from transactions.participant import Chunk, Participant
@@ -105,26 +104,6 @@ async def aborted_read(cluster: Cluster) -> None:
     state = await outcome_of(cluster, producer.ref)
     assert state == pb.ABORTED
     judge(seen == await cluster.read_all("t", far) == [b"first"], "aborted read", seen)
-
-
-def without_waiting_for_the_decision(patch: Patch) -> None:
-    """X1: no completion leaves before the decision is durable."""
-    real = Completer.__init__
-
-    class Hasty:
-        def __init__(self, state: IssuedState) -> None:
-            self._state = state
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._state, name)
-
-        async def durable(self) -> None:
-            return None
-
-    def init(self: Completer, state: IssuedState, *others: Any) -> None:
-        real(self, Hasty(state), *others)  # type: ignore[arg-type]
-
-    patch.setattr(Completer, "__init__", init)
 
 
 # Torn transaction
@@ -350,7 +329,7 @@ def without_one_segment_for_copies_and_note(patch: Patch) -> None:
 
 
 ANOMALIES: list[tuple[Check, Callable[[Patch], None]]] = [
-    (aborted_read, without_waiting_for_the_decision),
+    (aborted_read, completion_before_its_decision_is_durable),
     (torn_transaction, without_recording_the_abort),
     (lost_write, without_waiting_for_the_commit_before),
     (late_write, without_the_memory_of_what_is_over),
