@@ -1,0 +1,122 @@
+"""Names of the topics and headers in which a group keeps its failed messages, and the copies that
+go there. Pure; the command line reads the same names.
+
+A copy has the key, value, tag, timestamp and headers of the original message, and the headers below.
+Each attempt replaces them, so a copy does not grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ledgermq.client.consuming.message import Message, MessageHeaders
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.record import Outgoing
+from ledgermq.errors import InvalidConfig
+from ledgermq.protocol.names import NAME_CHARS_MAX
+
+RETRY_SUFFIX = ".retry"
+DEAD_LETTER_SUFFIX = ".dlq"
+
+HEADER_PREFIX = "ledgermq.retry."
+GROUP = HEADER_PREFIX + "group"
+TOPIC = HEADER_PREFIX + "topic"
+PARTITION = HEADER_PREFIX + "partition"
+OFFSET = HEADER_PREFIX + "offset"
+ATTEMPT = HEADER_PREFIX + "attempt"
+"""Number of calls so far that failed."""
+FIRST_MS = HEADER_PREFIX + "first-ms"
+"""Time of the first failure, in milliseconds since the epoch."""
+ERROR = HEADER_PREFIX + "error"
+HEADERS = (GROUP, TOPIC, PARTITION, OFFSET, ATTEMPT, FIRST_MS, ERROR)
+
+ERROR_BYTES_MAX = 1024
+"""Longest text of an error in a header, in UTF-8."""
+
+
+class Origin(NamedTuple):
+    """Where a message was first read."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    @property
+    def at(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    def __str__(self) -> str:
+        return f"{self.at}, offset {self.offset}"
+
+
+class Failures(NamedTuple):
+    """What the headers of a copy say. `attempts`: calls that failed so far. `first_ms`: time of the
+    first failure. `error`: text of the latest.
+    """
+
+    group: str
+    origin: Origin
+    attempts: int
+    first_ms: int
+    error: str
+
+
+def retry_topic(group: str) -> str:
+    """Return the topic of the group's messages that wait for their next attempt. Raises InvalidConfig."""
+    return _named(group, RETRY_SUFFIX)
+
+
+def dead_letter_topic(group: str) -> str:
+    """Return the topic of the group's messages that are not tried again. Raises InvalidConfig."""
+    return _named(group, DEAD_LETTER_SUFFIX)
+
+
+def _named(group: str, suffix: str) -> str:
+    if len(group) + len(suffix) > NAME_CHARS_MAX:
+        raise InvalidConfig(
+            f"group {group!r} has {len(group)} characters, and topic {group + suffix!r} may have at most"
+            f" {NAME_CHARS_MAX}: give the group a shorter name"
+        )
+    return group + suffix
+
+
+def failures_of(headers: MessageHeaders) -> Failures | None:
+    """Return what the headers say of earlier failures; None: it is no copy, or its headers are
+    damaged.
+    """
+    found = {name: value for name, value in headers if name in HEADERS and value is not None}
+    try:
+        texts = {name: value.decode() for name, value in found.items()}
+        origin = Origin(texts[TOPIC], int(texts[PARTITION]), int(texts[OFFSET]))
+        return Failures(texts[GROUP], origin, int(texts[ATTEMPT]), int(texts[FIRST_MS]), texts[ERROR])
+    except (KeyError, ValueError):
+        return None
+
+
+def without_failures(headers: MessageHeaders) -> MessageHeaders:
+    """Return the headers that the original message had."""
+    return tuple(pair for pair in headers if not pair[0].startswith(HEADER_PREFIX))
+
+
+def copy_of(message: Message, failures: Failures, topic: str) -> Outgoing:
+    """Return the copy of a message to send to the retry or dead-letter topic."""
+    return Outgoing(
+        topic,
+        message.value,
+        message.key,
+        (*without_failures(message.headers), *headers_of(failures)),
+        message.tag,
+        message.timestamp_us,
+    )
+
+
+def headers_of(failures: Failures) -> Iterable[tuple[str, bytes]]:
+    group, origin, attempts, first_ms, error = failures
+    values = (group, origin.topic, origin.partition, origin.offset, attempts, first_ms, cut(error, ERROR_BYTES_MAX))
+    return tuple((name, str(value).encode()) for name, value in zip(HEADERS, values, strict=True))
+
+
+def cut(text: str, bytes_max: int) -> str:
+    """Return the beginning of a text: at most so many bytes, and no broken character."""
+    return text.encode(errors="backslashreplace")[:bytes_max].decode(errors="ignore")
