@@ -25,7 +25,9 @@ from ledgermq.client.groups.holdings import LettingGo
 from ledgermq.client.groups.lag import Lag
 from ledgermq.client.groups.member import Member
 from ledgermq.client.groups.message import GroupMessage
+from ledgermq.client.groups.moving import MovingStore
 from ledgermq.client.groups.positions import Positions, moment_of
+from ledgermq.client.groups.refusals import Refusals
 from ledgermq.client.offsets import At
 from ledgermq.client.settings import GroupSettings
 from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable
@@ -52,11 +54,13 @@ class GroupConsumer:
         out_of_range: At | None,
         settings: GroupSettings,
         letting_go: LettingGo = lambda partitions: None,
+        refusals: Refusals | None = None,
+        moving: MovingStore | None = None,
     ) -> None:
         self.group = subscription.group
         self.settings = settings
         self._home = context.connections.home
-        self.member = Member(context, subscription, settings, out_of_range, self._check, letting_go)
+        self.member = Member(context, subscription, settings, out_of_range, self._check, letting_go, refusals, moving)
         self._reader = self.member.reader
         self._handing_out = self.member.handing_out
         self._holdings = self.member.holdings
@@ -146,7 +150,12 @@ class GroupConsumer:
             await self._enter()
             if self._commit_first is not None:
                 return await self._commit_first.fetch(max_records, deadline)
-            return await self._reader.fetch(max_records, deadline)
+            while True:
+                if not self._holdings.draining and (again := self._handing_out.take_again(max_records)):
+                    return again
+                messages = await self._reader.fetch(max_records, deadline)
+                if messages or asyncio.get_running_loop().time() >= deadline:
+                    return messages
 
     async def fetch_arrow(self, max_records: int = 100_000, timeout: float = 1.0) -> pa.Table:  # noqa: ASYNC109
         """Return messages like `fetch`, as a table (see `Consumer.fetch_arrow`). With
@@ -159,6 +168,7 @@ class GroupConsumer:
                 raise InvalidConfig(
                     "tables cannot be committed before they are returned; use fetch, or another commit mode"
                 )
+            self._holdings.return_refused_in_order()
             return await self._reader.fetch_arrow(max_records, deadline)
 
     def __aiter__(self) -> Self:
@@ -185,9 +195,12 @@ class GroupConsumer:
                 await self._enter()
                 if self._commit_first is not None:
                     return await self._commit_first.next()
-                while (run := await self._reader.next_run(None)) is None or (message := run.take_one()) is None:
-                    pass
-                return message
+                while True:
+                    if again := self._handing_out.take_again(1):
+                        return again[0]
+                    run = await self._reader.next_run(None)
+                    if run is not None and (message := run.take_one()) is not None:
+                        return message
         except Drained:
             raise StopAsyncIteration from None
         finally:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from ledgermq.client.consuming.message import messages_as
 from ledgermq.client.consuming.reading import Reading
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.groups.holding import Holding
+from ledgermq.client.groups.holding import Holding, Phase
 from ledgermq.client.groups.message import GroupMessage
 
 
@@ -51,15 +51,38 @@ class HandingOut:
             holding = self._held[reading.partition]
             self._last_reading, self._last = reading, holding  # a reading belongs to one holding
         if offset < holding.progress.handed:
-            holding.progress.move(offset)  # the offset was out of range, and the reset went back
+            holding.move(offset)  # the offset was out of range, and the reset went back
         return holding
+
+    def is_due(self) -> bool:
+        """Return whether a refused message is to be returned again now."""
+        now_s = asyncio.get_running_loop().time()
+        return any(holding.waiting.is_due(now_s) for holding in self._again())
+
+    def take_again(self, max_records: int) -> list[GroupMessage]:
+        """Return refused messages that are due."""
+        now_s = asyncio.get_running_loop().time()
+        messages: list[GroupMessage] = []
+        for holding in self._again():
+            while len(messages) < max_records and (message := holding.take_again(now_s)) is not None:
+                messages.append(message)
+                if self._finishing and holding not in self._touched:
+                    self._touched.append(holding)
+        return messages
+
+    def _again(self) -> list[Holding]:
+        return [
+            holding
+            for holding in self._held.values()
+            if holding.phase is Phase.READY and not holding.paused_by_program and holding.progress.refused
+        ]
 
     def finish(self) -> bool:
         """Finish all messages that were returned. Return whether there were any."""
         if not self._touched:
             return False
         for holding in self._touched:
-            holding.progress.finish_through(holding.progress.handed)
+            holding.progress.finish_returned()
         self._touched.clear()
         return True
 

@@ -1,8 +1,9 @@
 """Names of the topics and headers in which a group keeps its failed messages, and the copies that
 go there. Pure; the command line reads the same names.
 
-A copy has the key, value, tag, timestamp and headers of the original message, and the headers below.
-Each attempt replaces them, so a copy does not grow.
+A copy has the key, value, tag and headers of the original message, and the headers below. Each attempt
+replaces them, so a copy does not grow. Its timestamp is the time of its last move, so that retention
+counts from there.
 """
 
 from __future__ import annotations
@@ -94,26 +95,39 @@ def failures_of(headers: MessageHeaders) -> Failures | None:
         return None
 
 
+def origin_of(message: Message) -> Origin:
+    """Return where a message was first read: of a copy in a retry topic, the place of the original."""
+    earlier = earlier_failures(message)
+    return Origin(message.topic, message.partition, message.offset) if earlier is None else earlier.origin
+
+
+def earlier_failures(message: Message) -> Failures | None:
+    """Return what is known of a message's failures before this delivery. The headers count only in the
+    retry topic of their group, because a program may send a dead letter to any other topic.
+    """
+    found = failures_of(message.headers) if message.topic.endswith(RETRY_SUFFIX) else None
+    return found if found is not None and message.topic == found.group + RETRY_SUFFIX else None
+
+
 def without_failures(headers: MessageHeaders) -> MessageHeaders:
     """Return the headers that the original message had."""
     return tuple(pair for pair in headers if not pair[0].startswith(HEADER_PREFIX))
 
 
-def copy_of(message: Message, failures: Failures, topic: str) -> Outgoing:
+def copy_of(message: Message, failures: Failures, topic: str, error_bytes_max: int = ERROR_BYTES_MAX) -> Outgoing:
     """Return the copy of a message to send to the retry or dead-letter topic."""
     return Outgoing(
         topic,
         message.value,
         message.key,
-        (*without_failures(message.headers), *headers_of(failures)),
+        (*without_failures(message.headers), *headers_of(failures, error_bytes_max)),
         message.tag,
-        message.timestamp_us,
     )
 
 
-def headers_of(failures: Failures) -> Iterable[tuple[str, bytes]]:
+def headers_of(failures: Failures, error_bytes_max: int = ERROR_BYTES_MAX) -> Iterable[tuple[str, bytes]]:
     group, origin, attempts, first_ms, error = failures
-    values = (group, origin.topic, origin.partition, origin.offset, attempts, first_ms, cut(error, ERROR_BYTES_MAX))
+    values = (group, origin.topic, origin.partition, origin.offset, attempts, first_ms, cut(error, error_bytes_max))
     return tuple((name, str(value).encode()) for name, value in zip(HEADERS, values, strict=True))
 
 
