@@ -12,7 +12,7 @@ from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicDescription
 from ledgermq.client.groups.assignment import Subscription
-from ledgermq.client.groups.retry_topics import dead_letter_topic, failures_of, retry_topic
+from ledgermq.client.groups.retry_topics import dead_letter_topic, group_of, retry_topic
 from ledgermq.client.settings import ConsumerSettings
 from ledgermq.errors import InvalidConfig, UnknownTopic
 
@@ -73,7 +73,7 @@ class RetryTopics:
         ]
 
     async def _check(self, name: str) -> None:
-        """Check that the first record of an existing topic is a copy of this group's."""
+        """Check that the first record of an existing topic is of this group."""
         settings = ConsumerSettings()
         consumer = Consumer(self._context, [name], None, "earliest", "latest", settings)
         try:
@@ -82,8 +82,7 @@ class RetryTopics:
         finally:
             await consumer.close()
         for message in messages:
-            failures = failures_of(message.headers)
-            if failures is None or failures.group != self._asked.group:
+            if group_of(message.headers) != self._asked.group:
                 raise InvalidConfig(
                     f"topic {name!r} has records that group {self._asked.group!r} did not put there, and its failed"
                     " messages would go to a topic of this name: rename the group, or that topic"

@@ -95,6 +95,12 @@ def failures_of(headers: MessageHeaders) -> Failures | None:
         return None
 
 
+def group_of(headers: MessageHeaders) -> str | None:
+    """Return the group that a record of a retry or dead-letter topic belongs to; None: it names none."""
+    found = dict(headers).get(GROUP)
+    return None if found is None else found.decode(errors="replace")
+
+
 def origin_of(message: Message) -> Origin:
     """Return where a message was first read: of a copy in a retry topic, the place of the original."""
     earlier = earlier_failures(message)
