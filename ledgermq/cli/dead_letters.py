@@ -178,8 +178,8 @@ async def settle(
             progress(count)
     if unseen:
         raise InvalidRequest(
-            f"{dead_letter_topic(group)} has no dead letter at {', '.join(map(str, sorted(unseen)[:5]))}; {count} others"
-            " were settled"
+            f"{dead_letter_topic(group)} has no dead letter at {', '.join(map(str, sorted(unseen)[:5]))};"
+            f" {count} others were settled"
         )
     return count
 

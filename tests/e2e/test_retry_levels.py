@@ -8,6 +8,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 import pytest
 
@@ -88,6 +89,66 @@ async def test_a_message_that_keeps_failing_ends_in_the_dead_letter_topic_and_st
         assert "four" in failures.error
         assert retry_topics.without_failures(dead.headers) == (("mine", b"1"),)
         await until_in(client, "g.retry", 2)
+
+
+@in_cluster("a:1")
+async def test_each_attempt_waits_for_its_level_and_stops_nothing(cluster: Cluster) -> None:
+    called_s: list[float] = []
+    others: list[float] = []
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+
+        @client.handler("t", group="g", ordered_by=None, retry=Retry.levels(4, "10s 1m 5m"), commit_interval_ms=100)
+        async def handle(message: ledgermq.GroupMessage) -> None:
+            now_s = asyncio.get_running_loop().time()
+            if message.value != b"poison":
+                others.append(now_s)
+                return
+            called_s.append(now_s)
+            raise ZeroDivisionError
+
+        async with running(client), client.producer() as producer:
+            await producer.send("t", "poison", partition=0)
+            for _ in range(40):
+                await asyncio.sleep(10)
+                await producer.send("t", "fine", partition=0)
+            await until(lambda: handle.dead_lettered)
+        waits_s = [after - before for before, after in pairwise(called_s)]
+        assert len(waits_s) == 3
+        for waited_s, level_s in zip(waits_s, (10, 60, 300), strict=True):
+            assert level_s - 0.01 <= waited_s <= level_s + 5, waits_s
+        assert len(others) == 40
+        [dead] = await until_in(client, "g.dlq", 1)
+        failures = retry_topics.failures_of(dead.headers)
+        assert failures is not None
+        assert failures.attempts == 4
+
+
+@in_cluster("a:1")
+async def test_a_waiting_message_waits_on_at_the_next_member(cluster: Cluster) -> None:
+    """Each member begins where the group has committed; the message that waits is not committed."""
+    called: list[tuple[int, float]] = []
+    begun_s = asyncio.get_running_loop().time()
+    for life in range(3):
+        async with client_of(cluster) as client:
+            if life == 0:
+                await client.create_topic("t", 1)
+                await fill(client, "t", 1)
+
+            @client.handler("t", group="g", ordered_by=None, retry=Retry.levels(2, [100]), commit_interval_ms=100)
+            async def handle(message: ledgermq.GroupMessage) -> None:
+                called.append((message.attempt, asyncio.get_running_loop().time() - begun_s))
+                if message.attempt == 1:
+                    raise ZeroDivisionError
+
+            async with running(client):
+                if life == 2:
+                    await until(lambda: len(called) == 2)
+                else:
+                    await asyncio.sleep(20)
+    (first, first_s), (second, second_s) = called
+    assert (first, second) == (1, 2)
+    assert 99.9 <= second_s - first_s <= 110
 
 
 @in_cluster("a:1")

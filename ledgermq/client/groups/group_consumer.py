@@ -67,6 +67,8 @@ class GroupConsumer:
         self._polling = self.member.polling
         self._positions = Positions(context, self._holdings, self._reader, settings.request_timeout_s)
         self._commit_first = CommitFirst(self.member.commits, self._reader) if settings.commit == "before" else None
+        self._has_levels = moving is not None
+        """Its retry topic has messages whose next attempt is not due yet."""
         self._iterating = False
         self._closing = False
         self.closed = False
@@ -154,6 +156,8 @@ class GroupConsumer:
                 if not self._holdings.draining and (again := self._handing_out.take_again(max_records)):
                     return again
                 messages = await self._reader.fetch(max_records, deadline)
+                if self._has_levels:
+                    messages = self._handing_out.without_early(messages)
                 if messages or asyncio.get_running_loop().time() >= deadline:
                     return messages
 
@@ -164,6 +168,8 @@ class GroupConsumer:
         deadline = asyncio.get_running_loop().time() + timeout
         with self._call():
             await self._enter()
+            if self._has_levels:
+                raise InvalidConfig("a table has no messages to refuse one by one; use fetch with Retry.levels")
             if self._commit_first is not None:
                 raise InvalidConfig(
                     "tables cannot be committed before they are returned; use fetch, or another commit mode"
@@ -187,7 +193,7 @@ class GroupConsumer:
                 return self._commit_first.committed.popleft()
         elif run is not None and not run.spent:
             self._finish_handed_out()
-            if (message := run.take_one()) is not None:
+            if (message := run.take_one()) is not None and not self._is_early(message):
                 return message
         self._iterating = True
         try:
@@ -199,12 +205,15 @@ class GroupConsumer:
                     if again := self._handing_out.take_again(1):
                         return again[0]
                     run = await self._reader.next_run(None)
-                    if run is not None and (message := run.take_one()) is not None:
+                    if run is not None and (message := run.take_one()) is not None and not self._is_early(message):
                         return message
         except Drained:
             raise StopAsyncIteration from None
         finally:
             self._iterating = False
+
+    def _is_early(self, message: GroupMessage) -> bool:
+        return self._has_levels and not self._handing_out.without_early([message])
 
     def _finish_handed_out(self) -> None:
         if self._handing_out.finish():

@@ -13,6 +13,8 @@ from ledgermq.client.consuming.reading import Reading
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.holding import Holding, Phase
 from ledgermq.client.groups.message import GroupMessage
+from ledgermq.client.groups.retry_topics import due_ms_of
+from ledgermq.sources import Sources
 
 
 class Drained(Exception):
@@ -26,8 +28,9 @@ class HandingOut:
     those that earlier calls returned.
     """
 
-    def __init__(self, held: Mapping[TopicPartition, Holding], *, finishing: bool) -> None:
+    def __init__(self, held: Mapping[TopicPartition, Holding], sources: Sources, *, finishing: bool) -> None:
         self._held = held
+        self._sources = sources
         self._finishing = finishing
         self._last_reading: Reading | None = None
         self._last: Any = None
@@ -69,6 +72,19 @@ class HandingOut:
                 if self._finishing and holding not in self._touched:
                     self._touched.append(holding)
         return messages
+
+    def without_early(self, messages: list[GroupMessage]) -> list[GroupMessage]:
+        """Return the messages whose time has come; hold the others: their next attempt is due later."""
+        now_ms = self._sources.now_ms()
+        due: list[GroupMessage] = []
+        for message in messages:
+            due_ms = due_ms_of(message)
+            holding = self._held.get(TopicPartition(message.topic, message.partition))
+            if due_ms is None or due_ms <= now_ms or holding is None:
+                due.append(message)
+            else:
+                holding.hold(message, (due_ms - now_ms) / 1000)
+        return due
 
     def _again(self) -> list[Holding]:
         return [

@@ -256,6 +256,12 @@ class Holding:
         self.progress.return_again(message.offset)
         return self.handout().kind._make(message)
 
+    def hold(self, message: GroupMessage, delay_s: float) -> None:
+        """Hold a message that was read before its time, and return it to the program after a delay."""
+        if self.kept and self.progress.refuse(message.offset, message.handout.generation):
+            self.waiting.add(message, self._wait(delay_s))
+            self._changed(self)
+
     def _waits(self, offset: int) -> bool:
         return self.progress.waits(offset)
 

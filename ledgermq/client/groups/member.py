@@ -60,7 +60,7 @@ class Member:
         self.member_id = context.sources.new_id().hex()
         self._coordinator = Coordinator(context.connections, subscription.group)
         held: dict[TopicPartition, Holding] = {}
-        self.handing_out = HandingOut(held, finishing=settings.commit == "auto")
+        self.handing_out = HandingOut(held, context.sources, finishing=settings.commit == "auto")
         self.reader: Reader[GroupMessage] = Reader(
             context,
             settings,

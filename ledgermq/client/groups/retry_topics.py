@@ -30,6 +30,8 @@ ATTEMPT = HEADER_PREFIX + "attempt"
 FIRST_MS = HEADER_PREFIX + "first-ms"
 """Time of the first failure, in milliseconds since the epoch."""
 ERROR = HEADER_PREFIX + "error"
+DUE_MS = HEADER_PREFIX + "due-ms"
+"""Time of the next attempt, in milliseconds since the epoch; members hold the message until then."""
 HEADERS = (GROUP, TOPIC, PARTITION, OFFSET, ATTEMPT, FIRST_MS, ERROR)
 
 ERROR_BYTES_MAX = 1024
@@ -120,15 +122,19 @@ def without_failures(headers: MessageHeaders) -> MessageHeaders:
     return tuple(pair for pair in headers if not pair[0].startswith(HEADER_PREFIX))
 
 
-def copy_of(message: Message, failures: Failures, topic: str, error_bytes_max: int = ERROR_BYTES_MAX) -> Outgoing:
+def due_ms_of(message: Message) -> int | None:
+    """Return when the next attempt of a message in a retry topic is due; None: at once."""
+    due = dict(message.headers).get(DUE_MS) if message.topic.endswith(RETRY_SUFFIX) else None
+    return int(due) if due is not None and due.isdigit() and earlier_failures(message) is not None else None
+
+
+def copy_of(
+    message: Message, failures: Failures, topic: str, due_ms: int | None, error_bytes_max: int = ERROR_BYTES_MAX
+) -> Outgoing:
     """Return the copy of a message to send to the retry or dead-letter topic."""
-    return Outgoing(
-        topic,
-        message.value,
-        message.key,
-        (*without_failures(message.headers), *headers_of(failures, error_bytes_max)),
-        message.tag,
-    )
+    due = () if due_ms is None else ((DUE_MS, str(due_ms).encode()),)
+    headers = (*without_failures(message.headers), *headers_of(failures, error_bytes_max), *due)
+    return Outgoing(topic, message.value, message.key, headers, message.tag)
 
 
 def headers_of(failures: Failures, error_bytes_max: int = ERROR_BYTES_MAX) -> Iterable[tuple[str, bytes]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.holding import Holding
@@ -192,9 +192,7 @@ class TransactionalMoves:
         return transaction
 
     def _send(self, transaction: Transaction, move: Move, error_bytes_max: int) -> None:
-        wait_ms = 0 if move.due_ms is None else move.due_ms - self._sources.now_ms()
-        later: dict[str, Any] = {"delay": wait_ms / 1000} if wait_ms > 0 else {}
-        transaction.send(*copy_of(move.message, move.failures, move.topic, error_bytes_max), **later)
+        transaction.send(*copy_of(move.message, move.failures, move.topic, move.due_ms, error_bytes_max))
 
     async def _reason(self, transaction: Transaction, error: BaseException) -> BaseException:
         """Return the error to raise: what the cluster refuses, if it refuses something."""
