@@ -91,7 +91,7 @@ def test_what_cannot_be_meant_is_refused(shell: Shell) -> None:
     ):
         refused = shell("dlq", *wrong)
         assert (refused.code, "INVALID_REQUEST" in refused.err) == (2, True), wrong
-        assert places(shell, "w") == [("0:0", "waits")]
+    assert places(shell, "w") == [("0:0", "waits")]
 
 
 async def test_a_second_command_stops_the_first(shell: Shell) -> None:
