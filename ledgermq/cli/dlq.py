@@ -154,8 +154,7 @@ async def redrive(
     """Send dead letters to be handled again: to the group's retry topic, which only this group reads.
     Attempts count from 1 again.
 
-    Each letter is sent once, however often the command is repeated. It stays readable in GROUP.dlq
-    until the topic's retention removes it.
+    Each letter is sent once, however often the command is repeated. It stays readable in GROUP.dlq.
     """
     wanted = filter_of(places or (), since, before, error, key, topic)
     check_choice(places, every)
@@ -181,7 +180,7 @@ async def drop(
 ) -> None:
     """Drop dead letters: `list` shows them no longer, and `redrive` leaves them out.
 
-    They stay readable in GROUP.dlq until the topic's retention removes them.
+    They stay readable in GROUP.dlq.
     """
     wanted = filter_of(places or (), since, before, error, key, topic)
     check_choice(places, every)

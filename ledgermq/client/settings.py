@@ -197,7 +197,8 @@ class GroupSettings(ConsumerSettings):
     """
     failed_held_max: int = between(10_000, 1, 10_000_000)
     """Messages of a partition that may be held in memory because they failed: those refused with `nack`
-    until they are finished, those of `Retry.levels` until they are moved. Above it the partition waits.
+    until they are finished, those of `Retry.levels` until they are moved, and those of its retry topic
+    until they are due. Above it the partition waits.
     """
     failed_held_bytes_max: int = above_zero(64 * MIB)
     """Size of such messages of a partition above which it waits."""
