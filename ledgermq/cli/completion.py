@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 import typer
 
 import ledgermq
+from ledgermq.cli import dead_letters
 from ledgermq.cli.options import DEFAULT_TARGET
 from ledgermq.cli.unresolved_messages import check_groups
 
@@ -45,6 +46,11 @@ def complete_transaction(context: typer.Context, incomplete: str) -> list[str]:
 def complete_check_group(context: typer.Context, incomplete: str) -> list[str]:
     """Return the check groups with unresolved half messages whose names begin with what was typed."""
     return _found(context, incomplete, check_groups)
+
+
+def complete_dead_letter_group(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the groups with a dead-letter topic whose names begin with what was typed."""
+    return _found(context, incomplete, dead_letters.groups)
 
 
 def complete_setting(incomplete: str) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 import ledgermq
+from ledgermq.cli import dead_letters
 from ledgermq.cli.completion import complete_group, complete_topic
 from ledgermq.cli.exit_codes import EPILOG
 from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout, Yes
@@ -24,6 +25,7 @@ from ledgermq.cli.start import parse_start
 from ledgermq.cli.terminal import confirm, notes
 from ledgermq.client.groups.admin.descriptions import GroupDescription
 from ledgermq.client.groups.admin.resets import PlannedReset, Where
+from ledgermq.client.groups.retry_topics import dead_letter_topic, retry_topic
 from ledgermq.errors import InvalidRequest
 
 Name = Annotated[
@@ -75,6 +77,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="group", help="List, describe, reset, delete, export and import consumer groups.")
     command(group, "list")(list_groups)
     command(group, "describe")(describe)
+    command(group, "retries")(retries)
     command(group, "reset")(reset)
     command(group, "delete")(delete)
     command(group, "export")(export_offsets)
@@ -126,6 +129,34 @@ async def describe(
     offsets = Rows("offsets", OFFSET_COLUMNS, offset_rows(found, lags))
     staged = Rows("staged_offsets", STAGED_COLUMNS, staged_rows(found), if_any=True)
     show(Report("", facts, [members, offsets, staged]), output)
+
+
+async def retries(
+    name: Name,
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """Show what a group with retry=Retry.levels(…) has not finished: messages in its retry topic that
+    are due and not handled yet, and dead letters. `ledgermq dlq` settles dead letters.
+    """
+    async with connected_session(target, timeout_s) as session:
+        session.progress = session.while_in_trouble
+        lags = await session.client.groups.lag(name)
+        letters = await dead_letters.survey(session.client, name)
+    due = {at: lag for at, lag in lags.items() if at.topic == retry_topic(name)}
+    facts = {
+        "group": name,
+        "retry_topic": retry_topic(name),
+        "due": sum(lag.messages for lag in due.values()),
+        "due_seconds": max((lag.seconds or 0.0 for lag in due.values()), default=0.0),
+        "dead_letter_topic": dead_letter_topic(name),
+        "dead_letters": letters.waiting,
+        "oldest_dead_letter": None if letters.oldest_us is None else at_time(letters.oldest_us // 1000),
+        "settled": len(letters.settled),
+    }
+    show(Report("", facts), output)
 
 
 async def reset(

@@ -34,9 +34,12 @@ from ledgermq.client.groups.handlers.calls import HandlerCalls
 from ledgermq.client.groups.handlers.handler import Handler, HandlerFunction, handler_settings
 from ledgermq.client.groups.handlers.local_store import LocalStore
 from ledgermq.client.groups.handlers.recovery import Recovery
-from ledgermq.client.groups.handlers.retry import MetaQ
+from ledgermq.client.groups.handlers.retry import Levels, MetaQ, check_consumer_retry, check_levels
 from ledgermq.client.groups.handlers.runner import HandlerRunner
 from ledgermq.client.groups.holdings import LettingGo
+from ledgermq.client.groups.moves import MovePolicy
+from ledgermq.client.groups.refusals import Refusals
+from ledgermq.client.groups.retry_creation import RetryTopics
 from ledgermq.client.grpc_connection import GrpcConnector, refuse_after_fork
 from ledgermq.client.offsets import At, Offsets
 from ledgermq.client.producing.producer import Producer
@@ -56,10 +59,12 @@ from ledgermq.client.target import is_root_url, open_embedded, parse_addresses
 from ledgermq.client.transactions.checks import Check
 from ledgermq.client.transactions.half_messages import HalfMessages
 from ledgermq.client.transactions.handling import TransactionalRunner
+from ledgermq.client.transactions.moving import TransactionalMoves
 from ledgermq.client.transactions.transactions import TransactionClient, Transactions
 from ledgermq.client.transactions.two_phase import TwoPhase
 from ledgermq.errors import InvalidConfig, LedgerMQError, ResourceExhausted
 from ledgermq.protocol.api import Connector
+from ledgermq.protocol.names import NAME_CHARS_MAX
 from ledgermq.runtime.tasks import first_of
 from ledgermq.sources import Sources
 
@@ -329,14 +334,48 @@ class Client:
         group: str,
         settings: dict[str, Any],
         letting_go: LettingGo = lambda partitions: None,
+        handler: Handler | None = None,
     ) -> GroupConsumer:
+        settings = dict(settings)
+        retry = check_consumer_retry(settings.pop("retry", None)) if handler is None else handler.settings.policy
         rule = check_rule(start, self._connections.now())
         parsed = settings_from(GroupSettings, settings)
         if parsed.broadcast and topics_of(topics)[1]:
             raise InvalidConfig("a broadcast cannot read topics by a pattern; name the topics")
         reset = parsed.auto_offset_reset if "auto_offset_reset" in settings else rule
         out_of_range: At | None = None if reset == "error" else reset
-        return GroupConsumer(self._context, subscription_of(group, topics, rule), out_of_range, parsed, letting_go)
+        subscription = subscription_of(group, topics, rule)
+        held = parsed.failed_held_max, parsed.failed_held_bytes_max
+        if not isinstance(retry, Levels):
+            wait_s = None if retry is None else lambda attempt: retry.wait_s(attempt, self._sources.random)
+            refusals = Refusals(*held, in_order=wait_s)
+            return GroupConsumer(self._context, subscription, out_of_range, parsed, letting_go, refusals)
+        check_levels(parsed)
+        policy = MovePolicy(group, retry, self._sources, *held)
+        topics_of_group = RetryTopics(self._context, self._admin, subscription)
+
+        def moved(retried: int, dead: int) -> None:
+            if handler is not None:
+                handler.retried += retried
+                handler.dead_lettered += dead
+
+        moving = TransactionalMoves(
+            f"{group[: NAME_CHARS_MAX - 48]}.moves-{(parsed.instance_id or self._sources.new_id().hex())[:40]}",
+            policy,
+            self.transactions,
+            self._sources,
+            topics_of_group.create,
+            moved,
+        )
+        return GroupConsumer(
+            self._context,
+            topics_of_group.subscription,
+            out_of_range,
+            parsed,
+            letting_go,
+            Refusals(*held, moves=policy),
+            moving,
+        )
 
     def handler(self, topics: Topics, *, group: str, **settings: Any) -> Callable[[HandlerFunction], Handler]:
         """Declare a function that handles the messages of a group; `run_handlers` runs it.
@@ -413,7 +452,9 @@ class Client:
         commit = "manual" if handler.settings.transactional else "acked"
         settings = {"commit": commit, **handler.settings.consumer}
         start = settings.pop("start", "earliest")
-        made = self._group_consumer(handler.settings.topics, start, handler.settings.group, settings, letting_go)
+        made = self._group_consumer(
+            handler.settings.topics, start, handler.settings.group, settings, letting_go, handler
+        )
         self._made.append(made)
         return made
 

@@ -195,6 +195,13 @@ class GroupSettings(ConsumerSettings):
     """Messages of a partition that may be acknowledged while an earlier one is not; above it the
     partition waits for that one.
     """
+    failed_held_max: int = between(10_000, 1, 10_000_000)
+    """Messages of a partition that may be held in memory because they failed: those refused with `nack`
+    until they are finished, those of `Retry.levels` until they are moved, and those of its retry topic
+    until they are due. Above it the partition waits.
+    """
+    failed_held_bytes_max: int = above_zero(64 * MIB)
+    """Size of such messages of a partition above which it waits."""
     assignor: Literal["uniform", "range", "sticky", "consistent_hash"] = "uniform"
     """How partitions are distributed; a group uses what most of its members name."""
     instance_id: str = text(NAME_CHARS_MAX)

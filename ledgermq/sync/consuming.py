@@ -186,7 +186,11 @@ class GroupConsumer:
         """
         first = self._ahead.first()
         chosen = list(first if partitions is None else first.keys() & set(partitions))
-        kept = self._background.run(as_coroutine(lambda: [not first[at].nack() and first[at].ack() for at in chosen]))
+        kept = self._background.run(
+            as_coroutine(
+                lambda: [not first[at].handout.roll_back(first[at].offset) and first[at].ack() for at in chosen]
+            )
+        )
         for partition, is_kept in zip(chosen, kept, strict=True):
             if not is_kept:
                 self._ahead.drop(partition.partition, partition.topic)

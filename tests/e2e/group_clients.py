@@ -37,6 +37,7 @@ async def take(consumer: ledgermq.GroupConsumer, count: int) -> list[bytes]:
 async def drop(consumer: ledgermq.GroupConsumer) -> None:
     """As if its process were killed: nothing is committed, no broker is notified."""
     consumer.closed = True
+    consumer.member._moving = None  # its open transaction is not aborted
     await consumer.member.end()
     await consumer._reader.close()
 

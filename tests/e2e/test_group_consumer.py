@@ -71,7 +71,7 @@ async def test_a_refused_message_and_all_behind_it_come_again_after_the_delay(cl
         await client.create_topic("t", 2)
         await fill(client, "t", 10, partition=0)
         await fill(client, "t", 2, partition=1)
-        async with client.consumer("t", group="g", commit="acked") as consumer:
+        async with client.consumer("t", group="g", commit="acked", retry=ledgermq.Retry.in_order()) as consumer:
             messages = [m for m in await take_messages(consumer, 12) if m.partition == 0]
             now = asyncio.get_running_loop().time
             begun = now()

@@ -115,7 +115,8 @@ async def test_what_was_handed_out_before_a_refused_message_can_still_be_stored(
     async with client_of(cluster) as client:
         await client.create_topic("t", 1)
         await fill(client, "t", 6)
-        async with client.consumer("t", group="g", commit="manual", offset_store=MemoryOffsetStore()) as consumer:
+        store, retry = MemoryOffsetStore(), ledgermq.Retry.in_order()
+        async with client.consumer("t", group="g", commit="manual", offset_store=store, retry=retry) as consumer:
             messages = await take_messages(consumer, 6)
             assert messages[3].nack(delay=1)
             assert [entry.offset for entry in consumer.entries(messages[:3])] == [3]
@@ -123,6 +124,21 @@ async def test_what_was_handed_out_before_a_refused_message_can_still_be_stored(
                 consumer.entries(messages[3:])
             again = await take_messages(consumer, 3)
             assert [entry.offset for entry in consumer.entries(again)] == [6]
+
+
+@in_cluster("a:1")
+async def test_offsets_above_a_message_that_waits_are_not_taken(cluster: Cluster) -> None:
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        await fill(client, "t", 6)
+        async with client.consumer("t", group="g", commit="manual", offset_store=MemoryOffsetStore()) as consumer:
+            messages = await take_messages(consumer, 6)
+            assert messages[3].nack(delay=1)
+            assert [entry.offset for entry in consumer.entries(messages[:3])] == [3]
+            with pytest.raises(errors.InvalidRequest, match="offset 3 was refused, and is not finished"):
+                consumer.entries(messages[4:])
+            assert [message.offset for message in await take_messages(consumer, 1)] == [3]
+            assert [entry.offset for entry in consumer.entries(messages[4:])] == [6]
 
 
 @in_cluster("a:1")

@@ -41,9 +41,11 @@ class Storm:
         """One life after the other, each with its own mode and its own end."""
         while True:
             mode = self.random.choice(("auto", "acked", "manual"))
+            in_order = self.random.random() < 0.5
             consumer = client.consumer(
                 "t",
                 group="g",
+                retry=ledgermq.Retry.in_order() if in_order else None,
                 commit=mode,
                 commit_interval_ms=self.random.choice((50, 500, 5000)),
                 session_timeout_s=6,
@@ -55,7 +57,9 @@ class Storm:
                 on_assigned=lambda partitions: self.check(consumer, partitions),  # noqa: B023  called in this life only
             )
             try:
-                await self.live(consumer, mode, asyncio.get_running_loop().time() + self.random.uniform(2, 25))
+                await self.live(
+                    consumer, mode, in_order, asyncio.get_running_loop().time() + self.random.uniform(2, 25)
+                )
                 await self.end(consumer)
             except errors.LedgerMQError as error:
                 self.note(error)
@@ -73,8 +77,8 @@ class Storm:
         if isinstance(error.__cause__, AssertionError) or error.code == "INTERNAL":
             raise error
 
-    async def live(self, consumer: ledgermq.GroupConsumer, mode: str, until_s: float) -> None:
-        work = Work(self)
+    async def live(self, consumer: ledgermq.GroupConsumer, mode: str, in_order: bool, until_s: float) -> None:
+        work = Work(self, in_order=in_order)
         while self.calm or asyncio.get_running_loop().time() < until_s:
             messages = await consumer.fetch(self.random.choice((1, 5, 50)), timeout=self.random.choice((0.1, 1, 3)))
             await asyncio.sleep(self.random.choice((0, 0, 0.01, 0.3)))
@@ -145,17 +149,23 @@ class Work:
     `stale`: messages that will come again; answers to them must not count.
     """
 
-    def __init__(self, storm: Storm) -> None:
+    def __init__(self, storm: Storm, *, in_order: bool) -> None:
         self.storm = storm
+        self.in_order = in_order
         self.todo: list[ledgermq.GroupMessage] = []
         self.done: list[ledgermq.GroupMessage] = []
         self.stale: list[ledgermq.GroupMessage] = []
 
     def handle_now(self, messages: list[ledgermq.GroupMessage]) -> None:
-        """All, but for one that is refused now and then, and what is behind it."""
+        """All, but for one that is refused now and then, and, in order, what is behind it."""
         refused = self.storm.random.choice(messages) if messages and self.storm.random.random() < 0.1 else None
         for message in messages:
-            if refused is None or message.partition != refused.partition or message.offset < refused.offset:
+            if message is not refused and (
+                not self.in_order
+                or refused is None
+                or message.partition != refused.partition
+                or message.offset < refused.offset
+            ):
                 self.handled(message)
         if refused is not None:
             refused.nack(self.storm.random.choice((0, 0.5)))
@@ -169,7 +179,9 @@ class Work:
             message = self.todo.pop()
             if random.random() < 0.05 and message.nack(random.choice((0, 0.5))):
                 again = [
-                    each for each in self.todo if each.partition == message.partition and each.offset > message.offset
+                    each
+                    for each in self.todo
+                    if self.in_order and each.partition == message.partition and each.offset > message.offset
                 ]
                 self.todo = [each for each in self.todo if each not in again]
                 self.stale += [message, *again]

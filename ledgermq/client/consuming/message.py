@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import repeat
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -66,7 +66,7 @@ class Message(NamedTuple):
             "this consumer has no group, so messages cannot be acknowledged; use client.consumer(…, group=…)"
         )
 
-    def nack(self, delay: float = 0.0) -> bool:
+    def nack(self, delay: float | timedelta | None = None) -> bool:
         """Refuse the message; only for messages of a group (see `GroupMessage`). Without a group,
         use `seek` to go back.
 

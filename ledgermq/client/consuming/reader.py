@@ -59,6 +59,8 @@ class Reader(Generic[M]):
         self._fetcher = Fetcher(context, self.readings, self._prefetch, settings, out_of_range, on_route)
         self._background: asyncio.Task[None] | None = None
         self.run: DecodedRun[M] | None = None
+        self.interrupted: Callable[[], bool] = lambda: False
+        """Returns whether `next_run` returns without a batch, because its caller has other messages."""
         self._aside: dict[Reading, DecodedRun[M]] = {}
         """By held-back reading: the batch that the program was reading."""
 
@@ -179,6 +181,8 @@ class Reader(Generic[M]):
             self._prefetch.changed.clear()
             if (run := self._current()) is not None:
                 return run
+            if self.interrupted():
+                return None
             self._make_room()
             self.raise_trouble(loop.time())
             if deadline is not None and loop.time() >= deadline:

@@ -251,6 +251,13 @@ class Commits:
                     " transaction back"
                 )
             last[partition] = max(last.get(partition, 0), message.offset)
+        for partition, offset in last.items():
+            waiting = self._held[partition].waiting.first
+            if waiting is not None and waiting < offset:
+                raise InvalidRequest(
+                    f"{partition}: offset {waiting} was refused, and is not finished, so {call}() cannot pass it: wait"
+                    " until it was delivered again, or use retry=Retry.in_order()"
+                )
         return {self._held[partition]: Wish(offset + 1, metadata) for partition, offset in last.items()}
 
     async def commit_all(self) -> None:

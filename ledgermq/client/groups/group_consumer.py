@@ -25,7 +25,9 @@ from ledgermq.client.groups.holdings import LettingGo
 from ledgermq.client.groups.lag import Lag
 from ledgermq.client.groups.member import Member
 from ledgermq.client.groups.message import GroupMessage
+from ledgermq.client.groups.moving import MovingStore
 from ledgermq.client.groups.positions import Positions, moment_of
+from ledgermq.client.groups.refusals import Refusals
 from ledgermq.client.offsets import At
 from ledgermq.client.settings import GroupSettings
 from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable
@@ -52,17 +54,21 @@ class GroupConsumer:
         out_of_range: At | None,
         settings: GroupSettings,
         letting_go: LettingGo = lambda partitions: None,
+        refusals: Refusals | None = None,
+        moving: MovingStore | None = None,
     ) -> None:
         self.group = subscription.group
         self.settings = settings
         self._home = context.connections.home
-        self.member = Member(context, subscription, settings, out_of_range, self._check, letting_go)
+        self.member = Member(context, subscription, settings, out_of_range, self._check, letting_go, refusals, moving)
         self._reader = self.member.reader
         self._handing_out = self.member.handing_out
         self._holdings = self.member.holdings
         self._polling = self.member.polling
         self._positions = Positions(context, self._holdings, self._reader, settings.request_timeout_s)
         self._commit_first = CommitFirst(self.member.commits, self._reader) if settings.commit == "before" else None
+        self._has_levels = moving is not None
+        """Its retry topic has messages whose next attempt is not due yet."""
         self._iterating = False
         self._closing = False
         self.closed = False
@@ -146,7 +152,14 @@ class GroupConsumer:
             await self._enter()
             if self._commit_first is not None:
                 return await self._commit_first.fetch(max_records, deadline)
-            return await self._reader.fetch(max_records, deadline)
+            while True:
+                if not self._holdings.draining and (again := self._handing_out.take_again(max_records)):
+                    return again
+                messages = await self._reader.fetch(max_records, deadline)
+                if self._has_levels:
+                    messages = self._handing_out.without_early(messages)
+                if messages or asyncio.get_running_loop().time() >= deadline:
+                    return messages
 
     async def fetch_arrow(self, max_records: int = 100_000, timeout: float = 1.0) -> pa.Table:  # noqa: ASYNC109
         """Return messages like `fetch`, as a table (see `Consumer.fetch_arrow`). With
@@ -155,10 +168,13 @@ class GroupConsumer:
         deadline = asyncio.get_running_loop().time() + timeout
         with self._call():
             await self._enter()
+            if self._has_levels:
+                raise InvalidConfig("a table has no messages to refuse one by one; use fetch with Retry.levels")
             if self._commit_first is not None:
                 raise InvalidConfig(
                     "tables cannot be committed before they are returned; use fetch, or another commit mode"
                 )
+            self._holdings.return_refused_in_order()
             return await self._reader.fetch_arrow(max_records, deadline)
 
     def __aiter__(self) -> Self:
@@ -177,7 +193,7 @@ class GroupConsumer:
                 return self._commit_first.committed.popleft()
         elif run is not None and not run.spent:
             self._finish_handed_out()
-            if (message := run.take_one()) is not None:
+            if (message := run.take_one()) is not None and not self._is_early(message):
                 return message
         self._iterating = True
         try:
@@ -185,13 +201,19 @@ class GroupConsumer:
                 await self._enter()
                 if self._commit_first is not None:
                     return await self._commit_first.next()
-                while (run := await self._reader.next_run(None)) is None or (message := run.take_one()) is None:
-                    pass
-                return message
+                while True:
+                    if again := self._handing_out.take_again(1):
+                        return again[0]
+                    run = await self._reader.next_run(None)
+                    if run is not None and (message := run.take_one()) is not None and not self._is_early(message):
+                        return message
         except Drained:
             raise StopAsyncIteration from None
         finally:
             self._iterating = False
+
+    def _is_early(self, message: GroupMessage) -> bool:
+        return self._has_levels and not self._handing_out.without_early([message])
 
     def _finish_handed_out(self) -> None:
         if self._handing_out.finish():

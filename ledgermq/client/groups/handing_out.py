@@ -11,8 +11,10 @@ import pyarrow as pa
 from ledgermq.client.consuming.message import messages_as
 from ledgermq.client.consuming.reading import Reading
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.groups.holding import Holding
+from ledgermq.client.groups.holding import Holding, Phase
 from ledgermq.client.groups.message import GroupMessage
+from ledgermq.client.groups.retry_topics import due_ms_of
+from ledgermq.sources import Sources
 
 
 class Drained(Exception):
@@ -26,8 +28,9 @@ class HandingOut:
     those that earlier calls returned.
     """
 
-    def __init__(self, held: Mapping[TopicPartition, Holding], *, finishing: bool) -> None:
+    def __init__(self, held: Mapping[TopicPartition, Holding], sources: Sources, *, finishing: bool) -> None:
         self._held = held
+        self._sources = sources
         self._finishing = finishing
         self._last_reading: Reading | None = None
         self._last: Any = None
@@ -51,15 +54,51 @@ class HandingOut:
             holding = self._held[reading.partition]
             self._last_reading, self._last = reading, holding  # a reading belongs to one holding
         if offset < holding.progress.handed:
-            holding.progress.move(offset)  # the offset was out of range, and the reset went back
+            holding.move(offset)  # the offset was out of range, and the reset went back
         return holding
+
+    def is_due(self) -> bool:
+        """Return whether a refused message is to be returned again now."""
+        now_s = asyncio.get_running_loop().time()
+        return any(holding.waiting.is_due(now_s) for holding in self._again())
+
+    def take_again(self, max_records: int) -> list[GroupMessage]:
+        """Return refused messages that are due."""
+        now_s = asyncio.get_running_loop().time()
+        messages: list[GroupMessage] = []
+        for holding in self._again():
+            while len(messages) < max_records and (message := holding.take_again(now_s)) is not None:
+                messages.append(message)
+                if self._finishing and holding not in self._touched:
+                    self._touched.append(holding)
+        return messages
+
+    def without_early(self, messages: list[GroupMessage]) -> list[GroupMessage]:
+        """Return the messages whose time has come; hold the others: their next attempt is due later."""
+        now_ms = self._sources.now_ms()
+        due: list[GroupMessage] = []
+        for message in messages:
+            due_ms = due_ms_of(message)
+            holding = self._held.get(TopicPartition(message.topic, message.partition))
+            if due_ms is None or due_ms <= now_ms or holding is None:
+                due.append(message)
+            else:
+                holding.hold(message, (due_ms - now_ms) / 1000)
+        return due
+
+    def _again(self) -> list[Holding]:
+        return [
+            holding
+            for holding in self._held.values()
+            if holding.phase is Phase.READY and not holding.paused_by_program and holding.progress.refused
+        ]
 
     def finish(self) -> bool:
         """Finish all messages that were returned. Return whether there were any."""
         if not self._touched:
             return False
         for holding in self._touched:
-            holding.progress.finish_through(holding.progress.handed)
+            holding.progress.finish_returned()
         self._touched.clear()
         return True
 

@@ -29,8 +29,10 @@ from typing import Protocol
 
 from ledgermq.client.consuming.reading import Reading
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.groups.message import Handout
+from ledgermq.client.groups.message import GroupMessage, Handout, no_dead_letters
+from ledgermq.client.groups.moves import Move, Moves
 from ledgermq.client.groups.progress import Progress
+from ledgermq.client.groups.refusals import Refusals, Waiting
 from ledgermq.errors import LedgerMQError
 from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, StoredOffset
 from ledgermq.runtime.transitions import next_state
@@ -104,7 +106,8 @@ class Holding:
     """Use `advance` to move it to its next phase.
 
     `changed` is called when the program has finished a message. `roll_back(holding, offset,
-    delay_s)` is called when the program wants an offset, and all later ones, again.
+    delay_s)` is called when the program wants an offset, and all later ones, again. `wait(delay_s)`
+    returns the time of the loop's clock after a delay, at which the reader is woken.
     """
 
     def __init__(
@@ -112,8 +115,15 @@ class Holding:
         given: GivenPartition,
         changed: Callable[[Holding], None],
         roll_back: Callable[[Holding, int, float], None],
+        refusals: Refusals = Refusals(),  # noqa: B008  immutable
+        wait: Callable[[float], float] = lambda delay_s: delay_s,
     ) -> None:
         self.given = given
+        self._refusals = refusals
+        self._wait = wait
+        self._nacks: tuple[int, int] = (-1, 0)
+        self.moves = Moves()
+        self.waiting = Waiting(self._waits)
         self._changed = changed
         self._roll_back = roll_back
         self.phase = Phase.LOADING
@@ -217,8 +227,43 @@ class Holding:
         """
         if self.gone or self.reading is None or self.start is Start.UNCHOSEN:
             return None
-        self.progress.move(self.progress.finished)
+        self.move(self.progress.finished)
         return self.progress.finished if self.kept else None
+
+    def move(self, position: int) -> None:
+        """Continue at `position`: acknowledgements of earlier messages no longer count."""
+        self.progress.move(position)
+        self.moves.remove_from(position)
+        self.waiting.clear()
+
+    def moved(self, offset: int) -> None:
+        """Note that the failed messages below this offset were moved, and the offset committed."""
+        self.moves.remove_below(offset)
+        self._changed(self)
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether it holds so many failed messages that its reading must wait."""
+        count = len(self.moves) + self.progress.refused
+        size = self.moves.bytes + self.waiting.bytes
+        return bool(count) and (count >= self._refusals.held_max or size >= self._refusals.held_bytes_max)
+
+    def take_again(self, now_s: float) -> GroupMessage | None:
+        """Return a refused message that is due, for the program."""
+        message = self.waiting.take(now_s)
+        if message is None:
+            return None
+        self.progress.return_again(message.offset)
+        return self.handout().kind._make(message)
+
+    def hold(self, message: GroupMessage, delay_s: float) -> None:
+        """Hold a message that was read before its time, and return it to the program after a delay."""
+        if self.kept and self.progress.refuse(message.offset, message.handout.generation):
+            self.waiting.add(message, self._wait(delay_s))
+            self._changed(self)
+
+    def _waits(self, offset: int) -> bool:
+        return self.progress.waits(offset)
 
     # -- what the program says of messages
 
@@ -235,10 +280,43 @@ class Holding:
         self._changed(self)
         return True
 
-    def nack(self, offset: int, generation: int, delay_s: float) -> bool:
+    def nack(self, message: GroupMessage, generation: int, delay_s: float | None) -> bool:
+        offset = message.offset
+        if self._refusals.moves is not None:
+            move = self._refusals.moves.move(message, "the program refused the message", delay_s)
+            return self._add_move(message, generation, move)
+        if self._refusals.in_order is not None:
+            count = self._nacks[1] + 1 if self._nacks[0] == offset else 1
+            if not self.roll_back(offset, generation, self._refusals.in_order(count) if delay_s is None else delay_s):
+                return False
+            self._nacks = offset, count
+            return True
+        self.answered = True
+        if self.gone or not self.progress.refuse(offset, generation):
+            return False
+        if self.kept:
+            self.waiting.add(message, self._wait(delay_s or 0.0))
+        self._changed(self)
+        return True
+
+    def fail(self, message: GroupMessage, generation: int, error: str, *, dead: bool) -> bool:
+        if self._refusals.moves is None:
+            raise no_dead_letters()
+        return self._add_move(message, generation, self._refusals.moves.move(message, error, dead=dead))
+
+    def _add_move(self, message: GroupMessage, generation: int, move: Move) -> bool:
+        self.answered = True
+        offset = message.offset
+        if self.gone or self.progress.is_finished(offset) or not self.progress.counts(offset, generation):
+            return False
+        self.moves.add(offset, move)
+        return self.ack(offset, generation)
+
+    def roll_back(self, offset: int, generation: int, delay_s: float) -> bool:
         self.answered = True
         if self.gone or not self.progress.roll_back(offset, generation):
             return False
+        self.moves.remove_from(offset)
         if self.kept:
             self._roll_back(self, offset, delay_s)
         else:

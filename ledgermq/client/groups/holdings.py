@@ -21,6 +21,7 @@ from ledgermq.client.groups.commits import Committer, Wish
 from ledgermq.client.groups.holding import Event, Holding, Phase, Start
 from ledgermq.client.groups.loading import Loading
 from ledgermq.client.groups.message import GroupMessage
+from ledgermq.client.groups.refusals import Refusals
 from ledgermq.client.settings import GroupSettings, PartitionsCallback
 from ledgermq.errors import GroupError, LedgerMQError, StaleAssignment, Unavailable
 from ledgermq.offset_stores.contract import GivenPartition
@@ -87,8 +88,10 @@ class Holdings:
         committer: Committer,
         tasks: asyncio.TaskGroup,
         letting_go: LettingGo,
+        refusals: Refusals,
     ) -> None:
         self._settings = settings
+        self._refusals = refusals
         self.held = held
         self._reader = reader
         self._loading = loading
@@ -125,7 +128,10 @@ class Holdings:
         """
         changes = reconcile({partition: holding.given for partition, holding in self.held.items()}, assigned)
         self._forget([self.held[given.partition] for given in changes.renewed])
-        gained = [Holding(given, self._progressed, self._roll_back) for given in (*changes.gained, *changes.renewed)]
+        gained = [
+            Holding(given, self._progressed, self._roll_back, self._refusals, self._wait)
+            for given in (*changes.gained, *changes.renewed)
+        ]
         unwanted = [self.held[partition] for partition in changes.unwanted if self.held[partition].kept]
         for holding in gained:
             self.held[holding.partition] = holding
@@ -214,7 +220,7 @@ class Holdings:
         reading = holding.reading
         if reading is None or not holding.kept:
             return
-        full = holding.progress.acked_ahead >= self._settings.acked_ahead_max
+        full = holding.is_full or holding.progress.acked_ahead >= self._settings.acked_ahead_max
         waiting = holding.phase is not Phase.READY or holding.start is Start.UNCHOSEN
         idle = waiting or full or self.draining or holding.paused_by_program
         if idle and not reading.paused:
@@ -232,7 +238,7 @@ class Holdings:
     def _progressed(self, holding: Holding) -> None:
         self.progressed.set()
         if holding.reading is not None and (
-            holding.reading.paused or holding.progress.acked_ahead >= self._settings.acked_ahead_max
+            holding.reading.paused or holding.is_full or holding.progress.acked_ahead >= self._settings.acked_ahead_max
         ):
             self.settle(holding)
 
@@ -240,6 +246,20 @@ class Holdings:
         if holding.reading is not None:
             self._reader.seek([(holding.reading, offset)], asyncio.get_running_loop().time() + delay_s)
         self.progressed.set()
+
+    def _wait(self, delay_s: float) -> float:
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() + delay_s
+        loop.call_at(due_s, self._reader.wake)
+        return due_s
+
+    def return_refused_in_order(self) -> None:
+        """Roll back each partition to its first message that waits to be returned again, because a table has
+        messages in the order of their offsets.
+        """
+        for holding in self.readable:
+            if (first := holding.waiting.first) is not None:
+                holding.roll_back(first, holding.progress.generation, 0.0)
 
     # -- letting go
     # ----------------------------------------------------------------------------------------------------

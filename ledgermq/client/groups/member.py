@@ -22,6 +22,8 @@ from ledgermq.client.groups.holdings import Holdings, LettingGo
 from ledgermq.client.groups.loading import Loading
 from ledgermq.client.groups.membership import Assigner, Membership
 from ledgermq.client.groups.message import GroupMessage
+from ledgermq.client.groups.moving import MovingStore
+from ledgermq.client.groups.refusals import Refusals
 from ledgermq.client.groups.staged_offsets import StagedOffsets
 from ledgermq.client.offsets import At
 from ledgermq.client.settings import GroupSettings
@@ -47,6 +49,8 @@ class Member:
         out_of_range: At | None,
         check: Callable[[], None],
         letting_go: LettingGo,
+        refusals: Refusals | None = None,
+        moving: MovingStore | None = None,
     ) -> None:
         self._context = context
         self._settings = settings
@@ -56,7 +60,7 @@ class Member:
         self.member_id = context.sources.new_id().hex()
         self._coordinator = Coordinator(context.connections, subscription.group)
         held: dict[TopicPartition, Holding] = {}
-        self.handing_out = HandingOut(held, finishing=settings.commit == "auto")
+        self.handing_out = HandingOut(held, context.sources, finishing=settings.commit == "auto")
         self.reader: Reader[GroupMessage] = Reader(
             context,
             settings,
@@ -65,10 +69,15 @@ class Member:
             messages_of=self.handing_out.messages_of,
             taken=self.handing_out.taken,
         )
+        self._moving = moving
         store, timeout_s = self._store(), settings.request_timeout_s
-        self._committer = Committer(store, subscription.group, timeout_s)
+        self._committer = Committer(moving or store, subscription.group, timeout_s)
         self.loading = Loading(context, store, subscription.group, subscription.rule, timeout_s)
-        self.holdings = Holdings(settings, held, self.reader, self.loading, self._committer, self._tasks, letting_go)
+        refusals = refusals or Refusals(settings.failed_held_max, settings.failed_held_bytes_max)
+        self.holdings = Holdings(
+            settings, held, self.reader, self.loading, self._committer, self._tasks, letting_go, refusals
+        )
+        self.reader.interrupted = lambda: not self.holdings.draining and self.handing_out.is_due()
         self.commits = Commits(self._committer, held, self.holdings.progressed, settings.commit)
         self.transactions: StagedOffsets | None = None
         """None: offsets are not kept in the cluster."""
@@ -76,6 +85,10 @@ class Member:
             self.transactions = StagedOffsets(
                 self._coordinator, self.member_id, self.commits, self._committer, self.holdings
             )
+        if moving is not None:
+            assert self.transactions is not None, "checked by the client"
+            moving.attach(store, held, self.transactions)
+            self.transactions = None  # no other transaction may commit its offsets: it would not move what failed
         self.polling = Polling(settings.max_poll_interval_s)
         self.membership: Assigner
         if settings.broadcast:
@@ -117,6 +130,8 @@ class Member:
             async with self._starting:
                 if not self.begun:
                     deadline = self._context.connections.deadline(self._settings.request_timeout_s)
+                    if self._moving is not None:
+                        await self._moving.prepare()
                     for name in self._names:
                         await self._context.routing.refresh(name, deadline)
                     if self._ended:
@@ -246,3 +261,5 @@ class Member:
         await end(self._background)
         self.holdings.end()
         await self._committer.close()
+        if self._moving is not None:
+            await self._moving.close()

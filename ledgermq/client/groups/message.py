@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from typing import Any, ClassVar, Protocol
 
 from ledgermq.client.consuming.message import Message
+from ledgermq.client.groups.retry_topics import Origin, earlier_failures, origin_of
 from ledgermq.client.home import Home
+from ledgermq.errors import InvalidRequest
 
 
 class Answers(Protocol):
@@ -23,11 +26,24 @@ class Answers(Protocol):
 
     def ack(self, offset: int, generation: int) -> bool: ...
 
-    def nack(self, offset: int, generation: int, delay_s: float) -> bool: ...
+    def nack(self, message: GroupMessage, generation: int, delay_s: float | None) -> bool: ...
+
+    def fail(self, message: GroupMessage, generation: int, error: str, *, dead: bool) -> bool:
+        """Move a message to the retry topic, or, if `dead`, to the dead-letter topic. Raises InvalidRequest
+        if its consumer has no such topics.
+        """
+        ...
+
+    def roll_back(self, offset: int, generation: int, delay_s: float) -> bool: ...
 
     def give_back(self, offset: int, generation: int) -> None: ...
 
     def is_finished(self, offset: int) -> bool: ...
+
+
+def no_dead_letters() -> InvalidRequest:
+    """Return the error of a call that needs a dead-letter topic."""
+    return InvalidRequest("this group has no dead-letter topic: give its consumer or handler retry=Retry.levels(…)")
 
 
 class Handout:
@@ -39,12 +55,14 @@ class Handout:
     1.6 ms for 5000 messages), and a tuple's subclass cannot have a slot.
     """
 
-    __slots__ = ("_answers", "_home", "_loop", "_thread", "generation", "kind")
+    __slots__ = ("_answers", "_home", "_loop", "_thread", "bounds", "generation", "kind")
 
     def __init__(self, answers: Answers, generation: int) -> None:
         self.kind: type[GroupMessage] = type("GroupMessage", (GroupMessage,), {"__slots__": (), "handout": self})
         self._answers = answers
         self.generation = generation
+        self.bounds: dict[int, asyncio.Timeout] = {}
+        """By offset: the bound of the call of a handler that runs now."""
         self._home = Home()
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
@@ -60,11 +78,31 @@ class Handout:
             return self._answers.ack(offset, self.generation)
         return self._from_elsewhere(lambda: self._answers.ack(offset, self.generation))
 
-    def nack(self, offset: int, delay_s: float) -> bool:
+    def nack(self, message: GroupMessage, delay_s: float | None) -> bool:
+        return self._answer(lambda: self._answers.nack(message, self.generation, delay_s))
+
+    def fail(self, message: GroupMessage, error: str, *, dead: bool = False) -> bool:
+        return self._answer(lambda: self._answers.fail(message, self.generation, error, dead=dead))
+
+    def roll_back(self, offset: int) -> bool:
+        """Deliver this message and all later ones of its partition again. Call it in the consumer's own
+        thread.
+        """
+        return self._answers.roll_back(offset, self.generation, 0.0)
+
+    def extend(self, offset: int, seconds: float) -> bool:
+        return self._answer(lambda: self._extend(offset, seconds))
+
+    def _extend(self, offset: int, seconds: float) -> bool:
+        bound = self.bounds.get(offset)
+        if bound is None or bound.expired():
+            return False
+        bound.reschedule(max(bound.when() or 0.0, self._loop.time() + seconds))
+        return True
+
+    def _answer(self, answer: Callable[[], bool]) -> bool:
         self._home.check_process()
-        if threading.get_ident() == self._thread:
-            return self._answers.nack(offset, self.generation, delay_s)
-        return self._from_elsewhere(lambda: self._answers.nack(offset, self.generation, delay_s))
+        return answer() if threading.get_ident() == self._thread else self._from_elsewhere(answer)
 
     def is_finished(self, offset: int) -> bool:
         """Return whether the program has acknowledged it. Call it in the consumer's own thread."""
@@ -102,13 +140,51 @@ class GroupMessage(Message):
         """
         return self.handout.ack(self.offset)
 
-    def nack(self, delay: float = 0.0) -> bool:
-        """Refuse this message: after `delay` seconds it is delivered again, with all later
-        messages of its partition. Acknowledgements of later messages are dropped.
+    @property
+    def origin(self) -> Origin:
+        """Return where the message was first read. Differs from `topic`, `partition` and `offset` for a
+        message that comes from the retry topic of its group.
+        """
+        return origin_of(self)
+
+    @property
+    def attempt(self) -> int:
+        """Return the number of this attempt, from 1 on: 1 more than the failures that its headers tell.
+        Calls in place (`Retry.in_order`, `Retry.metaq`) are not counted here.
+        """
+        earlier = earlier_failures(self)
+        return 1 if earlier is None else earlier.attempts + 1
+
+    def nack(self, delay: float | timedelta | None = None) -> bool:
+        """Refuse this message. What follows depends on the setting `retry`.
+
+        Not set: the message alone is delivered again after `delay` (seconds, or a timedelta; None: 0).
+        `Retry.levels`: it goes to the retry topic, and comes back after `delay` (None: the level's),
+        or to the dead-letter topic after its last attempt. `Retry.in_order`: it is delivered again with
+        all later messages of its partition, and acknowledgements of those are dropped.
 
         Return False if it does not count (see `ack`), or if the message is finished already.
         """
-        return self.handout.nack(self.offset, max(0.0, delay))
+        if isinstance(delay, timedelta):
+            delay = delay.total_seconds()
+        return self.handout.nack(self, None if delay is None else max(0.0, delay))
+
+    def dead_letter(self, reason: str = "") -> bool:
+        """Move this message to the dead-letter topic of its group, without further attempts. `reason` is
+        kept with it. Only with `retry=Retry.levels(…)`.
+
+        Return False if it does not count (see `ack`). Raises InvalidRequest.
+        """
+        return self.handout.fail(self, reason, dead=True)
+
+    def extend(self, seconds: float | timedelta) -> bool:
+        """Let the call of the handler that works on this message last until so long from now, if
+        `timeout_s` would end it earlier.
+
+        Return False if no call with a time limit works on it.
+        """
+        span_s = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
+        return self.handout.extend(self.offset, span_s)
 
     def __reduce__(self) -> tuple[Callable[[Iterable[Any]], Message], tuple[tuple[Any, ...]]]:
         """Pickle as the plain `Message`, because another process cannot acknowledge it."""

@@ -78,7 +78,7 @@ class Positions:
 
     def _move(self, holding: Holding, target: int) -> None:
         assert holding.reading is not None, "only partitions that are read can be moved"
-        holding.progress.move(target)
+        holding.move(target)
         if holding.start is Start.UNCHOSEN:  # this start is committed, even if it is 0
             holding.start = Start.CHOSEN
         self._reader.seek([(holding.reading, target)])

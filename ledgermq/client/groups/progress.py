@@ -8,11 +8,23 @@ acknowledgement of an earlier delivery counts for messages that are delivered ag
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
 
 class Progress:
     """`generation` of a message: the one in force when it was returned to the program."""
 
-    __slots__ = ("_acked", "_ends", "_given_back", "_jumps", "finished", "generation", "handed")
+    __slots__ = (
+        "_acked",
+        "_ends",
+        "_given_back",
+        "_jumps",
+        "_refused",
+        "_returned",
+        "finished",
+        "generation",
+        "handed",
+    )
 
     def __init__(self, position: int) -> None:
         self.finished = position
@@ -24,6 +36,12 @@ class Progress:
         self._given_back: set[int] = set()
         self._jumps: dict[int, int] = {}
         """Begin and end of ranges without messages (cleaned, or deleted before they were read)."""
+        self._refused: dict[int, int] = {}
+        """By offset of each refused message that is not finished: the oldest generation that counts. It
+        waits if it is also in `_given_back`; otherwise it was returned again.
+        """
+        self._returned = position
+        """Offset below which `finish_returned` has finished what was returned and not refused."""
         self._ends: list[tuple[int, int]] = []
         """(generation, offset): messages of this generation or an older one no longer count from
         this offset on. Both ascend.
@@ -42,6 +60,11 @@ class Progress:
         """Return the number of acknowledged messages that wait for an earlier one."""
         return len(self._acked)
 
+    @property
+    def refused(self) -> int:
+        """Return the number of messages that were refused, and are not finished since."""
+        return len(self._refused)
+
     def hand_out(self, first: int, end: int) -> None:
         """Note that offsets `first` to `end` - 1 were returned. `first` is at or above `handed`."""
         assert self.handed <= first < end, f"{first} to {end} after {self.handed}"
@@ -58,6 +81,7 @@ class Progress:
             return True
         if offset >= self.handed or self._is_over(offset, generation):
             return False
+        self._refused.pop(offset, None)
         if offset == self.finished and not (self._acked or self._given_back or self._jumps):
             self.finished += 1
         else:
@@ -75,6 +99,48 @@ class Progress:
         ):
             self._given_back.add(offset)
 
+    def refuse(self, offset: int, generation: int) -> bool:
+        """Note that one message will be returned again. Return False if it is finished, or of an earlier
+        delivery.
+        """
+        if self._is_over(offset, generation) or not self.finished <= offset < self.handed or offset in self._acked:
+            return False
+        self.generation += 1
+        self._refused[offset] = self.generation
+        self._given_back.add(offset)
+        return True
+
+    def waits(self, offset: int) -> bool:
+        """Return whether this message was refused, and not returned again since."""
+        return offset in self._refused and offset in self._given_back
+
+    def return_again(self, offset: int) -> None:
+        """Note that a refused message was returned to the program again."""
+        self._given_back.discard(offset)
+
+    def finish_returned(self) -> None:
+        """Finish all messages that were returned and do not wait."""
+        if not self._refused:
+            self.finish_through(self.handed)
+            return
+        offset = max(self.finished, self._returned)
+        while offset < self.handed:
+            if offset in self._jumps:
+                offset = self._jumps[offset]
+                continue
+            if offset not in self._given_back:
+                self._acked.add(offset)
+            offset += 1
+        self._acked.update(offset for offset in self._refused if offset not in self._given_back)
+        self._returned = self.handed
+        self._advance()
+        self._forget_refused(self._acked)
+
+    def _forget_refused(self, finished: AbstractSet[int] = frozenset()) -> None:
+        if self._refused:
+            kept = {at: least for at, least in self._refused.items() if at >= self.finished and at not in finished}
+            self._refused = kept
+
     def finish_through(self, offset: int) -> None:
         """Finish all messages that were returned below `offset`."""
         offset = min(offset, self.handed)
@@ -85,6 +151,7 @@ class Progress:
                 self._given_back = {each for each in self._given_back if each >= offset}
                 self._jumps = {max(begin, offset): end for begin, end in self._jumps.items() if end > offset}
                 self._advance()
+            self._forget_refused()
 
     def is_finished(self, offset: int) -> bool:
         return offset < self.finished or offset in self._acked
@@ -105,13 +172,16 @@ class Progress:
         self._acked = {each for each in self._acked if each < offset}
         self._given_back = {each for each in self._given_back if each < offset}
         self._jumps = {begin: min(end, offset) for begin, end in self._jumps.items() if begin < offset}
+        self._refused = {each: least for each, least in self._refused.items() if each < offset}
+        self._returned = min(self._returned, offset)
         return True
 
     def move(self, position: int) -> None:
         """Continue at `position`: acknowledgements of earlier messages no longer count."""
         self._end_generation(0)
-        self.finished = self.handed = position
+        self.finished = self.handed = self._returned = position
         self._acked.clear()
+        self._refused.clear()
         self._given_back.clear()
         self._jumps.clear()
 
@@ -141,4 +211,6 @@ class Progress:
         self.generation += 1
 
     def _is_over(self, offset: int, generation: int) -> bool:
+        if self._refused and generation < self._refused.get(offset, 0):
+            return True
         return bool(self._ends) and any(generation <= ended and offset >= begin for ended, begin in self._ends)

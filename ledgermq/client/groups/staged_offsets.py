@@ -78,9 +78,9 @@ class StagedOffsets:
         """
         await self._committer.idle()  # a plain commit that is under way has a lower counter
         entries = [holding.next_entry(*wish) for holding, wish in wishes.items()]
-        staged.bundles.add(await self._stage(reference, entries, deadline))
+        staged.bundles.add(await self.stage_entries(reference, entries, deadline))
 
-    async def _stage(self, reference: pb.TransactionRef, entries: list[OffsetEntry], deadline: float) -> int:
+    async def stage_entries(self, reference: pb.TransactionRef, entries: list[OffsetEntry], deadline: float) -> int:
         """Stage the entries, and return the bundle of the group. All attempts have the same counters, so a
         repeated one changes nothing.
         """

@@ -18,7 +18,7 @@ from ledgermq.client.consuming.message import partition_of
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.handlers.handler import Handler
 from ledgermq.client.groups.handlers.lanes import Lane, Lanes
-from ledgermq.client.groups.message import GroupMessage, Handout
+from ledgermq.client.groups.message import GroupMessage, Handout, no_dead_letters
 from ledgermq.client.record import Outgoing
 from ledgermq.errors import InvalidRecord
 
@@ -137,7 +137,13 @@ class _Noted:
         self._finished = True
         return True
 
-    def nack(self, offset: int, generation: int, delay_s: float) -> bool:
+    def nack(self, message: GroupMessage, generation: int, delay_s: float | None) -> bool:
+        return False
+
+    def fail(self, message: GroupMessage, generation: int, error: str, *, dead: bool) -> bool:
+        raise no_dead_letters()
+
+    def roll_back(self, offset: int, generation: int, delay_s: float) -> bool:
         return False
 
     def give_back(self, offset: int, generation: int) -> None:

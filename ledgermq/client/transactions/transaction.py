@@ -38,6 +38,7 @@ from ledgermq.errors import (
     TransactionUnknown,
     Unavailable,
 )
+from ledgermq.offset_stores.contract import OffsetEntry
 from ledgermq.protocol import ledgermq_pb2 as pb
 
 TransactionStatus = Literal[
@@ -241,6 +242,24 @@ class Transaction:
                 raise self.note_failure(error) from error
             except BaseException:
                 self.note_failure(Unavailable("send_offsets was cancelled"))
+                raise
+
+    async def stage_entries(self, offsets: StagedOffsets, entries: list[OffsetEntry]) -> None:
+        """Stage offsets of a member that commits by transactions alone, and so keeps its own account of the
+        outcome. Raises as `send_offsets`.
+        """
+        self.check_open()
+        async with self._one_at_a_time:
+            self.check_open()
+            staged = self._staged.setdefault(offsets, Staged())
+            self._lane.staging.used = True
+            try:
+                deadline = self._lane.connections.deadline(None)
+                staged.bundles.add(await offsets.stage_entries(self._reference, entries, deadline))
+            except LedgerMQError as error:
+                raise self.note_failure(error) from error
+            except BaseException:
+                self.note_failure(Unavailable("the offsets were not staged in time"))
                 raise
 
     # -- failure

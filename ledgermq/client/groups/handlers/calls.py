@@ -33,7 +33,9 @@ class HandlerCalls:
         function = self.handler.function
         try:
             if self.handler.is_async:
-                async with asyncio.timeout(self._settings.timeout_s):
+                async with asyncio.timeout(self._settings.timeout_s) as bound:
+                    if bound.when() is not None:
+                        message.handout.bounds[message.offset] = bound
                     await cast(Awaitable[object], function(message))
             else:
                 await asyncio.get_running_loop().run_in_executor(self._settings.executor, function, message)
@@ -42,6 +44,8 @@ class HandlerCalls:
             self.handler.last_error = error
             await self._report(message, error, attempt)
             return error
+        finally:
+            message.handout.bounds.pop(message.offset, None)
         self.handler.handled += 1
         return None
 

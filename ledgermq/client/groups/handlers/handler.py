@@ -51,8 +51,9 @@ class HandlerSettings:
     timeout_s: float | None = above_zero(None)
     """Longest time of an asynchronous call; then it counts as failed. Not set: no bound."""
     retry: Retry | None = None
-    """What happens to a message that fails: `Retry.in_order(…)` or `Retry.metaq(…)`. Not set: it is
-    handled again in place, without end, after the waits of the next two settings.
+    """What happens to a message that fails: `Retry.in_order(…)`, `Retry.metaq(…)` or
+    `Retry.levels(…)`. Not set: it is handled again in place, without end, after the waits of the next
+    two settings.
     """
     retry_ms_first: int = whole(RETRY_MS_FIRST, WAIT_MS_MAX)
     """Wait before a failed message is handled again; it doubles with each failure, with jitter."""
@@ -110,7 +111,7 @@ class HandlerSettings:
 
     def _check_retry(self, retry: object) -> None:
         if not isinstance(retry, Retry):
-            raise InvalidConfig(f"retry must be Retry.in_order(…) or Retry.metaq(…), not {retry!r}")
+            raise InvalidConfig(f"retry must be Retry.in_order(…), Retry.metaq(…) or Retry.levels(…), not {retry!r}")
         if (self.retry_ms_first, self.retry_ms_max) != (RETRY_MS_FIRST, RETRY_MS_MAX):
             raise InvalidConfig("retry has its own waits: leave out retry_ms_first and retry_ms_max")
         if self.consumer.get("commit") == "before":
@@ -163,6 +164,10 @@ class Handler:
     """Number of attempts that failed."""
     exhausted: int = 0
     """Number of messages that were dropped, or passed to the function `then`, after their last attempt."""
+    retried: int = 0
+    """Number of failed messages that were moved to the retry topic of `Retry.levels`."""
+    dead_lettered: int = 0
+    """Number of messages that were moved to the dead-letter topic."""
     stored: int = 0
     """Number of messages in the local store of `Retry.metaq` at present."""
     last_error: Exception | None = None

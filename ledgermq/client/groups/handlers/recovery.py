@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from ledgermq.client.groups.handlers.calls import HandlerCalls, place_of
 from ledgermq.client.groups.handlers.local_store import LocalStore, MessageKey, StoredMessage
 from ledgermq.client.groups.handlers.retry import MetaQ
-from ledgermq.client.groups.message import GroupMessage, Handout
+from ledgermq.client.groups.message import GroupMessage, Handout, no_dead_letters
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, ResourceExhausted, RetriableError, StoreUnusable
 from ledgermq.runtime.backoff import Backoff
 
@@ -47,9 +47,15 @@ class Recovered:
         self._finished = True
         return True
 
-    def nack(self, offset: int, generation: int, delay_s: float) -> bool:
+    def nack(self, message: GroupMessage, generation: int, delay_s: float | None) -> bool:
         self.refused = not self._finished
         return self.refused
+
+    def fail(self, message: GroupMessage, generation: int, error: str, *, dead: bool) -> bool:
+        raise no_dead_letters()
+
+    def roll_back(self, offset: int, generation: int, delay_s: float) -> bool:
+        return False
 
     def give_back(self, offset: int, generation: int) -> None:
         """Note that it will not be handled now; it stays stored."""

@@ -7,22 +7,26 @@ Attempts are counted from 1, the first call included.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from random import Random  # noqa: TID251  the type only; the generator is injected
 from typing import Any, Literal, Self, cast
 
 from ledgermq.buffers import MIB
-from ledgermq.client.declared import above_zero, check_fields, switch, whole
+from ledgermq.client.declared import above_zero, check_between, check_fields, switch, whole
 from ledgermq.client.groups.handlers.lanes import Ordering
 from ledgermq.client.groups.message import GroupMessage
+from ledgermq.client.settings import GroupSettings
+from ledgermq.durations import find_duration_ms
 from ledgermq.errors import InvalidConfig
-from ledgermq.runtime.backoff import backoff_s
+from ledgermq.runtime.backoff import backoff_s, jittered_s
 
 WAIT_MS_MAX = 24 * 3600 * 1000
 ATTEMPTS_MAX = 1_000_000
 RECOVER_S_MAX = 7 * 24 * 3600.0
+DELAY_S_MAX = 30 * 24 * 3600.0
 MESSAGES_MAX = 1_000_000
 BYTES_MAX = 1024 * 1024 * MIB
 
@@ -31,9 +35,13 @@ Then = Literal["stop", "drop"] | EndFunction
 """What happens after the last attempt; a function is called as (message, error)."""
 
 
+LEVELS = "10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+"""Delays of RocketMQ's levels."""
+
+
 class Retry(ABC):
-    """What happens to a message whose handler fails. Make one with `Retry.in_order` or
-    `Retry.metaq`, and give it as `retry=` to `client.handler`.
+    """What happens to a message that fails. Make one with `Retry.in_order`, `Retry.metaq` or
+    `Retry.levels`, and give it as `retry=` to `client.handler`, or to `client.consumer` with a group.
     """
 
     __slots__ = ()
@@ -115,6 +123,37 @@ class Retry(ABC):
             bytes_max=bytes_max,
             reorders=reorders,
         )
+
+    @staticmethod
+    def levels(
+        max_attempts: int = 16,
+        delays: Delays = LEVELS,
+        *,
+        reorders: bool = False,
+    ) -> Levels:
+        """Move a failed message to the retry topic of its group, from which it comes back after a delay,
+        and after its last attempt to the dead-letter topic, as RocketMQ does. Messages behind it go on.
+
+            @client.handler("orders", group="mailer", ordered_by=None, retry=ledgermq.Retry.levels(max_attempts=5))
+
+        `max_attempts`: number of calls, the first included. `delays`: the wait after each failed
+        attempt; the last is used for all later ones. A text ("10s 1m 10m"), a list of seconds or
+        timedeltas, or `Retry.backoff(…)`. `reorders`: accept that a failed message is handled after
+        later ones of its partition and key; a handler needs it unless it has ordered_by=None.
+
+        The topics are `<group>.retry` and `<group>.dlq`. Raises InvalidConfig.
+        """
+        return Levels(max_attempts=max_attempts, delays=_delays_of(delays), reorders=reorders)
+
+    @staticmethod
+    def backoff(
+        first: str | float | timedelta = "10s", factor: float = 2.0, longest: str | float | timedelta = "2h"
+    ) -> Exponential:
+        """Return growing delays for `Retry.levels`: `first`, then `factor` times as long with each
+        failure, at most `longest`. Each is shortened at random to between a half and the whole.
+        Raises InvalidConfig.
+        """
+        return Exponential(_seconds("first", first), factor, _seconds("longest", longest))
 
     @abstractmethod
     def wait_s(self, attempt: int, random: Random) -> float:
@@ -201,6 +240,93 @@ class MetaQ(Retry):
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Exponential:
+    """See `Retry.backoff`. In seconds."""
+
+    first_s: float
+    factor: float
+    max_s: float
+
+    def __post_init__(self) -> None:
+        check_between("factor", self.factor, 1, 1000)
+        if self.first_s > self.max_s:
+            raise InvalidConfig(f"first ({self.first_s:g} s) is more than longest ({self.max_s:g} s)")
+
+    def wait_s(self, attempt: int, random: Random) -> float:
+        wait_s = self.first_s
+        for _ in range(attempt - 1):
+            if wait_s >= self.max_s or self.factor == 1:
+                break
+            wait_s *= self.factor
+        return jittered_s(min(wait_s, self.max_s), random)
+
+
+Delays = str | Iterable[float | timedelta] | Exponential
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Levels(Retry):
+    """See `Retry.levels`. `delays`: in seconds."""
+
+    max_attempts: int = whole(16, ATTEMPTS_MAX)
+    delays: tuple[float, ...] | Exponential
+    reorders: bool = switch(False)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def wait_s(self, attempt: int, random: Random) -> float:
+        if isinstance(self.delays, Exponential):
+            return self.delays.wait_s(attempt, random)
+        return self.delays[min(attempt, len(self.delays)) - 1]
+
+    def is_last(self, attempt: int) -> bool:
+        return attempt >= self.max_attempts
+
+    def check_handler(self, *, ordered_by: Ordering, transactional: bool) -> None:
+        if transactional:
+            raise InvalidConfig(
+                "a transactional handler cannot use Retry.levels: return the record for another topic in on_failure,"
+                " which is sent in the same transaction"
+            )
+        if ordered_by is not None and not self.reorders:
+            raise InvalidConfig(
+                f"Retry.levels handles a failed message after later ones of its {ordered_by}: set ordered_by=None,"
+                " accept that with Retry.levels(…, reorders=True), or use Retry.in_order"
+            )
+
+
+def _delays_of(given: object) -> tuple[float, ...] | Exponential:
+    if isinstance(given, Exponential):
+        return given
+    each = given.split() if isinstance(given, str) else given
+    if not isinstance(each, Iterable) or not (listed := list(each)):
+        raise InvalidConfig(
+            f"delays must be a text like '10s 1m 10m', a list of seconds or timedeltas, or Retry.backoff(…), not"
+            f" {given!r}"
+        )
+    return tuple(_seconds("delays", delay) for delay in listed)
+
+
+def _seconds(name: str, given: object) -> float:
+    """Return a duration in seconds. Raises InvalidConfig."""
+    if isinstance(given, timedelta):
+        found = given.total_seconds()
+    elif isinstance(given, str):
+        span_ms = find_duration_ms(given)
+        if span_ms is None:
+            raise InvalidConfig(f"{name} has {given!r}: give a number and its unit, like 30s, 5m, 1.5h or 7d")
+        found = span_ms / 1000
+    elif isinstance(given, int | float) and not isinstance(given, bool):
+        found = float(given)
+    else:
+        raise InvalidConfig(f"{name} takes durations like '30s', seconds and timedeltas, not {given!r}")
+    if not 0 <= found <= DELAY_S_MAX:
+        raise InvalidConfig(f"{name} must be from 0 seconds to {DELAY_S_MAX / 86400:g} days, not {given!r}")
+    return found
+
+
 def _check_then(then: object, words: tuple[str, ...], bound: str, most: int | None) -> None:
     if then is not None and not callable(then) and then not in words:
         raise InvalidConfig(f"then must be {' or '.join(map(repr, words))} or a function, not {then!r}")
@@ -209,3 +335,30 @@ def _check_then(then: object, words: tuple[str, ...], bound: str, most: int | No
         raise InvalidConfig(
             f"{given} needs {missing}: {bound} says when the last attempt is, then what happens after it"
         )
+
+
+def check_consumer_retry(retry: object) -> Retry | None:
+    """Return the policy of a consumer without a handler. Raises InvalidConfig."""
+    if retry is not None and not isinstance(retry, Levels | InOrder):
+        raise InvalidConfig(
+            f"retry of a consumer must be Retry.levels(…) or Retry.in_order(), not {retry!r:.200}: Retry.metaq calls a"
+            " function, so it needs client.handler"
+        )
+    if isinstance(retry, InOrder) and retry.max_attempts is not None:
+        raise InvalidConfig(
+            "a consumer has no max_attempts with Retry.in_order: acknowledge the message instead, or use client.handler"
+        )
+    return retry
+
+
+def check_levels(settings: GroupSettings) -> None:
+    """Raises InvalidConfig if a consumer with these settings cannot move failed messages."""
+    for name, is_set in (
+        ("offset_store", settings.offset_store is not None),
+        ("broadcast", settings.broadcast),
+        ("commit='before'", settings.commit == "before"),
+    ):
+        if is_set:
+            raise InvalidConfig(
+                f"Retry.levels moves a message in the transaction that commits its offset: leave out {name}"
+            )

@@ -20,7 +20,7 @@ from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.handlers.calls import HandlerCalls
 from ledgermq.client.groups.handlers.lanes import Lane, Lanes
 from ledgermq.client.groups.handlers.recovery import Recovery
-from ledgermq.client.groups.handlers.retry import InOrder
+from ledgermq.client.groups.handlers.retry import InOrder, Levels
 from ledgermq.client.groups.holdings import LettingGo
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.errors import DeadlineExceeded, GroupError, LedgerMQError, RetriableError
@@ -211,8 +211,15 @@ class HandlerRunner:
             return None
         if recovery is not None and recovery.keeps(message):
             return None
+        if isinstance(self._policy, Levels):
+            attempt = message.attempt
         error = await self._calls.call(message, attempt)
         if error is None or self._goes_on or message.handout.is_finished(message.offset):
+            return None
+        if isinstance(self._policy, Levels):
+            # False: the message is no longer this member's, and is delivered again
+            message.handout.fail(message, repr(error))
+            self._handler.exhausted += self._policy.is_last(attempt)
             return None
         if self._policy.is_last(attempt) and await self._put_away(message, error):
             return None

@@ -27,7 +27,7 @@ def test_what_is_refused_while_the_partition_is_let_go_is_not_committed_with_wha
     holding.advance(Event.ANNOUNCE)
     holding.advance(Event.BEGIN)
     holding.advance(Event.LET_GO)
-    assert holding.nack(4, 0, 0.0)
+    assert holding.roll_back(4, 0, 0.0)
     assert sought == [], "it comes again to another member"
     assert [holding.ack(offset, 0) for offset in range(10)] == [True] * 4 + [False] * 6
     assert (holding.to_commit, holding.outstanding) == (4, 0)
@@ -36,7 +36,7 @@ def test_what_is_refused_while_the_partition_is_let_go_is_not_committed_with_wha
 def test_a_refusal_seeks_back_to_the_message() -> None:
     sought: list[int] = []
     holding = held(sought)
-    assert holding.nack(4, 0, 0.0)
+    assert holding.roll_back(4, 0, 0.0)
     assert sought == [4]
 
 
@@ -44,5 +44,5 @@ def test_nothing_counts_once_it_is_gone() -> None:
     holding = held([])
     holding.advance(Event.END)
     assert not holding.ack(0, 0)
-    assert not holding.nack(1, 0, 0.0)
+    assert not holding.roll_back(1, 0, 0.0)
     assert holding.to_commit is None

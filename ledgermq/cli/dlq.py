@@ -1,0 +1,292 @@
+"""`ledgermq dlq …`: list and show the dead letters of a group, and redrive or drop them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from ledgermq.cli import dead_letters
+from ledgermq.cli.completion import complete_dead_letter_group, complete_topic
+from ledgermq.cli.consume import Printer
+from ledgermq.cli.dead_letters import DeadLetter, Filter, How, Letters, Place
+from ledgermq.cli.exit_codes import EPILOG
+from ledgermq.cli.formats import MessageFormat
+from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout, Yes
+from ledgermq.cli.report import Report, Rows, at_time, show
+from ledgermq.cli.reporting import command
+from ledgermq.cli.session import Session, connected_session
+from ledgermq.cli.start import parse_start
+from ledgermq.cli.terminal import confirm, notes, progress_of_items
+from ledgermq.client.groups.retry_topics import dead_letter_topic
+from ledgermq.errors import InvalidRequest
+
+Group = Annotated[
+    str, typer.Argument(metavar="GROUP", help="Consumer group.", autocompletion=complete_dead_letter_group)
+]
+AnyGroup = Annotated[
+    str | None,
+    typer.Argument(metavar="GROUP", help="Only this group.", autocompletion=complete_dead_letter_group),
+]
+PlaceText = Annotated[str, typer.Argument(metavar="PARTITION:OFFSET", help="Dead letter, as `list` shows it.")]
+Places = Annotated[
+    list[str] | None, typer.Argument(metavar="PARTITION:OFFSET…", help="Dead letters, as `list` shows them.")
+]
+Every = Annotated[bool, typer.Option("--all", "-a", help="Every dead letter that the filters take.")]
+Settled = Annotated[bool, typer.Option("--all", "-a", help="Also dead letters that are redriven or dropped.")]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since", metavar="TIME", help="Only letters of this time or later: 2026-11-21T07:30, or an age: 2h."
+    ),
+]
+Before = Annotated[str | None, typer.Option("--before", metavar="TIME", help="Only letters before this time.")]
+Error = Annotated[str, typer.Option("--error", metavar="TEXT", help="Only letters whose last error has this text.")]
+Key = Annotated[str | None, typer.Option("--key", "-k", help="Only letters with this key.")]
+Topic = Annotated[
+    str, typer.Option("--topic", help="Only letters that came from this topic.", autocompletion=complete_topic)
+]
+To = Annotated[
+    str,
+    typer.Option(
+        "--to",
+        metavar="TOPIC",
+        help="Send to this topic instead of the group's retry topic. Every group that reads it gets the messages.",
+        autocompletion=complete_topic,
+    ),
+]
+Max = Annotated[int | None, typer.Option("--max", "-n", min=1, help="At most this number of letters.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list the letters; nothing is changed.")]
+Form = Annotated[MessageFormat, typer.Option("--format", "-f", help="How to print the message.")]
+
+COLUMNS = ("group", "place", "time", "origin", "key", "attempts", "error", "bytes", "state")
+LISTED_MAX = 1000
+
+
+def register(app: typer.Typer) -> None:
+    dlq = typer.Typer(no_args_is_help=True, epilog=EPILOG)
+    app.add_typer(dlq, name="dlq", help="List, show, redrive and drop dead letters of consumer groups.")
+    command(dlq, "list")(list_letters)
+    command(dlq, "show")(show_one)
+    command(dlq, "redrive")(redrive)
+    command(dlq, "drop")(drop)
+
+
+async def list_letters(
+    group: AnyGroup = None,
+    settled: Settled = False,
+    since: Since = None,
+    before: Before = None,
+    error: Error = "",
+    key: Key = None,
+    topic: Topic = "",
+    maximum: Max = None,
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """List messages that a group has given up: those in its dead-letter topic, GROUP.dlq, that are not
+    redriven or dropped yet. At most 1000 are listed, unless --max says more.
+    """
+    wanted = filter_of((), since, before, error, key, topic)
+    async with connected_session(target, timeout_s) as session:
+        session.progress = session.while_in_trouble
+        names = [group] if group is not None else await dead_letters.groups(session.client)
+        rows: list[dict[str, Any]] = []
+        left_out = 0
+        for name in names:
+            known = await dead_letters.survey(session.client, name)
+            async for letter in dead_letters.letters(session.client, name, wanted):
+                if not settled and letter.place in known.settled:
+                    continue
+                if len(rows) < (maximum or LISTED_MAX):
+                    rows.append(row_of(name, letter, known))
+                else:
+                    left_out += 1
+    if output is OutputFormat.TABLE and not rows:
+        notes().print("There is no dead letter." if settled else "No dead letter waits.")
+        return
+    show(Report("", tables=[Rows("letters", COLUMNS, rows)]), output)
+    if left_out:
+        notes().print(f"{left_out} more are not listed: use --max, or a filter.")
+
+
+async def show_one(
+    group: Group,
+    place: PlaceText,
+    form: Form = MessageFormat.JSONL,
+    target: Target = DEFAULT_TARGET,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """Print a dead letter with its headers, which say where it came from and how it failed."""
+    wanted = Filter(frozenset({parse_place(place)}))
+    async with connected_session(target, timeout_s) as session:
+        session.progress = session.while_in_trouble
+        found = [letter.message async for letter in dead_letters.letters(session.client, group, wanted)]
+    if not found:
+        raise InvalidRequest(f"{dead_letter_topic(group)} has no dead letter at {place}")
+    Printer(form).write(found)
+
+
+async def redrive(
+    group: Group,
+    places: Places = None,
+    every: Every = False,
+    since: Since = None,
+    before: Before = None,
+    error: Error = "",
+    key: Key = None,
+    topic: Topic = "",
+    to: To = "",
+    maximum: Max = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """Send dead letters to be handled again: to the group's retry topic, which only this group reads.
+    Attempts count from 1 again.
+
+    Each letter is sent once, however often the command is repeated. It stays readable in GROUP.dlq.
+    """
+    wanted = filter_of(places or (), since, before, error, key, topic)
+    check_choice(places, every)
+    await settle(group, wanted, "redriven", to, maximum, dry_run, yes, target, output, timeout_s)
+
+
+async def drop(
+    group: Group,
+    places: Places = None,
+    every: Every = False,
+    since: Since = None,
+    before: Before = None,
+    error: Error = "",
+    key: Key = None,
+    topic: Topic = "",
+    maximum: Max = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """Drop dead letters: `list` shows them no longer, and `redrive` leaves them out.
+
+    They stay readable in GROUP.dlq.
+    """
+    wanted = filter_of(places or (), since, before, error, key, topic)
+    check_choice(places, every)
+    await settle(group, wanted, "dropped", "", maximum, dry_run, yes, target, output, timeout_s)
+
+
+async def settle(
+    group: str,
+    wanted: Filter,
+    how: How,
+    to: str,
+    maximum: int | None,
+    dry_run: bool,
+    yes: bool,
+    target: str,
+    output: OutputFormat,
+    timeout_s: float,
+) -> None:
+    async with connected_session(target, timeout_s) as session:
+        session.progress = session.while_in_trouble
+        if dry_run or not yes:
+            known = await dead_letters.survey(session.client, group)
+            rows, count = await preview(session, group, wanted, known, maximum)
+            if rows or output is OutputFormat.JSON:
+                show(Report("", tables=[Rows("letters", COLUMNS, rows)]), output)
+            if count > len(rows):
+                notes().print(f"… and {count - len(rows)} more.")
+            if dry_run:
+                verb = "redrive" if how == "redriven" else "drop"
+                notes().print(f"This would {verb} {count} dead letters of {group}. Nothing was changed (--dry-run).")
+                return
+            if not count:
+                notes().print(f"No dead letter of {group} is left that this could be about.")
+                return
+            with session.user_is_asked():
+                confirm(f"{'Redrive' if how == 'redriven' else 'Drop'} {count} dead letters of {group}?")
+        with progress_of_items() as bar:
+            task = bar.add_task(f"{how} letters of {group}", total=None, note="")
+            count = await dead_letters.settle(
+                session.client, group, wanted, how, to, maximum or sys.maxsize, lambda n: bar.update(task, completed=n)
+            )
+    notes().print(f"{count} dead letters of {group} are {how}.", markup=False, soft_wrap=True)
+
+
+async def preview(
+    session: Session, group: str, wanted: Filter, known: Letters, maximum: int | None
+) -> tuple[list[dict[str, Any]], int]:
+    """Return the first letters that would be settled, and the number of all of them."""
+    rows: list[dict[str, Any]] = []
+    count = 0
+    async for letter in dead_letters.letters(session.client, group, wanted):
+        if letter.place in known.settled or (maximum is not None and count >= maximum):
+            continue
+        count += 1
+        if len(rows) < LISTED_MAX:
+            rows.append(row_of(group, letter, known))
+    return rows, count
+
+
+def filter_of(
+    places: list[str] | tuple[()], since: str | None, before: str | None, error: str, key: str | None, topic: str
+) -> Filter:
+    return Filter(
+        frozenset(map(parse_place, places)),
+        parse_time(since, "--since"),
+        parse_time(before, "--before"),
+        error,
+        None if key is None else key.encode(),
+        topic,
+    )
+
+
+def parse_time(text: str | None, option: str) -> datetime | None:
+    """Parse a time or an age. Raises InvalidRequest."""
+    if text is None:
+        return None
+    found = parse_start(text, datetime.now(UTC), option)
+    if not isinstance(found, datetime):
+        raise InvalidRequest(f"{option} {text!r}: give a time (2026-11-21T07:30) or an age (15m)")
+    return found
+
+
+def parse_place(text: str) -> Place:
+    """Parse PARTITION:OFFSET. Raises InvalidRequest."""
+    if not re.fullmatch(r"\d{1,9}:\d{1,19}", text):
+        raise InvalidRequest(f"{text!r} is not the place of a dead letter: give PARTITION:OFFSET, as `list` shows it")
+    partition, offset = text.split(":")
+    return Place(int(partition), int(offset))
+
+
+def check_choice(places: list[str] | None, every: bool) -> None:
+    if bool(places) == every:
+        raise InvalidRequest("name the dead letters by PARTITION:OFFSET, or give --all, with filters or without")
+
+
+def row_of(group: str, letter: DeadLetter, known: Letters) -> dict[str, Any]:
+    message, failures = letter.message, letter.failures
+    return {
+        "group": group,
+        "place": str(letter.place),
+        "time": None if message.timestamp_us is None else at_time(message.timestamp_us // 1000),
+        "origin": str(failures.origin),
+        "key": None if message.key is None else message.key.decode(errors="backslashreplace"),
+        "attempts": failures.attempts,
+        "first_failure": at_time(failures.first_ms),
+        "error": failures.error,
+        "bytes": letter.size_bytes,
+        "state": known.settled.get(letter.place, "waits"),
+    }

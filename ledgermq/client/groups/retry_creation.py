@@ -1,0 +1,94 @@
+"""Create the retry topic and the dead-letter topic of a group when its first member begins, and let its
+members read the retry topic.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from ledgermq.client.admin import Admin
+from ledgermq.client.consuming.consumer import Consumer
+from ledgermq.client.context import ClientContext
+from ledgermq.client.descriptions import TopicDescription
+from ledgermq.client.groups.assignment import Subscription
+from ledgermq.client.groups.retry_topics import dead_letter_topic, group_of, retry_topic
+from ledgermq.client.settings import ConsumerSettings
+from ledgermq.errors import InvalidConfig, UnknownTopic
+
+RECORD_BYTES_DEFAULT = 1024 * 1024
+RECORD_BYTES_MAX = 32 * 1024 * 1024
+HEADERS_BYTES_MAX = 64 * 1024
+"""Room for the headers that a copy has more than its original."""
+
+
+class RetryTopics:
+    """`asked`: the subscription that the program has given. Raises InvalidConfig if it names the retry
+    topic of its group, or if the names of the topics are too long.
+    """
+
+    def __init__(self, context: ClientContext, admin: Admin, asked: Subscription) -> None:
+        self._context = context
+        self._admin = admin
+        self._asked = asked
+        self._retry, self._dead = retry_topic(asked.group), dead_letter_topic(asked.group)
+        taken = {self._retry, self._dead} & set(asked.names)
+        if taken:
+            raise InvalidConfig(
+                f"group {asked.group!r} keeps its failed messages in topic {taken.pop()!r}, and reads its retry topic"
+                " itself: leave it out, or read it with another group"
+            )
+
+    @property
+    def subscription(self) -> Subscription:
+        """Return the subscription that includes the retry topic."""
+        if self._asked.pattern:
+            return replace(self._asked, pattern=f"(?:{self._asked.pattern})|^{re.escape(self._retry)}$")
+        return replace(self._asked, names=(*self._asked.names, self._retry))
+
+    async def create(self) -> None:
+        """Create what is missing. Raises InvalidConfig if a topic with such a name has other records;
+        UnknownTopic, Unavailable, …
+        """
+        known = {topic.name: topic for topic in await self._admin.list_topics()}
+        sources = self._sources(known)
+        for name in self._asked.names:
+            if name not in known:
+                raise UnknownTopic(f"topic {name!r} does not exist")
+        largest = max((_record_bytes(topic) for topic in sources), default=RECORD_BYTES_DEFAULT)
+        settings = {"max.message.bytes": min(RECORD_BYTES_MAX, largest + HEADERS_BYTES_MAX)}
+        partitions = max((len(topic.partitions) for topic in sources), default=0)
+        for name in (self._retry, self._dead):
+            if name in known:
+                await self._check(name)
+            else:
+                await self._admin.create_topic(name, partitions, settings, if_not_exists=True)
+
+    def _sources(self, known: dict[str, TopicDescription]) -> list[TopicDescription]:
+        if self._asked.names:
+            return [known[name] for name in self._asked.names if name in known]
+        pattern = re.compile(self._asked.pattern)
+        return [
+            topic for name, topic in known.items() if pattern.search(name) and name not in (self._retry, self._dead)
+        ]
+
+    async def _check(self, name: str) -> None:
+        """Check that the first record of an existing topic is of this group."""
+        settings = ConsumerSettings()
+        consumer = Consumer(self._context, [name], None, "earliest", "latest", settings)
+        try:
+            await consumer.wait_ready()
+            messages = [] if consumer.at_end else await consumer.fetch(1, timeout=settings.request_timeout_s)
+        finally:
+            await consumer.close()
+        for message in messages:
+            if group_of(message.headers) != self._asked.group:
+                raise InvalidConfig(
+                    f"topic {name!r} has records that group {self._asked.group!r} did not put there, and its failed"
+                    " messages would go to a topic of this name: rename the group, or that topic"
+                )
+
+
+def _record_bytes(topic: TopicDescription) -> int:
+    given = topic.settings.get("max.message.bytes", "")
+    return int(given) if given.isdigit() else RECORD_BYTES_DEFAULT

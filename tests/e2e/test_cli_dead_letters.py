@@ -1,0 +1,110 @@
+# ruff: noqa: F401, F811  fixtures are imported
+"""`ledgermq dlq` and `ledgermq group retries`, against a broker that runs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import ledgermq
+from ledgermq.cli import dead_letters
+from ledgermq.cli.dead_letters import Filter, Place
+from ledgermq.client.groups.retry_topics import Failures, Origin, headers_of
+from ledgermq.errors import TransactionError
+from tests.e2e.test_cli import Shell, shell
+
+FIRST_MS = 1_760_000_000_000
+
+
+def bury(shell: Shell, group: str, count: int, errors: tuple[str, ...] = ("ValueError: poison",)) -> None:
+    """Put dead letters where a member of the group does."""
+    for topic in (f"{group}.source", f"{group}.retry", f"{group}.dlq"):
+        shell.json("topic", "create", topic, "--partitions", 2)
+    with ledgermq.sync.connect(shell.address) as client, client.producer() as producer:
+        for number in range(count):
+            origin = Origin(f"{group}.source", 1, 40 + number)
+            failures = Failures(group, origin, 16, FIRST_MS + number, errors[number % len(errors)])
+            headers = (("mine", b"x"), *headers_of(failures))
+            producer.send(f"{group}.dlq", f"coffee {number}", key=f"k{number}", headers=headers, partition=0)
+
+
+def places(shell: Shell, *arguments: str) -> list[tuple[str, str]]:
+    return [(row["place"], row["state"]) for row in shell.json("dlq", "list", *arguments)["letters"]]
+
+
+def test_dead_letters_are_listed_shown_redriven_and_dropped(shell: Shell) -> None:
+    assert shell("dlq", "list").err == "No dead letter waits.\n"
+    bury(shell, "g", 4, ("ValueError: poison", "TimeoutError: slow"))
+    [first, *_] = shell.json("dlq", "list", "g")["letters"]
+    assert (first["origin"], first["key"], first["attempts"], first["error"]) == (
+        "g.source/1, offset 40",
+        "k0",
+        16,
+        "ValueError: poison",
+    )
+    shown = json.loads(shell("dlq", "show", "g", "0:1").out)
+    assert shown["value"] == "coffee 1"
+    tried = shell("dlq", "redrive", "g", "--all", "--error", "poison", "--dry-run")
+    assert (tried.code, "would redrive 2 dead letters of g" in tried.err) == (0, True)
+    kept = shell("dlq", "redrive", "g", "0:0", stdin="n\n")
+    assert (kept.code, "Redrive 1 dead letters of g?" in kept.err) == (1, True)
+    for _ in range(2):  # once, however often it is repeated
+        assert shell("dlq", "redrive", "g", "--all", "--error", "poison", "--yes").code == 0
+    assert shell("dlq", "drop", "g", "0:1", stdin="y\n").code == 0
+    assert places(shell, "g") == [("0:3", "waits")]
+    assert places(shell, "g", "--all") == [
+        ("0:0", "redriven"),
+        ("0:1", "dropped"),
+        ("0:2", "redriven"),
+        ("0:3", "waits"),
+    ]
+    redriven = [json.loads(line) for line in shell("consume", "g.retry", "-e", "--format", "jsonl").out.splitlines()]
+    assert sorted(row["value"] for row in redriven) == ["coffee 0", "coffee 2"]
+    headers = {header["key"]: header["value"] for header in redriven[0]["headers"]}
+    assert (headers["mine"], headers["ledgermq.retry.attempt"], headers["ledgermq.retry.topic"]) == (
+        "x",
+        "0",
+        "g.source",
+    )
+    unknown = shell("group", "retries", "g")
+    assert (unknown.code, "UNKNOWN_GROUP" in unknown.err) == (4, True)
+    assert shell("consume", "g.source", "--group", "g", "--until-end").code == 0
+    facts = shell.json("group", "retries", "g")
+    assert (facts["dead_letters"], facts["settled"], facts["due"]) == (1, 3, 0)
+    moved = shell("dlq", "redrive", "g", "--all", "--to", "g.source", "--yes")
+    assert "1 dead letters of g are redriven" in moved.err
+    [row] = [json.loads(line) for line in shell("consume", "g.source", "-e", "--format", "jsonl").out.splitlines()]
+    assert [header["key"] for header in row["headers"]] == ["mine"]
+
+
+def test_what_cannot_be_meant_is_refused(shell: Shell) -> None:
+    bury(shell, "w", 1)
+    for wrong in (
+        ("redrive", "w"),
+        ("redrive", "w", "0:0", "--all"),
+        ("redrive", "w", "0-0"),
+        ("redrive", "w", "0:99", "--yes"),
+        ("redrive", "w", "--all", "--to", "nowhere", "--yes"),
+        ("drop", "w", "--all", "--since", "latest", "--yes"),
+        ("show", "w", "1:0"),
+    ):
+        refused = shell("dlq", *wrong)
+        assert (refused.code, "INVALID_REQUEST" in refused.err) == (2, True), wrong
+    assert places(shell, "w") == [("0:0", "waits")]
+
+
+async def test_a_second_command_stops_the_first(shell: Shell) -> None:
+    """What the first has settled is seen by the second, and nothing is sent twice."""
+    bury(shell, "s", 1200)
+    async with ledgermq.connect(shell.address) as client, ledgermq.connect(shell.address) as other:
+        settled = await dead_letters.settle(client, "s", Filter(), "redriven", "", 600, lambda done: None)
+        async with client.transactions("s.dlq") as late:
+            assert await dead_letters.settle(other, "s", Filter(), "redriven", "", 10_000, lambda done: None) == 600
+            with pytest.raises(TransactionError):
+                async with late.begin() as transaction:
+                    transaction.send("s.retry", "again")
+        found = await dead_letters.survey(client, "s")
+        assert (settled, found.waiting, found.total) == (600, 0, 1200)
+        assert found.settled[Place(0, 0)] == "redriven"
+    assert len(shell("consume", "s.retry", "--until-end").out.splitlines()) == 1200

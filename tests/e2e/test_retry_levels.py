@@ -1,0 +1,257 @@
+"""`Retry.levels` and `nack` on brokers in virtual time: each failed message is in exactly one place, its
+topic, the retry topic or the dead-letter topic, and stops nothing behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+
+import pytest
+
+import ledgermq
+from ledgermq import Retry, errors
+from ledgermq.client.groups import retry_topics
+from tests.broker.cluster import Cluster, in_cluster
+from tests.e2e.group_clients import committed, fill
+from tests.e2e.test_client_takeover import client_of
+from tests.waiting import until
+
+
+@asynccontextmanager
+async def running(client: ledgermq.Client) -> AsyncIterator[None]:
+    """All handlers of the client; stopped at the end."""
+    stop = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(client.run_handlers(stop=stop))
+        yield
+        stop.set()
+
+
+async def until_in(client: ledgermq.Client, topic: str, count: int) -> list[ledgermq.Message]:
+    """The messages of a topic, once there are so many: those of a transaction appear after its commit."""
+    found: list[ledgermq.Message] = []
+
+    async def are_there() -> bool:
+        found[:] = await all_of(client, topic)
+        return len(found) >= count
+
+    await until(are_there, every_s=0.2)
+    assert len(found) == count
+    return found
+
+
+async def all_of(client: ledgermq.Client, topic: str) -> list[ledgermq.Message]:
+    async with client.consumer(topic, until_end=True) as consumer:
+        return [message async for message in consumer]
+
+
+@in_cluster("a:1")
+async def test_a_message_that_keeps_failing_ends_in_the_dead_letter_topic_and_stops_nothing(cluster: Cluster) -> None:
+    calls: Counter[retry_topics.Origin] = Counter()
+    attempts: list[int] = []
+
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        async with client.producer() as producer:
+            for number in range(10):
+                await producer.send("t", f"{number}", key=f"k{number}", headers={"mine": "1"}, tag="x", partition=0)
+
+        @client.handler("t", group="g", ordered_by=None, retry=Retry.levels(3, [0]), commit_interval_ms=100)
+        async def handle(message: ledgermq.GroupMessage) -> None:
+            calls[message.origin] += 1
+            if message.value == b"4":
+                attempts.append(message.attempt)
+                raise ZeroDivisionError("four")
+
+        async with running(client):
+            await until(lambda: handle.dead_lettered)
+            await until(lambda: len(calls) == 10)
+        assert attempts == [1, 2, 3]
+        assert calls[retry_topics.Origin("t", 0, 4)] == 3
+        assert sum(calls.values()) == 12
+        assert (handle.handled, handle.failures, handle.retried, handle.dead_lettered, handle.exhausted) == (
+            9,
+            3,
+            2,
+            1,
+            1,
+        )
+        assert await committed(cluster, "g", "t") == {0: 10}
+        [dead] = await until_in(client, "g.dlq", 1)
+        assert (dead.key, dead.value, dead.tag) == (b"k4", b"4", "x")
+        failures = retry_topics.failures_of(dead.headers)
+        assert failures is not None
+        assert (failures.group, failures.origin, failures.attempts) == ("g", ("t", 0, 4), 3)
+        assert "four" in failures.error
+        assert retry_topics.without_failures(dead.headers) == (("mine", b"1"),)
+        await until_in(client, "g.retry", 2)
+
+
+@in_cluster("a:1")
+async def test_each_attempt_waits_for_its_level_and_stops_nothing(cluster: Cluster) -> None:
+    called_s: list[float] = []
+    others: list[float] = []
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+
+        @client.handler("t", group="g", ordered_by=None, retry=Retry.levels(4, "10s 1m 5m"), commit_interval_ms=100)
+        async def handle(message: ledgermq.GroupMessage) -> None:
+            now_s = asyncio.get_running_loop().time()
+            if message.value != b"poison":
+                others.append(now_s)
+                return
+            called_s.append(now_s)
+            raise ZeroDivisionError
+
+        async with running(client), client.producer() as producer:
+            await producer.send("t", "poison", partition=0)
+            for _ in range(40):
+                await asyncio.sleep(10)
+                await producer.send("t", "fine", partition=0)
+            await until(lambda: handle.dead_lettered)
+        waits_s = [after - before for before, after in pairwise(called_s)]
+        assert len(waits_s) == 3
+        for waited_s, level_s in zip(waits_s, (10, 60, 300), strict=True):
+            assert level_s - 0.01 <= waited_s <= level_s + 5, waits_s
+        assert len(others) == 40
+        [dead] = await until_in(client, "g.dlq", 1)
+        failures = retry_topics.failures_of(dead.headers)
+        assert failures is not None
+        assert failures.attempts == 4
+
+
+@in_cluster("a:1")
+async def test_a_waiting_message_waits_on_at_the_next_member(cluster: Cluster) -> None:
+    """Each member begins where the group has committed; the message that waits is not committed."""
+    called: list[tuple[int, float]] = []
+    begun_s = asyncio.get_running_loop().time()
+    for life in range(3):
+        async with client_of(cluster) as client:
+            if life == 0:
+                await client.create_topic("t", 1)
+                await fill(client, "t", 1)
+
+            @client.handler("t", group="g", ordered_by=None, retry=Retry.levels(2, [100]), commit_interval_ms=100)
+            async def handle(message: ledgermq.GroupMessage) -> None:
+                called.append((message.attempt, asyncio.get_running_loop().time() - begun_s))
+                if message.attempt == 1:
+                    raise ZeroDivisionError
+
+            async with running(client):
+                if life == 2:
+                    await until(lambda: len(called) == 2)
+                else:
+                    await asyncio.sleep(20)
+    (first, first_s), (second, second_s) = called
+    assert (first, second) == (1, 2)
+    assert 99.9 <= second_s - first_s <= 110
+
+
+@in_cluster("a:1")
+async def test_a_message_is_not_moved_before_the_prefix_below_it_is_committed(cluster: Cluster) -> None:
+    gate = asyncio.Event()
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        await fill(client, "t", 6)
+
+        @client.handler("t", group="g", ordered_by=None, concurrency=4, retry=Retry.levels(1), commit_interval_ms=100)
+        async def handle(message: ledgermq.GroupMessage) -> None:
+            if message.offset == 1:
+                await gate.wait()
+            if message.offset == 3:
+                raise ZeroDivisionError
+
+        async with running(client):
+            await until(lambda: handle.handled == 4)
+            await asyncio.sleep(5)
+            assert await committed(cluster, "g", "t") == {0: 1}
+            assert await all_of(client, "g.dlq") == [], "its offset is not committed, so it may be delivered again"
+            gate.set()
+        assert await committed(cluster, "g", "t") == {0: 6}
+        await until_in(client, "g.dlq", 1)  # stopping moves what has failed
+
+
+@in_cluster("a:1")
+async def test_a_refused_message_comes_back_alone_after_its_delay(cluster: Cluster) -> None:
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        await fill(client, "t", 6)
+        async with client.consumer("t", group="g", commit="acked", commit_interval_ms=100) as consumer:
+            messages = await consumer.fetch(3)
+            assert messages[1].nack(delay=7)
+            assert not messages[1].ack(), "it will be delivered again"
+            assert [messages[0].ack(), messages[2].ack()] == [True, True], "later ones count"
+            rest = [*await consumer.fetch(), *await consumer.fetch(timeout=0.1)]
+            assert [message.offset for message in rest] == [3, 4, 5]
+            assert all(message.ack() for message in rest)
+            await asyncio.sleep(1)
+            assert await committed(cluster, "g", "t") == {0: 1}, "a committed offset is a prefix"
+            before_s = asyncio.get_running_loop().time()
+            [again] = await consumer.fetch(timeout=60)
+            assert again.offset == 1
+            assert 5 < asyncio.get_running_loop().time() - before_s < 6.5
+            assert not messages[1].ack(), "of the earlier delivery"
+            assert again.ack()
+            await asyncio.sleep(1)
+            assert await committed(cluster, "g", "t") == {0: 6}
+
+
+@pytest.mark.parametrize("mode", ["auto", "manual"])
+@in_cluster("a:1")
+async def test_a_refused_message_is_not_committed_by_later_calls(cluster: Cluster, mode: str) -> None:
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        await fill(client, "t", 4)
+        async with client.consumer("t", group="g", commit=mode, commit_interval_ms=100) as consumer:
+            seen = []
+            async for message in consumer:
+                seen.append(message.offset)
+                if message.offset == 1 and seen.count(1) < 3:
+                    assert message.nack(0.5)
+                elif mode == "manual":
+                    await consumer.commit(message)
+                if len(seen) == 6:
+                    break
+            assert sorted(seen) == [0, 1, 1, 1, 2, 3]
+        assert await committed(cluster, "g", "t") == ({0: 1} if mode == "auto" else {0: 4}), (
+            "auto: the last message returned is not finished"
+        )
+
+
+@in_cluster("a:1")
+async def test_a_consumer_moves_what_its_program_refuses(cluster: Cluster) -> None:
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        await fill(client, "t", 4)
+        retry = Retry.levels(2, [0])
+        async with client.consumer("t", group="g", commit="acked", commit_interval_ms=100, retry=retry) as consumer:
+            first = await consumer.fetch()
+            assert first[0].ack()
+            assert first[1].nack()
+            assert first[2].dead_letter("no use")
+            assert first[3].ack()
+            [again] = await consumer.fetch(timeout=30)
+            assert (again.topic, again.origin, again.attempt) == ("g.retry", ("t", 0, 1), 2)
+            assert again.nack()
+        dead = {
+            message.value: retry_topics.failures_of(message.headers) for message in await until_in(client, "g.dlq", 2)
+        }
+        assert {f.origin.offset: f.error for f in dead.values() if f} == {
+            2: "no use",
+            1: "the program refused the message",
+        }
+
+
+@in_cluster("a:1")
+async def test_a_topic_of_another_program_is_not_used(cluster: Cluster) -> None:
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        await client.create_topic("g.dlq", 1)
+        await fill(client, "g.dlq", 1)
+        with pytest.raises(errors.InvalidConfig, match=r"'g\.dlq' has records that group 'g' did not put there"):
+            async with client.consumer("t", group="g", retry=Retry.levels()) as consumer:
+                await consumer.fetch()
