@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
@@ -367,39 +367,46 @@ class Spilling:
         leaving = dict(self._leaving)
         if not leaving:
             return
-        lanes: list[tuple[LaneKey, StoredLane]] = []
-        written: list[tuple[LaneKey, Batch]] = []
+        lanes: dict[LaneKey, StoredLane] = {}
+        written: list[Batch] = []
         new: list[NewBatch] = []
-        failed: dict[LaneKey, tuple[list[Batch], LedgerMQError]] = {}
+        failed: dict[LaneKey, tuple[Sequence[Batch], LedgerMQError]] = {}
         records, size = self._records, self._bytes
         for key, left in leaving.items():
+            count = self._count_with_room(left, records, size)
+            if count < len(left.batches):
+                failed[key] = (left.batches[count:], self._full())
             at, sequence = self._begin_of(key, left)
-            lanes.append((key, at))
-            for number, batch in enumerate(left.batches):
-                records, size = records + batch.record_count, size + len(batch.encode())
-                if records > self._spill.records_max or size > self._spill.bytes_max:
-                    failed[key] = (list(left.batches[number:]), self._full())
-                    records, size = records - batch.record_count, size - len(batch.encode())
-                    break
+            for batch in left.batches[:count]:
+                lanes[key] = at
+                written.append(batch)
                 new.append(NewBatch(key, sequence, batch.encoded()))
-                written.append((key, batch))
-                sequence += batch.record_count
+                sequence, records = sequence + batch.record_count, records + batch.record_count
+                size += len(batch.encode())
         ids: list[int] = []
         try:
             if new:
-                with_batches = {batch.key for batch in new}
-                stored = [(key, lane) for key, lane in lanes if key in with_batches]
-                ids = await self._file.add(stored, new, self._context.sources.now_ms())
+                ids = await self._file.add(list(lanes.items()), new, self._context.sources.now_ms())
         except _PASSING as error:
             self._note(error)
-            failed = {key: (list(left.batches), error) for key, left in leaving.items()}
-            written = []
-        for (key, batch), new_batch, batch_id in zip(written, new, ids, strict=False):
-            self._written(key, dict(lanes)[key], leaving[key], batch, new_batch, batch_id)
+            failed = {key: (left.batches, error) for key, left in leaving.items()}
+        for batch, new_batch, batch_id in zip(written, new, ids, strict=bool(ids)):
+            self._written(lanes[new_batch.key], leaving[new_batch.key], batch, new_batch, batch_id)
         for key, (batches, why) in failed.items():
-            self._refuse(key, leaving[key], batches, why)
+            self._refuse(key, batches, why)
         for key in leaving:
             del self._leaving[key]
+
+    def _count_with_room(self, left: Left, records: int, size: int) -> int:
+        """Return how many batches there is room for, beside so many records and bytes. Batches that have numbers
+        are written all or not at all: the number of one that is left out could not be used again, because brokers
+        would take the next record for it.
+        """
+        for count, batch in enumerate(left.batches):
+            records, size = records + batch.record_count, size + len(batch.encode())
+            if records > self._spill.records_max or size > self._spill.bytes_max:
+                return 0 if batch.sequence is not None else count
+        return len(left.batches)
 
     def _begin_of(self, key: LaneKey, left: Left) -> tuple[StoredLane, int]:
         """Return the lane that batches join, and the sequence of the first one."""
@@ -411,16 +418,14 @@ class Spilling:
             return StoredLane(first.at.topic), 0
         return StoredLane(first.at.topic, 0, left.session), first.sequence
 
-    def _written(
-        self, key: LaneKey, stored: StoredLane, left: Left, batch: Batch, new: NewBatch, batch_id: int
-    ) -> None:
+    def _written(self, stored: StoredLane, left: Left, batch: Batch, new: NewBatch, batch_id: int) -> None:
         """Apply that a batch is in the file: it is settled."""
-        lane = self._lanes.get(key)
+        lane = self._lanes.get(new.key)
         if lane is None:
             _log.warning(
                 "records of %s are spilled to %s from now on: %s", batch.at, self._spill.path, left.error.message
             )
-            lane = self._new_lane(key, stored, new.sequence)
+            lane = self._new_lane(new.key, stored, new.sequence)
             lane.queue.last_error = left.error
         run = SpilledRun(batch_id, new.sequence, batch.record_count, len(new.encoded.data))
         lane.runs.append(run)
@@ -461,7 +466,7 @@ class Spilling:
             retry_after_ms=round(1000 * TROUBLE_S),
         )
 
-    def _refuse(self, key: LaneKey, left: Left, batches: list[Batch], error: LedgerMQError) -> None:
+    def _refuse(self, key: LaneKey, batches: Sequence[Batch], error: LedgerMQError) -> None:
         """Fail batches for which there was no room, and later records of the partition for a while."""
         queue = self._topics.queue_at(*key)
         for batch in batches:
