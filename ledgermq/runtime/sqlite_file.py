@@ -9,6 +9,8 @@ was written by another program or version, is refused and left as it is, and nev
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +30,8 @@ from ledgermq.errors import (
 
 T = TypeVar("T")
 
+_PIECE_BYTES = 64 * 1024
+
 Step = Callable[[sqlite3.Connection], T]
 """What is done with the open file. It runs in the file's thread."""
 
@@ -45,6 +49,8 @@ class FileKind:
     application_id: int
     version: int
     tables: str
+    reserve_bytes: int = 0
+    """Size of a file beside it that is given up for changes which make room, when the disk is full."""
 
 
 class SqliteFile:
@@ -77,8 +83,12 @@ class SqliteFile:
 
         return await self._in_thread(run)
 
-    async def change(self, step: Step[T]) -> T:
-        """Run a step as one transaction: all of it is durable, or nothing. Raises like `run`."""
+    async def change(self, step: Step[T], *, adds: bool = True) -> T:
+        """Run a step as one transaction: all of it is durable, or nothing. Raises like `run`.
+
+        `adds`: whether the file grows by it. It is then refused while the reserve cannot be held; a change that
+        adds nothing may use the reserve.
+        """
 
         def transaction(connection: sqlite3.Connection) -> T:
             connection.execute("BEGIN IMMEDIATE")
@@ -91,7 +101,20 @@ class SqliteFile:
                 raise
             return result
 
-        return await self.run(transaction)
+        def with_reserve(connection: sqlite3.Connection) -> T:
+            if adds:
+                self._hold_reserve()
+                return transaction(connection)
+            try:
+                return transaction(connection)
+            except sqlite3.OperationalError as error:
+                if _code(error) != sqlite3.SQLITE_FULL or not self._reserve.exists():
+                    raise
+                self._reserve.unlink()
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                return transaction(connection)
+
+        return await self.run(with_reserve if self.kind.reserve_bytes else transaction)
 
     async def close(self) -> None:
         """Close the file, and let other processes open it. A cancelled caller does not stop it."""
@@ -156,7 +179,30 @@ class SqliteFile:
         connection.execute("BEGIN EXCLUSIVE")  # takes the lock even of a file that is only read now
         connection.execute("COMMIT")
 
+    @property
+    def _reserve(self) -> Path:
+        return self.path.with_name(self.path.name + "-reserve")
+
+    def _hold_reserve(self) -> None:
+        """Make the reserve if it is not there. Raises StoreFull, StoreUnusable."""
+        if self._reserve.exists():
+            return
+        try:
+            with self._reserve.open("xb", buffering=0) as file:
+                for _ in range(0, self.kind.reserve_bytes, _PIECE_BYTES):
+                    if file.write(b"\0" * _PIECE_BYTES) != _PIECE_BYTES:
+                        raise OSError(errno.ENOSPC, "no space for all of it")
+                os.fsync(file.fileno())
+        except OSError as error:
+            self._reserve.unlink(missing_ok=True)
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise self._full() from error
+            raise StoreUnusable(f"{self.kind.name} {self.path}: {error}") from error
+
     # -- errors
+
+    def _full(self) -> StoreFull:
+        return StoreFull(f"{self.kind.name} {self.path}: no space is left on its disk")
 
     def damaged(self, what: str) -> DataDamaged:
         """Return the error of a damaged part of the file; `what` says which, and how it was found."""
@@ -176,14 +222,14 @@ class SqliteFile:
 
     def _converted(self, error: sqlite3.Error) -> LedgerMQError:
         kind, path = self.kind, self.path
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        code = _code(error)
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return UsedElsewhere(
                 f"{kind.name} {path} is in use by another process, or by another {kind.user} of this one; give each its"
                 " own file"
             )
         if code == sqlite3.SQLITE_FULL:
-            return StoreFull(f"{kind.name} {path}: no space is left on its disk")
+            return self._full()
         if code in (
             sqlite3.SQLITE_CORRUPT,
             sqlite3.SQLITE_NOTADB,
@@ -191,3 +237,7 @@ class SqliteFile:
         ):  # the last: a table is missing
             return self.damaged(f"it is damaged, or no SQLite file: {error}")
         return StoreUnusable(f"{kind.name} {path}: {error}")
+
+
+def _code(error: sqlite3.Error) -> int:
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF

@@ -244,11 +244,15 @@ async def test_when_the_spill_is_full_send_fails_and_what_was_answered_stays(clu
         async with client.producer(spill=Spill(tmp_path / "t.spill", records_max=10), **SETTINGS) as producer:
             await producer.send("t", b"0")
             await cut_off(own)
-            spilled = []
+            spilled: list[bytes] = []
+
+            async def fill() -> None:
+                for value in values(1, 100):
+                    await producer.send("t", value)
+                    spilled.append(value)
+
             with pytest.raises(ResourceExhausted, match="no room for more"):
-                for number in range(1, 100):
-                    await producer.send("t", b"%d" % number)
-                    spilled.append(b"%d" % number)
+                await fill()
             assert len(spilled) == 10
             with pytest.raises(ResourceExhausted, match="no room for more"):
                 producer.send("t", b"refused at once")
@@ -352,7 +356,8 @@ async def test_a_damaged_file_is_refused(cluster: Cluster, spill: Spill) -> None
     async with own.client() as client:
         async with client.producer(spill=spill):
             pass
-        Path(spill.path).write_bytes(b"no database" * 1000)
+        with open(spill.path, "wb") as file:  # noqa: ASYNC230  in virtual time
+            file.write(b"no database" * 1000)
         with pytest.raises(DataDamaged, match=r"t\.spill"):
             async with client.producer(spill=spill):
                 pass

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +26,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from ledgermq.client.producing.sessions import EncodedBatch, Session
-from ledgermq.errors import InvalidConfig
+from ledgermq.errors import InvalidConfig, StoreFull, StoreUnusable
 from ledgermq.runtime.sqlite_file import FileKind, SqliteFile
 
 VERSION = 1
@@ -48,7 +49,13 @@ CREATE TABLE batches (
     crc INTEGER NOT NULL
 )
 """
-_KIND = FileKind("spill", "producer", "records", "Spill(path)", APPLICATION_ID, VERSION, _TABLES)
+RESERVE_BYTES = 8 * 1024 * 1024
+"""More than one call of `add` writes: what was written last can be moved to its place, and then removed, on a disk
+that is full.
+"""
+ADD_BYTES_MAX = RESERVE_BYTES // 4
+"""Size of batches for one call of `add`; those that have numbers are written together, whatever their size."""
+_KIND = FileKind("spill", "producer", "records", "Spill(path)", APPLICATION_ID, VERSION, _TABLES, RESERVE_BYTES)
 _BATCH = "topic_id, partition, sequence, records, timestamp_min_us, timestamp_max_us, spilled_ms, body, body_crc, crc"
 
 
@@ -148,16 +155,18 @@ class SpillFile:
 
     async def put_lanes(self, lanes: Sequence[tuple[LaneKey, StoredLane]]) -> None:
         """Store the sessions of lanes durably, before a batch is sent under them."""
-        await self._file.change(lambda connection: _put_lanes(connection, lanes))
+        await self._file.change(lambda connection: _put_lanes(connection, lanes), adds=False)
 
     async def remove(self, ids: Sequence[int], ended: Sequence[LaneKey]) -> None:
-        """Remove batches, and lanes that have no batch any longer."""
+        """Remove batches, and lanes that have no batch any longer. A file without batches becomes small again."""
 
         def change(connection: sqlite3.Connection) -> None:
             connection.executemany("DELETE FROM batches WHERE id = ?", [(each,) for each in ids])
             connection.executemany("DELETE FROM lanes WHERE topic_id = ? AND partition = ?", ended)
 
-        await self._file.change(change)
+        await self._file.change(change, adds=False)
+        with suppress(StoreFull, StoreUnusable):
+            await self._file.run(_shrink)
 
     async def load(self, key: LaneKey, ids: Sequence[int]) -> list[EncodedBatch]:
         """Return batches of a lane, in the order of `ids`. Raises DataDamaged, StoreUnusable."""
@@ -221,6 +230,12 @@ def check_cluster(path: Path, stored: str, found: str) -> None:
             f"spill {path} has records for cluster {stored}, and this client is connected to cluster {found}; give each"
             " cluster its own file"
         )
+
+
+def _shrink(connection: sqlite3.Connection) -> None:
+    if connection.execute("SELECT 1 FROM batches LIMIT 1").fetchone() is None:
+        connection.execute("VACUUM")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _put_lanes(connection: sqlite3.Connection, lanes: Sequence[tuple[LaneKey, StoredLane]]) -> None:

@@ -33,6 +33,7 @@ from ledgermq.client.producing.resend_queue import ResendQueue
 from ledgermq.client.producing.send_buffer import SendBuffer
 from ledgermq.client.producing.sessions import Session, open_sessions
 from ledgermq.client.producing.spill_file import (
+    ADD_BYTES_MAX,
     LaneKey,
     NewBatch,
     RememberedTopic,
@@ -144,7 +145,7 @@ class Spilling:
     def unwritten(self) -> Iterator[Batch]:
         """Return the batches that were taken out of their queues, and are not written yet."""
         for left in self._leaving.values():
-            yield from left.batches
+            yield from (batch for batch in left.batches if not batch.outcome.settled)
 
     # -- the queues of the program's records
 
@@ -368,32 +369,31 @@ class Spilling:
         if not leaving:
             return
         lanes: dict[LaneKey, StoredLane] = {}
-        written: list[Batch] = []
-        new: list[NewBatch] = []
-        failed: dict[LaneKey, tuple[Sequence[Batch], LedgerMQError]] = {}
+        planned: list[tuple[Batch, NewBatch]] = []
+        failed: list[tuple[Batch, LedgerMQError]] = []
         records, size = self._records, self._bytes
         for key, left in leaving.items():
             count = self._count_with_room(left, records, size)
-            if count < len(left.batches):
-                failed[key] = (left.batches[count:], self._full())
-            at, sequence = self._begin_of(key, left)
+            failed += [(batch, self._full()) for batch in left.batches[count:]]
+            lanes[key], sequence = self._begin_of(key, left)
             for batch in left.batches[:count]:
-                lanes[key] = at
-                written.append(batch)
-                new.append(NewBatch(key, sequence, batch.encoded()))
+                planned.append((batch, NewBatch(key, sequence, batch.encoded())))
                 sequence, records = sequence + batch.record_count, records + batch.record_count
                 size += len(batch.encode())
-        ids: list[int] = []
-        try:
-            if new:
-                ids = await self._file.add(list(lanes.items()), new, self._context.sources.now_ms())
-        except _PASSING as error:
-            self._note(error)
-            failed = {key: (left.batches, error) for key, left in leaving.items()}
-        for batch, new_batch, batch_id in zip(written, new, ids, strict=bool(ids)):
-            self._written(lanes[new_batch.key], leaving[new_batch.key], batch, new_batch, batch_id)
-        for key, (batches, why) in failed.items():
-            self._refuse(key, batches, why)
+        while planned:
+            piece = planned[: _piece_count(planned)]
+            keys = {new.key for _, new in piece}
+            rows = [(key, lane) for key, lane in lanes.items() if key in keys]
+            try:
+                ids = await self._file.add(rows, [new for _, new in piece], self._context.sources.now_ms())
+            except _PASSING as error:
+                self._note(error)
+                failed = [(batch, error) for batch, _ in planned] + failed
+                break
+            for (batch, new), batch_id in zip(piece, ids, strict=True):
+                self._written(lanes[new.key], leaving[new.key], batch, new, batch_id)
+            del planned[: len(piece)]
+        self._refuse(failed)
         for key in leaving:
             del self._leaving[key]
 
@@ -466,14 +466,14 @@ class Spilling:
             retry_after_ms=round(1000 * TROUBLE_S),
         )
 
-    def _refuse(self, key: LaneKey, batches: Sequence[Batch], error: LedgerMQError) -> None:
-        """Fail batches for which there was no room, and later records of the partition for a while."""
-        queue = self._topics.queue_at(*key)
-        for batch in batches:
+    def _refuse(self, failed: Sequence[tuple[Batch, LedgerMQError]]) -> None:
+        """Fail batches for which there was no room, and later records of their partitions for a while."""
+        for batch, error in failed:
+            queue = self._topics.queue_at(batch.topic_id, batch.at.partition)
             self._buffer.give_up([(batch, queue.unknown(batch) if queue is not None and batch.in_doubt else error)])
-        if queue is not None:
-            queue.refuses = error
-            asyncio.get_running_loop().call_later(TROUBLE_S, self._accept, queue)
+            if queue is not None and queue.refuses is None:
+                queue.refuses = error
+                asyncio.get_running_loop().call_later(TROUBLE_S, self._accept, queue)
 
     def _accept(self, queue: PartitionQueue) -> None:
         queue.refuses = None
@@ -529,11 +529,9 @@ class Spilling:
 
     def abandon(self, error: LedgerMQError) -> None:
         """Fail the batches that are not written, because the producer ends."""
-        for key, left in self._leaving.items():
-            queue = self._topics.queue_at(*key)
-            for batch in left.batches:
-                known = queue is None or not batch.in_doubt
-                self._buffer.give_up([(batch, error if known or queue is None else queue.unknown(batch))])
+        for batch in list(self.unwritten()):
+            queue = self._topics.queue_at(batch.topic_id, batch.at.partition)
+            self._buffer.give_up([(batch, queue.unknown(batch) if queue is not None and batch.in_doubt else error)])
         self._leaving = {}
 
     def closing(self) -> None:
@@ -555,3 +553,13 @@ async def _finished(work: Coroutine[Any, Any, None]) -> None:
         await asyncio.wait([task])
         retrieve_error(task)
         raise
+
+
+def _piece_count(planned: Sequence[tuple[Batch, NewBatch]]) -> int:
+    """Return how many batches are written at a time: some `ADD_BYTES_MAX`, and all that follow and have numbers."""
+    size = 0
+    for count, (batch, new) in enumerate(planned):
+        if count and size + len(new.encoded.data) > ADD_BYTES_MAX and batch.sequence is None:
+            return count
+        size += len(new.encoded.data)
+    return len(planned)

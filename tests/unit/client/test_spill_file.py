@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +181,7 @@ async def test_a_folder_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    with small_disk(tmp_path / "disk", 2) as folder:
+    with small_disk(tmp_path / "disk", 12) as folder:
         yield folder
 
 
@@ -201,9 +201,19 @@ async def test_a_full_disk_is_an_error_and_loses_nothing(disk: Path) -> None:
         await fill()
     assert ids
     await file.close()
-    file = SpillFile(path)
+    file = SpillFile(path)  # on a disk without a free byte
+    with (disk / "filler").open("wb", buffering=0) as filler, suppress(OSError):
+        while True:
+            filler.write(b"x" * 4096)
     assert [run.id for run in (await file.open()).lanes[KEY].runs] == ids
     assert len(await file.load(KEY, ids)) == len(ids)
+    await file.put_lanes([(KEY, StoredLane("t", 4, SESSION))])
+    for each in ids[:-1]:
+        await file.remove([each], [])
+    with pytest.raises(StoreFull, match="no space is left"):
+        await file.add([], [NewBatch(KEY, 0, encoded(0))], 0)
+    await file.remove(ids[-1:], [KEY])  # an empty file is small
+    await file.add([], [NewBatch(KEY, 0, encoded(0))], 0)
     await file.close()
 
 
