@@ -18,8 +18,9 @@ from ledgermq.errors import (
     DataDamaged,
     DeadlineExceeded,
     InvalidConfig,
-    LedgerMQError,
+    MessageTooLarge,
     ResourceExhausted,
+    Unavailable,
     UsedElsewhere,
 )
 from tests.broker.cluster import Cluster, in_cluster
@@ -109,7 +110,7 @@ async def test_a_process_that_finds_no_broker_spills_by_the_partitions_that_it_r
 ) -> None:
     own = OwnNetwork(cluster)
     async with own.client() as client:
-        await client.create_topic("t", 4)
+        await client.create_topic("t", 4, {"max.message.bytes": 1000})
         async with client.producer(spill=spill, **SETTINGS) as producer:
             partition = (await producer.send("t", b"0", key=b"k")).partition
     await cut_off(own)
@@ -118,7 +119,9 @@ async def test_a_process_that_finds_no_broker_spills_by_the_partitions_that_it_r
             result = await producer.send("t", b"1", key=b"k")
             assert isinstance(result, Spilled)
             assert result.partition == partition
-            with pytest.raises(LedgerMQError):  # its partitions were never known
+            with pytest.raises(MessageTooLarge, match="takes up to 1000"):
+                producer.send("t", bytes(2000))
+            with pytest.raises(Unavailable, match="no broker"):  # its partitions were never known
                 await producer.send("other", b"1", key=b"k")
         own.heal()
         async with client.producer(spill=spill, **SETTINGS) as producer:

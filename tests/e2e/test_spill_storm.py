@@ -37,7 +37,7 @@ async def kill(producer: ledgermq.Producer) -> None:
     spilling = producer._spilling
     assert isinstance(spilling, Spilling)
     spilling._is_finished = True
-    spilling._file._file._close()
+    spilling._lanes.file._file._close()
 
 
 class Storm:

@@ -65,7 +65,7 @@ class Producer:
         self._home = context.connections.home
         self._wake = asyncio.Event()
         """Set when the dispatcher may have work."""
-        self._buffer = SendBuffer(settings, on_failure, self._wake.set)
+        self._buffer = SendBuffer(settings, on_failure, self._wake.set if settings.spill is not None else None)
         self._topics = ProducerTopics(context, settings, self._buffer, self._wake, publishing)
         self._spilling: Spilling | None = None
         if settings.spill is not None:
@@ -409,9 +409,8 @@ class Producer:
         """
         self._keeps = True
         await end(self._background)
-        spilling.closing()
         try:
-            await spilling.finish()
+            await spilling.finish(keeps=True)
         finally:
             self._abandon(Unavailable("the producer was closed"))
 

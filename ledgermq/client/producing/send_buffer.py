@@ -39,7 +39,7 @@ class SendBuffer:
         self,
         settings: ProducerSettings,
         on_failure: OnFailure = lambda error: error,
-        on_full: Callable[[], None] = lambda: None,
+        on_full: Callable[[], None] | None = None,
     ) -> None:
         """`on_full`: called when the buffer is found to be full."""
         self._on_failure = on_failure
@@ -55,7 +55,7 @@ class SendBuffer:
 
     def admit(self, size: int) -> None:
         """Admit bytes. Raises ResourceExhausted; then nothing is admitted."""
-        if self.held_bytes + size > self.full_bytes:
+        if self._on_full is not None and self.held_bytes + size > self.full_bytes:
             self._on_full()
         if self.held_bytes + size > self.limit_bytes and self.held_bytes:
             advice = "try again later" if self._fails else "await some results of `send`, or use `send_many`"
@@ -91,7 +91,8 @@ class SendBuffer:
         try:
             async with asyncio.timeout(self._timeout_s):
                 while not self.has_room(size):
-                    self._on_full()
+                    if self._on_full is not None:
+                        self._on_full()
                     if self._released is None:
                         self._released = asyncio.get_running_loop().create_future()
                     await asyncio.shield(self._released)

@@ -1,7 +1,7 @@
 """The file of a producer's spill: batches that wait, by partition and in order.
 
     table cluster    id                                                           one row, once it is known
-    table topics     name (the key), topic_id, partitions, crc                    as brokers described them last
+    table topics     name (the key), topic_id, partitions, record_bytes_max, crc  as brokers described them last
     table lanes      topic_id, partition (the key); topic, base, session_id, epoch, opened_slot, crc
     table batches    id (ascending); topic_id, partition, sequence, records, timestamp_min_us, timestamp_max_us,
                      spilled_ms, body (the Arrow message, as it is sent), body_crc, crc
@@ -35,7 +35,8 @@ APPLICATION_ID = 0x4C4D5153
 _TABLES = """
 CREATE TABLE cluster (id TEXT NOT NULL);
 CREATE TABLE topics (
-    name TEXT PRIMARY KEY, topic_id INTEGER NOT NULL, partitions INTEGER NOT NULL, crc INTEGER NOT NULL
+    name TEXT PRIMARY KEY, topic_id INTEGER NOT NULL, partitions INTEGER NOT NULL, record_bytes_max INTEGER NOT NULL,
+    crc INTEGER NOT NULL
 );
 CREATE TABLE lanes (
     topic_id INTEGER NOT NULL, partition INTEGER NOT NULL, topic TEXT NOT NULL, base INTEGER NOT NULL,
@@ -92,6 +93,7 @@ class RememberedTopic:
     name: str
     topic_id: int
     partitions: int
+    record_bytes_max: int
 
 
 @dataclass(slots=True)
@@ -130,10 +132,10 @@ class SpillFile:
         await self._file.change(change)
 
     async def remember(self, topics: Iterable[RememberedTopic]) -> None:
-        rows = [(each.name, each.topic_id, each.partitions) for each in topics]
+        rows = [(each.name, each.topic_id, each.partitions, each.record_bytes_max) for each in topics]
 
         def change(connection: sqlite3.Connection) -> None:
-            connection.executemany("REPLACE INTO topics VALUES (?, ?, ?, ?)", [(*row, _crc(row)) for row in rows])
+            connection.executemany("REPLACE INTO topics VALUES (?, ?, ?, ?, ?)", [(*row, _crc(row)) for row in rows])
 
         await self._file.change(change)
 
@@ -190,10 +192,10 @@ class SpillFile:
         """Check every row."""
         cluster = connection.execute("SELECT id FROM cluster").fetchone()
         topics = []
-        for name, topic_id, partitions, crc in connection.execute("SELECT * FROM topics"):
-            if crc != _crc((name, topic_id, partitions)):
-                raise self._file.damaged(f"what is remembered of topic {name!r:.100} fails its checksum")
-            topics.append(RememberedTopic(name, topic_id, partitions))
+        for *fields, crc in connection.execute("SELECT * FROM topics"):
+            if crc != _crc(fields):
+                raise self._file.damaged(f"what is remembered of topic {fields[0]!r:.100} fails its checksum")
+            topics.append(RememberedTopic(*fields))
         lanes = {}
         for row in connection.execute("SELECT * FROM lanes"):
             topic_id, partition, topic, base, session_id, epoch, opened_slot, crc = row

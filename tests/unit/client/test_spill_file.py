@@ -54,7 +54,7 @@ async def filled(path: Path, count: int = 3) -> list[int]:
     file = SpillFile(path)
     await file.open()
     await file.set_cluster("c")
-    await file.remember([RememberedTopic("t", 7, 4)])
+    await file.remember([RememberedTopic("t", 7, 4, 1000)])
     batches = [NewBatch(KEY, 10 + 2 * number, encoded(number)) for number in range(count)]
     ids = await file.add([(KEY, StoredLane("t", 4, SESSION))], batches, 99)
     await file.close()
@@ -65,7 +65,7 @@ async def test_what_is_stored_is_there_after_a_restart_as_it_was(path: Path) -> 
     ids = await filled(path)
     file = SpillFile(path)
     contents = await file.open()
-    assert (contents.cluster_id, contents.topics) == ("c", [RememberedTopic("t", 7, 4)])
+    assert (contents.cluster_id, contents.topics) == ("c", [RememberedTopic("t", 7, 4, 1000)])
     lane = contents.lanes[KEY]
     assert (lane.topic, lane.base, lane.session) == ("t", 4, SESSION)
     assert lane.runs == [SpilledRun(each, 10 + 2 * number, 2, 103) for number, each in enumerate(ids)]
