@@ -14,17 +14,21 @@ import pytest
 
 import ledgermq
 from ledgermq import Spill, Spilled, SpilledBatch
+from ledgermq.client.producing.spill_file import SpillFile
 from ledgermq.errors import (
     DataDamaged,
     DeadlineExceeded,
     InvalidConfig,
     MessageTooLarge,
+    OutcomeUnknown,
     ResourceExhausted,
+    StoreUnusable,
     Unavailable,
     UsedElsewhere,
 )
 from tests.broker.cluster import Cluster, in_cluster
 from tests.e2e.own_network import OwnNetwork
+from tests.e2e.test_spill_storm import kill
 from tests.waiting import until
 from tests.worlds.consumed import read_values
 
@@ -268,6 +272,67 @@ async def test_when_the_spill_is_full_send_fails_and_what_was_answered_stays(clu
             await asyncio.sleep(2)
             assert (await producer.send("t", b"last")).offset == 11
         assert await read_values(client, "t") == {0: [b"0", *spilled, b"last"]}
+
+
+@in_cluster("a:1")
+async def test_the_sequence_of_a_batch_that_found_no_room_is_not_used_again(cluster: Cluster, tmp_path: Path) -> None:
+    """The broker has two batches without an answer, and there is room for the first one. A later record under the
+    number of the second would count as its repetition.
+    """
+    own = OwnNetwork(cluster)
+    large = bytes(5000)
+    async with own.client() as client:
+        await client.create_topic("t", 1)
+        spill = Spill(tmp_path / "t.spill", bytes_max=4000)
+        settings = {"batch_bytes_max": 1, "compression": "none", **SETTINGS}
+        async with client.producer(spill=spill, **settings) as producer:
+            await producer.send("t", b"0")
+            cluster.views["a:1"].pause()
+            doubtful = [producer.send("t", b"1"), producer.send("t", large)]
+            await asyncio.sleep(0.5)
+            await cut_off(own)
+            cluster.views["a:1"].resume()
+            for delivery in doubtful:
+                with pytest.raises(OutcomeUnknown):
+                    await delivery
+            await asyncio.sleep(2)
+            assert isinstance(await producer.send("t", b"3"), Spilled)
+            own.heal()
+            await emptied(producer)
+        assert await read_values(client, "t") == {0: [b"0", b"1", large, b"3"]}
+
+
+@in_cluster("a:1")
+async def test_a_process_that_could_not_remove_what_it_sent_is_followed_by_one_that_sends_nothing_twice(
+    cluster: Cluster, spill: Spill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers remember the last five batches; the file has more that are stored."""
+
+    async def fails(*given: object) -> None:
+        raise StoreUnusable("the disk cannot be written")
+
+    own = OwnNetwork(cluster)
+    async with own.client() as client:
+        await client.create_topic("t", 1)
+        settings = {"batch_bytes_max": 1, **SETTINGS}
+        async with client.producer(spill=spill, **settings) as producer:
+            await producer.send("t", b"0")
+            await cut_off(own)
+            for value in values(1, 20):
+                producer.send("t", value)
+        own.heal()
+        monkeypatch.setattr(SpillFile, "remove", fails)
+        producer = client.producer(spill=spill, **settings)
+        await producer.open_spill()
+        await until(lambda: state_of(producer).resent == 19)
+        assert isinstance(state_of(producer).last_error, StoreUnusable)
+        assert state_of(producer).records == 19
+        await kill(producer)
+        monkeypatch.undo()
+        async with client.producer(spill=spill, **settings) as producer:
+            await emptied(producer)
+            assert state_of(producer).maybe_twice == 0
+        assert await read_values(client, "t") == {0: values(0, 20)}
 
 
 @in_cluster("a:1")
