@@ -14,6 +14,7 @@ import pytest
 
 import ledgermq
 from ledgermq import Spill, Spilled, SpilledBatch
+from ledgermq.client.partitioner import partition_of_key
 from ledgermq.client.producing.spill_file import SpillFile
 from ledgermq.errors import (
     DataDamaged,
@@ -354,6 +355,28 @@ async def test_flush_and_close_leave_nothing_in_memory(cluster: Cluster, spill: 
         async with client.producer(spill=spill) as producer:
             await emptied(producer)
         assert await read_values(client, "t") == {0: values(0, 10)}
+
+
+@in_cluster("a:1")
+async def test_the_partition_of_a_spilled_record_is_fixed_though_the_topic_grows(
+    cluster: Cluster, spill: Spill
+) -> None:
+    own = OwnNetwork(cluster)
+    key = next(b"%d" % each for each in range(100) if partition_of_key(b"%d" % each, 8) >= 2)
+    async with own.client() as client, OwnNetwork(cluster).client() as admin:
+        await client.create_topic("t", 2)
+        async with client.producer(spill=spill, **SETTINGS) as producer:
+            await producer.send("t", b"0", key=key)
+            await cut_off(own)
+            spilled = await producer.send("t", b"1", key=key)
+            assert isinstance(spilled, Spilled)
+            await admin.alter_topic("t", 8)
+        own.heal()
+        async with client.producer(spill=spill, **SETTINGS) as producer:
+            await emptied(producer)
+        found = await read_values(admin, "t")
+        assert found[partition_of_key(key, 2)] == [b"0", b"1"]
+        assert sum(map(len, found.values())) == 2
 
 
 @in_cluster("a:1")
