@@ -42,9 +42,18 @@ from ledgermq.client.groups.handlers.handler import Handler
 from ledgermq.client.groups.handlers.retry import Retry
 from ledgermq.client.groups.lag import Lag
 from ledgermq.client.groups.message import GroupMessage
-from ledgermq.client.producing.delivery import BatchDelivery, BatchResult, Deliveries, Delivery, SendResult
+from ledgermq.client.producing.delivery import (
+    BatchDelivery,
+    BatchResult,
+    Deliveries,
+    Delivery,
+    SendResult,
+    Spilled,
+    SpilledBatch,
+)
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.record import Outgoing, Record
+from ledgermq.client.spill import Spill, SpillState
 from ledgermq.client.tables.rows import Change
 from ledgermq.client.tables.table import Table
 from ledgermq.client.transactions.admin import (
@@ -105,6 +114,10 @@ __all__ = [
     "Retry",
     "SendResult",
     "Shift",
+    "Spill",
+    "SpillState",
+    "Spilled",
+    "SpilledBatch",
     "StagedTransaction",
     "StoredOffset",
     "Table",

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, fields
 from math import inf
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from ledgermq.buffers import MIB
 from ledgermq.client.declared import above_zero, between, check_fields, function, having, place, switch, text
 from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.spill import Spill
 from ledgermq.errors import InvalidConfig, LedgerMQError
 from ledgermq.hints import did_you_mean
 from ledgermq.offset_stores.contract import OffsetStore
@@ -108,9 +109,30 @@ class ProducerSettings:
     """
     auto_create: bool = switch(True)
     """Create topics that do not exist, if brokers allow it (`auto_create_topics`)."""
+    spill: Spill | None = None
+    """Local file for records that cannot be delivered in time, `ledgermq.Spill(path)`; they are sent in
+    order when brokers answer again. Not set: such records fail.
+    """
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.spill is not None:
+            self._check_spill()
+
+    def _check_spill(self) -> None:
+        if not isinstance(self.spill, Spill):
+            raise InvalidConfig(f"spill must be a ledgermq.Spill, not {self.spill!r}")
+        if self.acks != "durable" or not self.idempotent:
+            raise InvalidConfig(
+                "spill needs acks='durable' and idempotent=True, so that a repeated batch is recognized: leave out"
+                " acks and idempotent"
+            )
+
+    def without_spill(self, what: str) -> Self:
+        """Return these settings, for `what`, which cannot spill. Raises InvalidConfig."""
+        if self.spill is not None:
+            raise InvalidConfig(f"{what} cannot spill records to a local file: leave out spill")
+        return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

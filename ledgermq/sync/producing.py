@@ -213,6 +213,15 @@ class Producer(Sender[ledgermq.Producer]):
         return len(self._inbox) + self._background.run(as_coroutine(lambda: self._inner.unanswered_records))
 
     @property
+    def spilled(self) -> ledgermq.SpillState | None:
+        """See `ledgermq.Producer.spilled`."""
+        return self._background.run(as_coroutine(lambda: self._inner.spilled))
+
+    def open_spill(self) -> None:
+        """See `ledgermq.Producer.open_spill`."""
+        self._background.run(self._inner.open_spill())
+
+    @property
     def closed(self) -> bool:
         return self._inner.closed
 
@@ -239,6 +248,8 @@ class Producer(Sender[ledgermq.Producer]):
         self._background.run(abort())
 
     def __enter__(self) -> Self:
+        if self._inner.settings.spill is not None:
+            self.open_spill()
         return self
 
     def __exit__(

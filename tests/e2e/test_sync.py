@@ -357,6 +357,26 @@ def test_closing_the_client_stores_what_was_sent_a_moment_before(use_with: bool,
             client.producer()
 
 
+def test_what_a_producer_has_no_time_to_store_is_spilled_and_stored_by_the_next_one(
+    client: ledgermq.sync.Client, tmp_path: Path
+) -> None:
+    client.create_topic("t", 1)
+    spill = ledgermq.Spill(tmp_path / "t.spill")
+    with client.producer(spill=spill, linger_ms=60_000) as producer:
+        producer.send("t", "0")
+        producer.flush()
+        deliveries = [producer.send("t", str(number)) for number in range(1, 50)]
+        with pytest.raises(errors.UsedElsewhere):
+            client.producer(spill=spill).open_spill()
+        producer.close(timeout_s=0)
+        assert producer.spilled is not None
+        assert producer.spilled.records == sum(isinstance(each.result(), ledgermq.Spilled) for each in deliveries) > 0
+    with client.producer(spill=spill) as producer:
+        wait_until(lambda: producer.spilled is not None and producer.spilled.records == 0)
+    with client.consumer("t", until_end=True) as consumer:
+        assert [message.value for message in consumer] == [b"%d" % number for number in range(50)]
+
+
 def test_an_aborted_client_fails_what_was_not_handed_over_and_a_closed_producer_takes_nothing() -> None:
     client = ledgermq.sync.connect(f"memory://{next(_names)}")
     client.create_topic("t", 1)

@@ -90,6 +90,7 @@ PRODUCER = {
     "window_batches": "property/test_partition_queue.py::test_acknowledged_records_are_stored_once_in_order_at_their_offsets",
     "partitioner": "e2e/test_produce_consume.py::test_a_partitioner_of_one_s_own",
     "auto_create": "broker/test_service.py::test_topics_are_created_on_first_use_where_that_is_allowed",
+    "spill": "e2e/test_spill.py::test_what_cannot_be_delivered_is_spilled_and_sent_in_order_later",
 }
 CONSUMER = {
     "auto_offset_reset": "e2e/test_produce_consume.py::test_offsets_out_of_range",

@@ -31,6 +31,7 @@ from ledgermq.client.settings import (
     TableSettings,
     settings_from,
 )
+from ledgermq.client.spill import Spill
 from ledgermq.errors import InvalidConfig
 from ledgermq_tools.broker.commands import with_settings
 from spark.sink import options as sink
@@ -226,6 +227,7 @@ SDK_VALUES: dict[str, Any] = {
     "window_batches": 1,
     "partitioner": _nothing,
     "auto_create": False,
+    "spill": Spill("orders.spill"),
     "auto_offset_reset": "earliest",
     "direct_reads": "file:///root",
     "commit": "manual",

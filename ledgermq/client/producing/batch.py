@@ -26,11 +26,13 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.producing.delivery import BatchResult, Delivery, Outcome, SendResult
+from ledgermq.client.producing.delivery import BatchResult, Delivery, Outcome, SendResult, Spilled, SpilledBatch
 from ledgermq.client.producing.sessions import EncodedBatch, Session
 from ledgermq.client.record import ROW_OVERHEAD_BYTES, Row, rows_to_arrow, values_to_arrow
 from ledgermq.client.settings import ChosenCompression
+from ledgermq.errors import InvalidRecord, LedgerMQError, MessageTooLarge
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.records import SCHEMA_VERSION, Compression, encode_batch, timestamps_of
 
 SMALL_BYTES_MAX = 1024
@@ -69,10 +71,27 @@ class Compressor:
         return data
 
 
+def encoding_error(batch: Batch) -> LedgerMQError | None:
+    """Encode the batch's message. Return why it cannot be sent; None: it can.
+
+    A batch that cannot be sent fails alone, whatever the reason, because its producer serves many others.
+    """
+    try:
+        size = len(batch.encode())
+    except LedgerMQError as error:
+        return error
+    except Exception as error:
+        return InvalidRecord(f"records for {batch.at} cannot be encoded: {error}")
+    if size > FRAME_PAYLOAD_BYTES_MAX:
+        return MessageTooLarge(f"the batch has {size} bytes; a request holds at most {FRAME_PAYLOAD_BYTES_MAX}")
+    return None
+
+
 class Batch:
     """`born_s`: loop time of its first record. `plain_bytes_max`: up to this size any plain value
     may be added without another check; -1: none. `decided_sequence`: the only sequence under which
-    it may be sent, if one was decided before this producer was made.
+    it may be sent, if one was decided before this producer was made. `in_file`: its id in the producer's
+    spill, if it was loaded from there. `is_spilled`: its outcome is that it was written there.
     """
 
     __slots__ = (
@@ -91,6 +110,8 @@ class Batch:
         "data_bytes",
         "decided_sequence",
         "in_doubt",
+        "in_file",
+        "is_spilled",
         "outcome",
         "plain_bytes_max",
         "record_count",
@@ -120,6 +141,8 @@ class Batch:
         self.sequence: int | None = None
         self.decided_sequence: int | None = None
         self.in_doubt = False
+        self.in_file: int | None = None
+        self.is_spilled = False
         self.data: bytes | None = None
         self.crc = self.timestamp_min_us = self.timestamp_max_us = 0
         self._plain_values: list[bytes] = []
@@ -210,9 +233,24 @@ class Batch:
         that was decided for it.
         """
         self.decided_sequence = sequence
+        self._take(encoded)
+        self._held_bytes = len(encoded.data)
+
+    def take_spilled(self, encoded: EncodedBatch, in_file: int) -> None:
+        """Set a message that was read from the producer's spill. It is not counted in the buffer."""
+        self.in_file = in_file
+        self._take(encoded)
+        self._held_bytes = 0
+
+    def _take(self, encoded: EncodedBatch) -> None:
         self.data, self.crc, self.record_count = encoded.data, encoded.crc, encoded.record_count
         self.timestamp_min_us, self.timestamp_max_us = encoded.timestamp_min_us, encoded.timestamp_max_us
-        self.data_bytes = self._held_bytes = len(encoded.data)
+        self.data_bytes = len(encoded.data)
+
+    def encoded(self) -> EncodedBatch:
+        """Return its message, with the fields of its header."""
+        data = self.encode()
+        return EncodedBatch(data, self.crc, self.record_count, self.timestamp_min_us, self.timestamp_max_us)
 
     def encode(self) -> bytes:
         """Return the Arrow message; made at the first call, when the batch is complete."""
@@ -259,11 +297,20 @@ class Batch:
         self.data = None
         self.outcome.settle()
 
+    def spilled(self) -> None:
+        """Note that it is written to the producer's spill."""
+        self.is_spilled = True
+        self.stored(None)
+
     def result(self, row: int) -> SendResult:
         assert self._timestamps is not None, "a batch with a result was encoded"
+        if self.is_spilled:
+            return Spilled(*self.at, None, self._timestamps[row].value)
         base = self.base_offset
         offset = base + row if base is not None and base >= 0 else base
         return SendResult(*self.at, offset, self._timestamps[row].value)
 
     def batch_result(self) -> BatchResult:
+        if self.is_spilled:
+            return SpilledBatch(*self.at, None, self.record_count)
         return BatchResult(*self.at, self.base_offset, self.record_count)

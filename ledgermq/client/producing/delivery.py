@@ -33,6 +33,14 @@ class SendResult(NamedTuple):
         return datetime_of(self.timestamp_us)
 
 
+class Spilled(SendResult):
+    """The result of a record that is in the producer's local file instead of the cluster (setting `spill`). It
+    will be stored in this partition; its `offset` is None, because it is not known yet.
+    """
+
+    __slots__ = ()
+
+
 class BatchResult(NamedTuple):
     """Where a run of rows of `send_batch` is stored: offsets base_offset to base_offset +
     record_count − 1. `base_offset` is None in a transaction.
@@ -42,6 +50,14 @@ class BatchResult(NamedTuple):
     partition: int
     base_offset: int | None
     record_count: int
+
+
+class SpilledBatch(BatchResult):
+    """The result of a run of rows that is in the producer's local file instead of the cluster (setting
+    `spill`). Its `base_offset` is None.
+    """
+
+    __slots__ = ()
 
 
 class Outcome:
@@ -88,7 +104,7 @@ class Outcome:
         if self.error is not None:
             self.reported = True
             # A new object each time: many records share the error, but a traceback belongs to one raise.
-            raise _again(self.error) from self.error
+            raise again(self.error) from self.error
 
 
 class Place(Protocol):
@@ -240,7 +256,8 @@ class Refused:
         raise AssertionError(f"row {row} was refused")
 
 
-def _again(error: LedgerMQError) -> LedgerMQError:
+def again(error: LedgerMQError) -> LedgerMQError:
+    """Return a copy of an error, to be raised."""
     return type(error)(
         error.message, retry_after_ms=error.retry_after_ms, owner=error.owner, object_key=error.object_key
     )

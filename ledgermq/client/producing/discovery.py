@@ -14,6 +14,7 @@ from ledgermq.client.context import ClientContext
 from ledgermq.client.producing.partition_queue import PartitionQueue
 from ledgermq.client.producing.send_buffer import SendBuffer
 from ledgermq.client.producing.sessions import Session, open_new_sessions
+from ledgermq.client.producing.spilling import Spilling
 from ledgermq.client.producing.topics import ProducerTopics
 from ledgermq.client.producing.unrouted import Unrouted
 from ledgermq.client.settings import ProducerSettings
@@ -40,7 +41,9 @@ class Discovery:
         topics: ProducerTopics,
         buffer: SendBuffer,
         wake: asyncio.Event,
+        spilling: Spilling | None,
     ) -> None:
+        self._spilling = spilling
         self._context = context
         self._connections = context.connections
         self._routing = context.routing
@@ -89,13 +92,23 @@ class Discovery:
             route = await self._routing.route(waiting.topic, deadline, auto_create=self._settings.auto_create)
         except LedgerMQError as error:
             if self._topics.leave(waiting):
-                waiting.failed(error)
+                self._not_found(waiting, error)
         else:
             if self._topics.leave(waiting):
                 waiting.routed(self._topics.take(route))
         finally:
             self._finding.discard(waiting.topic)
             self._wake.set()  # records may wait for the topic again
+
+    def _not_found(self, waiting: Unrouted, error: LedgerMQError) -> None:
+        """No broker has described the topic: the records fail, or join the queues of the topic as it was, to be
+        spilled.
+        """
+        remembered = self._spilling.remembered(waiting.topic) if self._spilling and error.retriable else None
+        if remembered is None:
+            waiting.failed(error)
+        else:
+            waiting.routed(self._topics.take(remembered))
 
     async def _refresh(self, name: str, avoid: str | None) -> None:
         try:
@@ -157,7 +170,7 @@ class Discovery:
         unknown = isinstance(error, UnknownTopic | UnknownPartition)
         if unknown:
             self.refresh(queue.at.topic)
-        if error.retriable or unknown:
+        if error.retriable or unknown or queue.resends:
             queue.not_opened(error, asyncio.get_running_loop().time())
         else:
             self._buffer.give_up(queue.never_opened(error))

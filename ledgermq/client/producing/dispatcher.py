@@ -20,17 +20,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ledgermq.client.context import ClientContext
-from ledgermq.client.producing.batch import Batch
+from ledgermq.client.producing.batch import Batch, encoding_error
 from ledgermq.client.producing.discovery import Discovery
 from ledgermq.client.producing.partition_queue import PartitionQueue
 from ledgermq.client.producing.produce_stream import Answer, ProduceStream, SentFrame
 from ledgermq.client.producing.publishing import Publishing, Result
 from ledgermq.client.producing.send_buffer import SendBuffer
+from ledgermq.client.producing.spilling import Spilling
 from ledgermq.client.producing.topics import ProducerTopics
 from ledgermq.client.routing import UNKNOWN_TOPIC_GRACE_S, ask_at_s
 from ledgermq.client.settings import ProducerSettings
-from ledgermq.errors import InvalidRecord, LedgerMQError, MessageTooLarge, Unavailable, UnknownPartition, UnknownTopic
-from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX, FRAME_PAYLOAD_BYTES_MAX
+from ledgermq.errors import LedgerMQError, Unavailable, UnknownPartition, UnknownTopic
+from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.runtime.wait import wait_until
 
@@ -74,7 +75,9 @@ class Dispatcher:
         buffer: SendBuffer,
         wake: asyncio.Event,
         publishing: Publishing,
+        spilling: Spilling | None,
     ) -> None:
+        self._spilling = spilling
         self._connections = context.connections
         self._settings = settings
         self._topics = topics
@@ -88,7 +91,11 @@ class Dispatcher:
         """Number of waiting calls of `flush`: open batches are sealed at once."""
 
     async def run(self) -> None:
+        if self._spilling is not None:
+            await self._spilling.open()
         async with asyncio.TaskGroup() as group:
+            if self._spilling is not None:
+                group.create_task(self._spilling.run())
             while True:
                 self._wake.clear()
                 due_s = self._turn(group, asyncio.get_running_loop().time())
@@ -101,6 +108,8 @@ class Dispatcher:
         due_s: list[float] = []
         without_session: list[PartitionQueue] = []
         for queue in self._topics.busy():
+            if self._spilling is not None and not queue.resends and self._spilling.turn(queue, now_s, due_s):
+                continue
             self._buffer.give_up(queue.expire(now_s - self._settings.delivery_timeout_s))
             self._seal(queue, now_s, min(not_before_s, queue.open.born_s + linger_s) if queue.open else now_s, due_s)
             if not queue:
@@ -154,7 +163,7 @@ class Dispatcher:
             owner = self._discovery.owner(queue)
             if owner is None or not self._stream(group, owner).has_room():
                 return
-            if (refusal := _encoded(batch)) is not None:
+            if (refusal := encoding_error(batch)) is not None:
                 queue.sent(batch)
                 self._buffer.give_up(queue.failed(batch, refusal, now_s))
                 return
@@ -270,20 +279,3 @@ def _ids(batch: Batch, queue: PartitionQueue) -> str:
     producer = queue.session.id.hex() if queue.session is not None else None
     where = f"topic={batch.at.topic} topic_id={batch.topic_id} partition={batch.at.partition}"
     return f"{where} records={batch.record_count} producer={producer} sequence={batch.sequence}"
-
-
-def _encoded(batch: Batch) -> LedgerMQError | None:
-    """Encode the batch's message.
-
-    A batch that cannot be sent fails alone, whatever the reason, because the dispatcher serves many
-    others.
-    """
-    try:
-        size = len(batch.encode())
-    except LedgerMQError as error:
-        return error
-    except Exception as error:
-        return InvalidRecord(f"records for {batch.at} cannot be encoded: {error}")
-    if size > FRAME_PAYLOAD_BYTES_MAX:
-        return MessageTooLarge(f"the batch has {size} bytes; a request holds at most {FRAME_PAYLOAD_BYTES_MAX}")
-    return None

@@ -34,8 +34,10 @@ partition anyway.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
+from typing import ClassVar
 
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.producing.batch import Batch
@@ -121,12 +123,26 @@ class Numbering(Enum):
 Failure = tuple[Batch, LedgerMQError]
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The batches that were taken out of a queue, in order. The first ones may have been sent: they have sequences
+    of `session`, without a gap up to its next one. `error`: why they could not be delivered.
+    """
+
+    batches: Sequence[Batch]
+    session: Session | None
+    error: LedgerMQError
+
+
 class PartitionQueue:
     """`window_batches`: number of batches that may be sent, counted from the oldest unacknowledged
     one.
 
-    `session`: the one to use, with Numbering.GIVEN.
+    `session`: the one to use, with Numbering.GIVEN; or the first one, with Numbering.NEW. `resends`: whether its
+    batches come from the producer's spill.
     """
+
+    resends: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -145,6 +161,9 @@ class PartitionQueue:
         self.phase = Phase.SENDING if session is not None else numbering.value
         self.not_before_s = 0.0
         self.last_error: LedgerMQError | None = None
+        """Why the latest attempt failed; None after a success."""
+        self.refuses: LedgerMQError | None = None
+        """Why no record may be added at present."""
         self._numbering = numbering
         self._window_batches = 1 if numbering is Numbering.NONE else window_batches
         self._backoff = backoff
@@ -271,6 +290,7 @@ class PartitionQueue:
         """
         self._remove(batch)
         self._backoff.reset()
+        self.last_error = None
         batch.stored(base_offset)
         return self._answered()
 
@@ -328,13 +348,30 @@ class PartitionQueue:
         for batch in reversed([batch for batch in window if not batch.in_doubt]):
             batch.sequence = None
             self._sealed.appendleft(batch)
-        return [(batch, self._unknown(batch)) for batch in doubtful]
+        return [(batch, self.unknown(batch)) for batch in doubtful]
 
-    def _unknown(self, batch: Batch) -> LedgerMQError:
+    def unknown(self, batch: Batch) -> LedgerMQError:
         return OutcomeUnknown(
             f"{batch.record_count} records for {batch.at} may or may not be stored: an attempt had no answer, and the "
             f"partition's owner no longer has its outcome (last error: {self.last_error})"
         )
+
+    def can_leave(self) -> bool:
+        """Return whether no batch is on its way, so that the batches may be taken out."""
+        return not self._in_flight
+
+    def leave(self) -> Left:
+        """Take out all batches, with the session; they are sent from elsewhere. Needs `can_leave()`. A later batch
+        begins a new session.
+        """
+        assert not self._in_flight, "a batch on its way stays"
+        self.seal()
+        error = self.last_error or DeadlineExceeded(f"records for {self.at} were not stored in time")
+        left = Left(list(self.batches()), self.session if self._window else None, error)
+        self._window, self._places, self._sealed, self._next = [], [], deque(), 0
+        self._move(Event.ABANDONED)
+        self.session = None
+        return left
 
     def expire(self, born_before_s: float) -> list[Failure]:
         """Fail batches older than this. Attempts on their way end at about that time by
@@ -354,7 +391,7 @@ class PartitionQueue:
             for batch in expired:
                 self._remove(batch)
             failures = [
-                (batch, self._unknown(batch) if batch.in_doubt else self._expired(batch)) for batch in expired
+                (batch, self.unknown(batch) if batch.in_doubt else self._expired(batch)) for batch in expired
             ] + failures
             failures += self._end_session()
         if any(batch.decided_sequence is not None for batch, _ in failures):
@@ -371,7 +408,7 @@ class PartitionQueue:
         arrive are ignored.
         """
         failures = [
-            (batch, self._unknown(batch) if batch.in_doubt or batch in self._window[: self._next] else error)
+            (batch, self.unknown(batch) if batch.in_doubt or batch in self._window[: self._next] else error)
             for batch in self.batches()
         ]
         self._window, self._places, self._sealed, self.open = [], [], deque(), None

@@ -19,18 +19,27 @@ import pyarrow as pa
 from ledgermq.client.context import ClientContext
 from ledgermq.client.producing.arrow_rows import conform
 from ledgermq.client.producing.batch import Batch
-from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, Outcome, Refused
+from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, Outcome, Refused, again
 from ledgermq.client.producing.discovery import Discovery
 from ledgermq.client.producing.dispatcher import Dispatcher
 from ledgermq.client.producing.publishing import Producing, Publishing
 from ledgermq.client.producing.send_buffer import OnFailure, SendBuffer
 from ledgermq.client.producing.sessions import EncodedBatch
+from ledgermq.client.producing.spilling import Spilling
 from ledgermq.client.producing.topics import ProducerTopics, TopicQueues
 from ledgermq.client.producing.unrouted import typed
 from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Record, Row, row_bytes, row_of
 from ledgermq.client.settings import ProducerSettings
-from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable, UnknownPartition, UnknownTopic
-from ledgermq.runtime.tasks import end
+from ledgermq.client.spill import SpillState
+from ledgermq.errors import (
+    DeadlineExceeded,
+    InvalidConfig,
+    LedgerMQError,
+    Unavailable,
+    UnknownPartition,
+    UnknownTopic,
+)
+from ledgermq.runtime.tasks import end, first_of
 
 RECORDS_PER_STEP = 1000
 """Number of records after which `send_many` lets the background task run."""
@@ -56,11 +65,14 @@ class Producer:
         self._home = context.connections.home
         self._wake = asyncio.Event()
         """Set when the dispatcher may have work."""
-        self._buffer = SendBuffer(settings, on_failure)
+        self._buffer = SendBuffer(settings, on_failure, self._wake.set if settings.spill is not None else None)
         self._topics = ProducerTopics(context, settings, self._buffer, self._wake, publishing)
-        self._discovery = Discovery(context, settings, self._topics, self._buffer, self._wake)
+        self._spilling: Spilling | None = None
+        if settings.spill is not None:
+            self._spilling = Spilling(settings.spill, context, settings, self._topics, self._buffer, self._wake)
+        self._discovery = Discovery(context, settings, self._topics, self._buffer, self._wake, self._spilling)
         self._dispatcher = Dispatcher(
-            context, settings, self._topics, self._discovery, self._buffer, self._wake, publishing
+            context, settings, self._topics, self._discovery, self._buffer, self._wake, publishing, self._spilling
         )
         self._background: asyncio.Task[None] | None = None
         self._open: dict[str, Batch] = {}
@@ -70,6 +82,8 @@ class Producer:
         self._fresh_starts = 0
         """How often `start_over` was called, and the error of the last time."""
         self._ended_before: LedgerMQError = Unavailable("the producer has begun again")
+        self._keeps = False
+        """Whether the end of the background leaves the batches to `_spill_rest`."""
         self.closed = False
 
     def send(
@@ -287,13 +301,24 @@ class Producer:
 
     @property
     def unanswered_records(self) -> int:
-        """Return the number of records that are neither stored nor refused yet."""
+        """Return the number of records that are neither stored, nor spilled, nor refused yet."""
         return sum(waiting.record_count for waiting in self._topics.unrouted.values()) + sum(
-            batch.record_count for batch in self._topics.batches()
+            batch.record_count for batch in self._batches()
         )
 
+    @property
+    def spilled(self) -> SpillState | None:
+        """Return the state of the local file of the setting `spill`; None without that setting."""
+        return None if self._spilling is None else self._spilling.state
+
+    def _batches(self) -> list[Batch]:
+        """Return the batches of records that are neither stored, nor spilled, nor refused yet."""
+        unwritten = () if self._spilling is None else self._spilling.unwritten()
+        return [*self._topics.batches(), *unwritten]
+
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Send everything now, and return when every record sent before this call is answered.
+        """Send everything now, and return when every record sent before this call is answered, or is
+        in the local file of the setting `spill`.
 
         Raises DeadlineExceeded after `timeout_s` (the rest stays queued), and the first error of a
         record whose result the program has not awaited.
@@ -309,7 +334,7 @@ class Producer:
             async with asyncio.timeout(timeout_s):
                 for waiting in list(self._topics.unrouted.values()):
                     await waiting.outcome.wait()
-                for batch in list(self._topics.batches()):
+                for batch in self._batches():
                     await batch.outcome.wait()
         except TimeoutError as error:
             raise DeadlineExceeded(f"{self._buffer.held_bytes} bytes are not stored after {timeout_s} s") from error
@@ -340,20 +365,24 @@ class Producer:
             self._background = asyncio.get_running_loop().create_task(self._dispatcher.run(), name="ledgermq producer")
             self._background.add_done_callback(self._ended)
         elif self._background.done():
-            raise LedgerMQError("the producer's background task failed") from self._background.exception()
+            failure = _failure(self._background)
+            raise again(failure) from self._background.exception()
 
     def _ended(self, background: asyncio.Task[None]) -> None:
         self._open.clear()
+        if self._keeps:
+            return
         failed = not background.cancelled() and background.exception() is not None
-        why = (
-            f"the producer's background task failed: {background.exception()!r}"
-            if failed
-            else "the producer was closed"
-        )
-        self._topics.abandon(LedgerMQError(why) if failed else Unavailable(why))
+        self._abandon(_failure(background) if failed else Unavailable("the producer was closed"))
+
+    def _abandon(self, error: LedgerMQError) -> None:
+        self._topics.abandon(error)
+        if self._spilling is not None:
+            self._spilling.abandon(error)
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Flush within `timeout_s` (the delivery timeout if None), then close.
+        """Flush within `timeout_s` (the delivery timeout if None), then close. With the setting
+        `spill`, what is not stored by then is written to the local file.
 
         Raises what `flush` raises; the producer is closed nevertheless.
         """
@@ -364,10 +393,26 @@ class Producer:
         self._open.clear()
         try:
             if self._background is not None and not self._background.done():
-                await self._flush(self.settings.delivery_timeout_s if timeout_s is None else timeout_s)
+                try:
+                    await self._flush(self.settings.delivery_timeout_s if timeout_s is None else timeout_s)
+                except DeadlineExceeded:
+                    if self._spilling is None:
+                        raise
+                    await self._spill_rest(self._spilling)
             self._buffer.raise_unseen()
         finally:
             await self.abort()
+
+    async def _spill_rest(self, spilling: Spilling) -> None:
+        """End the background, and write what it has not sent. Batches on their way are in doubt, and are written
+        with their sequences.
+        """
+        self._keeps = True
+        await end(self._background)
+        try:
+            await spilling.finish(keeps=True)
+        finally:
+            self._abandon(Unavailable("the producer was closed"))
 
     async def abort(self) -> None:
         """Close at once: unanswered records fail with Unavailable, or with OutcomeUnknown if they
@@ -377,9 +422,23 @@ class Producer:
         self.closed = True
         self._open.clear()
         await end(self._background)
+        if self._spilling is not None:
+            await self._spilling.finish()
 
     async def __aenter__(self) -> Self:
+        if self._spilling is not None:
+            await self.open_spill()
         return self
+
+    async def open_spill(self) -> None:
+        """Open the file of the setting `spill`, and begin to send what it has; `async with` and the first `send` do
+        this, too. Raises UsedElsewhere (another process has it open), DataDamaged, FormatNotSupported,
+        StoreUnusable, StoreFull.
+        """
+        if self._spilling is None:
+            raise InvalidConfig("this producer has no spill: make it with client.producer(spill=ledgermq.Spill(path))")
+        self._check_usable()
+        await self._spilling.open()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -388,3 +447,12 @@ class Producer:
             await self.close()
         else:
             await self.abort()
+
+
+def _failure(background: asyncio.Task[None]) -> LedgerMQError:
+    """Return why the background task failed: an error of the spill, or one that is a bug."""
+    error = background.exception()
+    first = first_of(error) if isinstance(error, BaseExceptionGroup) else error
+    if isinstance(first, LedgerMQError):
+        return first
+    return LedgerMQError(f"the producer's background task failed: {error!r}")

@@ -25,7 +25,7 @@ for its delivery.
 UNSEEN_FAILURES_MAX = 100
 WAITING_BYTES_MAX = 64 * MIB
 """Bytes that plain `send` calls, which cannot wait, may add above the buffer with
-when_full="wait".
+when_full="wait", or until records above it are spilled.
 """
 
 
@@ -35,11 +35,19 @@ class SendBuffer:
     accepted when the buffer is empty.
     """
 
-    def __init__(self, settings: ProducerSettings, on_failure: OnFailure = lambda error: error) -> None:
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        on_failure: OnFailure = lambda error: error,
+        on_full: Callable[[], None] | None = None,
+    ) -> None:
+        """`on_full`: called when the buffer is found to be full."""
         self._on_failure = on_failure
+        self._on_full = on_full
         self.held_bytes = 0
         self.full_bytes = settings.buffer_bytes_max
-        self.limit_bytes = settings.buffer_bytes_max + (WAITING_BYTES_MAX if settings.when_full == "wait" else 0)
+        above = settings.when_full == "wait" or settings.spill is not None
+        self.limit_bytes = settings.buffer_bytes_max + (WAITING_BYTES_MAX if above else 0)
         self._fails = settings.when_full == "fail"
         self._timeout_s = settings.delivery_timeout_s
         self._released: asyncio.Future[None] | None = None
@@ -47,6 +55,8 @@ class SendBuffer:
 
     def admit(self, size: int) -> None:
         """Admit bytes. Raises ResourceExhausted; then nothing is admitted."""
+        if self._on_full is not None and self.held_bytes + size > self.full_bytes:
+            self._on_full()
         if self.held_bytes + size > self.limit_bytes and self.held_bytes:
             advice = "try again later" if self._fails else "await some results of `send`, or use `send_many`"
             raise ResourceExhausted(
@@ -60,6 +70,11 @@ class SendBuffer:
         if self._released is not None:
             self._released.set_result(None)
             self._released = None
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether records are above `buffer_bytes_max`, or callers wait for room."""
+        return self.held_bytes > self.full_bytes or self._released is not None
 
     def has_room(self, size: int) -> bool:
         """Return whether `wait_for_room` would return at once."""
@@ -76,6 +91,8 @@ class SendBuffer:
         try:
             async with asyncio.timeout(self._timeout_s):
                 while not self.has_room(size):
+                    if self._on_full is not None:
+                        self._on_full()
                     if self._released is None:
                         self._released = asyncio.get_running_loop().create_future()
                     await asyncio.shield(self._released)

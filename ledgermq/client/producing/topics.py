@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
@@ -14,7 +14,7 @@ from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition, check_partition, check_topic_text
 from ledgermq.client.partitioner import StickyPartition, partition_of_key
 from ledgermq.client.producing.batch import Batch, Compressor
-from ledgermq.client.producing.delivery import Delivery
+from ledgermq.client.producing.delivery import Delivery, again
 from ledgermq.client.producing.partition_queue import Numbering, PartitionQueue
 from ledgermq.client.producing.publishing import Publishing
 from ledgermq.client.producing.send_buffer import SendBuffer
@@ -25,6 +25,9 @@ from ledgermq.client.routing import TopicRoute
 from ledgermq.client.settings import ChosenCompression, ProducerSettings
 from ledgermq.errors import LedgerMQError, MessageTooLarge, UnknownTopic
 from ledgermq.protocol.records import data_bytes_at_most, largest_record_bytes
+
+QueueKey = tuple[int, int, bool]
+"""Topic id, partition, and whether the queue sends batches from the producer's spill."""
 
 
 class ProducerTopics:
@@ -46,9 +49,13 @@ class ProducerTopics:
         self._wake = wake
         self._publishing = publishing
         self._topics: dict[str, TopicQueues] = {}
-        self._queues: dict[tuple[int, int], PartitionQueue] = {}
-        """By topic id and partition; the queue that has waited longest for its turn comes first."""
+        self._queues: dict[QueueKey, PartitionQueue] = {}
+        """The queue that has waited longest for its turn comes first."""
+        self._resending: dict[str, list[PartitionQueue]] = {}
+        """By topic, the queues that send batches from the producer's spill."""
         self.unrouted: dict[str, Unrouted] = {}
+        self.on_route: Callable[[TopicRoute], None] = lambda route: None
+        """Called with each description of a topic that is applied."""
 
     def topic(self, name: str) -> TopicQueues | Unrouted:
         """Return the place that records of the topic join now."""
@@ -67,6 +74,7 @@ class ProducerTopics:
 
     def take(self, route: TopicRoute) -> TopicQueues:
         """Apply the present description of a topic; if the id has changed, it is another topic."""
+        self.on_route(route)
         topic = self._topics.get(route.name)
         if topic is not None and topic.route.topic_id != route.topic_id:
             self.gone(route.name, UnknownTopic(f"topic {route.name} was deleted and created again"))
@@ -78,7 +86,7 @@ class ProducerTopics:
         else:
             topic.update(route)
         for queue in topic.queues:
-            self._queues.setdefault((route.topic_id, queue.at.partition), queue)
+            self._queues.setdefault((route.topic_id, queue.at.partition, False), queue)
         self._wake.set()
         return topic
 
@@ -94,31 +102,46 @@ class ProducerTopics:
         topic = self._topics.pop(name, None)
         for queue in topic.queues if topic is not None else ():
             self._buffer.give_up(queue.abandon(error))
-            del self._queues[(queue.topic_id, queue.at.partition)]
+            del self._queues[(queue.topic_id, queue.at.partition, False)]
 
     def known(self) -> list[TopicQueues]:
         """Return the topics whose partitions are known."""
         return list(self._topics.values())
 
     def queues_of(self, name: str) -> list[PartitionQueue]:
-        """Return the queues of a topic; none if its partitions are not known."""
+        """Return the queues of a topic, also those of the spill."""
         topic = self._topics.get(name)
-        return topic.queues if topic is not None else []
+        return [*(topic.queues if topic is not None else ()), *self._resending.get(name, ())]
+
+    def add_resending(self, queue: PartitionQueue) -> None:
+        """Add a queue of batches from the spill; it takes turns with the others."""
+        self._queues[(queue.topic_id, queue.at.partition, True)] = queue
+        self._resending.setdefault(queue.at.topic, []).append(queue)
+
+    def remove_resending(self, queue: PartitionQueue) -> None:
+        del self._queues[(queue.topic_id, queue.at.partition, True)]
+        self._resending[queue.at.topic].remove(queue)
 
     def busy(self) -> list[PartitionQueue]:
         """Return the queues that have work, the one that has waited longest first."""
         return [queue for queue in self._queues.values() if queue]
 
     def had_turn(self, queue: PartitionQueue) -> None:
-        key = (queue.topic_id, queue.at.partition)
+        key = (queue.topic_id, queue.at.partition, queue.resends)
         self._queues[key] = self._queues.pop(key)
 
     def batches(self) -> Iterator[Batch]:
-        for queue in self._queues.values():
-            yield from queue.batches()
+        """Return the batches of the program's records that are not settled yet."""
+        for (_, _, resends), queue in self._queues.items():
+            if not resends:
+                yield from queue.batches()
 
     def queue_of(self, batch: Batch) -> PartitionQueue:
-        return self._queues[(batch.topic_id, batch.at.partition)]
+        return self._queues[(batch.topic_id, batch.at.partition, batch.in_file is not None)]
+
+    def queue_at(self, topic_id: int, partition: int) -> PartitionQueue | None:
+        """Return the queue of the program's records for a partition."""
+        return self._queues.get((topic_id, partition, False))
 
     def seal(self, queue: PartitionQueue) -> None:
         topic = self._topics.get(queue.at.topic)
@@ -193,12 +216,16 @@ class TopicQueues:
         )
 
     def add(self, row: Row, size: int, partition: int | None) -> Delivery:
-        """Add a record. Raises MessageTooLarge, UnknownPartition; then the record is not queued."""
+        """Add a record. Raises MessageTooLarge, UnknownPartition, and why the partition takes no record at present;
+        then the record is not queued.
+        """
         if size > self._record_bytes_max:
             raise MessageTooLarge(
                 f"the record has {size} bytes; topic {self.route.name} takes up to {self._record_bytes_max}"
             )
         queue = self.queues[self._partition(row[0], partition)]
+        if queue.refuses is not None:
+            raise again(queue.refuses)
         batch = queue.open
         if batch is None or batch.data_bytes + size > self._settings.batch_bytes_max:
             batch = self._open_batch(queue)
@@ -247,6 +274,9 @@ class TopicQueues:
             for number, part in self._parts(rows, partition)
             for piece in _split(part, self._settings.batch_bytes_max)
         ]
+        for number, _ in pieces:
+            if (refusal := self.queues[number].refuses) is not None:
+                raise again(refusal)
         batches = []
         left_bytes, left_rows = buffer_bytes, rows.num_rows
         for number, piece in pieces:

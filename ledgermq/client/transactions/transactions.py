@@ -194,7 +194,11 @@ def _parsed(timeout: object, settings: dict[str, Any]) -> tuple[int, ProducerSet
         if name in settings:
             raise InvalidConfig(f"a transaction stores every record durably, once: leave out {name}")
     timeout_ms = 0 if timeout is None else _timeout_ms(timeout)
-    return timeout_ms, settings_from(ProducerSettings, settings), "delivery_timeout_s" in settings
+    return (
+        timeout_ms,
+        settings_from(ProducerSettings, settings).without_spill("a transaction"),
+        "delivery_timeout_s" in settings,
+    )
 
 
 def _timeout_ms(timeout: object) -> int:

@@ -30,7 +30,8 @@ def test_every_public_type_is_in_a_signature_of_another_one() -> None:
         name for name in ledgermq.__all__ if name not in NOT_MADE_BY_CALLS and not re.search(rf"\b{name}\b", signatures)
     ]
     # What `connect`, awaiting, `client.groups` and `client.transactions` give, and calling the latter;
-    # what programs make for a reset, in a handler, and as a setting, and what their checks of half messages get.
+    # what programs make for a reset, in a handler, and as a setting, what their checks of half messages get, and
+    # the kinds of results by which they notice that a record was spilled.
     assert unused == [
         "BatchResult",
         "CheckedMessage",
@@ -41,6 +42,9 @@ def test_every_public_type_is_in_a_signature_of_another_one() -> None:
         "Outgoing",
         "Retry",
         "Shift",
+        "Spill",
+        "Spilled",
+        "SpilledBatch",
         "TransactionClient",
         "Transactions",
     ]

@@ -4,44 +4,29 @@
     table messages   topic_id, partition, offset (the key); topic, recoveries, stored_ms, error,
                      body (a batch of one record, as brokers store it), crc (CRC-32C of key, topic and body)
 
-Invariants: a change is durable when its call returns (write-ahead log, synchronous=FULL). One
-process has the file open: SQLite's exclusive lock, which ends with the process, keeps others out.
-So the keys in memory are those in the file. A file that is damaged, or was written by another
-program, cluster, group or version, is refused, and never taken for an empty one: a message would be
-acknowledged because an unrelated one has its key.
+Invariants: those of `SqliteFile`. One process has the file open, so the keys in memory are those in the file.
+A file of another cluster or group is refused: a message would be acknowledged because an unrelated one has
+its key.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
 from ledgermq.client.consuming.message import Message, messages_as
 from ledgermq.client.record import rows_to_arrow
-from ledgermq.errors import (
-    DataDamaged,
-    FormatNotSupported,
-    InvalidConfig,
-    InvalidRequest,
-    LedgerMQError,
-    ResourceExhausted,
-    StoreFull,
-    StoreUnusable,
-    UsedElsewhere,
-)
+from ledgermq.errors import DataDamaged, InvalidConfig, InvalidRequest, ResourceExhausted
 from ledgermq.protocol.records import decode_batch, encode_batch
+from ledgermq.runtime.sqlite_file import FileKind, SqliteFile
 from ledgermq.sources import Sources
 
 VERSION = 1
 APPLICATION_ID = 0x4C4D5152
-"""Marks the file as one of this program; SQLite keeps it in the header."""
 ERROR_CHARS_MAX = 1000
 
 _TABLES = """
@@ -54,7 +39,7 @@ CREATE TABLE messages (
 """
 _KEY = "topic_id = ? AND partition = ? AND offset = ?"
 
-T = TypeVar("T")
+_KIND = FileKind("retry store", "handler", "messages", "Retry.metaq(store=…)", APPLICATION_ID, VERSION, _TABLES)
 
 
 class MessageKey(NamedTuple):
@@ -80,8 +65,7 @@ class LocalStore:
         self._messages_max = messages_max
         self._bytes_max = bytes_max
         self._sources = sources
-        self._threads = ThreadPoolExecutor(1, "ledgermq retry store") if in_thread else None
-        self._connection: sqlite3.Connection | None = None
+        self._file = SqliteFile(path, _KIND, in_thread=in_thread)
         self._sizes: dict[MessageKey, int] = {}
         """Size of each stored body, in the order in which they were stored."""
         self._bytes = 0
@@ -93,16 +77,20 @@ class LocalStore:
         Raises UsedElsewhere (another process or handler has it open), InvalidConfig (it belongs to
         another group or cluster), DataDamaged, FormatNotSupported, StoreUnusable, StoreFull.
         """
-        self._sizes = await self._run(lambda: self._open(cluster_id, group))
+
+        def begin(connection: sqlite3.Connection) -> None:
+            connection.execute("INSERT INTO owner VALUES (?, ?)", (cluster_id, group))
+
+        def check(connection: sqlite3.Connection) -> dict[MessageKey, int]:
+            self._check_owner(connection, cluster_id, group)
+            return self._read_all(connection)
+
+        self._sizes = await self._file.open(begin, check)
         self._bytes = sum(self._sizes.values())
 
     async def close(self) -> None:
         """Close the file, and let other processes open it. A cancelled caller does not stop it."""
-        try:
-            await asyncio.shield(self._run(self._close))
-        finally:
-            if self._threads is not None:
-                self._threads.shutdown(wait=False)
+        await self._file.close()
 
     def __len__(self) -> int:
         return len(self._sizes)
@@ -137,11 +125,10 @@ class LocalStore:
     async def load(self, key: MessageKey) -> StoredMessage:
         """Return a stored message. Raises DataDamaged, StoreUnusable."""
 
-        def read() -> StoredMessage:
-            with _errors(self._path):
-                found = self._opened.execute(
-                    f"SELECT topic, recoveries, body, crc FROM messages WHERE {_KEY}", key
-                ).fetchone()
+        def read(connection: sqlite3.Connection) -> StoredMessage:
+            found = connection.execute(
+                f"SELECT topic, recoveries, body, crc FROM messages WHERE {_KEY}", key
+            ).fetchone()
             if found is None:
                 raise DataDamaged(
                     f"retry store {self._path}: the message of {key} has gone", object_key=str(self._path)
@@ -150,7 +137,7 @@ class LocalStore:
             self._check_row(key, topic, body, crc)
             return StoredMessage(_message_of(key, topic, body, self._path), recoveries)
 
-        return await self._run(read)
+        return await self._file.run(read)
 
     async def note_recoveries(self, key: MessageKey, recoveries: int, error: Exception) -> None:
         """Store how often the handler was called again. Raises StoreFull, StoreUnusable, DataDamaged."""
@@ -162,72 +149,13 @@ class LocalStore:
         await self._change(f"DELETE FROM messages WHERE {_KEY}", key)
         self._bytes -= self._sizes.pop(key)
 
-    # -- in the store's thread
-
-    async def _run(self, step: Callable[[], T]) -> T:
-        if self._threads is None:
-            return step()
-        return await asyncio.get_running_loop().run_in_executor(self._threads, step)
-
     async def _change(self, statement: str, values: tuple[object, ...]) -> None:
         """Run one statement, which is its own transaction."""
+        await self._file.run(lambda connection: connection.execute(statement, values))
 
-        def run() -> None:
-            with _errors(self._path):
-                self._opened.execute(statement, values)
+    # -- in the store's thread
 
-        await self._run(run)
-
-    @property
-    def _opened(self) -> sqlite3.Connection:
-        assert self._connection is not None, "opened first"
-        return self._connection
-
-    def _open(self, cluster_id: str, group: str) -> dict[MessageKey, int]:
-        with _errors(self._path):
-            connection = sqlite3.connect(self._path, timeout=0, isolation_level=None, check_same_thread=False)
-            try:
-                self._prepare(connection, cluster_id, group)
-                sizes = self._read_all(connection)
-            except BaseException:
-                connection.close()
-                raise
-        self._connection = connection
-        return sizes
-
-    def _close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-
-    def _prepare(self, connection: sqlite3.Connection, cluster_id: str, group: str) -> None:
-        """Lock the file, and check whose it is; write nothing to one that is not this handler's."""
-        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-        [application_id] = connection.execute("PRAGMA application_id").fetchone()
-        [version] = connection.execute("PRAGMA user_version").fetchone()
-        [tables] = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        is_new = (application_id, version, tables) == (0, 0, 0)
-        if not is_new and application_id != APPLICATION_ID:
-            raise FormatNotSupported(
-                f"{self._path} is an SQLite database of another program; give Retry.metaq(store=…) another file"
-            )
-        if not is_new and version != VERSION:
-            raise FormatNotSupported(
-                f"retry store {self._path} has version {version}; this program reads version {VERSION}"
-            )
-        modes = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        if modes != ("wal",):
-            raise StoreUnusable(f"retry store {self._path}: SQLite cannot keep a write-ahead log there")
-        connection.execute("PRAGMA synchronous = FULL")
-        if is_new:
-            connection.execute("BEGIN EXCLUSIVE")
-            for table in _TABLES.split(";"):
-                connection.execute(table)
-            connection.execute("INSERT INTO owner VALUES (?, ?)", (cluster_id, group))
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {VERSION}")
-            connection.execute("COMMIT")
-        connection.execute("BEGIN EXCLUSIVE")  # takes the lock even of a file that is only read now
-        connection.execute("COMMIT")
+    def _check_owner(self, connection: sqlite3.Connection, cluster_id: str, group: str) -> None:
         owner = connection.execute("SELECT cluster_id, group_name FROM owner").fetchone()
         if owner != (cluster_id, group):
             raise InvalidConfig(
@@ -248,38 +176,10 @@ class LocalStore:
     def _check_row(self, key: MessageKey, topic: object, body: object, crc: object) -> None:
         whole = isinstance(topic, str) and isinstance(body, bytes)
         if not whole or crc != _crc(key, topic, body):
-            raise DataDamaged(
-                f"retry store {self._path}: the message at partition {key.partition}, offset {key.offset} of topic"
-                f" {topic!r:.100} fails its checksum. Restore the file, or move it away: its messages are then lost",
-                object_key=str(self._path),
+            raise self._file.damaged(
+                f"the message at partition {key.partition}, offset {key.offset} of topic {topic!r:.100} fails its"
+                " checksum"
             )
-
-
-@contextmanager
-def _errors(path: Path) -> Iterator[None]:
-    """Convert SQLite's errors."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise _converted(path, error) from error
-
-
-def _converted(path: Path, error: sqlite3.Error) -> LedgerMQError:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return UsedElsewhere(
-            f"retry store {path} is in use by another process, or by another handler of this one; give each its own"
-            " file"
-        )
-    if code == sqlite3.SQLITE_FULL:
-        return StoreFull(f"retry store {path}: no space is left on its disk")
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):  # the last: a table is missing
-        return DataDamaged(
-            f"retry store {path} is damaged, or no SQLite file: {error}. Restore it, or move it away: its messages are"
-            " then lost",
-            object_key=str(path),
-        )
-    return StoreUnusable(f"retry store {path}: {error}")
 
 
 def _crc(key: MessageKey, topic: object, body: object) -> int:

@@ -80,7 +80,8 @@ async def test_what_is_stored_is_there_after_a_restart_as_it_was(path: Path) -> 
 async def test_a_change_is_durable_when_its_call_returns(path: Path) -> None:
     """SQLite syncs its log in each transaction."""
     store = await opened(path)
-    connection = store._opened
+    connection = store._file._connection
+    assert connection is not None
     assert connection.execute("PRAGMA synchronous").fetchone() == (2,), "FULL"
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     await store.close()
