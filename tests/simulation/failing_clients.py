@@ -25,6 +25,8 @@ from tests.simulation.world import World
 
 SLACK_S = 0.01
 """Due times are whole milliseconds, and timers may be one early."""
+IMPATIENT_S = 0.3
+"""Bound of a commit that is often too short, so that the outcome of a transaction is unknown."""
 
 
 class FailingMember(GroupMember):
@@ -52,13 +54,13 @@ class FailingMember(GroupMember):
             TOPIC,
             group=GROUP,
             commit="acked",
-            commit_interval_ms=r.choice((50, 500, 2000)),
+            commit_interval_ms=r.choice((50, 200, 1000)),
             session_timeout_s=self._groups.session_timeout_s,
             max_poll_interval_s=self._groups.max_poll_interval_s,
             heartbeat_wait_s=0.5,
             revoke_wait_s=r.choice((0.0, 1.0)),
             close_timeout_s=3.0,
-            request_timeout_s=self._plan.request_timeout_s,
+            request_timeout_s=r.choice((IMPATIENT_S, self._plan.request_timeout_s)),
             instance_id=self.name if self._groups.static else "",
             failed_held_max=r.choice((3, 10_000)),
             retry=Retry.levels(self._failures.attempts_max, self._failures.delays_s),

@@ -10,12 +10,16 @@ was ever written, are compared with the records in the ledgers.
 from __future__ import annotations
 
 import asyncio
+import random
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from ledger import keys
 from ledger.keys import PartitionId
 from ledgermq.client.groups.coordinator import Coordinator
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.methods import Method
 from offsets.limits import GroupLimits
 from tests.simulation.cluster_clients import Sender
 from tests.simulation.cluster_run import HEALING_S, ClusterRun, _topic_names
@@ -48,6 +52,7 @@ from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.model import Violation
 from tests.simulation.network import Network
 
+ANSWERS_LOST, ANSWERS_LATE_S = 0.2, 3.0
 EXPIRY_LOOK_S = 1.5 * GroupLimits.expiry_check_s
 
 
@@ -62,14 +67,34 @@ class GroupsRun(ClusterRun):
         )
         self.cluster = replace(self.cluster, seconds=min(self.cluster.seconds, 30.0), settings=settings)
         self.network = Network(self.world)
+        self.network.on_call = self._arrived
         self._members: dict[str, GroupMember] = {}
         self._done: Done
         self._calls = Calls()
+        if self.failures.members:  # their topics and transactional ids come first
+            self.requests_factor = 4
+        self._losing = random.Random(f"lost answers {seed}")
         self._register = RegisterTruth()
         self._clocks_are_wrong = bool(self.groups.clocks_wrong_s) and not self.cluster.is_s3
         if self._clocks_are_wrong:
             for number, seconds in enumerate(self.groups.clocks_wrong_s):
                 self.world.skew_us[f"b{number}"] = round(seconds * 1e6)
+
+    def _arrived(self, address: str, method: Method, request: Any) -> Callable[[Any], None]:
+        """Now and then members do not receive the answer to a commit of theirs before they stop waiting: the
+        outcome of the transaction is unknown to them.
+        """
+        is_commit = isinstance(request, pb.EndTransactionRequest) and request.outcome == pb.COMMITTED
+        loses = is_commit and not self.world.healed and self._losing.random() < ANSWERS_LOST
+        return (lambda answer: self._lose_answers(address)) if loses else (lambda answer: None)
+
+    def _lose_answers(self, address: str) -> None:
+        members = [f"f{number}" for number in range(self.failures.members)]
+        self.world.note(address, "does not reach the failing members")
+        self.world.coverage.saw("the answer to a commit of moves was late")
+        for member in members:
+            self.network.cut(address, member)
+            self._disturbances.later(ANSWERS_LATE_S, lambda member=member: self.network.mend(address, member))  # type: ignore[misc]
 
     def _start_clients(self) -> list[asyncio.Task[None]]:
         world, network, plan = self.world, self.network, self.cluster
