@@ -24,7 +24,6 @@ from typing import Literal, NamedTuple
 
 import ledgermq
 from ledgermq.client.groups.retry_topics import (
-    DEAD_LETTER_SUFFIX,
     GROUP,
     HEADER_PREFIX,
     Failures,
@@ -36,6 +35,7 @@ from ledgermq.client.groups.retry_topics import (
 )
 from ledgermq.client.transactions.transactions import Transactions
 from ledgermq.errors import InvalidRequest, UnknownTopic
+from ledgermq.protocol.names import DEAD_LETTER_SUFFIX
 
 SETTLED = HEADER_PREFIX + "settled"
 How = Literal["redriven", "dropped"]
