@@ -4,7 +4,7 @@ group, or in the dead-letter topic.
 A program's answer follows from the message's origin and the number of the attempt (`answer_of`). So it is
 known which copies a message must have, whatever was delivered twice.
 
-moved twice             the same attempt of a message has two copies
+moved twice             the same attempt of a message has two copies, and neither is the other one, carried
 in two places           a message has a dead letter and a copy for a later attempt, or two dead letters
 attempts miscounted     the attempts of a message's copies are not 1, 2, 3, …
 copy without its offset a copy is there, and the committed offset is not behind the message that was copied
@@ -22,6 +22,7 @@ import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from ledgermq.client.consuming.message import Message, messages_of
@@ -101,6 +102,11 @@ class Copy(NamedTuple):
     def is_dead(self) -> bool:
         return self.message.topic == DEAD
 
+    @property
+    def content(self) -> tuple[object, ...]:
+        """Everything but its place and time; a copy that is carried has the same."""
+        return (*self.message[3:6], self.message.tag)
+
 
 @dataclass
 class FailuresTruth:
@@ -166,12 +172,17 @@ class _Chain(NamedTuple):
 
     def judge(self) -> None:
         origin = Origin(self.original.topic, self.original.partition, self.original.offset)
-        copies = sorted(self.copies, key=lambda copy: (copy.failures.attempts, copy.is_dead))
+        copies = sorted(self.copies, key=lambda copy: (copy.failures.attempts, copy.is_dead, self._is_open(copy)))
+        if self._is_moved_twice(copies):
+            self.truth.report("moved twice", f"{origin}: {_shown(copies)}")
+            return
+        # Of copies that are the same the last one: the others are committed.
+        copies = list(
+            {copy.failures.attempts if not copy.is_dead else -1 - i: copy for i, copy in enumerate(copies)}.values()
+        )
         attempts = [copy.failures.attempts for copy in copies]
         if sum(copy.is_dead for copy in copies) > 1 or any(copy.is_dead for copy in copies[:-1]):
             self.truth.report("in two places", f"{origin}: {_shown(copies)}")
-        elif len(set(attempts)) < len(attempts):
-            self.truth.report("moved twice", f"{origin}: {_shown(copies)}")
         elif attempts != list(range(1, len(attempts) + 1)):
             self.truth.report("attempts miscounted", f"{origin}: {_shown(copies)}")
         else:
@@ -179,6 +190,18 @@ class _Chain(NamedTuple):
         for copy in copies:
             if (copy.message.key, copy.message.value) != (self.original.key, self.original.value):
                 self.truth.report("changed copy", f"{self.original} and {copy.message}")
+
+    def _is_open(self, copy: Copy) -> bool:
+        return copy.message.offset >= self.committed.get((copy.message.topic, copy.message.partition), 0)
+
+    def _is_moved_twice(self, copies: list[Copy]) -> bool:
+        """Whether an attempt has two copies, although none can have been carried, or both are open."""
+        may_be_carried = bool(self.plan.far_s) or self.calls.clocks_jumped
+        pairs = [(a, b) for a, b in pairwise(copies) if a.failures.attempts == b.failures.attempts]
+        return any(
+            not (a.is_dead or b.is_dead) and (not may_be_carried or a.content != b.content or self._is_open(a))
+            for a, b in pairs
+        )
 
     def _judge_steps(self, origin: Origin, copies: list[Copy]) -> None:
         at = self.original
@@ -211,12 +234,14 @@ def _shown(copies: list[Copy]) -> str:
 def places_of(truth: FailuresTruth, committed: Mapping[tuple[str, int], int]) -> dict[str, int]:
     """Return how many messages are where."""
     dead = sum(copy.is_dead for copy in truth.copies)
+    moves = {(copy.failures.origin, copy.failures.attempts) for copy in truth.copies if not copy.is_dead}
     waiting = sum(
         not copy.is_dead and copy.message.offset >= committed.get((RETRY, copy.message.partition), 0)
         for copy in truth.copies
     )
     return {
-        "a failed message was moved": len(truth.copies) - dead,
+        "a failed message was moved": len(moves),
+        "a copy that waits was carried": len(truth.copies) - dead - len(moves),
         "a message ended as a dead letter": dead,
         "a message waits in the retry topic at the end": waiting,
         "a message was tried three times": sum(copy.failures.attempts == 3 for copy in truth.copies),

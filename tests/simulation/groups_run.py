@@ -18,6 +18,7 @@ from typing import Any
 from ledger import keys
 from ledger.keys import PartitionId
 from ledgermq.client.groups.coordinator import Coordinator
+from ledgermq.client.groups.refusals import CARRY_AFTER_S
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.methods import Method
 from offsets.limits import GroupLimits
@@ -149,6 +150,8 @@ class GroupsRun(ClusterRun):
     async def _until_settled(self) -> None:
         """Wait until each failed message is handled or dead, but those that wait for longer than a run."""
         end_s = asyncio.get_running_loop().time() + HEALING_S
+        if self.failures.far_s:  # what waits is carried meanwhile, and what is behind it goes on
+            await asyncio.sleep(2 * CARRY_AFTER_S)
         while open_ := self._unsettled():
             if asyncio.get_running_loop().time() > end_s:
                 text = f"after {HEALING_S:.0f} s of health the failing group has not finished {open_[:5]}"

@@ -169,6 +169,7 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "a failing program answered: dead letter",
         "a failed message was moved",
         "a message was tried three times",
+        "a copy that waits was carried",
         "a message ended as a dead letter",
         "a message waits in the retry topic at the end",
         "the answer to a commit of moves was late",

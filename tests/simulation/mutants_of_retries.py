@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from ledgermq.client.groups import holding
 from ledgermq.client.groups.handing_out import HandingOut
 from ledgermq.client.groups.holding import Event, Holding
 from ledgermq.client.groups.message import GroupMessage
-from ledgermq.client.groups.moves import Move, MovePolicy, Moves
+from ledgermq.client.groups.moves import Move, MovePolicy, Moves, carried
 from ledgermq.client.groups.retry_topics import earlier_failures, retry_topic
 from ledgermq.client.transactions.moving import TransactionalMoves
 from ledgermq.client.transactions.transaction import Transaction
@@ -83,6 +84,28 @@ def attempts_counted_twice(patch: Patch) -> None:
         return made._replace(failures=made.failures._replace(attempts=made.failures.attempts + again))
 
     patch.setattr(MovePolicy, "move", move)
+
+
+def _waits_long(seed: int) -> bool:
+    return _comes_back(seed) and failures_plan_of(seed).far_s > 0
+
+
+@mutant("groups", _waits_long)
+def carried_copies_count_as_attempts(patch: Patch) -> None:
+    """A copy that waits, and is moved as it is, counts as one that has failed again."""
+
+    def counted(message: GroupMessage) -> Move:
+        move = carried(message)
+        return move._replace(failures=move.failures._replace(attempts=move.failures.attempts + 1))
+
+    patch.setattr(holding, "carried", counted)
+
+
+@mutant("groups", _waits_long)
+def waiting_copies_passed_over(patch: Patch) -> None:
+    """What is finished behind a copy that waits is committed, and the copy is not moved."""
+    real = Moves.below
+    patch.setattr(Moves, "below", lambda self, offset: [move for move in real(self, offset) if not move.carried])
 
 
 @mutant("groups", _fails)
