@@ -287,3 +287,16 @@ async def test_a_copy_that_waits_for_long_holds_up_no_other_attempt(cluster: Clu
         [(_, second_s)] = [(attempt, at_s) for value, attempt, at_s in called if value == b"late" and attempt == 2]
         assert 3599 <= second_s <= 3605, "the wait is what it was"
         assert handle.retried == 1 + 4 + 1, "what was carried is not counted"
+
+
+@in_cluster("a:1")
+async def test_a_pattern_takes_in_no_dead_letters_of_its_group(cluster: Cluster) -> None:
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        await fill(client, "t", 2)
+        with pytest.raises(errors.InvalidConfig, match=r"'\^\.\*' matches 'g\.dlq'"):
+            client.consumer("^.*", group="g", retry=Retry.levels())
+        async with client.consumer("^t$", group="g", commit="acked", retry=Retry.levels(1)) as consumer:
+            for message in await consumer.fetch():
+                assert message.nack()
+        await until_in(client, "g.dlq", 2)
