@@ -210,19 +210,23 @@ async def settle(
                 notes().print(f"… and {count - len(rows)} more.")
             if dry_run:
                 verb = "redrive" if how == "redriven" else "drop"
-                notes().print(f"This would {verb} {count} dead letters of {group}. Nothing was changed (--dry-run).")
+                notes().print(f"This would {verb} {letters(count)} of {group}. Nothing was changed (--dry-run).")
                 return
             if not count:
                 notes().print(f"No dead letter of {group} is left that this could be about.")
                 return
             with session.user_is_asked():
-                confirm(f"{'Redrive' if how == 'redriven' else 'Drop'} {count} dead letters of {group}?")
+                confirm(f"{'Redrive' if how == 'redriven' else 'Drop'} {letters(count)} of {group}?")
         with progress_of_items() as bar:
             task = bar.add_task(f"{how} letters of {group}", total=None, note="")
             count = await dead_letters.settle(
                 session.client, group, wanted, how, to, maximum or sys.maxsize, lambda n: bar.update(task, completed=n)
             )
-    notes().print(f"{count} dead letters of {group} are {how}.", markup=False, soft_wrap=True)
+    notes().print(f"{letters(count)} of {group} {'is' if count == 1 else 'are'} {how}.", markup=False, soft_wrap=True)
+
+
+def letters(count: int) -> str:
+    return "1 dead letter" if count == 1 else f"{count} dead letters"
 
 
 async def preview(

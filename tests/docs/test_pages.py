@@ -2,7 +2,7 @@
 is checked then.
 
 Blocks run twice in a row, because readers repeat them. The tutorial runs once: it leads from an
-empty folder to an empty folder.
+empty folder to an empty folder; and retries.md: a dead letter is dropped once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.e2e.warm_cli import WarmCommands
 pytestmark = pytest.mark.timeout(900)
 
 RUNS = 2
-RUNS_OF = {"tutorial.md": 1}
+RUNS_OF = {"tutorial.md": 1, "retries.md": 1}
 Given = Callable[[ledgermq.Client, Path, dict[str, Any]], Awaitable[None]]
 
 
@@ -98,6 +98,20 @@ async def given_by_keyed_topics(client: ledgermq.Client, folder: Path, names: di
     names["root"] = (folder / "ledgermq-data").as_uri()
 
 
+async def given_by_retries(client: ledgermq.Client, folder: Path, names: dict[str, Any]) -> None:
+    """Dead letters of the page's group."""
+    await client.create_topic("orders", partitions=1)
+    await send(client, "orders")
+    await send(client, "orders")
+    async with client.consumer("orders", group="mailer", retry=ledgermq.Retry.levels()) as consumer:
+        left = 18
+        async for message in consumer:
+            assert message.dead_letter("no such customer")
+            left -= 1
+            if not left:
+                break
+
+
 async def given_by_spark(client: ledgermq.Client, folder: Path, names: dict[str, Any]) -> None:
     """Plain readers read what is compacted."""
     async with client.producer() as producer:
@@ -111,6 +125,7 @@ GIVEN: dict[str, Given] = {
     "cli.md": given_by_cli,
     "retention.md": given_by_retention,
     "keyed-topics.md": given_by_keyed_topics,
+    "retries.md": given_by_retries,
     "spark.md": given_by_spark,
 }
 """What a page takes for granted, besides a broker and `client`."""

@@ -48,7 +48,7 @@ def test_dead_letters_are_listed_shown_redriven_and_dropped(shell: Shell) -> Non
     tried = shell("dlq", "redrive", "g", "--all", "--error", "poison", "--dry-run")
     assert (tried.code, "would redrive 2 dead letters of g" in tried.err) == (0, True)
     kept = shell("dlq", "redrive", "g", "0:0", stdin="n\n")
-    assert (kept.code, "Redrive 1 dead letters of g?" in kept.err) == (1, True)
+    assert (kept.code, "Redrive 1 dead letter of g?" in kept.err) == (1, True)
     for _ in range(2):  # once, however often it is repeated
         assert shell("dlq", "redrive", "g", "--all", "--error", "poison", "--yes").code == 0
     assert shell("dlq", "drop", "g", "0:1", stdin="y\n").code == 0
@@ -73,7 +73,7 @@ def test_dead_letters_are_listed_shown_redriven_and_dropped(shell: Shell) -> Non
     facts = shell.json("group", "retries", "g")
     assert (facts["dead_letters"], facts["settled"], facts["due"]) == (1, 3, 0)
     moved = shell("dlq", "redrive", "g", "--all", "--to", "g.source", "--yes")
-    assert "1 dead letters of g are redriven" in moved.err
+    assert "1 dead letter of g is redriven" in moved.err
     [row] = [json.loads(line) for line in shell("consume", "g.source", "-e", "--format", "jsonl").out.splitlines()]
     assert [header["key"] for header in row["headers"]] == ["mine"]
 

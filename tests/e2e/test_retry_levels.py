@@ -200,6 +200,26 @@ async def test_a_refused_message_comes_back_alone_after_its_delay(cluster: Clust
             assert await committed(cluster, "g", "t") == {0: 6}
 
 
+@pytest.mark.parametrize("bound", [{"failed_held_max": 2}, {"failed_held_bytes_max": 1500}])
+@in_cluster("a:1")
+async def test_reading_waits_while_too_many_refused_messages_are_held(cluster: Cluster, bound: dict[str, int]) -> None:
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        async with client.producer() as producer:
+            for _ in range(4):
+                await producer.send("t", bytes(500))
+        async with client.consumer("t", group="g", commit="acked", **bound) as consumer:
+            for offset in range(2):
+                [message] = await consumer.fetch(1)
+                assert message.offset == offset
+                assert message.nack(delay=60)
+            assert not await consumer.fetch(1, timeout=30), "two are held"
+            [again] = await consumer.fetch(1, timeout=60)
+            assert again.offset == 0
+            assert again.ack()
+            assert [message.offset for message in await consumer.fetch(timeout=10)] == [1]
+
+
 @pytest.mark.parametrize("mode", ["auto", "manual"])
 @in_cluster("a:1")
 async def test_a_refused_message_is_not_committed_by_later_calls(cluster: Cluster, mode: str) -> None:

@@ -58,6 +58,7 @@ def test_both_clients_have_the_same_names(name: str) -> None:
             "closed",
             "check_open",
             "condemn",
+            "stage_entries",
             "note_failure",
             "release",
             "resolved",

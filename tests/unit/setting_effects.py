@@ -109,6 +109,8 @@ GROUP = {
     "revoke_wait_s": "e2e/test_group_membership.py::test_commits_are_accepted_while_partitions_are_revoked",
     "close_timeout_s": "e2e/test_group_membership.py::test_close_is_bounded_and_typed_when_the_cluster_is_down",
     "acked_ahead_max": "unit/client/groups/test_hostile_coordinator.py::test_acknowledgements_that_wait_for_one_message_are_bounded",
+    "failed_held_max": "e2e/test_retry_levels.py::test_reading_waits_while_too_many_refused_messages_are_held",
+    "failed_held_bytes_max": "e2e/test_retry_levels.py::test_reading_waits_while_too_many_refused_messages_are_held",
     "assignor": "unit/offsets/test_members.py::test_members_agree_on_an_assignor",
     "instance_id": "e2e/test_group_membership.py::test_a_static_member_that_comes_back_finds_its_partitions_and_two_at_once_are_refused",
     "rack": "broker/test_groups.py::test_members_get_the_partitions_of_the_brokers_in_their_rack",

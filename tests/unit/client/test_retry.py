@@ -86,7 +86,7 @@ METAQ = Retry.metaq(store="x")
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"retry": "metaq"}, r"retry must be Retry.in_order\(…\) or Retry.metaq\(…\), not 'metaq'"),
+        ({"retry": "metaq"}, r"retry must be .*Retry.levels\(…\), not 'metaq'"),
         ({"retry": Retry.in_order(), "retry_ms_first": 5}, "leave out retry_ms_first and retry_ms_max"),
         ({"retry": Retry.in_order(), "retry_ms_max": 5}, "leave out retry_ms_first and retry_ms_max"),
         ({"retry": Retry.in_order(), "commit": "before"}, "handled once, at most"),
