@@ -277,6 +277,9 @@ RARE: dict[str, frozenset[str]] = {
     ),
     "groups": frozenset(
         {
+            "a copy that waits was carried",
+            "a failing program answered: nack, too late",
+            "a failing program answered: success, too late",
             "a member was told: StaleAssignment",
             "coordinators with wrong clocks looked for what has expired",
             "disturbance: graceful stop",
