@@ -67,6 +67,8 @@ def stat(title: str, expression: str, unit: str = "short") -> Panel:
     return Panel(title, ((expression, ""),), unit, "stat")
 
 
+RETRY_LAG = metric("group_lag_records", topic='=~".+[.]retry"')
+
 ROWS: dict[str, tuple[Panel, ...]] = {
     "Is it well?": (
         stat("Brokers ready", or_zero(f"sum({metric('ready')} and on (job, instance) {metric('broker_info')})")),
@@ -185,6 +187,25 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             ((or_zero(top(f"max by (group, topic) ({metric('group_lag_records')})")), "{{group}} {{topic}}"),),
         ),
         Panel("Members", ((or_zero(top(f"max by (group) ({metric('group_members')})")), "{{group}}"),)),
+        Panel(
+            "Offsets that do not move",
+            ((or_zero(top(f"max by (group, topic) ({metric('group_stuck_seconds')})")), "{{group}} {{topic}}"),),
+            "s",
+            text="Records are there, and the group does not finish them. In a retry topic this is also the wait.",
+        ),
+        Panel(
+            "Failed messages: moves to the retry topic",
+            ((or_zero(f"max by (group) (rate({metric('group_retries_total')}[$__rate_interval]))"), "{{group}}"),),
+            "cps",
+        ),
+        Panel(
+            "Failed messages: waiting or due in the retry topic",
+            ((or_zero(top(f"max by (group) ({RETRY_LAG})")), "{{group}}"),),
+        ),
+        Panel(
+            "Dead letters, all that ever came",
+            ((or_zero(top(f"max by (group) ({metric('group_dead_letters_total')})")), "{{group}}"),),
+        ),
     ),
     "Transactions": (
         Panel("Decisions", ((rate("transactions_ended_total", "outcome"), "{{outcome}}"),), "cps"),

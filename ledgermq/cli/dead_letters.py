@@ -17,18 +17,20 @@ its letters, so retention does not remove it before them.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple
 
 import ledgermq
+from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.retry_topics import (
-    DEAD_LETTER_SUFFIX,
     GROUP,
     HEADER_PREFIX,
     Failures,
     dead_letter_topic,
+    due_ms_of,
+    earlier_failures,
     failures_of,
     headers_of,
     retry_topic,
@@ -36,6 +38,7 @@ from ledgermq.client.groups.retry_topics import (
 )
 from ledgermq.client.transactions.transactions import Transactions
 from ledgermq.errors import InvalidRequest, UnknownTopic
+from ledgermq.protocol.names import DEAD_LETTER_SUFFIX
 
 SETTLED = HEADER_PREFIX + "settled"
 How = Literal["redriven", "dropped"]
@@ -98,6 +101,44 @@ class Letters:
     @property
     def waiting(self) -> int:
         return self.total - len(self.settled)
+
+
+@dataclass(slots=True)
+class Copies:
+    """Copies in a group's retry topic that are not committed. `by_attempts`: how many have failed so often."""
+
+    waiting: int = 0
+    due: int = 0
+    by_attempts: dict[int, int] = field(default_factory=dict)
+    longest_due_ms: int | None = None
+    """When the one was due that is due for longest."""
+    next_due_ms: int | None = None
+    first_failure_ms: int | None = None
+
+
+async def copies(client: ledgermq.Client, group: str, committed: Mapping[TopicPartition, int], now_ms: int) -> Copies:
+    """Read the copies from the group's committed offsets on. Raises Unavailable, DataDamaged."""
+    found = Copies()
+    topic = retry_topic(group)
+    start = {(at.topic, at.partition): offset for at, offset in committed.items() if at.topic == topic}
+    try:
+        async with client.consumer(topic, start=start, until_end=True) as consumer:
+            async for message in consumer:
+                if (failures := earlier_failures(message)) is None:
+                    continue
+                due_ms = due_ms_of(message) or 0
+                if due_ms > now_ms:
+                    found.waiting += 1
+                    found.next_due_ms = min(due_ms, found.next_due_ms or due_ms)
+                else:
+                    found.due += 1
+                    since_ms = due_ms or (message.timestamp_us or 0) // 1000
+                    found.longest_due_ms = min(since_ms, found.longest_due_ms or since_ms)
+                found.by_attempts[failures.attempts] = found.by_attempts.get(failures.attempts, 0) + 1
+                found.first_failure_ms = min(failures.first_ms, found.first_failure_ms or failures.first_ms)
+    except UnknownTopic:
+        pass
+    return found
 
 
 async def groups(client: ledgermq.Client) -> list[str]:

@@ -138,25 +138,32 @@ async def retries(
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
-    """Show what a group with retry=Retry.levels(…) has not finished: messages in its retry topic that
-    are due and not handled yet, and dead letters. `ledgermq dlq` settles dead letters.
+    """Show what a group with retry=Retry.levels(…) has not finished: messages in its retry topic, waiting
+    for their next attempt or due, by the number of attempts that have failed, and dead letters. A member
+    may have handled some of them, and not committed that yet. `ledgermq dlq` settles dead letters.
     """
+    now_ms = round(datetime.now(UTC).timestamp() * 1000)
     async with connected_session(target, timeout_s) as session:
         session.progress = session.while_in_trouble
-        lags = await session.client.groups.lag(name)
+        described = await session.client.groups.describe(name)
+        committed = {at: known.stored.offset for at, known in described.committed.items()}
+        copies = await dead_letters.copies(session.client, name, committed, now_ms)
         letters = await dead_letters.survey(session.client, name)
-    due = {at: lag for at, lag in lags.items() if at.topic == retry_topic(name)}
     facts = {
         "group": name,
         "retry_topic": retry_topic(name),
-        "due": sum(lag.messages for lag in due.values()),
-        "due_seconds": max((lag.seconds or 0.0 for lag in due.values()), default=0.0),
+        "waiting": copies.waiting,
+        "next_due": None if copies.next_due_ms is None else at_time(copies.next_due_ms),
+        "due": copies.due,
+        "due_seconds": 0.0 if copies.longest_due_ms is None else max(0, now_ms - copies.longest_due_ms) / 1000,
+        "first_failure": None if copies.first_failure_ms is None else at_time(copies.first_failure_ms),
         "dead_letter_topic": dead_letter_topic(name),
         "dead_letters": letters.waiting,
         "oldest_dead_letter": None if letters.oldest_us is None else at_time(letters.oldest_us // 1000),
         "settled": len(letters.settled),
     }
-    show(Report("", facts), output)
+    by_attempts = [{"attempts": number, "messages": count} for number, count in sorted(copies.by_attempts.items())]
+    show(Report("", facts, [Rows("by_attempts", ("attempts", "messages"), by_attempts, if_any=True)]), output)
 
 
 async def reset(

@@ -9,6 +9,8 @@ import re
 NAME_CHARS_MAX = 249
 NAME_PATTERN = rf"[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}"
 """The rule as part of a larger regular expression."""
+RETRY_SUFFIX, DEAD_LETTER_SUFFIX = ".retry", ".dlq"
+"""A group with retry levels keeps its failed messages in the topics `<group>.retry` and `<group>.dlq`."""
 _NAME = re.compile(NAME_PATTERN + r"\Z")
 
 

@@ -7,7 +7,7 @@ that partition's bundle (`stateless_broker.internal.terms`).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import TypeVar
@@ -18,7 +18,8 @@ from ledger.root.two_clocks import TwoClocks
 from ledgermq.errors import LedgerMQError, Unavailable, UnknownGroup, UnknownPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
-from offsets.coordinator import GroupCoordinator
+from ledgermq.protocol.names import DEAD_LETTER_SUFFIX, RETRY_SUFFIX
+from offsets.coordinator import EndWanted, GroupCoordinator
 from offsets.limits import GroupLimits
 from offsets.names import check_group_name
 from stateless_broker.at_controller import AtController
@@ -42,13 +43,23 @@ GroupKind = CoreKind[GroupCoordinator, PartitionCoordinator]
 @dataclass(slots=True)
 class GroupLag:
     """`records`: the number of records between the group's committed offsets and the ends of the
-    topic's partitions.
+    topic's partitions. `behind`: the committed offset of each partition that has such records.
     """
 
     group: str
     topic: str
     members: int
     records: int = 0
+    behind: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFailures:
+    """Numbers of records that were ever put into the group's retry topic and its dead-letter topic."""
+
+    group: str
+    retries: int
+    dead_letters: int
 
 
 class Groups:
@@ -169,7 +180,35 @@ class Groups:
                     (group.name, wanted.topic), GroupLag(group.name, wanted.topic, len(group.members))
                 )
                 row.records += max(0, end - offset)
+                if end > offset:
+                    row.behind[wanted.partition] = offset
         return [*rows.values()]
+
+    async def failures(self, groups_max: int) -> Sequence[GroupFailures]:
+        """Return how many messages the groups that this broker coordinates have moved to their retry and
+        dead-letter topics; of at most `groups_max` groups. Sends requests to other brokers, never to the
+        store. A group is left out while an end is not known.
+        """
+        coordinators = self._terms.ready(self._kind)
+        names = {group.name for found in coordinators for group, _, _ in found.committed_now()}
+        wanted = {
+            name: (self._partitions(name + RETRY_SUFFIX), self._partitions(name + DEAD_LETTER_SUFFIX)) for name in names
+        }
+        chosen = [name for name in sorted(names) if any(wanted[name])][:groups_max]
+        known = await self._ends.known([at for name in chosen for each in wanted[name] for at in each])
+        found = []
+        for name in chosen:
+            ends = [[known.get(PartitionId(at.topic_id, at.partition), -1) for at in each] for each in wanted[name]]
+            if all(end >= 0 for each in ends for end in each):
+                found.append(GroupFailures(name, *map(sum, ends)))
+        return found
+
+    def _partitions(self, topic: str) -> Sequence[EndWanted]:
+        """Return the partitions of a topic; none if it does not exist."""
+        found = self._metadata.catalog.topics_by_name.get(topic)
+        if found is None or found.removed:
+            return ()
+        return [EndWanted(topic, found.id, number) for number in range(found.partitions)]
 
     def refused(self) -> dict[int, LedgerMQError]:
         """Return the partitions of `__consumer_offsets` that this broker coordinates and cannot

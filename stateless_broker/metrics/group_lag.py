@@ -1,5 +1,5 @@
-"""Sample lag by consumer group and topic while the process runs: the coordinator requests the ends
-of partitions from their owners.
+"""Sample lag by consumer group and topic, and the failed messages of groups with retry levels, while
+the process runs: the coordinator requests the ends of partitions from their owners.
 
 The pairs that are farthest behind have a label each, up to a cap; all others are summed. Partitions
 that a group has never committed are not counted.
@@ -8,19 +8,20 @@ that a group has never committed are not counted.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from stateless_broker.groups.groups import GroupLag, Groups
+from stateless_broker.groups.groups import GroupFailures, GroupLag, Groups
 from stateless_broker.logs import get_logger
 from stateless_broker.metrics.topic_totals import OTHER
 
 EVERY_S = 15.0
 PAIRS_MAX = 200
 PARTITIONS_MAX = 5000
+GROUPS_MAX = 200
 
 log = get_logger(__name__)
 
@@ -28,6 +29,10 @@ log = get_logger(__name__)
 class GroupLagMetrics(Collector):
     def __init__(self, registry: CollectorRegistry) -> None:
         self._rows: list[GroupLag] = []
+        self._failures: Sequence[GroupFailures] = ()
+        self._unmoved: dict[tuple[str, str, int], tuple[int, float]] = {}
+        """Committed offset of each partition with records to read, and since when it is seen to be so."""
+        self._sampled_s = 0.0
         registry.register(self)
 
     async def run(self, groups: Groups) -> None:
@@ -41,6 +46,18 @@ class GroupLagMetrics(Collector):
 
     async def sample(self, groups: Groups) -> None:
         self._rows = sorted(await groups.lags(PARTITIONS_MAX), key=lambda row: (-row.records, row.group, row.topic))
+        self._failures = await groups.failures(GROUPS_MAX)
+        now_s = self._sampled_s = asyncio.get_running_loop().time()
+        before, self._unmoved = self._unmoved, {}
+        for row in self._rows:
+            for partition, offset in row.behind.items():
+                at = (row.group, row.topic, partition)
+                seen = before.get(at)
+                self._unmoved[at] = seen if seen is not None and seen[0] == offset else (offset, now_s)
+
+    def _stuck_s(self, row: GroupLag) -> float:
+        since_s = [self._unmoved[row.group, row.topic, partition][1] for partition in row.behind]
+        return self._sampled_s - min(since_s, default=self._sampled_s)
 
     def collect(self) -> Iterable[Metric]:
         lag = GaugeMetricFamily(
@@ -57,4 +74,26 @@ class GroupLagMetrics(Collector):
             lag.add_metric((OTHER, OTHER), sum(row.records for row in self._rows[PAIRS_MAX:]))
         for group, count in {row.group: row.members for row in self._rows[:PAIRS_MAX]}.items():
             members.add_metric((group,), count)
-        yield from (lag, members)
+        stuck = GaugeMetricFamily(
+            "ledgermq_group_stuck_seconds",
+            "Time for which this coordinator has seen the committed offset of a partition unmoved although there are"
+            " records behind it; the longest of the topic",
+            labels=("group", "topic"),
+        )
+        for row in self._rows[:PAIRS_MAX]:
+            stuck.add_metric((row.group, row.topic), self._stuck_s(row))
+        retries = CounterMetricFamily(
+            "ledgermq_group_retries",
+            "Records that were put into the retry topic of a group, reported by its coordinator",
+            labels=("group",),
+        )
+        dead = CounterMetricFamily(
+            "ledgermq_group_dead_letters",
+            "Records that were put into the dead-letter topic of a group, reported by its coordinator; `ledgermq dlq`"
+            " adds a few, which say what is settled",
+            labels=("group",),
+        )
+        for failures in self._failures:
+            retries.add_metric((failures.group,), failures.retries)
+            dead.add_metric((failures.group,), failures.dead_letters)
+        yield from (lag, members, stuck, retries, dead)

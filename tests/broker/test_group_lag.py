@@ -9,7 +9,7 @@ import asyncio
 from prometheus_client import CollectorRegistry
 
 from ledger.object_store.memory import MemoryStore
-from stateless_broker.groups.groups import GroupLag
+from stateless_broker.groups.groups import GroupFailures, GroupLag
 from stateless_broker.metrics.group_lag import PAIRS_MAX, GroupLagMetrics
 from stateless_broker.metrics.topic_totals import OTHER
 from tests.broker.cluster import Cluster, cluster_of, in_cluster
@@ -68,8 +68,59 @@ async def test_the_gauges_are_bounded_and_follow(cluster: Cluster) -> None:
         async def lags(self, partitions_max: int) -> list[GroupLag]:
             return [GroupLag(f"g{i}", "t", 1, i) for i in range(PAIRS_MAX + 3)]
 
+        async def failures(self, groups_max: int) -> list[GroupFailures]:
+            return []
+
     await metrics.sample(Many())  # type: ignore[arg-type]
-    [lag, members] = metrics.collect()
+    [lag, members, stuck, *_] = metrics.collect()
     assert len(lag.samples) == PAIRS_MAX + 1
-    assert len(members.samples) == PAIRS_MAX
+    assert len(members.samples) == len(stuck.samples) == PAIRS_MAX
     assert registry.get_sample_value("ledgermq_group_lag_records", {"group": OTHER, "topic": OTHER}) == 0 + 1 + 2
+
+
+@in_cluster("a:1")
+async def test_an_offset_that_does_not_move_is_told_with_the_time_for_which_it_has_not(cluster: Cluster) -> None:
+    registry = CollectorRegistry()
+    metrics = GroupLagMetrics(registry)
+    await cluster.create("t", 2)
+    await cluster.produce("t", 0, b"1", b"2", b"3")
+    await cluster.produce("t", 1, b"1", b"2", b"3")
+    await Outsider(cluster, "g").commit(("t", 0, 1), ("t", 1, 1))
+    groups = cluster.brokers["a:1"].groups
+
+    async def stuck_s(after_s: float) -> float | None:
+        await asyncio.sleep(after_s)
+        await metrics.sample(groups)
+        found = registry.get_sample_value("ledgermq_group_stuck_seconds", {"group": "g", "topic": "t"})
+        return None if found is None else round(found, 3)
+
+    assert await stuck_s(0) == 0
+    assert await stuck_s(20) == 20
+    await Outsider(cluster, "g").commit(("t", 0, 3))
+    assert await stuck_s(20) == 40, "the other partition has not moved"
+    await Outsider(cluster, "g").commit(("t", 1, 2))
+    assert await stuck_s(20) == 0, "records are left, but the offset has moved"
+    await Outsider(cluster, "g").commit(("t", 1, 3))
+    assert await stuck_s(500) == 0, "no record is left"
+    await cluster.produce("t", 1, b"4")
+    assert await stuck_s(500) == 0, "it came just now"
+
+
+@in_cluster("a:1", "b:1")
+async def test_the_records_of_retry_and_dead_letter_topics_are_told_by_the_coordinator(cluster: Cluster) -> None:
+    for topic in ("t", "g.retry", "g.dlq", "other.dlq"):
+        await cluster.create(topic, 2)
+    for name in ("g", "h"):
+        await Outsider(cluster, name).commit(("t", 0, 0))
+    await cluster.produce("g.retry", 0, b"1", b"2", b"3")
+    await cluster.produce("g.retry", 1, b"1")
+    await cluster.produce("g.dlq", 1, b"1", b"2")
+    await cluster.produce("other.dlq", 1, b"1", b"2")
+    at = await coordinator_of(cluster, "g")
+    assert list(await cluster.brokers[at].groups.failures(10)) == [GroupFailures("g", 4, 2)]
+    [other] = {"a:1", "b:1"} - {at}
+    assert list(await cluster.brokers[other].groups.failures(10)) == []
+    registry = CollectorRegistry()
+    await GroupLagMetrics(registry).sample(cluster.brokers[at].groups)
+    assert registry.get_sample_value("ledgermq_group_retries_total", {"group": "g"}) == 4
+    assert registry.get_sample_value("ledgermq_group_dead_letters_total", {"group": "g"}) == 2

@@ -15,17 +15,18 @@ from dataclasses import dataclass
 
 from ledgermq.errors import LedgerMQError, UnknownGroup
 from tests.chaos.workload import PARTITIONS, Workload
+from tests.simulation.failures_truth import GROUP as FAILING
 from tests.simulation.history import Partition
 from tests.simulation.model import Violation
 
 JUDGED = "main"
 PROCESSORS = "processors"
 """Members read, write the outputs and commit offsets in transactions (`transactor`)."""
-GROUPS = {"workers": JUDGED, "watchers": f"^({JUDGED}|temp-.*)$", PROCESSORS: JUDGED}
+GROUPS = {"workers": JUDGED, "watchers": f"^({JUDGED}|temp-.*)$", PROCESSORS: JUDGED, FAILING: JUDGED}
 """Name → topics, or their pattern."""
 WRITERS = ("shared", "shared", "alone")
 """By place: the transactional id of a program that writes to the outputs."""
-MEMBERS = ("workers", "workers", "workers", "watchers", "watchers", PROCESSORS, PROCESSORS, *WRITERS)
+MEMBERS = ("workers", "workers", "workers", "watchers", "watchers", PROCESSORS, PROCESSORS, *WRITERS, FAILING, FAILING)
 """By place: the role of its program, which is a group or a transactional id."""
 
 

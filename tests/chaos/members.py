@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from tests.chaos.children import Children, Place
-from tests.chaos.groups import GROUPS, MEMBERS, PROCESSORS, WRITERS
+from tests.chaos.groups import FAILING, GROUPS, MEMBERS, PROCESSORS, WRITERS
 from tests.chaos.member import JOINS
 from tests.chaos.transaction_judge import Attempt, attempts
 from tests.simulation.history import Partition
@@ -30,6 +30,13 @@ class MemberPlace(Place):
         self.role = role
         self.has_transactions = role == PROCESSORS or role in WRITERS
         self.diary = folder / f"{self.name}.diary"
+
+
+def program_of(place: MemberPlace) -> str:
+    """Return the module that runs there."""
+    if place.has_transactions:
+        return "tests.chaos.transactor"
+    return "tests.chaos.failing_member" if place.role == FAILING else "tests.chaos.member"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +63,7 @@ class Members:
         command = [
             sys.executable,
             "-m",
-            "tests.chaos.transactor" if place.has_transactions else "tests.chaos.member",
+            program_of(place),
             self._target,
             place.role,
             place.name,
@@ -86,6 +93,9 @@ class Members:
             for entry in entries(place.diary)
         ]
         return sorted(found, key=lambda entry: entry.at_ns)
+
+    def diaries(self, role: str) -> list[Path]:
+        return [place.diary for place in self.places if place.role == role]
 
     def attempts(self) -> list[Attempt]:
         """Return the transactions of all programs."""

@@ -26,7 +26,8 @@ from pathlib import Path
 from tests.chaos.children import LEDGERMQ, Children, with_mutant
 from tests.chaos.churner import Churner
 from tests.chaos.cluster import ChaosCluster
-from tests.chaos.groups import MEMBERS, PROCESSORS, WRITERS, CommittedAsker
+from tests.chaos.failures import judge_failed, until_settled
+from tests.chaos.groups import FAILING, MEMBERS, PROCESSORS, WRITERS, CommittedAsker
 from tests.chaos.hands import Hands
 from tests.chaos.judge import compact_all, fsck, judge_groups, judge_history, judge_logs, read_parquet
 from tests.chaos.measures import Measures
@@ -167,6 +168,7 @@ class ChaosRun:
         writers = [place for place in self.members.places if place.role in WRITERS]
         await asyncio.gather(*(self.members.stop(place) for place in writers))
         self.violations += await self.committed.work_off(HEAL_S_MAX)
+        self.violations += await until_settled(self.work, HEAL_S_MAX)
         await asyncio.gather(*(self.members.stop(place) for place in self.members.places if place not in writers))
         self.note("the members of all groups have left")
 
@@ -202,6 +204,8 @@ class ChaosRun:
         await self.cluster.ready([new])
         drained += await self._read_to_the_end("cold")
         self.violations += await self.committed.work_off(DRAIN_S_MAX)
+        self.failed = await judge_failed(self.work, self.members.diaries(FAILING))
+        self.violations += self.failed.violations
         await self.cluster.stop(new)
         parquet, found = await read_parquet(self.plain)
         self.violations += found
@@ -230,6 +234,7 @@ class ChaosRun:
             " failed"
         )
         lines.append(f"groups: {self.members.figures()}; {len(self.committed.told)} times told what is committed")
+        lines.append(self.failed.report)
         told = self.told_of_transactions
         lines.append(
             f"transactions: {told[True]} acknowledged, {told[False]} aborted or never decided, {told[None]} unknown"

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
 import ledgermq
 from ledgermq.cli import dead_letters
 from ledgermq.cli.dead_letters import Filter, Place
-from ledgermq.client.groups.retry_topics import Failures, Origin, headers_of
+from ledgermq.cli.report import at_time
+from ledgermq.client.groups.retry_topics import DUE_MS, Failures, Origin, headers_of
 from ledgermq.errors import TransactionError
 from tests.e2e.test_cli import Shell, shell
 
@@ -71,11 +73,37 @@ def test_dead_letters_are_listed_shown_redriven_and_dropped(shell: Shell) -> Non
     assert (unknown.code, "UNKNOWN_GROUP" in unknown.err) == (4, True)
     assert shell("consume", "g.source", "--group", "g", "--until-end").code == 0
     facts = shell.json("group", "retries", "g")
-    assert (facts["dead_letters"], facts["settled"], facts["due"]) == (1, 3, 0)
+    assert (facts["dead_letters"], facts["settled"], facts["waiting"], facts["due"]) == (1, 3, 0, 2)
+    assert facts["by_attempts"] == [{"attempts": 0, "messages": 2}], "redriven letters begin anew"
     moved = shell("dlq", "redrive", "g", "--all", "--to", "g.source", "--yes")
     assert "1 dead letter of g is redriven" in moved.err
     [row] = [json.loads(line) for line in shell("consume", "g.source", "-e", "--format", "jsonl").out.splitlines()]
     assert [header["key"] for header in row["headers"]] == ["mine"]
+
+
+def test_copies_in_the_retry_topic_are_counted_from_the_committed_offset_on(shell: Shell) -> None:
+    bury(shell, "r", 0)
+    now_ms = round(time.time() * 1000)
+    due = {0: now_ms - 100_000, 1: now_ms - 60_000, 2: now_ms + 3_600_000, 3: now_ms + 7_200_000}
+    with ledgermq.sync.connect(shell.address) as client, client.producer() as producer:
+        for number, due_ms in due.items():
+            failures = Failures("r", Origin("r.source", 1, number), 1 + number % 2, FIRST_MS + number, "error")
+            headers = (*headers_of(failures), (DUE_MS, str(due_ms).encode()))
+            producer.send("r.retry", "x", headers=headers, partition=0)
+    assert shell("consume", "r.source", "--group", "r", "--until-end").code == 0
+    facts = shell.json("group", "retries", "r")
+    assert (facts["waiting"], facts["due"], facts["next_due"]) == (2, 2, at_time(due[2]))
+    assert 100 <= facts["due_seconds"] < 200
+    assert facts["first_failure"] == at_time(FIRST_MS)
+    assert facts["by_attempts"] == [{"attempts": 1, "messages": 2}, {"attempts": 2, "messages": 2}]
+    with (
+        ledgermq.sync.connect(shell.address) as client,
+        client.consumer("r.retry", group="r", commit="acked") as consumer,
+    ):
+        consumer.fetch(1)[0].ack()
+    facts = shell.json("group", "retries", "r")
+    assert (facts["waiting"], facts["due"], facts["by_attempts"][0]["messages"]) == (2, 1, 1)
+    assert 60 <= facts["due_seconds"] < 160
 
 
 def test_what_cannot_be_meant_is_refused(shell: Shell) -> None:

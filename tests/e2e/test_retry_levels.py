@@ -275,3 +275,48 @@ async def test_a_topic_of_another_program_is_not_used(cluster: Cluster) -> None:
         with pytest.raises(errors.InvalidConfig, match=r"'g\.dlq' has records that group 'g' did not put there"):
             async with client.consumer("t", group="g", retry=Retry.levels()) as consumer:
                 await consumer.fetch()
+
+
+@in_cluster("a:1")
+async def test_a_copy_that_waits_for_long_holds_up_no_other_attempt(cluster: Cluster) -> None:
+    """Both copies are in one partition of the retry topic, the one that waits first."""
+    called: list[tuple[bytes, int, int]] = []
+    begun_s = asyncio.get_running_loop().time()
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+
+        @client.handler("t", group="g", ordered_by=None, retry=Retry.levels(5, [10]), commit_interval_ms=100)
+        async def handle(message: ledgermq.GroupMessage) -> None:
+            now_s = round(asyncio.get_running_loop().time() - begun_s)
+            called.append((message.value or b"", message.attempt, now_s))
+            if message.value == b"late":
+                assert message.nack(3600) or message.attempt == 2
+            else:
+                raise ZeroDivisionError
+
+        async with running(client), client.producer() as producer:
+            await producer.send("t", "late", partition=0)
+            await asyncio.sleep(5)
+            await producer.send("t", "soon", partition=0)
+            await until(lambda: handle.dead_lettered, 8000)
+            soon = [(attempt, at_s) for value, attempt, at_s in called if value == b"soon"]
+            assert [attempt for attempt, _ in soon] == [1, 2, 3, 4, 5]
+            assert all(after - before <= 10 + 30 + 2 for (_, before), (_, after) in pairwise(soon)), soon
+            assert await committed(cluster, "g", "g.retry") != {}, "a crash would repeat little"
+            await until(lambda: len(called) == 7, 8000)
+        [(_, second_s)] = [(attempt, at_s) for value, attempt, at_s in called if value == b"late" and attempt == 2]
+        assert 3599 <= second_s <= 3605, "the wait is what it was"
+        assert handle.retried == 1 + 4 + 1, "what was carried is not counted"
+
+
+@in_cluster("a:1")
+async def test_a_pattern_takes_in_no_dead_letters_of_its_group(cluster: Cluster) -> None:
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        await fill(client, "t", 2)
+        with pytest.raises(errors.InvalidConfig, match=r"'\^\.\*' matches 'g\.dlq'"):
+            client.consumer("^.*", group="g", retry=Retry.levels())
+        async with client.consumer("^t$", group="g", commit="acked", retry=Retry.levels(1)) as consumer:
+            for message in await consumer.fetch():
+                assert message.nack()
+        await until_in(client, "g.dlq", 2)

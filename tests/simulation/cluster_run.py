@@ -62,6 +62,8 @@ REST_S = 90
 class ClusterRun:
     lasting: Sequence[str] = ("main", "brief")
     """Topics that are never removed: drained at the end, and compared with what plain readers find."""
+    requests_factor = 2
+    """How many times the requests of a plan with one ledger a run may take."""
 
     def __init__(self, loop: SimulatedLoop, seed: int, lines_kept: int | None) -> None:
         self.world = World(loop, seed, lines_kept)
@@ -100,7 +102,7 @@ class ClusterRun:
             disturbances.jump_s_max = 30.0  # S3 refuses a client whose clock is an hour wrong
         hand = world.loop.in_world(disturbances.run())
         filling = world.loop.in_world(fill_and_free(world, plan.full))
-        await world.go_on(self.cluster.seconds, 2 * plan.requests_max)
+        await world.go_on(self.cluster.seconds, self.requests_factor * plan.requests_max)
         hand.cancel()
         filling.cancel()
         await self._heal(disturbances, work)

@@ -1,5 +1,6 @@
 """Run level three, groups on a whole cluster: members join, leave, stall and die while other
-clients commit, query and reset.
+clients commit, query and reset. In two of three runs a second group moves messages that fail to its
+retry topic and its dead-letter topic.
 
 At the end everything heals, and the living members read all messages. Every broker is then
 restarted, so that the coordinators' answers come from the store alone. These answers, and all that
@@ -9,15 +10,31 @@ was ever written, are compared with the records in the ledgers.
 from __future__ import annotations
 
 import asyncio
+import random
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from ledger import keys
 from ledger.keys import PartitionId
 from ledgermq.client.groups.coordinator import Coordinator
+from ledgermq.client.groups.refusals import CARRY_AFTER_S
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.methods import Method
 from offsets.limits import GroupLimits
 from tests.simulation.cluster_clients import Sender
-from tests.simulation.cluster_run import ClusterRun, _topic_names
+from tests.simulation.cluster_run import HEALING_S, ClusterRun, _topic_names
+from tests.simulation.failing_clients import FailingMember
+from tests.simulation.failures_truth import GROUP as FAILING
+from tests.simulation.failures_truth import (
+    RETRY,
+    Calls,
+    FailuresTruth,
+    failures_plan_of,
+    failures_truth,
+    judge_failures,
+    places_of,
+)
 from tests.simulation.groups_clients import (
     GROUP,
     RETENTION_S,
@@ -36,6 +53,7 @@ from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.model import Violation
 from tests.simulation.network import Network
 
+ANSWERS_LOST, ANSWERS_LATE_S = 0.2, 3.0
 EXPIRY_LOOK_S = 1.5 * GroupLimits.expiry_check_s
 
 
@@ -43,19 +61,41 @@ class GroupsRun(ClusterRun):
     def __init__(self, loop: SimulatedLoop, seed: int, lines_kept: int | None) -> None:
         super().__init__(loop, seed, lines_kept)
         self.groups = groups_plan_of(seed)
+        self.failures = failures_plan_of(seed)
         kept_ms = round(RETENTION_S * 1000)
         settings = self.cluster.settings.model_copy(
             update={"offsets_partitions": 1 + seed % 3, "offsets_retention_ms": kept_ms}
         )
         self.cluster = replace(self.cluster, seconds=min(self.cluster.seconds, 30.0), settings=settings)
         self.network = Network(self.world)
+        self.network.on_call = self._arrived
         self._members: dict[str, GroupMember] = {}
         self._done: Done
+        self._calls = Calls()
+        if self.failures.members:  # their topics and transactional ids come first
+            self.requests_factor = 4
+        self._losing = random.Random(f"lost answers {seed}")
         self._register = RegisterTruth()
         self._clocks_are_wrong = bool(self.groups.clocks_wrong_s) and not self.cluster.is_s3
         if self._clocks_are_wrong:
             for number, seconds in enumerate(self.groups.clocks_wrong_s):
                 self.world.skew_us[f"b{number}"] = round(seconds * 1e6)
+
+    def _arrived(self, address: str, method: Method, request: Any) -> Callable[[Any], None]:
+        """Now and then members do not receive the answer to a commit of theirs before they stop waiting: the
+        outcome of the transaction is unknown to them.
+        """
+        is_commit = isinstance(request, pb.EndTransactionRequest) and request.outcome == pb.COMMITTED
+        loses = is_commit and not self.world.healed and self._losing.random() < ANSWERS_LOST
+        return (lambda answer: self._lose_answers(address)) if loses else (lambda answer: None)
+
+    def _lose_answers(self, address: str) -> None:
+        members = [f"f{number}" for number in range(self.failures.members)]
+        self.world.note(address, "does not reach the failing members")
+        self.world.coverage.saw("the answer to a commit of moves was late")
+        for member in members:
+            self.network.cut(address, member)
+            self._disturbances.later(ANSWERS_LATE_S, lambda member=member: self.network.mend(address, member))  # type: ignore[misc]
 
     def _start_clients(self) -> list[asyncio.Task[None]]:
         world, network, plan = self.world, self.network, self.cluster
@@ -69,14 +109,20 @@ class GroupsRun(ClusterRun):
         ]
         for number in range(self.groups.members):
             self._start(f"m{number}")
+        for number in range(self.failures.members):
+            self._start(f"f{number}")
         return [client.start() for client in self._clients]
 
     def _start(self, name: str) -> None:
-        if not name.startswith("m"):
+        if name[0] not in "mf":
             super()._start(name)
             return
         self._incarnation += 1
-        member = GroupMember(self.world, self.network, self.cluster, self.groups, self._done, name, self._incarnation)
+        about = self.world, self.network, self.cluster, self.groups
+        if name.startswith("m"):
+            member = GroupMember(*about, self._done, name, self._incarnation)
+        else:
+            member = FailingMember(*about, self.failures, self._calls, name, self._incarnation)
         self._members[name] = member
         member.start()
 
@@ -86,6 +132,8 @@ class GroupsRun(ClusterRun):
     async def _compact_all(self) -> None:
         """Before that: the workers come to the end, and leave."""
         await self._work_off(GROUP, "the workers are not at the end")
+        if self.failures.members:
+            await self._until_settled()
         await self._stop_members()
         await super()._compact_all()
         for name in sorted(self.brokers):
@@ -98,6 +146,43 @@ class GroupsRun(ClusterRun):
             await asyncio.sleep(EXPIRY_LOOK_S)
             self.world.coverage.saw("coordinators with wrong clocks looked for what has expired")
             await self._compare()
+
+    async def _until_settled(self) -> None:
+        """Wait until each failed message is handled or dead, but those that wait for longer than a run."""
+        end_s = asyncio.get_running_loop().time() + HEALING_S
+        if self.failures.far_s:  # what waits is carried meanwhile, and what is behind it goes on
+            await asyncio.sleep(2 * CARRY_AFTER_S)
+        while open_ := self._unsettled():
+            if asyncio.get_running_loop().time() > end_s:
+                text = f"after {HEALING_S:.0f} s of health the failing group has not finished {open_[:5]}"
+                self.world.violations.append(Violation("stuck", text))
+                return
+            await asyncio.sleep(5.0)
+
+    def _unsettled(self) -> list[str]:
+        """Return what no wait holds up: where a wait outlives the run, or a wrong clock may have made it
+        longer, only what is not in the retry topic.
+        """
+        truth, committed = self._failures_truth(), self._committed(FAILING)
+        topics = (TOPIC,) if self.failures.far_s or self._calls.clocks_jumped else (TOPIC, RETRY)
+        messages = [*truth.originals, *(copy.message for copy in truth.copies)]
+        return [
+            f"{message.topic}-{message.partition} {message.offset}"
+            for message in messages
+            if message.topic in topics and message.offset >= committed.get((message.topic, message.partition), 0)
+        ]
+
+    def _failures_truth(self) -> FailuresTruth:
+        bundles = range(1, self.cluster.settings.bundles)
+        return failures_truth(self.world.store, bundles, _topic_names(self.world))
+
+    def _committed(self, group: str) -> dict[tuple[str, int], int]:
+        names = _topic_names(self.world)
+        return {
+            (names[partition.topic_id], partition.partition): value.offset or 0
+            for (name, partition), value in self._truth().committed.items()
+            if name == group
+        }
 
     async def _stop_members(self) -> None:
         for member in self._members.values():
@@ -135,6 +220,8 @@ class GroupsRun(ClusterRun):
         }
 
     def _conclude(self, drained: list[tuple[str, Partition]]) -> None:
+        failures, committed = self._failures_truth(), self._committed(FAILING)
+        self._judge_failures(failures, committed)
         super()._conclude(drained)
         truth = self._truth()
         coverage = self.world.coverage
@@ -143,6 +230,19 @@ class GroupsRun(ClusterRun):
         coverage.saw("a partition was given to a member", truth.gives)
         self.world.violations += truth.violations
         self.world.violations += judge_done(truth, GROUP, self._done.offsets)
+
+    def _judge_failures(self, truth: FailuresTruth, committed: dict[tuple[str, int], int]) -> None:
+        if not self.failures.members:
+            return
+        by_name = {name: topic_id for topic_id, name in _topic_names(self.world).items()}
+        for message, _ in truth.copies:
+            partition = (f"{message.topic}#{by_name[message.topic]}", message.partition)
+            self.world.history.begin_produce(
+                "the failing group", partition, ((message.value or b"").decode(),), once=False, ordered=False
+            )
+        for what, count in places_of(truth, committed).items():
+            self.world.coverage.saw(what, count)
+        self.world.violations += judge_failures(truth, self.failures, self.world.seed, self._calls, committed)
 
 
 async def _all_committed(coordinator: Coordinator, group: str) -> pb.FetchCommittedResponse:

@@ -3,7 +3,8 @@ ledger order, and the violations among them.
 
 partition with two owners     two members hold it after one batch
 committed offset went back    lower than before, and no reset
-zombie commit                 under another epoch than the one under which its partition was held
+zombie commit                 under another epoch than the one under which its partition was held when it was
+                              committed, or staged in a transaction
 committed offset forgotten    a tombstone for a partition that exists, of a group that no client deleted
 skipped                       the group has committed past a record that no member was done with
 stale committed offset        an answer is older than an acknowledged commit
@@ -21,7 +22,7 @@ import pyarrow as pa
 
 from ledger.keys import PartitionId
 from ledgermq.protocol.records import decode_batch
-from offsets.records import Held, MemberEntry, OffsetEntry, OffsetValue, decode
+from offsets.records import Held, MemberEntry, OffsetEntry, OffsetValue, PendingEntry, decode
 from tests.simulation.model import Violation
 from tests.simulation.watch import WatchedStore
 
@@ -34,6 +35,8 @@ class GroupTruth:
     held: defaultdict[str, dict[str, Mapping[PartitionId, Held]]] = field(default_factory=lambda: defaultdict(dict))
     passed_over: defaultdict[tuple[str, PartitionId], set[int]] = field(default_factory=lambda: defaultdict(set))
     """What a reset forwards left out."""
+    staged: defaultdict[tuple[str, PartitionId], set[tuple[int, int]]] = field(default_factory=lambda: defaultdict(set))
+    """(epoch, counter) of offsets that were staged: judged then, and not when their transaction commits."""
     violations: list[Violation] = field(default_factory=list)
     commits: int = 0
     resets: int = 0
@@ -51,6 +54,9 @@ class GroupTruth:
             if isinstance(entry, MemberEntry):
                 self._take_member(entry)
                 self._note_epochs(valid, entry.group)
+        for entry in entries:
+            if isinstance(entry, PendingEntry):
+                self._take_pending(entry, valid)
         for entry in entries:
             if isinstance(entry, OffsetEntry):
                 self._take_offset(entry, valid[entry.group, entry.partition], living)
@@ -84,6 +90,14 @@ class GroupTruth:
                     )
                 owners[partition] = member_id
 
+    def _take_pending(self, entry: PendingEntry, valid: Mapping[tuple[str, PartitionId], set[int]]) -> None:
+        """A transaction's record is written again with each offset that it stages."""
+        for partition, offset in entry.value.offsets.items() if entry.value is not None else ():
+            key = (entry.group, partition)
+            if (offset.epoch, offset.counter) not in self.staged[key]:
+                self.staged[key].add((offset.epoch, offset.counter))
+                self._judge_epoch(key, offset.epoch, valid[key])
+
     def _take_offset(self, entry: OffsetEntry, epochs: set[int], living: set[int]) -> None:
         key = (entry.group, entry.partition)
         before = self.committed.get(key)
@@ -104,11 +118,12 @@ class GroupTruth:
                 "committed offset went back",
                 f"{entry.group}: {entry.partition} from {before.offset} to {entry.value.offset}",
             )
-        if epochs and entry.value.epoch not in epochs:
-            self._report(
-                "zombie commit",
-                f"{entry.group}: {entry.partition} under epoch {entry.value.epoch}, held under {sorted(epochs)}",
-            )
+        if (entry.value.epoch, entry.value.counter) not in self.staged[key]:
+            self._judge_epoch(key, entry.value.epoch, epochs)
+
+    def _judge_epoch(self, key: tuple[str, PartitionId], epoch: int, epochs: set[int]) -> None:
+        if epochs and epoch not in epochs:
+            self._report("zombie commit", f"{key[0]}: {key[1]} under epoch {epoch}, held under {sorted(epochs)}")
 
     def _report(self, kind: str, text: str) -> None:
         self.violations.append(Violation(kind, text))

@@ -30,9 +30,9 @@ from typing import Protocol
 from ledgermq.client.consuming.reading import Reading
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.message import GroupMessage, Handout, no_dead_letters
-from ledgermq.client.groups.moves import Move, Moves
+from ledgermq.client.groups.moves import Move, Moves, carried
 from ledgermq.client.groups.progress import Progress
-from ledgermq.client.groups.refusals import Refusals, Waiting
+from ledgermq.client.groups.refusals import CARRY_AFTER_S, Refusals, Waiting
 from ledgermq.errors import LedgerMQError
 from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, StoredOffset
 from ledgermq.runtime.transitions import next_state
@@ -122,6 +122,7 @@ class Holding:
         self._refusals = refusals
         self._wait = wait
         self._nacks: tuple[int, int] = (-1, 0)
+        self._held_up_since_s: float | None = None
         self.moves = Moves()
         self.waiting = Waiting(self._waits)
         self._changed = changed
@@ -261,6 +262,20 @@ class Holding:
         if self.kept and self.progress.refuse(message.offset, message.handout.generation):
             self.waiting.add(message, self._wait(delay_s))
             self._changed(self)
+
+    def carry(self, now_s: float) -> None:
+        """Move copies that wait for their time to the end of the retry topic, if what is finished behind
+        them has not been committed for long because of them.
+        """
+        if self._refusals.moves is None or not self.progress.acked_ahead or self.waiting.next_due_s is None:
+            self._held_up_since_s = None
+        elif self._held_up_since_s is None:
+            self._held_up_since_s = now_s
+        elif self.kept and now_s - self._held_up_since_s >= CARRY_AFTER_S:
+            self._held_up_since_s = None
+            for offset in self.progress.held_up_by():
+                self.moves.add(offset, carried(self.waiting.remove(offset)))
+                self.progress.ack(offset, self.progress.generation)
 
     def _waits(self, offset: int) -> bool:
         return self.progress.waits(offset)

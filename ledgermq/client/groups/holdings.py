@@ -350,7 +350,9 @@ class Holdings:
         """Commit finished messages, unless the program commits itself. Return the error, if any."""
         if self._settings.commit == "manual":
             return None
-        chosen = list(self.held.values()) if holdings is None else holdings
+        chosen = list(self.held.values() if holdings is None else holdings)
+        for holding in chosen:
+            holding.carry(asyncio.get_running_loop().time())
         wishes = {holding: Wish(holding.to_commit) for holding in chosen if holding.to_commit is not None}
         return await self.commit_quietly(wishes)
 

@@ -14,6 +14,7 @@ from ledgermq.client.consuming.message import Message
 from ledgermq.client.groups.retry_topics import (
     Failures,
     dead_letter_topic,
+    due_ms_of,
     earlier_failures,
     origin_of,
     retry_topic,
@@ -25,12 +26,15 @@ MOVE_OVERHEAD_BYTES = 500
 
 
 class Move(NamedTuple):
-    """A failed message, and where its copy goes. `due_ms`: when the copy is delivered; None: at once."""
+    """A failed message, and where its copy goes. `due_ms`: when the copy is delivered; None: at once.
+    `carried`: it was not tried since its last move, and goes to the end of the retry topic as it is.
+    """
 
     message: Message
     failures: Failures
     topic: str
     due_ms: int | None
+    carried: bool = False
 
     @property
     def is_dead(self) -> bool:
@@ -68,6 +72,13 @@ class MovePolicy:
             return Move(message, failures, dead_letter_topic(self.group), None)
         wait_s = self._waits.wait_s(attempts, self._sources.random) if delay_s is None else delay_s
         return Move(message, failures, retry_topic(self.group), now_ms + round(wait_s * 1000))
+
+
+def carried(message: Message) -> Move:
+    """Return the move of a copy that waits for its time, and holds up the commit of what is behind it."""
+    failures = earlier_failures(message)
+    assert failures is not None, "only copies wait"
+    return Move(message, failures, message.topic, due_ms_of(message), carried=True)
 
 
 class Moves:

@@ -114,6 +114,27 @@ class Progress:
         """Return whether this message was refused, and not returned again since."""
         return offset in self._refused and offset in self._given_back
 
+    def held_up_by(self) -> list[int]:
+        """Return the refused messages that wait, and that alone keep finished messages above them from
+        being committed.
+        """
+        found: list[int] = []
+        waiting: list[int] = []
+        offset = self.finished
+        while offset < self.handed:
+            if offset in self._jumps:
+                offset = self._jumps[offset]
+                continue
+            if offset in self._acked:
+                found += waiting
+                waiting.clear()
+            elif self.waits(offset):
+                waiting.append(offset)
+            else:
+                break
+            offset += 1
+        return found
+
     def return_again(self, offset: int) -> None:
         """Note that a refused message was returned to the program again."""
         self._given_back.discard(offset)

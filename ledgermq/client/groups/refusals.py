@@ -12,6 +12,8 @@ from ledgermq.buffers import MIB
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.groups.moves import MovePolicy, size_of
 
+CARRY_AFTER_S = 30.0
+"""So long may copies that wait for their time hold up the commit of what is behind them."""
 SLACK_S = 0.001
 """A timer may call so much before its time."""
 
@@ -51,6 +53,14 @@ class Waiting:
     def take(self, now_s: float) -> GroupMessage | None:
         """Return one that is due."""
         return self._remove_first() if self.is_due(now_s) else None
+
+    def remove(self, offset: int) -> GroupMessage:
+        """Return one that is not to be returned to the program again."""
+        message = self._messages.pop(offset)
+        self._due = [each for each in self._due if each[1] != offset]
+        heapq.heapify(self._due)
+        self.bytes -= size_of(message)
+        return message
 
     def clear(self) -> None:
         self._messages.clear()

@@ -24,7 +24,7 @@ HEADERS_BYTES_MAX = 64 * 1024
 
 class RetryTopics:
     """`asked`: the subscription that the program has given. Raises InvalidConfig if it names the retry
-    topic of its group, or if the names of the topics are too long.
+    topic of its group, if it takes in the dead-letter topic, or if the names of the topics are too long.
     """
 
     def __init__(self, context: ClientContext, admin: Admin, asked: Subscription) -> None:
@@ -37,6 +37,11 @@ class RetryTopics:
             raise InvalidConfig(
                 f"group {asked.group!r} keeps its failed messages in topic {taken.pop()!r}, and reads its retry topic"
                 " itself: leave it out, or read it with another group"
+            )
+        if asked.pattern and _matches(asked.pattern, self._dead):
+            raise InvalidConfig(
+                f"the pattern {asked.pattern!r} matches {self._dead!r}, and group {asked.group!r} would handle its dead"
+                " letters again without end: give a pattern that does not match it"
             )
 
     @property
@@ -67,10 +72,8 @@ class RetryTopics:
     def _sources(self, known: dict[str, TopicDescription]) -> list[TopicDescription]:
         if self._asked.names:
             return [known[name] for name in self._asked.names if name in known]
-        pattern = re.compile(self._asked.pattern)
-        return [
-            topic for name, topic in known.items() if pattern.search(name) and name not in (self._retry, self._dead)
-        ]
+        own = (self._retry, self._dead)
+        return [topic for name, topic in known.items() if _matches(self._asked.pattern, name) and name not in own]
 
     async def _check(self, name: str) -> None:
         """Check that the first record of an existing topic is of this group."""
@@ -87,6 +90,16 @@ class RetryTopics:
                     f"topic {name!r} has records that group {self._asked.group!r} did not put there, and its failed"
                     " messages would go to a topic of this name: rename the group, or that topic"
                 )
+
+
+def _matches(pattern: str, name: str) -> bool:
+    """Return whether a pattern takes in a topic. The coordinator judges by RE2, whose patterns Python
+    understands but for rare ones.
+    """
+    try:
+        return re.search(pattern, name) is not None
+    except re.error:
+        return False
 
 
 def _record_bytes(topic: TopicDescription) -> int:

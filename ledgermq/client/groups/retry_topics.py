@@ -15,10 +15,7 @@ from ledgermq.client.consuming.message import Message, MessageHeaders
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.record import Outgoing
 from ledgermq.errors import InvalidConfig
-from ledgermq.protocol.names import NAME_CHARS_MAX
-
-RETRY_SUFFIX = ".retry"
-DEAD_LETTER_SUFFIX = ".dlq"
+from ledgermq.protocol.names import DEAD_LETTER_SUFFIX, NAME_CHARS_MAX, RETRY_SUFFIX
 
 HEADER_PREFIX = "ledgermq.retry."
 GROUP = HEADER_PREFIX + "group"

@@ -207,9 +207,10 @@ class TransactionalMoves:
 
     def _committed(self, parts: Sequence[Part]) -> None:
         for part in parts:
-            dead = sum(move.is_dead for move in part.moves)
-            self._count(len(part.moves) - dead, dead)
-            for move in part.moves:
+            failed = [move for move in part.moves if not move.carried]
+            dead = sum(move.is_dead for move in failed)
+            self._count(len(failed) - dead, dead)
+            for move in failed:
                 _log.log(
                     logging.ERROR if move.is_dead else logging.INFO,
                     "group %s moved the message of %s to %s (attempt %d): %s",

@@ -43,6 +43,28 @@ def test_offsets_that_do_not_exist_hold_nothing_up() -> None:
     assert (progress.finished, progress.outstanding) == (21, 0)
 
 
+def test_refused_messages_that_wait_hold_up_what_is_finished_behind_them() -> None:
+    progress = Progress(0)
+    progress.hand_out(0, 3)
+    progress.hand_out(5, 10)
+    assert progress.held_up_by() == []
+    for offset in (0, 5, 8):
+        progress.refuse(offset, progress.generation)
+    assert progress.held_up_by() == [], "nothing behind them is finished"
+    for offset in (1, 2, 6):
+        progress.ack(offset, progress.generation)
+    assert progress.held_up_by() == [0, 5], "7 is with the program"
+    progress.ack(7, progress.generation)
+    assert progress.held_up_by() == [0, 5], "nothing behind 8 is finished"
+    progress.ack(9, progress.generation)
+    assert progress.held_up_by() == [0, 5, 8]
+    progress.return_again(5)
+    assert progress.held_up_by() == [0], "5 is with the program"
+    for offset in (0, 5, 8):
+        progress.ack(offset, progress.generation)
+    assert (progress.finished, progress.held_up_by()) == (10, [])
+
+
 def test_after_a_roll_back_only_new_acknowledgements_count_from_there_on() -> None:
     progress = Progress(0)
     progress.hand_out(0, 10)
