@@ -21,8 +21,9 @@ from google.protobuf.message import DecodeError
 from ledger.keys import PartitionId
 from ledger.log.log_record import LogRecord
 from ledgermq.buffers import Buffer
-from ledgermq.errors import CorruptFrame, DataDamaged, FormatNotSupported, MessageTooLarge
-from ledgermq.protocol.records import FEW_ROWS_MAX, decode_batch
+from ledgermq.errors import CorruptFrame, DataDamaged, FormatNotSupported, InvalidRecord, MessageTooLarge
+from ledgermq.protocol.records import FEW_ROWS_MAX, decode_batch, timestamps_of
+from timers.columns import bytes_view
 from timers.format import ledgermq_timers_pb2 as fmt
 from timers.places import RangeId
 
@@ -108,8 +109,8 @@ def encode_block(target: PartitionId, floor_us: int, data: bytes, ids: Ids | Non
         topic_id=target.topic_id,
         partition=target.partition,
         floor_us=floor_us,
-        id_offsets=b"" if ids is None else _bytes_of(ids.offsets, 8),
-        id_rows=b"" if ids is None else _bytes_of(ids.rows, 4),
+        id_offsets=b"" if ids is None else bytes(bytes_view(ids.offsets, 8)),
+        id_rows=b"" if ids is None else bytes(bytes_view(ids.rows, 4)),
     )
     return LogRecord(header.SerializeToString(deterministic=True), data)
 
@@ -135,7 +136,8 @@ def decode_block(key: bytes, value: Buffer | None) -> Block:
         raise DataDamaged("a block of timed messages has no rows")
     try:
         records = decode_batch(value)
-    except (CorruptFrame, MessageTooLarge) as error:
+        timestamps_of(records)
+    except (CorruptFrame, MessageTooLarge, InvalidRecord) as error:
         raise DataDamaged(f"a block of timed messages: {error}") from error
     if not 0 <= header.floor_us < DUE_MAX_US:
         raise DataDamaged(f"a block of timed messages has floor {header.floor_us} µs")
@@ -157,13 +159,6 @@ def effective_dues(block: Block) -> pa.Int64Array:
 def lowest_due_us(block: Block) -> int:
     """Return when the first row of a block is due."""
     return int(pc.min(effective_dues(block)).as_py())
-
-
-def _bytes_of(array: pa.Array, width: int) -> bytes:
-    """Return the values of an array of integers as they lie in memory."""
-    assert not array.null_count
-    start = array.offset * width
-    return bytes(memoryview(array.buffers()[1])[start : start + len(array) * width])
 
 
 def _ids_of(offsets: bytes, rows: bytes, count: int) -> Ids:

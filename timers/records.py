@@ -22,7 +22,7 @@ from ledger.log.log_record import LogRecord
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from timers.blocks import DUE_MAX_US, DUE_MIN_US, OFFSET_END, ROW_END, Id, Key
 from timers.format import ledgermq_timers_pb2 as fmt
-from timers.places import PLACES, Range, RangeId
+from timers.places import NEAR_WIDTH_US, PLACES, WIDTHS_US, Range, RangeId
 
 VERSION = 1
 
@@ -106,7 +106,7 @@ def decode(key: bytes, value: bytes | None) -> Entry:
             return FlushedEntry(None if value is None else _flushed_of(value))
         if (found := _RANGE.match(key)) and int(found[2]) in PLACES[found[1] == b"1"]:
             range_id = RangeId(found[1] == b"1", int(found[2]))
-            return RangeEntry(range_id, None if value is None else _range_of(value))
+            return RangeEntry(range_id, None if value is None else _range_of(value, range_id))
         if (found := _RECALL.match(key)) and int(found[1]) < OFFSET_END and int(found[2]) < ROW_END:
             return RecallEntry(Id(int(found[1]), int(found[2])), None if value is None else _recall_of(value))
     except (DecodeError, FormatNotSupported, DataDamaged) as error:
@@ -179,11 +179,12 @@ def _range_bytes(found: Range) -> bytes:
     ).SerializeToString(deterministic=True)
 
 
-def _range_of(data: bytes) -> Range:
+def _range_of(data: bytes, range_id: RangeId) -> Range:
     stored = fmt.Range.FromString(data)
     _check_version(stored.version)
-    if _due_of(stored.from_us) >= _due_of(stored.to_us):
-        raise DataDamaged(f"its interval [{stored.from_us}, {stored.to_us}) is empty")
+    width_us = _due_of(stored.to_us) - _due_of(stored.from_us)
+    if width_us not in WIDTHS_US or stored.from_us % width_us or (width_us != NEAR_WIDTH_US) != range_id.far:
+        raise DataDamaged(f"[{stored.from_us}, {stored.to_us}) is not an interval of such a range")
     return Range(
         stored.from_us,
         stored.to_us,
