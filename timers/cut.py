@@ -4,7 +4,7 @@ blocks for ranges. Everything is done for whole columns, nothing for single rows
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
