@@ -12,7 +12,7 @@ import pytest
 
 from ledgermq.errors import LedgerMQError
 from tests.property import timer_life
-from tests.property.timer_life import live
+from tests.property.timer_life import live, live_through_an_outage
 from timers import places
 from timers.blocks import START, end_of
 from timers.bundle_timers import BundleTimers, Decision
@@ -20,7 +20,7 @@ from timers.places import Range, RangeId
 from timers.records import RangeEntry
 from timers.waiting import Waiting
 
-SEEDS = range(20)
+SEEDS = range(10)
 HUNTED = range(100, 200)
 Mutate = Callable[[pytest.MonkeyPatch], None]
 
@@ -29,6 +29,11 @@ Mutate = Callable[[pytest.MonkeyPatch], None]
 def test_a_year_of_timed_messages(seed: int) -> None:
     life = live(seed)
     assert life.delivered
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_overdue_ranges_find_places(seed: int) -> None:
+    assert live_through_an_outage(seed).delivered
 
 
 def the_flush_leaves_nothing_free(patch: pytest.MonkeyPatch) -> None:
@@ -141,6 +146,7 @@ def test_a_broken_rule_is_found(mutate: Mutate, monkeypatch: pytest.MonkeyPatch)
     mutate(monkeypatch)
     for seed in HUNTED:
         try:
+            live_through_an_outage(seed)
             live(seed)
         except (AssertionError, LedgerMQError, LookupError):
             return
