@@ -36,10 +36,6 @@ def test_overdue_ranges_find_places(seed: int) -> None:
     assert live_through_an_outage(seed).delivered
 
 
-def the_flush_leaves_nothing_free(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(places, "RESERVED", (0, 0))
-
-
 def turns_go_by_the_present(patch: pytest.MonkeyPatch) -> None:
     """All that is overdue goes to minutes, of which there are few."""
 
@@ -125,7 +121,6 @@ def tombstones_go_with_their_time(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS: list[Mutate] = [
-    the_flush_leaves_nothing_free,
     turns_go_by_the_present,
     a_minute_is_loaded_before_wider_ranges_are_turned,
     the_watermark_passes_what_is_not_loaded,

@@ -68,6 +68,8 @@ class TimerLife:
         self.delivered: list[int] = []
         self.topic_removed = False
         self.is_ending = False
+        self.refused = 0.05
+        """Share of groups that are refused."""
         self.rows_max = rng.choice([4, 8, 20])
         self.chunks_bytes = [1, 200, 2000] if self.rows_max < 20 else [300, 5_000, 50_000]
         self.spans_us = rng.choice([SPANS_US, SPANS_US[:6], SPANS_US[5:]])
@@ -96,7 +98,7 @@ class TimerLife:
 
     def append(self, records: Sequence[LogRecord], moved: Mapping[RangeId, Moved] | None = None) -> bool:
         """Append one group. False: it was refused, and the broker has loaded its state again."""
-        if self.rng.random() < (0.01 if self.is_ending else 0.05):
+        if self.rng.random() < self.refused:
             self.take_over()
             return False
         for record in records:
@@ -365,6 +367,7 @@ class TimerLife:
     def end(self) -> None:
         """Let time pass until all is delivered."""
         self.is_ending = True
+        self.refused /= 5
         last_us = max((sent.key.due_us for sent in self.sent.values()), default=self.true_us)
         idle = 0
         while idle < 60:
@@ -373,8 +376,10 @@ class TimerLife:
             if self.true_us < last_us and self.rng.random() < 0.1:
                 self.true_us = min(last_us, self.true_us + 3 * DAY_US)
             self.clock_us = max(self.clock_us, self.true_us)
-            for step in (lambda: self.turn(50), self.load, lambda: self.deliver(50), lambda: self.flush(50)):
+            for step in (lambda: self.turn(50), self.load, lambda: self.deliver(self.rng.choice([1, 50])), self.flush):
                 step()
+            if self.rng.random() < 0.1:
+                self.check_places()
             idle = idle + 1 if before == (self.true_us, self.log.state) else 0
         assert not self.waiting.rows, f"{self.waiting.rows} messages stay in memory"
         assert not self.timers.ranges, f"ranges are never moved: {self.timers.ranges}"
@@ -403,9 +408,9 @@ def live(seed: int, steps: int = 300) -> TimerLife:
 def live_through_an_outage(seed: int) -> TimerLife:
     """Let ranges become overdue while others want their places. Raises AssertionError: a promise is broken."""
     life = TimerLife(random.Random(seed))
-    life.rows_max, life.chunks_bytes = 12, [20_000]
-    for hours, out_us in ((4, 3 * 60 * MINUTE_US), (1, 0)):
-        life.spans_us = (hours * 60 * MINUTE_US,)
+    life.rows_max, life.chunks_bytes, life.refused = 40, [300, 20_000], 0.1
+    for span_us, out_us in ((240 * MINUTE_US, 180 * MINUTE_US), (20 * MINUTE_US, 0)):
+        life.spans_us = (span_us,)
         for _ in range(15):
             life.send()
         life.flush(50)

@@ -23,7 +23,7 @@ T0_US = 240_000 * 120 * MINUTE_US
 HOUR_US = 60 * MINUTE_US
 NEAR, FAR = RangeId(False, 1), RangeId(True, 5)
 MINUTE = Range(T0_US, T0_US + MINUTE_US, 4, records=2, size_bytes=200)
-TEN = Range(T0_US, T0_US + 10 * MINUTE_US, 9, records=5, size_bytes=500)
+TEN = Range(T0_US, T0_US + 10 * MINUTE_US, 9, records=5, size_bytes=5_000)
 
 
 class Bundle:
@@ -107,10 +107,10 @@ def test_a_turned_chunk_advances_the_range_and_the_last_one_ends_it() -> None:
     bundle.write(decision.records)
     assert bundle.timers.ranges == {
         NEAR: MINUTE,
-        FAR: replace(TEN, begin_offset=12, turning=True, records=3, size_bytes=500 - block.size_bytes),
+        FAR: replace(TEN, begin_offset=12, turning=True, records=3, size_bytes=5_000 - block.size_bytes),
     }
     assert bundle.timers.range_starts() == {NEAR: 4, FAR: 12}
-    assert bundle.timers.waiting_bytes == 700 - block.size_bytes
+    assert bundle.timers.waiting_bytes == 5_200 - block.size_bytes
     stale = bundle.timers.turned(FAR, 9, 12, [block], moved, T0_US - 1, is_last=False)
     assert (stale.records, stale.answer) == ([], False)
     bundle.write(bundle.timers.turned(FAR, 12, 12, [], {}, T0_US - 1, is_last=True).records)
