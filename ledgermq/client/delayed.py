@@ -164,13 +164,22 @@ class Delayed:
         answers = [found for found in await all_of(map(ask, bundles), CALLS_AT_ONCE) if found is not None]
         if unanswered and not answers:
             raise next(iter(unanswered.values()))
-        messages = sorted(
-            ((info, bundle) for bundle, answer in answers for info in answer.messages),
-            key=lambda found: (found[0].due_us, found[1], found[0].offset, found[0].row),
-        )
-        left = sum(answer.left for _, answer in answers) + max(0, len(messages) - at_most)
-        summaries = tuple(_bundle(bundle, answer) for bundle, answer in answers if answer.HasField("summary"))
-        return DelayedList(tuple(_message(*found) for found in messages[:at_most]), left, summaries, unanswered)
+        return merged(answers, at_most, unanswered)
+
+
+def merged(
+    answers: Sequence[tuple[int, pb.ListDelayedResponse]], at_most: int, unanswered: Mapping[int, LedgerMQError]
+) -> DelayedList:
+    """Return one list of the answers of bundles, with `at_most` messages. Raises Unavailable if an answer
+    makes no sense.
+    """
+    messages = sorted(
+        ((info, bundle) for bundle, answer in answers for info in answer.messages),
+        key=lambda found: (found[0].due_us, found[1], found[0].offset, found[0].row),
+    )
+    left = sum(answer.left for _, answer in answers) + max(0, len(messages) - at_most)
+    summaries = tuple(_bundle(bundle, answer) for bundle, answer in answers if answer.HasField("summary"))
+    return DelayedList(tuple(_message(*found) for found in messages[:at_most]), left, summaries, unanswered)
 
 
 def _time(us: int) -> datetime:

@@ -14,15 +14,14 @@ from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
 
 PREFIX = "d1."
-HANDLE_CHARS_MAX = 1000
+HANDLE_CHARS_MAX = 2000
 _CRC_BYTES = 4
 
 
 def handle_of(message: pb.RecallDelayedRequest) -> str:
     """Return the handle of the message that the request names."""
     data = message.SerializeToString()
-    text = urlsafe_b64encode(crc32c(data).to_bytes(_CRC_BYTES, "big") + data).decode()
-    return PREFIX + text.rstrip("=")
+    return PREFIX + _text_of(crc32c(data).to_bytes(_CRC_BYTES, "big") + data)
 
 
 def request_of(handle: str) -> pb.RecallDelayedRequest:
@@ -38,11 +37,17 @@ def request_of(handle: str) -> pb.RecallDelayedRequest:
         ) from error
 
 
+def _text_of(data: bytes) -> str:
+    return urlsafe_b64encode(data).decode().rstrip("=")
+
+
 def _decoded(handle: str) -> pb.RecallDelayedRequest:
     if not handle.startswith(PREFIX) or len(handle) > HANDLE_CHARS_MAX:
         raise ValueError(f"it does not begin with {PREFIX!r}, or has more than {HANDLE_CHARS_MAX} characters")
     text = handle.removeprefix(PREFIX)
     data = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    if _text_of(data) != text:
+        raise ValueError("it has characters that no handle has")
     if len(data) < _CRC_BYTES or crc32c(data[_CRC_BYTES:]) != int.from_bytes(data[:_CRC_BYTES], "big"):
         raise ValueError("its checksum does not fit")
     found = pb.RecallDelayedRequest()
