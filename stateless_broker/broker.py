@@ -37,7 +37,7 @@ from stateless_broker.ownership import Ownership, OwnershipTimes
 from stateless_broker.peers import Peers
 from stateless_broker.produce_path import ProducePath
 from stateless_broker.received_batches import BatchChecks
-from stateless_broker.service import BrokerService, ClusterPath, OffsetPath, TopicPath
+from stateless_broker.service import BrokerService, ClusterPath, NoDelayedCalls, OffsetPath, TopicPath
 from stateless_broker.settings import BrokerConstants, BrokerSettings, from_settings
 from stateless_broker.topic_changes import TopicLimits
 from stateless_broker.transactions.counts import TransactionCounts
@@ -242,7 +242,7 @@ class Broker:
             ProducePath(self.metadata, self.ownership, checks),
             self._fetch_path,
             DeletionPath(self.metadata, self.ownership),
-            OffsetPath(self.metadata, self.ownership),
+            OffsetPath(self.metadata, self.ownership, lambda: 0),
             TopicPath(
                 self.metadata, self.ownership, self.controller, at_controller, lambda: self._settings.auto_create_topics
             ),
@@ -252,6 +252,7 @@ class Broker:
             self.groups,
             StagePath(self.metadata, self.ownership, checks, self.transactions.named, self.transactions.in_bundle),
             self.transactions,
+            NoDelayedCalls(),
         )
 
     def _times(self, settings: BrokerSettings, interval_s: float) -> OwnershipTimes:

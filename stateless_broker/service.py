@@ -7,14 +7,15 @@ Any broker returns the owners of all bundles.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar
 
 from ledger import keys
 from ledger.log.ledger_ref import LedgerRef
 from ledger.topics.catalog import Topic
 from ledgermq.errors import InvalidRequest, LedgerMQError, TopicExists, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.frames import ProduceFrame
 from stateless_broker.at_controller import AtController
 from stateless_broker.controller import Controller
 from stateless_broker.deletion_path import DeletionPath
@@ -36,6 +37,39 @@ A = TypeVar("A")
 Q = TypeVar("Q")
 
 
+class DelayedCalls(Protocol):
+    """Serves timed messages."""
+
+    def produce_delayed(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]: ...
+
+    async def produce_delayed_once(self, request: ProduceFrame) -> pb.ProduceResponse: ...
+
+    async def recall_delayed(self, request: pb.RecallDelayedRequest) -> pb.RecallDelayedResponse: ...
+
+    async def list_delayed(self, request: pb.ListDelayedRequest) -> pb.ListDelayedResponse: ...
+
+
+class NoDelayedCalls(DelayedCalls):
+    """Refuses timed messages."""
+
+    async def produce_delayed(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
+        async for frame in requests:
+            yield await self.produce_delayed_once(frame)
+
+    async def produce_delayed_once(self, request: ProduceFrame) -> pb.ProduceResponse:
+        raise _not_served()
+
+    async def recall_delayed(self, request: pb.RecallDelayedRequest) -> pb.RecallDelayedResponse:
+        raise _not_served()
+
+    async def list_delayed(self, request: pb.ListDelayedRequest) -> pb.ListDelayedResponse:
+        raise _not_served()
+
+
+def _not_served() -> InvalidRequest:
+    return InvalidRequest("this broker serves no timed messages")
+
+
 class BrokerService:
     """`BrokerApi` of one broker: a table of the methods of its paths, so that calls go straight to
     them.
@@ -52,6 +86,7 @@ class BrokerService:
         groups: Groups,
         stage_path: StagePath,
         transactions: Transactions,
+        delayed: DelayedCalls,
     ) -> None:
         self.produce = produce_path.produce
         self.produce_once = produce_path.produce_once
@@ -85,16 +120,23 @@ class BrokerService:
         self.ask_transaction = transactions.ask_transaction
         self.poll_checks = transactions.poll_checks
         self.read_staged = transactions.read_staged
+        self.produce_delayed = delayed.produce_delayed
+        self.produce_delayed_once = delayed.produce_delayed_once
+        self.recall_delayed = delayed.recall_delayed
+        self.list_delayed = delayed.list_delayed
 
 
 class OffsetPath:
     """Return offsets of partitions, and the sequences at which producer sessions continue, from the
     partitions' owners.
+
+    `now_us` estimates the store's time; 0 while there is no estimate.
     """
 
-    def __init__(self, metadata: Metadata, ownership: Ownership) -> None:
+    def __init__(self, metadata: Metadata, ownership: Ownership, now_us: Callable[[], int]) -> None:
         self._metadata = metadata
         self._ownership = ownership
+        self._now_us = now_us
 
     async def list_offsets(self, request: pb.ListOffsetsRequest) -> pb.ListOffsetsResponse:
         lookup = self._metadata.lookup()
@@ -105,9 +147,8 @@ class OffsetPath:
     async def open_producer(self, request: pb.OpenProducerRequest) -> pb.OpenProducerResponse:
         lookup = self._metadata.lookup()
         producer = request.producer_id
-        return pb.OpenProducerResponse(
-            partitions=await _side_by_side(lambda wanted: self._opened(lookup, wanted, producer), request.partitions)
-        )
+        opened = await _side_by_side(lambda wanted: self._opened(lookup, wanted, producer), request.partitions)
+        return pb.OpenProducerResponse(partitions=opened, now_us=self._now_us())
 
     async def _offset(self, lookup: Lookup, query: pb.OffsetQuery) -> pb.OffsetResult:
         bundle = None
