@@ -118,6 +118,7 @@ class Deliverer:
         held = self._held
         to = end_of(to_us) if chunk is None else chunk.to
         assert held.timers.watermark < to <= end_of(to_us)
+        assert chunk is None or held.timers.watermark < chunk.rows.key(0), "delivered before"
         lowest_us = held.lowest_in_flight_us()
         assert lowest_us is None or lowest_us > to_us, "a block in flight is due (R9)"
         copies, live = [], 0
@@ -127,9 +128,12 @@ class Deliverer:
             copies = [self._copy(target, records) for target, records in batches(rows).items()] if live else []
         size_bytes = sum(len(copy.data) for copy in copies)
         held.state.check_room(1 + size_bytes)
-        decision = held.state.ask(lambda: held.timers.delivered(to))
+        decision = held.state.ask(lambda: held.timers.delivered(to, held.loaded))
         held.state.take(decision, copies)
         held.waiting.taken(to)
+        if finished := held.loaded - held.timers.ranges.keys():
+            held.loaded -= finished
+            held.note_moved()
 
         def durable() -> None:
             held.durable = max(held.durable, to)

@@ -7,7 +7,7 @@ counts the offsets there, and has them before a block is durable.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 from crc32c import crc32c
@@ -61,10 +61,6 @@ class HiddenLogs:
         if range_id not in self._next:
             self._next[range_id] = self.durable_end(range_id)
         return self._next[range_id]
-
-    def used(self) -> Collection[RangeId]:
-        """Return the places that this term has written to or asked for."""
-        return self._next.keys()
 
     def issue(self, moved: Mapping[RangeId, Moved]) -> list[Batch]:
         """Return the batches that hold these blocks, one for each range, and reserve their offsets."""

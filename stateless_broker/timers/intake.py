@@ -150,7 +150,7 @@ class Intake:
             )
         if held.waiting.index_bytes > held.limits.index_bytes:
             raise ResourceExhausted(
-                f"bundle {held.bundle}: {held.waiting.rows} timed messages that are due soon, or cannot be moved, are in"
-                f" memory; retry when some are delivered",
+                f"bundle {held.bundle}: {held.waiting.rows} timed messages that are due soon, or cannot be moved,"
+                " are in memory; retry when some are delivered",
                 retry_after_ms=FULL_RETRY_MS,
             )
