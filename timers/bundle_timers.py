@@ -97,7 +97,7 @@ class BundleTimers:
             WatermarkEntry(self.watermark),
             FlushedEntry(self.flushed),
             *(RangeEntry(range_id, found) for range_id, found in sorted(self.ranges.items(), key=lambda item: item[0])),
-            *(RecallEntry(id, due_us) for id, due_us in sorted(self.recalls.items())),
+            *(RecallEntry(message, due_us) for message, due_us in sorted(self.recalls.items())),
         ]
 
     # What may be done
@@ -201,7 +201,7 @@ class BundleTimers:
         assert not passed, f"the watermark {to} of timed messages would pass ranges that are not loaded: {passed}"
         entries: list[Entry] = [WatermarkEntry(to)]
         entries += [RangeEntry(range_id, None) for range_id in self._finished(to)]
-        entries += [RecallEntry(id, None) for id in self._expired(to.due_us, EXPIRED_AT_ONCE_MAX)]
+        entries += [RecallEntry(message, None) for message in self._expired(to.due_us, EXPIRED_AT_ONCE_MAX)]
         return self._decided(entries, None)
 
     def flushed_to(
@@ -243,8 +243,8 @@ class BundleTimers:
             return Decision([], False)
         assert to_offset > from_offset or is_last, f"no block of {range_id} is moved from {from_offset} on"
         for after in moved.values():
-            inside = found.from_us <= after.range.from_us and after.range.to_us <= found.to_us
-            assert inside and after.range.width_us < found.width_us, f"{found} cannot be moved to {after.range}"
+            inside = found.from_us <= after.range.from_us < after.range.to_us <= found.to_us
+            assert inside, f"{found} cannot be moved to {after.range}"
         rest = replace(
             found,
             begin_offset=to_offset,
@@ -253,15 +253,15 @@ class BundleTimers:
         )
         return self._decided([*self._moves(moved, closed_us), RangeEntry(range_id, None if is_last else rest)], True)
 
-    def recall(self, id: Id, due_us: int, delivering_to: Key, durable: Key) -> Decision[RecallAnswer]:
+    def recall(self, message: Id, due_us: int, delivering_to: Key, durable: Key) -> Decision[RecallAnswer]:
         """Recall a message. `delivering_to`: the last key that is delivered or being delivered. `durable`:
         the watermark that is durable.
 
         Raises ResourceExhausted: too many recalled messages wait for their time.
         """
-        if id in self.recalls:
+        if message in self.recalls:
             return Decision([], RecallAnswer.RECALLED)
-        key = Key(due_us, *id)
+        key = Key(due_us, *message)
         if self.watermark.due_us - due_us >= self._kept_us:
             return Decision([], RecallAnswer.FORGOTTEN)
         if key <= durable:
@@ -276,7 +276,7 @@ class BundleTimers:
                 retry_after_ms=FULL_RETRY_MS,
             )
         entries: list[Entry] = [RecallEntry(old, None) for old in expired]
-        return self._decided([*entries, RecallEntry(id, due_us)], RecallAnswer.RECALLED)
+        return self._decided([*entries, RecallEntry(message, due_us)], RecallAnswer.RECALLED)
 
     @property
     def _kept_us(self) -> int:
@@ -288,14 +288,14 @@ class BundleTimers:
 
     def _expired(self, finished_us: int, at_most: int) -> list[Id]:
         """Return recalls whose tombstones are not needed any longer when the watermark is here."""
-        found: list[tuple[int, Id]] = []
+        found: dict[Id, int] = {}
         while self._expiring and len(found) < at_most and finished_us - self._expiring[0][0] >= self._kept_us:
-            due_us, id = heapq.heappop(self._expiring)
-            if self.recalls.get(id) == due_us:
-                found.append((due_us, id))
-        for item in found:  # they go when the decision is applied
-            heapq.heappush(self._expiring, item)
-        return [id for _, id in found]
+            due_us, message = heapq.heappop(self._expiring)
+            if self.recalls.get(message) == due_us:
+                found[message] = due_us
+        for message, due_us in found.items():  # they go when the decision is applied
+            heapq.heappush(self._expiring, (due_us, message))
+        return list(found)
 
     def _unfinished(self) -> Flushed:
         """Return the flushed pieces from the first one on that has something in memory."""
@@ -306,7 +306,7 @@ class BundleTimers:
 
     def _moves(self, moved: Mapping[RangeId, Moved], closed_us: int) -> list[Entry]:
         """Return the entries of ranges that get blocks (R10)."""
-        for range_id, (after) in moved.items():
+        for range_id, after in moved.items():
             before = self.ranges.get(range_id)
             if before is None:
                 assert after.range.from_us > max(closed_us, self.watermark.due_us), f"{after.range} begins too early"
@@ -328,20 +328,21 @@ class BundleTimers:
                 self.watermark = START if key is None else key
             case FlushedEntry(flushed):
                 self.flushed = Flushed() if flushed is None else flushed
-            case RangeEntry(range_id, None):
-                self.ranges.pop(range_id, None)
             case RangeEntry(range_id, found):
-                self.ranges[range_id] = found
-            case RecallEntry(id, due_us):
-                self._take_recall(id, due_us)
+                if found is None:
+                    self.ranges.pop(range_id, None)
+                else:
+                    self.ranges[range_id] = found
+            case RecallEntry(message, due_us):
+                self._take_recall(message, due_us)
 
-    def _take_recall(self, id: Id, due_us: int | None) -> None:
+    def _take_recall(self, message: Id, due_us: int | None) -> None:
         if due_us is not None:
-            self.recalls[id] = due_us
-            self._recalled_rows.setdefault(id.offset, set()).add(id.row)
-            heapq.heappush(self._expiring, (due_us, id))
-        elif self.recalls.pop(id, None) is not None:
-            rows = self._recalled_rows[id.offset]
-            rows.discard(id.row)
+            self.recalls[message] = due_us
+            self._recalled_rows.setdefault(message.offset, set()).add(message.row)
+            heapq.heappush(self._expiring, (due_us, message))
+        elif self.recalls.pop(message, None) is not None:
+            rows = self._recalled_rows[message.offset]
+            rows.discard(message.row)
             if not rows:
-                del self._recalled_rows[id.offset]
+                del self._recalled_rows[message.offset]

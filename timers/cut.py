@@ -4,18 +4,24 @@ blocks for ranges. Everything is done for whole columns, nothing for single rows
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledger.keys import PartitionId
 from ledger.log.log_record import LogRecord
-from ledgermq.protocol.records import encode_batch
-from timers.blocks import encode_block
+from ledgermq.protocol.records import SCHEMA, encode_batch
+from timers.blocks import Block, encode_block
 from timers.places import Group, Range, RangeId
 from timers.rows import Rows
+
+COPIED_BYTES_MAX = 64 * 1024
+"""Mean size of blocks up to which they are copied as a whole, if rows of several are brought together: taking
+rows of one block costs as much as copying this.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +62,54 @@ def range_blocks(rows: Rows, groups: Sequence[Group]) -> dict[RangeId, Moved]:
 
 def _split(rows: Rows) -> Iterator[tuple[PartitionId, pa.RecordBatch, pa.Array | None]]:
     """Yield the rows of each target, and their positions in `rows`, ascending; None: all of them."""
-    parts: dict[PartitionId, list[tuple[pa.RecordBatch, pa.Array | None]]] = {}
+    parts: dict[PartitionId, list[tuple[Block, pa.Array | None]]] = {}
     for number, positions in _by_block(rows):
         block = rows.blocks[number]
-        indices = rows.rows if positions is None else rows.rows.take(positions)
-        parts.setdefault(block.target, []).append((block.records.take(indices), positions))
+        parts.setdefault(block.target, []).append((block, positions))
     for target, found in sorted(parts.items()):
         if len(found) == 1:
-            yield target, *found[0]
-            continue
-        positions = pa.concat_arrays([positions for _, positions in found])
-        order = pc.sort_indices(positions)
-        yield target, pa.concat_batches([batch for batch, _ in found]).take(order), positions.take(order)
+            [(block, positions)] = found
+            yield (
+                target,
+                _take([block.records], rows.rows if positions is None else rows.rows.take(positions)),
+                positions,
+            )
+        else:
+            yield target, *_gathered(rows.rows, found)
+
+
+def _gathered(rows: pa.UInt32Array, found: Sequence[tuple[Block, pa.Array]]) -> tuple[pa.RecordBatch, pa.Array]:
+    """Return the rows at these positions of several blocks, by ascending position, and the positions."""
+    positions = pa.concat_arrays([positions for _, positions in found])
+    if sum(block.size_bytes for block, _ in found) > COPIED_BYTES_MAX * len(found):
+        records = [_take([block.records], rows.take(positions)) for block, positions in found]
+        indices = pa.array(range(len(positions)), pa.int64())
+    else:
+        records = [block.records for block, _ in found]
+        begins = accumulate((batch.num_rows for batch in records[:-1]), initial=0)
+        shifts = [
+            pa.repeat(pa.scalar(begin, pa.int64()), len(at)) for begin, (_, at) in zip(begins, found, strict=True)
+        ]
+        indices = pc.add(pa.concat_arrays(shifts), rows.take(positions))
+    order = pc.sort_indices(positions)
+    return _take(records, indices.take(order)), positions.take(order)
+
+
+def _take(records: Sequence[pa.RecordBatch], indices: pa.Array) -> pa.RecordBatch:
+    """Take rows of batches that are numbered one after the other.
+
+    A column of nulls is made instead: to take from one of lists costs twenty times as much as from others.
+    """
+    columns = []
+    for number, field in enumerate(SCHEMA):
+        found = [batch.column(number) for batch in records]
+        if all(column.null_count == len(column) for column in found):
+            columns.append(pa.nulls(len(indices), field.type))
+        elif len(found) == 1:
+            columns.append(found[0].take(indices))
+        else:
+            columns.append(pa.concat_arrays(found).take(indices))
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
 def _by_block(rows: Rows) -> Iterator[tuple[int, pa.Array | None]]:

@@ -108,7 +108,7 @@ def place(
 
     Args:
         dues: ascending, above `closed_us`, without nulls.
-        now_us: store's time.
+        now_us: store's time. A turn that is late places as if it were at its time, or all would be in minutes.
         closed_us: the highest time that a delivery has begun with.
         next_offset: the offset that the next block of a hidden partition will have; for new ranges.
         loaded: near ranges that are in memory.
@@ -116,7 +116,7 @@ def place(
     """
     view = int64_view(dues)
     allocation = _Allocation(ranges, closed_us, next_offset, loaded, turned)
-    now_us = now_us if turned is None else min(now_us, turned.turn_us)
+    now_us = max(now_us, closed_us) if turned is None else min(now_us, turned.turn_us)
     groups: list[Group] = []
     at = 0
     while at < len(view):
@@ -193,10 +193,11 @@ def _width(found: tuple[RangeId, Range]) -> int:
     return found[1].width_us
 
 
-def flush_horizon(now_us: int, ranges: Mapping[RangeId, Range]) -> int:
+def flush_horizon(now_us: int, ranges: Mapping[RangeId, Range], closed_us: int) -> int:
     """Return the horizon of a flush: what is due later goes to ranges. It is a whole minute, at least
     `HORIZON_LEAD_US` ahead, and later if there are too few near places for the minutes behind it.
     """
+    now_us = max(now_us, closed_us)
     horizon_us = _up(now_us + HORIZON_LEAD_US, NEAR_WIDTH_US)
     wider_us = _up(now_us + MARGINS_US[WIDTHS_US[-2]], WIDTHS_US[-2])
     near = {found.from_us for range_id, found in ranges.items() if not range_id.far}

@@ -68,7 +68,7 @@ class RangeEntry:
 class RecallEntry:
     """`due_us`: of the recalled message, as the caller named it."""
 
-    id: Id
+    message: Id
     due_us: int | None
 
 
@@ -86,11 +86,11 @@ def encode(entry: Entry) -> LogRecord:
         case FlushedEntry(flushed):
             return LogRecord(b"flushed", None if flushed is None else _flushed_bytes(flushed))
         case RangeEntry(range_id, found):
-            key = f"range/{range_id.far:d}/{range_id.place}".encode()
-            return LogRecord(key, None if found is None else _range_bytes(found))
-        case RecallEntry(id, due_us):
-            key = f"recall/{id.offset}/{id.row}".encode()
-            return LogRecord(key, None if due_us is None else _recall_bytes(due_us))
+            name = f"range/{range_id.far:d}/{range_id.place}".encode()
+            return LogRecord(name, None if found is None else _range_bytes(found))
+        case RecallEntry(message, due_us):
+            name = f"recall/{message.offset}/{message.row}".encode()
+            return LogRecord(name, None if due_us is None else _recall_bytes(due_us))
 
 
 def decode(key: bytes, value: bytes | None) -> Entry:

@@ -122,6 +122,7 @@ class Rows:
         return Key(self.dues[at].as_py(), self.ids.offsets[at].as_py(), self.ids.rows[at].as_py())
 
     def slice(self, start: int, stop: int) -> Rows:
+        """Return the rows [start, stop)."""
         columns = (column.slice(start, stop - start) for column in self._columns())
         return self._with(columns)
 
@@ -141,7 +142,7 @@ class Part(NamedTuple):
     """Rows [low, high) of the index of block `number`."""
 
     number: int
-    index: Index
+    known: Index
     low: int
     high: int
 
@@ -150,9 +151,7 @@ def merge(parts: Sequence[Part], blocks: Mapping[int, Block]) -> Rows:
     """Return the rows of all parts, in order of delivery."""
     columns = [_columns_of(part) for part in parts if part.low < part.high]
     if not columns:
-        return Rows(
-            blocks, *(pa.array([], kind) for kind in (pa.uint32(), pa.uint32(), pa.int64())), _NO_IDS, _NO_SIZES
-        )
+        return Rows(blocks, _NO_UINT32, _NO_UINT32, _NO_INT64, Ids(_NO_INT64, _NO_UINT32), _NO_UINT32)
     merged = [pa.concat_arrays(arrays) for arrays in zip(*columns, strict=True)]
     if len(columns) > 1:
         keys = pa.record_batch({"due": merged[2], "offset": merged[3], "row": merged[4]})
@@ -171,12 +170,11 @@ def rows_of(blocks: Sequence[tuple[Source, Block]], above: Key) -> Rows:
     return merge(parts, {part.number: blocks[part.number][1] for part in parts})
 
 
-_NO_SIZES = pa.array([], pa.uint32())
-_NO_IDS = Ids(pa.array([], pa.int64()), _NO_SIZES)
+_NO_UINT32, _NO_INT64 = pa.array([], pa.uint32()), pa.array([], pa.int64())
 
 
 def _columns_of(part: Part) -> tuple[pa.Array, ...]:
-    index, low, count = part.index, part.low, part.high - part.low
+    index, low, count = part.known, part.low, part.high - part.low
     rows = index.rows.slice(low, count)
     if index.ids is None:
         offsets, id_rows = pa.repeat(pa.scalar(index.offset, pa.int64()), count), rows

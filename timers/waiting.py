@@ -298,10 +298,10 @@ def _stop(waiter: _Waiter, to_us: int, bound: Key | None) -> int:
 
 def _first_of(parts: list[Part]) -> list[Part]:
     """Return some `MERGED_ROWS` first rows of parts with many more, and all others that are due with them."""
-    dues = pa.concat_arrays([part.index.due_array.slice(part.low, part.high - part.low) for part in parts])
+    dues = pa.concat_arrays([part.known.due_array.slice(part.low, part.high - part.low) for part in parts])
     at = pc.partition_nth_indices(dues, pivot=MERGED_ROWS)[MERGED_ROWS].as_py()
     last_us = dues[at].as_py()
-    return [part._replace(high=part.index.due_after(last_us, part.low, part.high)) for part in parts]
+    return [part._replace(high=part.known.due_after(last_us, part.low, part.high)) for part in parts]
 
 
 def _after(rows: Rows, key: Key, low: int) -> int:
@@ -325,4 +325,4 @@ def _without_bodies(waiters: list[_Waiter]) -> tuple[Source, ...]:
 
 
 def _body_bytes(block: Block) -> int:
-    return max(block.size_bytes, block.records.get_total_buffer_size())
+    return max(block.size_bytes, int(block.records.get_total_buffer_size()))
