@@ -7,15 +7,14 @@ Any broker returns the owners of all bundles.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from ledger import keys
 from ledger.log.ledger_ref import LedgerRef
 from ledger.topics.catalog import Topic
 from ledgermq.errors import InvalidRequest, LedgerMQError, TopicExists, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.frames import ProduceFrame
 from stateless_broker.at_controller import AtController
 from stateless_broker.controller import Controller
 from stateless_broker.deletion_path import DeletionPath
@@ -27,6 +26,7 @@ from stateless_broker.membership import Membership
 from stateless_broker.metadata import Lookup, Metadata
 from stateless_broker.ownership import Ownership
 from stateless_broker.produce_path import ProducePath
+from stateless_broker.timers.timers import Timers
 from stateless_broker.transactions.stage_path import StagePath
 from stateless_broker.transactions.transactions import Transactions
 
@@ -35,39 +35,6 @@ PARALLEL_QUERIES = 16
 
 A = TypeVar("A")
 Q = TypeVar("Q")
-
-
-class DelayedCalls(Protocol):
-    """Serves timed messages."""
-
-    def produce_delayed(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]: ...
-
-    async def produce_delayed_once(self, request: ProduceFrame) -> pb.ProduceResponse: ...
-
-    async def recall_delayed(self, request: pb.RecallDelayedRequest) -> pb.RecallDelayedResponse: ...
-
-    async def list_delayed(self, request: pb.ListDelayedRequest) -> pb.ListDelayedResponse: ...
-
-
-class NoDelayedCalls(DelayedCalls):
-    """Refuses timed messages."""
-
-    async def produce_delayed(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
-        async for frame in requests:
-            yield await self.produce_delayed_once(frame)
-
-    async def produce_delayed_once(self, request: ProduceFrame) -> pb.ProduceResponse:
-        raise _not_served()
-
-    async def recall_delayed(self, request: pb.RecallDelayedRequest) -> pb.RecallDelayedResponse:
-        raise _not_served()
-
-    async def list_delayed(self, request: pb.ListDelayedRequest) -> pb.ListDelayedResponse:
-        raise _not_served()
-
-
-def _not_served() -> InvalidRequest:
-    return InvalidRequest("this broker serves no timed messages")
 
 
 class BrokerService:
@@ -86,7 +53,7 @@ class BrokerService:
         groups: Groups,
         stage_path: StagePath,
         transactions: Transactions,
-        delayed: DelayedCalls,
+        timers: Timers,
     ) -> None:
         self.produce = produce_path.produce
         self.produce_once = produce_path.produce_once
@@ -120,10 +87,10 @@ class BrokerService:
         self.ask_transaction = transactions.ask_transaction
         self.poll_checks = transactions.poll_checks
         self.read_staged = transactions.read_staged
-        self.produce_delayed = delayed.produce_delayed
-        self.produce_delayed_once = delayed.produce_delayed_once
-        self.recall_delayed = delayed.recall_delayed
-        self.list_delayed = delayed.list_delayed
+        self.produce_delayed = timers.produce_delayed
+        self.produce_delayed_once = timers.produce_delayed_once
+        self.recall_delayed = timers.recall_delayed
+        self.list_delayed = timers.list_delayed
 
 
 class OffsetPath:
