@@ -61,7 +61,7 @@ class Intake:
 
     def send(self, batches: Sequence[Sent]) -> list[asyncio.Future[int]]:
         """Append all batches or none; each future gets the offset of its block when that is durable, or an
-        error.
+        error. A caller that no longer waits may cancel it: the append goes on, and counts as in flight.
 
         Raises NotOwner, ResourceExhausted, and the error of a store that takes no records.
         """
@@ -80,7 +80,7 @@ class Intake:
             block = Block(sent.batch.topic_id, sent.batch.partition, floor_us, sent.records, len(sent.batch.data))
             self._in_term[future] = held.in_flight[future] = max(floor_us, sent.batch.timestamp_min_us)
             future.add_done_callback(partial(self._settled, block))
-        return done
+        return [asyncio.shield(future) for future in done]
 
     async def load(self) -> None:
         """Bring the rows of the intake into memory that are neither delivered nor moved to ranges.
