@@ -25,6 +25,8 @@ class TimerLimits:
 
     body_bytes: int = 32 * 1024 * 1024
     """Bytes of messages that one bundle keeps in memory. Messages beyond it are read again when they are due."""
+    index_bytes: int = 256 * 1024 * 1024
+    """Memory of one bundle's index above which nothing more is taken in."""
     flush_after_ms: int = 60_000
     """How long a message is in the intake before those that are due later are moved to ranges."""
     chunk_bytes: int = 1024 * 1024
@@ -41,3 +43,5 @@ class TimerLimits:
     """How long before something is due the owner makes sure that it has read the store's clock."""
     clock_reading_ms: int = 3_600_000
     """Age of the last reading of the store's clock above which the owner asks again, if something is due soon."""
+    log_start_ms: int = 60_000
+    """Pause between two moves of the log starts of hidden partitions."""
