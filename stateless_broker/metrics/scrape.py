@@ -134,7 +134,8 @@ def _bundles(broker: Broker | None) -> Iterable[Metric]:
     slot = gauge("ledgermq_bundle_slot", "Newest durable segment of the bundle")
     untrimmed = gauge(
         "ledgermq_untrimmed_segments",
-        "Segments of the bundle that are not in Parquet yet, or kept by a parked partition or an open transaction",
+        "Segments of the bundle that are not in Parquet yet, or kept by a parked partition, an open transaction or a"
+        " timed message that is due within minutes",
     )
     parked = gauge(
         names.PARKED_PARTITIONS, "Partitions of the bundle that Parquet compaction has parked; run `ledgermq repair`"
