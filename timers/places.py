@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from ledger import keys
 from timers.columns import int64_view
 from timers.limits import DAY_US, HORIZON_LEAD_US, MINUTE_US, SECOND_US
 
@@ -32,8 +33,8 @@ MARGINS_US = dict(
     zip(WIDTHS_US, (600 * SECOND_US, 600 * SECOND_US, 300 * SECOND_US, 60 * SECOND_US, 30 * SECOND_US), strict=True)
 )
 """How long after the present a range of each width begins at least, when something is placed in it."""
-NEAR_PLACES = range(1, 17)
-FAR_PLACES = range(128)
+NEAR_PLACES = range(1, keys.NEAR_PARTITIONS)
+FAR_PLACES = range(keys.FAR_PARTITIONS)
 PLACES = (NEAR_PLACES, FAR_PLACES)
 """Numbers of the hidden partitions of one bundle, [near, far]; near 0 is the intake."""
 RESERVED = (10, 30 + 12 + 12)
