@@ -51,8 +51,12 @@ class Bundle:
 def test_the_watermark_grows_and_frees_ranges() -> None:
     bundle = Bundle()
     bundle.have(near=MINUTE)
+    horizon_us = T0_US - 5 * MINUTE_US
+    assert not bundle.timers.frees(horizon_us - 1)
+    assert bundle.timers.frees(horizon_us), "all that was flushed of the intake"
+    bundle.write(bundle.timers.delivered(end_of(horizon_us), ()).records)
     assert not bundle.timers.frees(MINUTE.to_us - 2)
-    assert bundle.timers.frees(MINUTE.to_us - 1)
+    assert bundle.timers.frees(MINUTE.to_us - 1), "the range"
     bundle.write(bundle.timers.delivered(Key(MINUTE.to_us - 1, 3, 1), {NEAR}).records)
     assert bundle.timers.ranges == {NEAR: MINUTE}
     bundle.write(bundle.timers.delivered(end_of(MINUTE.to_us - 1), {NEAR}).records)
