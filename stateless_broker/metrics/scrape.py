@@ -134,15 +134,20 @@ def _bundles(broker: Broker | None) -> Iterable[Metric]:
     slot = gauge("ledgermq_bundle_slot", "Newest durable segment of the bundle")
     untrimmed = gauge(
         "ledgermq_untrimmed_segments",
-        "Segments of the bundle that are not in Parquet yet, or kept by a parked partition or an open transaction",
+        "Segments of the bundle that are not in Parquet yet, or kept by a parked partition, an open transaction or a"
+        " timed message that is due within minutes",
     )
     parked = gauge(
         names.PARKED_PARTITIONS, "Partitions of the bundle that Parquet compaction has parked; run `ledgermq repair`"
     )
     age = gauge(
-        "ledgermq_compaction_lag_seconds", "Age of the oldest record of the bundle's user topics that is not in Parquet"
+        "ledgermq_compaction_lag_seconds",
+        "Age of the oldest record of the bundle's user topics, or timed message, that waits to become Parquet",
     )
-    backlog = gauge("ledgermq_compaction_backlog_bytes", "Bytes of the bundle's user topics that are not in Parquet")
+    backlog = gauge(
+        "ledgermq_compaction_backlog_bytes",
+        "Bytes of the bundle's user topics, and of timed messages, that wait to become Parquet",
+    )
     for bundle in sorted(opened)[:BUNDLES_MAX]:
         status, labels = opened[bundle].status(), (str(bundle),)
         epoch.add_metric(labels, status.epoch)
