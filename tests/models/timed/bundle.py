@@ -161,6 +161,13 @@ def loader(world: World, bundle: int) -> Process:
     while not world.at_rest():
         yield
         term = world.owners()[bundle]
+        if not world.healed and world.walk.chance(0.004):
+            term.timers = None
+            world.walk.saw("a bundle was down for long")
+            back_at = world.now + world.walk.random.randrange(500, 3000)
+            while world.now < back_at and not world.healed:
+                yield
+            term = world.owners()[bundle]
         if term.timers is None:
             yield from load(term)
 
@@ -203,4 +210,4 @@ def horizon_of(term: Owner, state: State, offset: int) -> int:
         return END
     if term.world.breaks("horizon-of-the-last-piece"):
         return state.pieces[-1].horizon
-    return next(piece.horizon for piece in state.pieces if offset < piece.end)
+    return next((piece.horizon for piece in state.pieces if offset < piece.end), 0)

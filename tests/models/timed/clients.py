@@ -38,8 +38,7 @@ class Clients:
             width = random.choice(WIDTHS)
             due += -due % width if random.random() < 0.5 else width - 1 - due % width  # at the edges of ranges
         elif random.random() < 0.3:
-            self._busy_second = self._busy_second if self._busy_second >= now - 1 else now + random.randrange(MINUTE)
-            due = self._busy_second
+            due = self._busy(now)
         elif random.random() < 0.15:
             due = self._world.owners()[bundle].issued.watermark.due  # just late
         timestamp = now if world.breaks("timestamp-of-the-send") else due
@@ -47,6 +46,12 @@ class Clients:
         message = Message(world.next_id(), bundle, topic, max(due, 1), max(timestamp, 1), max(delay, 0))
         world.judge.sent[message.id] = message
         return message
+
+    def _busy(self, now: int) -> int:
+        if self._busy_second < now - 1:
+            first = now + self._world.walk.random.choice((0, 1, 2, 3, 16, 24))
+            self._busy_second = first if self._world.walk.chance(0.5) else first + MINUTE - 1 - first % MINUTE
+        return self._busy_second
 
     def producer(self, name: str) -> Process:
         """Send one block after the other, each until it is answered; one sequence for each bundle.

@@ -42,12 +42,12 @@ def deliver(term: Owner, timers: Memory, last: int) -> Process:
     """
     world = term.world
     due = timers.due(term.issued.watermark, finished(last))
-    if not (due or under_way_to(term, last) or has_to_write(term, timers, last)):
-        if not world.walk.chance(0.1):
-            return  # the watermark need not move
-    if finished(last) <= term.issued.watermark:
+    has_work = bool(due) or under_way_to(term, last) or has_to_write(term, timers, last)
+    if finished(last) <= term.issued.watermark or not (has_work or world.walk.chance(0.1)):
         return
     timers.closed = max(timers.closed, last)
+    if not has_work:
+        return  # the watermark need not move
     while under_way_to(term, last) and not world.breaks("watermark-passes-under-way"):
         world.walk.saw("a round waited for blocks under way")
         yield
@@ -128,8 +128,7 @@ def write_chunk(term: Owner, timers: Memory, taken: list[Key], rows: list[Row]) 
             there = term.issued.ranges[source.place]
             group.ranges[source.place] = there._replace(begin=max(there.begin, source.offset + 1))
     term.write(group)
-    for key in taken:
-        timers.take(key)
+    timers.take(taken)
 
 
 def evictor(world: World, bundle: int) -> Process:
@@ -159,6 +158,9 @@ def log_starts(world: World, state: State) -> dict[Place | None, int]:
     starts: dict[Place | None, int] = {None: state.intake_begin}
     if world.breaks("intake-trimmed-to-the-flush"):
         starts[None] = state.flushed_to
+    elif world.breaks("finished-inside-a-second"):
+        kept = [piece.begin for piece in state.pieces if state.watermark.due < piece.horizon]
+        starts[None] = min(kept, default=state.flushed_to)
     for place, part in state.parts.items():
         there = state.ranges.get(place)
         starts[place] = part.end if there is None else there.begin

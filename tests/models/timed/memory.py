@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from tests.models.timed.places import Key, Place
@@ -35,10 +36,11 @@ class Memory:
         self.delivering: Key | None = None
         self.evicted: set[Key] = set()
         """rows whose body is not in memory"""
-        self._rows: dict[Key, tuple[Message, Source]] = {}
+        self._rows: dict[tuple[Key, Source], Message] = {}
 
     def add(self, row: Row, source: Source) -> None:
-        self._rows[row.key] = row.message, source
+        """A row that is stored twice is here twice: nothing hides it."""
+        self._rows[row.key, source] = row.message
 
     def add_block(self, block: Block, watermark: Key) -> None:
         for row in block.rows():
@@ -48,14 +50,16 @@ class Memory:
 
     def due(self, watermark: Key, last: Key) -> list[Row]:
         """Return what is above the watermark and not above `last`, in the order of delivery."""
-        return [Row(key, self._rows[key][0]) for key in sorted(self._rows) if watermark < key <= last]
+        found = [(key, message) for (key, _), message in self._rows.items() if watermark < key <= last]
+        return [Row(key, message) for key, message in sorted(found, key=lambda one: one[0])]
 
     def source(self, key: Key) -> Source:
-        return self._rows[key][1]
+        return next(source for there, source in self._rows if there == key)
 
-    def take(self, key: Key) -> None:
-        self._rows.pop(key, None)
-        self.evicted.discard(key)
+    def take(self, keys: Iterable[Key]) -> None:
+        gone = {*keys}
+        self._rows = {row: message for row, message in self._rows.items() if row[0] not in gone}
+        self.evicted -= gone
 
     def keys(self) -> list[Key]:
-        return list(self._rows)
+        return [key for key, _ in self._rows]

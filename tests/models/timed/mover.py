@@ -10,6 +10,7 @@ from tests.models.timed.places import (
     MARGINS,
     MINUTE,
     WIDTHS,
+    Key,
     Place,
     Range,
     free_place,
@@ -31,11 +32,12 @@ class Placing:
         self.moved: dict[Place, list[Row]] = {}
 
     def put(self, place: Place, row: Row) -> None:
-        self.moved.setdefault(place, []).append(row)
+        """A block of a range has no floor: its rows are due at their own time."""
+        self.moved.setdefault(place, []).append(Row(Key(row.message.due, *row.key.id), row.message))
 
     def flushed(self, second: int, now: int) -> Place | None:
         """Return the widest range that begins late enough; else any that there is. None: none."""
-        closed = -1 if self._broken("range-below-closed") else self._timers.closed
+        closed = self._timers.closed
         for width in WIDTHS:
             first = second // width * width
             if first < now + MARGINS[width] or first <= closed:
@@ -91,6 +93,12 @@ def ready(term: Owner) -> Memory | None:
     return timers if timers is not None and timers.is_ready and term.now() >= 0 and not term.is_busy() else None
 
 
+def read(world: World) -> Process:
+    """Blocks are read; now and then that takes long."""
+    for _ in range(1 if world.healed else world.walk.random.choice((1, 1, 5, 15))):
+        yield
+
+
 # Flush
 
 
@@ -108,14 +116,13 @@ def flush(term: Owner, timers: Memory) -> Process:
     world, begin, now = term.world, term.issued.flushed_to, term.now()
     end = min(timers.next_offset, begin + world.walk.random.choice((1, 3, 10)))
     world.check_kept(term, None, [begin])
-    watermark = term.issued.watermark
-    yield from pause(world)
+    yield from read(world)
     if term.timers is not timers or term.issued.flushed_to != begin:
         return
     blocks = term.issued.intake[begin:end]
-    if not world.breaks("flush-by-a-former-watermark"):
-        watermark = term.issued.watermark
-    waiting = [row for block in blocks for row in block.rows() if row.key > watermark]
+    if not world.breaks("placed-by-a-former-clock"):
+        now = term.now()
+    waiting = [row for block in blocks for row in block.rows() if row.key > term.issued.watermark]
     horizon = next_minute(max(now + HORIZON, lowest_horizon(term, timers, blocks)))
     placing = Placing(term, timers)
     for row in sorted(waiting, key=lambda row: -row.key.due):
@@ -128,16 +135,15 @@ def flush(term: Owner, timers: Memory) -> Process:
         if row.key.due > now + WIDTHS[0]:
             return  # it waits until a place is free
         world.walk.saw("a flush left more in memory")
-        horizon = next_minute(row.key.due)
+        horizon = row.key.due  # what is due later has its place already
         break
     write_flush(term, timers, waiting, Piece(begin, end, horizon), placing)
 
 
 def lowest_horizon(term: Owner, timers: Memory, blocks: tuple[Block, ...]) -> int:
     """No range begins at or below what is closed; what is due because of its floor stays in memory."""
-    closed = 0 if term.world.breaks("range-below-closed") else timers.closed + 1
     floors = [0] if term.world.breaks("floor-above-the-horizon") else [block.floor for block in blocks]
-    return max(closed, *floors)
+    return max(timers.closed + 1, *floors)
 
 
 def write_flush(term: Owner, timers: Memory, waiting: list[Row], piece: Piece, placing: Placing) -> None:
@@ -154,8 +160,7 @@ def write_flush(term: Owner, timers: Memory, waiting: list[Row], piece: Piece, p
         term.write(Group(ranges=placing.new, moved=placing.moved))
         group = Group(flushed=group.flushed)
     term.write(group)
-    for key in gone:
-        timers.take(key)
+    timers.take(gone)
     world.walk.saw("messages went to ranges", len(gone))
 
 
@@ -247,7 +252,7 @@ def turn(term: Owner, timers: Memory, place: Place) -> Process:
         world.walk.saw("a turn waited for blocks under way")
         return
     world.check_kept(term, place, list(range(there.begin, end)))
-    yield from pause(world)
+    yield from read(world)
     if term.timers is not timers or term.issued.ranges.get(place) != there:
         world.walk.saw("a range was another when its blocks were read")
         if not world.breaks("chunk-not-judged-again") or term.timers is None:

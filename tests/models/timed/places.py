@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 MINUTE = 4
 WIDTHS = (36, 12, MINUTE)
-MARGINS = {36: 4, 12: 3, MINUTE: 2}
+MARGINS = {36: 4, 12: 3, MINUTE: 1}
 """A flush places a message in a range that begins at least so many seconds later."""
-LOAD_LEAD = 1
-HORIZON = 5
+LOAD_LEAD = 2
+HORIZON = 3
 """A flush leaves what is due within so many seconds in memory."""
 NEAR_PLACES, FAR_PLACES = 5, 6
 KEPT_FREE = 3

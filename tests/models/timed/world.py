@@ -58,7 +58,7 @@ class Owner(Term[State]):
         self.landed: deque[Append] = deque()
         """blocks that are durable, and not handled yet"""
         self.timers: Memory | None = None
-        self.clock = OwnersClock(world.walk.random, world.walk.broken)
+        self.clock = OwnersClock(world.walk.random, world.walk.broken, world.store_time())
         self.is_over = False
         """It has lost an append, so it knows."""
 
