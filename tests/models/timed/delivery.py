@@ -144,6 +144,8 @@ def trimmer(world: World, bundle: int) -> Process:
     """Delete what is below the log starts of the intake and of ranges, as some process knows them."""
     while not world.at_rest():
         yield
+        if not world.healed and world.walk.chance(0.9):
+            continue
         term = world.owner(bundle)
         known = term.issued if world.breaks("trim-of-the-issued") else term.state
         starts = log_starts(world, known)

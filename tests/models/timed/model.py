@@ -29,7 +29,7 @@ MUTANTS = {
     "turn-apart": "what a turn moves and the range's progress are one segment",
     "flush-apart": "what a flush moves and the progress of the flush are one segment",
     "chunk-not-judged-again": "a chunk of a range is judged again, after it was read, in the turn that moves it",
-    "turn-reads-the-issued": "only what is durable is read for a turn",
+    "stretch-not-judged-again": "a flush is judged again, after blocks were read, by how far flushes have come",
     "turn-ends-at-the-durable": "a range is turned when its whole end, as it was when turning began, is moved",
     "load-misses-what-is-under-way": "a load waits for what is under way to its range",
     "staged-elsewhere": "a message is staged where its target partition lives",
@@ -48,7 +48,7 @@ MUTANTS = {
     "sequence-of-a-refused-send": "after a refusal the sequence is not used again: a new epoch begins",
     "no-floor": "a late message is due after what was closed before it",
     "floor-of-the-watermark": "the floor is above every second that a round has begun with",
-    "placed-by-a-former-clock": "the clock of a placement is read in the turn that appends",
+    "placed-by-a-former-clock": "a placement is judged by the clock, and by what is closed, in the turn that appends",
     "placed-while-it-turns": "nothing is placed in a range that turns",
     "placed-while-it-loads": "nothing is placed in a range that is read or loaded",
     "place-used-again-from-its-start": "a range begins at the end of its partition",
@@ -80,7 +80,7 @@ def run(walk: Walk) -> None:
     work = (clock_reader, loader, arrivals, deliverer, flusher, range_loader, turner, trimmer, evictor, troubles)
     processes = [
         *Clients(world).processes(),
-        *(process(world, bundle) for process in work for bundle in BUNDLES),
+        *(process(world, bundle) for process in (*work, flusher, turner) for bundle in BUNDLES),
         *(store(world) for _ in range(walk.random.choice((1, 2, 4)))),
         retention(world),
     ]

@@ -35,9 +35,8 @@ class Placing:
         """A block of a range has no floor: its rows are due at their own time."""
         self.moved.setdefault(place, []).append(Row(Key(row.message.due, *row.key.id), row.message))
 
-    def flushed(self, second: int, now: int) -> Place | None:
+    def flushed(self, second: int, now: int, closed: int) -> Place | None:
         """Return the widest range that begins late enough; else any that there is. None: none."""
-        closed = self._timers.closed
         for width in WIDTHS:
             first = second // width * width
             if first < now + MARGINS[width] or first <= closed:
@@ -95,7 +94,7 @@ def ready(term: Owner) -> Memory | None:
 
 def read(world: World) -> Process:
     """Blocks are read; now and then that takes long."""
-    for _ in range(1 if world.healed else world.walk.random.choice((1, 1, 5, 15))):
+    for _ in range(1 if world.healed else world.walk.random.choice((1, 1, 5, 15, 40))):
         yield
 
 
@@ -113,22 +112,25 @@ def flusher(world: World, bundle: int) -> Process:
 
 def flush(term: Owner, timers: Memory) -> Process:
     """Move what is due after a horizon to ranges, in one segment with the progress of the flush."""
-    world, begin, now = term.world, term.issued.flushed_to, term.now()
+    world, begin = term.world, term.issued.flushed_to
+    now, closed = term.now(), timers.closed
     end = min(timers.next_offset, begin + world.walk.random.choice((1, 3, 10)))
     world.check_kept(term, None, [begin])
     yield from read(world)
-    if term.timers is not timers or term.issued.flushed_to != begin:
+    if term.timers is not timers or (
+        term.issued.flushed_to != begin and not world.breaks("stretch-not-judged-again")
+    ):
         return
     blocks = term.issued.intake[begin:end]
     if not world.breaks("placed-by-a-former-clock"):
-        now = term.now()
+        now, closed = term.now(), timers.closed
     waiting = [row for block in blocks for row in block.rows() if row.key > term.issued.watermark]
-    horizon = next_minute(max(now + HORIZON, lowest_horizon(term, timers, blocks)))
+    horizon = next_minute(max(now + HORIZON, lowest_horizon(term, closed, blocks)))
     placing = Placing(term, timers)
     for row in sorted(waiting, key=lambda row: -row.key.due):
         if row.key.due <= horizon:
             break
-        place = placing.flushed(row.key.due, now)
+        place = placing.flushed(row.key.due, now, closed)
         if place is not None:
             placing.put(place, row)
             continue
@@ -140,10 +142,10 @@ def flush(term: Owner, timers: Memory) -> Process:
     write_flush(term, timers, waiting, Piece(begin, end, horizon), placing)
 
 
-def lowest_horizon(term: Owner, timers: Memory, blocks: tuple[Block, ...]) -> int:
+def lowest_horizon(term: Owner, closed: int, blocks: tuple[Block, ...]) -> int:
     """No range begins at or below what is closed; what is due because of its floor stays in memory."""
     floors = [0] if term.world.breaks("floor-above-the-horizon") else [block.floor for block in blocks]
-    return max(timers.closed + 1, *floors)
+    return max(closed + 1, *floors)
 
 
 def write_flush(term: Owner, timers: Memory, waiting: list[Row], piece: Piece, placing: Placing) -> None:
@@ -244,8 +246,6 @@ def turn(term: Owner, timers: Memory, place: Place) -> Process:
     there, durable = term.issued.ranges[place], term.state.parts[place]
     if world.breaks("turn-ends-at-the-durable"):
         timers.turn_ends[place] = durable.end
-    if world.breaks("turn-reads-the-issued"):
-        durable = term.issued.parts[place]
     end = min(there.begin + world.chunk, durable.end, timers.turn_ends[place])
     blocks = [block for block in durable.blocks if there.begin <= block.offset < end]
     if not blocks:

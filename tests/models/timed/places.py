@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 MINUTE = 4
 WIDTHS = (36, 12, MINUTE)
-MARGINS = {36: 4, 12: 3, MINUTE: 1}
+MARGINS = {36: 5, 12: 4, MINUTE: 1}
 """A flush places a message in a range that begins at least so many seconds later."""
-LOAD_LEAD = 2
-HORIZON = 3
+LOAD_LEAD = 3
+HORIZON = 2
 """A flush leaves what is due within so many seconds in memory."""
-NEAR_PLACES, FAR_PLACES = 5, 6
+NEAR_PLACES, FAR_PLACES = 4, 6
 KEPT_FREE = 3
 """So many places of each pool are left to turns: one range is turned into three."""
 END = 1_000_000

@@ -262,7 +262,7 @@ def troubles(world: World, bundle: int) -> Process:
         term = world.owners()[bundle]
         if (term.flight or term.queue) and world.walk.chance(world.usurped):
             world.claim(bundle)
-        elif world.walk.chance(0.01):
+        elif world.walk.chance(0.04 if term.flight else 0.005):
             term.abandon()
             world.walk.saw("a state was dropped because of a bug")
 
