@@ -167,5 +167,3 @@ def log_starts(world: World, state: State) -> dict[Place | None, int]:
         there = state.ranges.get(place)
         starts[place] = part.end if there is None else there.begin
     return starts
-
-

@@ -78,4 +78,3 @@ class Judge:
             if message.id not in self._tombstones and message.topic not in self.gone:
                 raise Violation(f"{message} is never delivered")
         self._world.walk.saw("messages delivered", len(self._visible))
-

@@ -117,9 +117,7 @@ def flush(term: Owner, timers: Memory) -> Process:
     end = min(timers.next_offset, begin + world.walk.random.choice((1, 3, 10)))
     world.check_kept(term, None, [begin])
     yield from read(world)
-    if term.timers is not timers or (
-        term.issued.flushed_to != begin and not world.breaks("stretch-not-judged-again")
-    ):
+    if term.timers is not timers or (term.issued.flushed_to != begin and not world.breaks("stretch-not-judged-again")):
         return
     blocks = term.issued.intake[begin:end]
     if not world.breaks("placed-by-a-former-clock"):
@@ -283,4 +281,3 @@ def write_turn(term: Owner, timers: Memory, place: Place, there: Range, rows: li
         group = Group(ranges={place: group.ranges[place]})
     term.write(group)
     world.walk.saw("messages were turned", len(rows))
-
