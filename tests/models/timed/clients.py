@@ -8,7 +8,7 @@ from tests.models.timed.state import DONE, FENCED, GONE, RECALLED, TOO_LATE, Han
 from tests.models.timed.world import BUNDLES, World
 from tests.models.walk import Process
 
-DELAYS = (-60, -20, -3, -1, 0, 1, 2, 3, 5, 8, 13, 20, 35, 60, 100, 100)
+DELAYS = (-60, -20, -3, -1, 0, 1, 5, 8, 13, 20, 35, 35, 60, 60, 100, 100)
 
 
 class Clients:

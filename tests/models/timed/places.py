@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 MINUTE = 4
 WIDTHS = (36, 12, MINUTE)
-MARGINS = {36: 5, 12: 4, MINUTE: 1}
+MARGINS = {36: 8, 12: 7, MINUTE: 1}
 """A flush places a message in a range that begins at least so many seconds later."""
-LOAD_LEAD = 3
+LOAD_LEAD = 6
+"""A near range is read so early. Wider margins are longer: a flush makes no range over a loaded one."""
 HORIZON = 2
 """A flush leaves what is due within so many seconds in memory."""
 NEAR_PLACES, FAR_PLACES = 4, 6
