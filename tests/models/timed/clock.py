@@ -27,7 +27,7 @@ class OwnersClock:
         self._read_at = 0.0
         self.now = NEVER
         """the latest estimate: it never goes back"""
-        if (age := random.choice((0, 0, 30, 60))) and store_time > age:
+        if (age := random.choice((0, 30, 60, 60))) and store_time > age:
             self.take(store_time - age, *(2 * (self.monotonic(store_time - age),)))
             self.estimate(store_time)
 

@@ -70,7 +70,7 @@ MUTANTS = {
     "finished-inside-a-second": "a range or a flushed stretch is over when nothing is left of its last second",
     "flushed-without-begin": "the state says where the first kept stretch of the intake begins",
     "horizon-of-the-last-piece": "each flushed stretch has a horizon of its own",
-    "floor-above-the-horizon": "a horizon is at least the highest floor of its stretch",
+    "floor-above-the-horizon": "a horizon is above what is closed, and at least the highest floor of its stretch",
     "nothing-due-nothing-written": "the watermark moves, too, when only a range or a tombstone waits for it",
 }
 

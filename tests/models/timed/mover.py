@@ -142,8 +142,9 @@ def flush(term: Owner, timers: Memory) -> Process:
 
 def lowest_horizon(term: Owner, closed: int, blocks: tuple[Block, ...]) -> int:
     """No range begins at or below what is closed; what is due because of its floor stays in memory."""
-    floors = [0] if term.world.breaks("floor-above-the-horizon") else [block.floor for block in blocks]
-    return max(closed + 1, *floors)
+    if term.world.breaks("floor-above-the-horizon"):
+        return 0
+    return max(closed + 1, *(block.floor for block in blocks))
 
 
 def write_flush(term: Owner, timers: Memory, waiting: list[Row], piece: Piece, placing: Placing) -> None:

@@ -18,7 +18,7 @@ LOAD_LEAD = 6
 """A near range is read so early. Wider margins are longer: a flush makes no range over a loaded one."""
 HORIZON = 2
 """A flush leaves what is due within so many seconds in memory."""
-NEAR_PLACES, FAR_PLACES = 4, 6
+NEAR_PLACES, FAR_PLACES = 6, 6
 KEPT_FREE = 3
 """So many places of each pool are left to turns: one range is turned into three."""
 END = 1_000_000
