@@ -14,11 +14,9 @@ RARELY_CAUGHT = {
     ("transactions", "offsets-not-fenced"),
     ("transactions", "note-by-abort"),
     ("moves", "freeze-without-barrier"),
-    ("timed", "placed-by-a-former-clock"),
-    ("timed", "placed-while-it-loads"),
+    ("timed", "turned-by-the-clock"),
+    ("timed", "turned-in-any-order"),
     ("timed", "floor-above-the-horizon"),
-    ("timed", "log-not-settled-at-reload"),
-    ("timed", "trim-to-the-watermark"),
 }
 """These need hundreds of seeds: `make simulate LEVEL=models` shows them."""
 
