@@ -14,6 +14,9 @@ RARELY_CAUGHT = {
     ("transactions", "offsets-not-fenced"),
     ("transactions", "note-by-abort"),
     ("moves", "freeze-without-barrier"),
+    ("timed", "turned-by-the-clock"),
+    ("timed", "turned-in-any-order"),
+    ("timed", "floor-above-the-horizon"),
 }
 """These need hundreds of seeds: `make simulate LEVEL=models` shows them."""
 

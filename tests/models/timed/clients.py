@@ -1,14 +1,14 @@
-"""Programs: producers that repeat delayed sends, recalls, transactions, and topics that come and go."""
+"""Programs: producers that repeat delayed sends, recalls, and topics that come and go."""
 
 from __future__ import annotations
 
-from tests.models.timed.bundle import complete, recall, remove_topic, stage, stage_in_transaction
-from tests.models.timed.state import ABORT, COMMIT, DONE, GONE, RECALLED, TOO_LATE, Handle, Message
-from tests.models.timed.wheel import MINUTE
+from tests.models.timed.bundle import recall, remove_topic, stage
+from tests.models.timed.places import MINUTE, WIDTHS
+from tests.models.timed.state import DONE, FENCED, GONE, RECALLED, TOO_LATE, Handle, Message, Session
 from tests.models.timed.world import BUNDLES, World
 from tests.models.walk import Process
 
-DELAYS = (-20, -3, -1, -1, 0, 0, 1, 2, 3, 5, 8, 13, 20, 60, 100)
+DELAYS = (-60, -20, -3, -1, 0, 1, 5, 8, 13, 20, 35, 35, 60, 60, 100, 100)
 
 
 class Clients:
@@ -20,8 +20,7 @@ class Clients:
         """many messages are due in this one"""
 
     def processes(self) -> list[Process]:
-        clients = [*(self.producer(name) for name in "abcdef"), self.transactor(), self.transactor()]
-        clients += [self.recaller() for _ in range(3)]
+        clients = [*(self.producer(name) for name in "abcdef"), *(self.recaller() for _ in range(3))]
         return [*(self._working(client) for client in clients), *(self.remover(bundle) for bundle in BUNDLES)]
 
     def _working(self, client: Process) -> Process:
@@ -36,35 +35,51 @@ class Clients:
         now, delay = int(world.store_time()), random.choice(DELAYS)
         due = now + delay
         if delay > 0 and random.random() < 0.3:
-            due += -due % MINUTE if random.random() < 0.5 else MINUTE - 1 - due % MINUTE  # at the edges of slots
-        elif random.random() < 0.5:
-            self._busy_second = self._busy_second if self._busy_second >= now - 1 else now + random.randrange(4)
-            due = self._busy_second
+            width = random.choice(WIDTHS)
+            due += -due % width if random.random() < 0.5 else width - 1 - due % width  # at the edges of ranges
+        elif random.random() < 0.3:
+            due = self._busy(now)
         elif random.random() < 0.15:
-            due = self._world.owners()[bundle].issued.watermark.second  # just late
+            due = self._world.owners()[bundle].issued.watermark.due  # just late
         timestamp = now if world.breaks("timestamp-of-the-send") else due
         topic = world.topic(random.choice((f"kept{bundle}", f"removed{bundle}")))
         message = Message(world.next_id(), bundle, topic, max(due, 1), max(timestamp, 1), max(delay, 0))
         world.judge.sent[message.id] = message
         return message
 
+    def _busy(self, now: int) -> int:
+        if self._busy_second < now - 1:
+            first = now + self._world.walk.random.choice((0, 1, 2, 3, 16, 24))
+            self._busy_second = first if self._world.walk.chance(0.5) else first + MINUTE - 1 - first % MINUTE
+        return self._busy_second
+
     def producer(self, name: str) -> Process:
-        """Send one message after the other, each until it is answered; one sequence for each bundle."""
-        world = self._world
-        sequences = dict.fromkeys(BUNDLES, 0)
+        """Send one block after the other, each until it is answered; one sequence for each bundle.
+
+        After a refusal a new epoch begins: its sequences have nothing to do with what was refused.
+        """
+        world, random = self._world, self._world.walk.random
+        sessions = {bundle: Session(f"{name}{bundle}", 0, 0) for bundle in BUNDLES}
         while not world.healed:
-            target = world.walk.random.choice(BUNDLES)
-            message = self._message(target)
+            for _ in range(random.randrange(world.idle * 20) if world.idle > 1 else 0):
+                yield
+            target = random.choice(BUNDLES)
+            messages = tuple(self._message(target) for _ in range(random.choice((1, 1, 2, 3))))
             elsewhere = world.breaks("staged-elsewhere") and world.walk.chance(0.5)
             bundle = 1 - target if elsewhere else target
-            answer = yield from world.until_answered(bundle, stage, name, sequences[bundle], message)
-            if answer == GONE:
+            session = sessions[bundle]
+            answer = yield from world.until_answered(bundle, stage, session, messages)
+            if answer in (GONE, FENCED):
                 world.walk.saw("a send found its topic removed")
-                world.deliver_within(400, bundle, stage, name, sequences[bundle], message)
+                world.deliver_within(400, bundle, stage, session, messages)
+                if not world.breaks("sequence-of-a-refused-send"):
+                    sessions[bundle] = session._replace(epoch=session.epoch + 1, sequence=0)
             else:
-                sequences[bundle] += 1
-                world.judge.promised[message.id] = message
-                self._handles.append(answer)
+                sessions[bundle] = session._replace(sequence=session.sequence + 1)
+                world.judge.promised |= {message.id: message for message in messages}
+                self._handles += [
+                    Handle(message.id, bundle, answer, row, message.due) for row, message in enumerate(messages)
+                ]
             yield
 
     def recaller(self) -> Process:
@@ -75,7 +90,9 @@ class Clients:
             yield
             if not self._handles or random.random() < 0.8:
                 continue
-            handle = random.choice([self._next_due(), random.choice(self._handles[-20:]), *recent[-2:]])
+            handle = random.choice(
+                [self._next_due(), random.choice(self._handles[-20:]), self._handles[-1], *recent[-2:]]
+            )
             recent.append(handle)
             for _ in range(random.choice((1, 1, 4))):
                 answer = yield from world.call(handle.bundle, recall, handle)
@@ -87,28 +104,8 @@ class Clients:
 
     def _next_due(self) -> Handle:
         """Return a handle of what is delivered next, as a program would that recalls in the last moment."""
-        marks = [term.issued.watermark.second for term in self._world.owners()]
+        marks = [term.issued.watermark.due for term in self._world.owners()]
         return min(self._handles[-40:], key=lambda handle: abs(handle.due - marks[handle.bundle] - 1))
-
-    def transactor(self) -> Process:
-        """Stage some messages, wait, commit or abort. Once it is decided, handles are given out."""
-        world, random = self._world, self._world.walk.random
-        while not world.healed:
-            transaction, bundle = world.next_id(), random.choice(BUNDLES)
-            messages = [self._message(bundle) for _ in range(1 + random.randrange(3))]
-            for message in messages:
-                yield from world.until_answered(bundle, stage_in_transaction, transaction, message)
-            outcome = random.choice((COMMIT, COMMIT, ABORT))
-            if outcome == ABORT:
-                world.judge.aborted |= {message.id for message in messages}
-                if world.breaks("recall-in-transaction"):
-                    self._handles += [Handle(message.id, bundle, message.due) for message in messages]
-            else:
-                world.judge.promised |= {message.id: message for message in messages}
-                self._handles += [Handle(message.id, bundle, message.due) for message in messages]
-            for _ in range(0 if world.healed else random.choice((0, 5, 20))):
-                yield  # the decision is on its way
-            yield from world.until_answered(bundle, complete, transaction, outcome)
 
     def remover(self, bundle: int) -> Process:
         """Remove a topic now and then, and create one of the same name."""

@@ -17,9 +17,9 @@ NEVER = -1.0
 
 
 class OwnersClock:
-    """`broken`: the clock rules that are not kept."""
+    """`broken`: the clock rules that are not kept. The process may have read the store's time before."""
 
-    def __init__(self, random: Random, broken: frozenset[str]) -> None:
+    def __init__(self, random: Random, broken: frozenset[str], store_time: float) -> None:
         self._rate = 1 + random.choice((-DRIFT_MAX, 0, DRIFT_MAX))
         self._ahead = random.choice((-20, 0, 0, 3, 20))
         self._broken = broken
@@ -27,6 +27,9 @@ class OwnersClock:
         self._read_at = 0.0
         self.now = NEVER
         """the latest estimate: it never goes back"""
+        if (age := random.choice((0, 30, 60, 60))) and store_time > age:
+            self.take(store_time - age, *(2 * (self.monotonic(store_time - age),)))
+            self.estimate(store_time)
 
     def monotonic(self, store_time: float) -> float:
         return store_time * self._rate

@@ -1,177 +1,169 @@
-"""What owners do in the background: load a minute, deliver it, turn a slot; and trimming."""
+"""What owners deliver, round by round; and the deletion of what nobody needs."""
 
 from __future__ import annotations
 
-from tests.models.timed.bundle import is_late, kept_for, place_for, put, show
-from tests.models.timed.state import Message, Record, Slot, State
-from tests.models.timed.wheel import COARSE_LEVELS, END, MINUTE, Place, Watermark, is_turned, may_turn
+from tests.models.timed.bundle import kept_for, show
+from tests.models.timed.memory import Memory
+from tests.models.timed.places import Key, Place, finished
+from tests.models.timed.state import Block, Group, Row, State
 from tests.models.timed.world import Owner, World, pause
-from tests.models.walk import Process, Violation
+from tests.models.walk import Process
 
 
 def deliverer(world: World, bundle: int) -> Process:
     while not world.at_rest():
         yield
         term = world.owner(bundle)
-        minute = term.issued.watermark.next_second // MINUTE
-        if minute not in term.index.loaded:
-            yield from load(term, minute)
-        now = term.now()
+        timers, now = term.timers, term.now()
+        if timers is None or not timers.is_ready or now < 0:
+            continue
         if world.walk.chance(0.1):
             yield from pause(world)  # time goes by between reading a clock and acting by it
-        if not term.is_busy():
-            deliver(term, now)
+        if term.timers is timers and not term.is_busy():
+            yield from deliver(term, timers, deliverable_to(term, timers, now))
 
 
-def read(term: Owner, slot_key: tuple[int, int]) -> Slot:
-    """Return a slot's records as the log has them, and what is in flight."""
-    slot = term.issued.slots[slot_key]
-    trimmed = term.world.trimmed.get((term.ledger, slot_key), 0)
-    if term.is_current and slot.records and slot.records[0].offset < trimmed:
-        raise Violation(f"bundle {term.ledger}: slot {slot_key} is trimmed to {trimmed} and holds {slot.records[0]}")
-    return slot
+def deliverable_to(term: Owner, timers: Memory, now: int) -> int:
+    """Return the last second that is over and of which everything is in memory."""
+    broken = term.world.breaks
+    last = now
+    for place, there in term.issued.ranges.items():
+        if broken("watermark-passes-the-far" if place.is_far else "watermark-passes-unloaded"):
+            continue
+        if place not in timers.loaded:
+            last = min(last, there.first - 1)
+    return last
 
 
-def load(term: Owner, minute: int) -> Process:
-    """Read the slot of a minute into memory; what is staged meanwhile gets there by itself."""
-    index = term.index
-    index.tracked.add(minute)
-    slot = read(term, Place(0, minute).slot)
-    yield from pause(term.world)
-    if term.index is not index:
-        return
-    watermark = term.issued.watermark
-    for record in slot.records:
-        recalled = record.message.id in term.issued.recalled and term.world.breaks("recall-before-load-only")
-        if Watermark(record.message.due, record.offset) > watermark and not recalled:
-            index.add(minute, record)
-    index.loaded.add(minute)
+def deliver(term: Owner, timers: Memory, last: int) -> Process:
+    """One round: everything that is due up to a second, in chunks.
 
-
-def deliver(term: Owner, now: int) -> None:
-    """Deliver the next chunk of the minute, in one segment with the watermark that covers it."""
-    world, before = term.world, term.issued.watermark
-    first = before.next_second
-    minute = first // MINUTE
-    is_loaded = minute in term.index.loaded or world.breaks("watermark-passes-unloaded")
-    if not is_loaded or not (is_turned(first, term.issued.turned) or world.breaks("watermark-passes-the-wheel")):
-        return
-    last = min(now, minute * MINUTE + MINUTE - 1)
-    if last < first:
-        return
-    due = term.index.due(minute, before, last)
-    chunk = due[: world.chunk]
-    if not chunk and last % MINUTE != MINUTE - 1 and world.walk.chance(0.7):
-        return  # the watermark need not move each second
-    after = Watermark(last, END) if chunk == due else chunk[-1]
-    taken = [Record(key.offset, term.index.take(key)) for key in chunk]
-
-    def show_all(state: State) -> None:
-        for record in taken:
-            show(term, state, record.message, record.offset)
-            world.walk.saw("a message was delivered in its time")
-
-    def advance(state: State) -> None:
-        state.watermark = after
-        for message, second in list(state.recalled.items()):
-            if second + kept_for(term) <= after.second:
-                del state.recalled[message]
-        slot_key = Place(0, minute).slot
-        if after == (minute * MINUTE + MINUTE - 1, END):
-            state.slots[slot_key] = state.slots[slot_key].close()
-        elif taken and world.breaks("trim-to-the-watermark"):
-            state.slots[slot_key] = state.slots[slot_key].from_offset(taken[-1].offset + 1)
-
-    def change(state: State) -> None:
-        show_all(state)
-        advance(state)
-
-    if world.breaks("watermark-apart"):
-        term.issue(show_all)
-        term.issue(advance)
-    else:
-        term.issue(change)
-    world.walk.saw("a second took several segments", after.offset != END)
-    if after.next_second // MINUTE > minute:
-        term.index.close(minute)
-
-
-def turner(world: World, bundle: int) -> Process:
-    """Turn slots of the wheel before their first second is due."""
-    while not world.at_rest():
-        yield
-        for level in COARSE_LEVELS:
-            term = world.owner(bundle)
-            next_place = Place(level, term.issued.turned[level] + 1)
-            if is_its_turn(term.issued, next_place) and not term.is_busy():
-                yield from turn(term, next_place)
-
-
-def is_its_turn(state: State, place: Place) -> bool:
-    """May this place be turned now? After a refused append the watermark has gone back."""
-    if state.turned[place.level] != place.number - 1:
-        return False
-    return may_turn(place.level, place.number, state.watermark.next_second, state.turned)
-
-
-def turn(term: Owner, place: Place) -> Process:
-    """Append a chunk of a slot again, finer, in one segment with the slot's own progress."""
+    What is stored from now on gets a floor above that second, and what is on its way is waited for.
+    """
     world = term.world
-    slot = read(term, place.slot)
-    durable_end = term.state.slots[place.slot].end
-    chunk = [record for record in slot.records if record.offset < durable_end][: world.chunk]
-    if slot.records and not chunk:
-        return  # an offset above the durable end may be another record's tomorrow
-    for _ in range(world.walk.random.choice((0, 1, 8))):
-        yield  # the records are read
-    if not is_its_turn(term.issued, place) or term.issued.slots[place.slot].start != slot.start:
-        world.walk.saw("a slot was another when its records were read")
-        if not world.breaks("chunk-not-judged-again"):
+    due = timers.due(term.issued.watermark, finished(last))
+    has_work = bool(due) or under_way_to(term, last) or has_to_write(term, timers, last)
+    if finished(last) <= term.issued.watermark or not (has_work or world.walk.chance(0.1)):
+        return
+    timers.closed = max(timers.closed, last)
+    if not has_work:
+        return  # the watermark need not move
+    while under_way_to(term, last) and not world.breaks("watermark-passes-under-way"):
+        world.walk.saw("a round waited for blocks under way")
+        yield
+        if term.timers is not timers:
             return
-    start = chunk[-1].offset + 1 if chunk else slot.start
-
-    def append_again(state: State) -> None:
-        for record in chunk:
-            if record.message.id not in state.recalled and record.message.topic not in state.removed:
-                append_finer(term, state, place, record.message)
-
-    def advance(state: State) -> None:
-        state.slots[place.slot] = state.slots[place.slot].from_offset(start)
-        if start >= state.slots[place.slot].end:
-            state.turned = tuple(
-                place.number if level == place.level else turned for level, turned in enumerate(state.turned)
-            )
-
-    def change(state: State) -> None:
-        append_again(state)
-        advance(state)
-
-    world.walk.saw("records were turned", len(chunk))
-    if world.breaks("turn-apart"):
-        term.issue(append_again)
-        term.issue(advance)
-    else:
-        term.issue(change)
+    while True:
+        while term.is_busy():
+            yield
+        if term.timers is not timers or term.is_over:
+            return
+        due = timers.due(term.issued.watermark, finished(last))
+        chunk = due[: world.chunk]
+        timers.delivering = finished(last) if chunk == due else chunk[-1].key
+        recalled = set() if world.breaks("recall-before-load-only") else term.issued.recalled.keys()
+        chosen = [row for row in chunk if row.key.id not in recalled]
+        yield from read_bodies(term, timers, chosen)
+        if term.timers is not timers:
+            return
+        write_chunk(term, timers, [row.key for row in chunk], chosen)
+        world.walk.saw("a message was delivered in its time", len(chosen))
+        if chunk == due:
+            return
+        world.walk.saw("a round took several segments")
+        yield
 
 
-def append_finer(term: Owner, state: State, place: Place, message: Message) -> None:
-    if is_late(term, state, message.due):
-        raise Violation(f"{place} is turned after the time of {message}")
-    finer = place_for(term, state, message.due)
-    if finer is None or finer.level >= place.level:
-        raise Violation(f"{place} holds {message}, which belongs to another lap")
-    put(term, state, message, finer)
+def under_way_to(term: Owner, last: int) -> bool:
+    blocks = [append.what for append in term.under_way if isinstance(append.what, Block)]
+    return any(row.key.due <= last for block in blocks for row in block.rows())
+
+
+def has_to_write(term: Owner, timers: Memory, last: int) -> bool:
+    """Does something wait for the watermark, though nothing is due?"""
+    state = term.issued
+    if term.world.breaks("nothing-due-nothing-written"):
+        return False
+    return (
+        any(there.to - 1 <= last for place, there in state.ranges.items() if place in timers.loaded)
+        or any(until + kept_for(term) < last for until in state.recalled.values())
+        or any(not piece.is_finished(state.watermark) and piece.horizon <= last for piece in state.pieces)
+    )
+
+
+def read_bodies(term: Owner, timers: Memory, rows: list[Row]) -> Process:
+    for row in rows:
+        if row.key in timers.evicted:
+            place, offset = timers.source(row.key)
+            term.world.walk.saw("an evicted body was read again")
+            term.world.check_kept(term, place, [offset])
+            yield from pause(term.world)
+            if term.timers is not timers:
+                return
+
+
+def write_chunk(term: Owner, timers: Memory, taken: list[Key], rows: list[Row]) -> None:
+    """Deliver in one segment with the watermark that covers it, and with what it makes obsolete."""
+    assert timers.delivering is not None
+    watermark, timers.delivering = timers.delivering, None
+    visible = [shown for row in rows for shown in show(term, row)]
+    group = Group(watermark=watermark, visible=visible)
+    for number, until in term.issued.recalled.items():
+        if until + kept_for(term) < watermark.due:
+            group.recalls[number] = None
+    for place, there in term.issued.ranges.items():
+        is_over = watermark >= finished(there.to - 1)
+        if term.world.breaks("finished-inside-a-second"):
+            is_over = watermark.due >= there.to - 1
+        if not place.is_far and is_over:
+            group.ranges[place] = None
+            timers.loaded.discard(place)
+            timers.loading.discard(place)
+    if term.world.breaks("watermark-apart"):
+        term.write(Group(visible=visible))
+        group.visible = []
+    if term.world.breaks("trim-to-the-watermark") and rows:
+        source = timers.source(rows[-1].key)
+        if source.place in term.issued.ranges and source.place not in group.ranges:
+            there = term.issued.ranges[source.place]
+            group.ranges[source.place] = there._replace(begin=max(there.begin, source.offset + 1))
+    term.write(group)
+    timers.take(taken)
+
+
+def evictor(world: World, bundle: int) -> Process:
+    """Drop bodies from memory; their rows stay."""
+    while not world.healed:
+        yield
+        timers = world.owner(bundle).timers
+        if timers is not None and timers.is_ready and timers.keys() and world.walk.chance(0.2):
+            timers.evicted.add(world.walk.random.choice(timers.keys()))
 
 
 def trimmer(world: World, bundle: int) -> Process:
-    """Delete what is below the log starts of slots, as some process knows them."""
+    """Delete what is below the log starts of the intake and of ranges, as some process knows them."""
     while not world.at_rest():
         yield
+        if not world.healed and world.walk.chance(0.9):
+            continue
         term = world.owner(bundle)
         known = term.issued if world.breaks("trim-of-the-issued") else term.state
+        starts = log_starts(world, known)
         yield from pause(world)
-        for slot_key, slot in known.slots.items():
-            trimmed = world.trimmed.get((bundle, slot_key), 0)
-            if slot.start > trimmed:
-                world.trimmed[bundle, slot_key] = slot.start
-                world.walk.saw("a slot was trimmed")
+        for place, start in starts.items():
+            if start > world.trimmed.get((bundle, place), 0):
+                world.trimmed[bundle, place] = start
+                world.walk.saw("the intake was trimmed" if place is None else "a range was trimmed")
+
+
+def log_starts(world: World, state: State) -> dict[Place | None, int]:
+    starts: dict[Place | None, int] = {None: state.intake_begin}
+    if world.breaks("intake-trimmed-to-the-flush"):
+        starts[None] = state.flushed_to
+    elif world.breaks("finished-inside-a-second"):
+        kept = [piece.begin for piece in state.pieces if state.watermark.due < piece.horizon]
+        starts[None] = min(kept, default=state.flushed_to)
+    for place, part in state.parts.items():
+        there = state.ranges.get(place)
+        starts[place] = part.end if there is None else there.begin
+    return starts

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.models.timed.state import Message, State, Topic, Visible
+from tests.models.timed.places import Key
+from tests.models.timed.state import BEGINNING, Message, State, Topic, Visible
 from tests.models.walk import Violation
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ class Judge:
     def __init__(self, world: World) -> None:
         self._world = world
         self._visible: dict[int, Visible] = {}
-        self._last: dict[int, tuple[int, int]] = {}
-        """bundle -> (due second, staged offset) of the last message that was loaded when it was due"""
+        self._last: dict[int, Key] = {}
+        """bundle -> the last message that it delivered"""
         self._kept: list[Message] = []
         """visible messages whose retention is not over"""
         self.sent: dict[int, Message] = {}
@@ -28,33 +29,29 @@ class Judge:
         self.recalled: set[int] = set()
         self.too_late: set[int] = set()
         self._tombstones: set[int] = set()
-        """recalls that are durable, whatever was answered"""
-        self.aborted: set[int] = set()
+        """messages whose recall is durable, whatever was answered"""
         self.gone: set[Topic] = set()
         """topics whose removal has begun"""
 
     def landed(self, bundle: int, before: State, after: State) -> None:
         """An append is durable: look at what it makes visible."""
-        self._tombstones |= after.recalled.keys()
+        for offset, row in after.recalled.keys() - before.recalled.keys():
+            self._tombstones.add(after.intake[offset].messages[row].id)
         for visible in after.visible[len(before.visible) :]:
             message = visible.message
             if message.id in self._visible:
                 raise Violation(f"{message} is delivered twice")
             if message.id in self.recalled | self._tombstones:
                 raise Violation(f"{message} was recalled and is delivered")
-            if message.id in self.aborted:
-                raise Violation(f"{message} is delivered, of a transaction that was aborted")
             if visible.topic != message.topic:
                 raise Violation(f"{message} is delivered to {visible.topic}")
             if visible.topic in before.removed:
                 raise Violation(f"{message} is delivered to a topic that is removed")
+            if visible.key <= (last := self._last.get(bundle, BEGINNING)):
+                raise Violation(f"bundle {bundle} delivers {visible.key} after {last}")
+            self._last[bundle] = visible.key
             self._visible[message.id] = visible
             self._kept.append(message)
-            if visible.offset is not None:
-                place = (message.due, visible.offset)
-                if place <= self._last.get(bundle, (-1, -1)):
-                    raise Violation(f"bundle {bundle} delivers {place} after {self._last[bundle]}")
-                self._last[bundle] = place
 
     def expire(self) -> None:
         """Retention deletes records by their timestamps; it must not before their time is over."""
@@ -68,8 +65,8 @@ class Judge:
     def check_rest(self) -> None:
         """All is quiet: what was promised is delivered, unless something took it away."""
         for term in self._world.owners():
-            if not term.state.holds_nothing():
-                raise Violation(f"bundle {term.ledger} still holds {holdings(term.state)}")
+            if left := self._world.held(term):
+                raise Violation(f"bundle {term.ledger} at {term.state.watermark}, {term.now()}: still {left}")
         if both := self.recalled & self.too_late:
             raise Violation(f"{both}: one recall was answered too late, another one recalled")
         for message in (self.sent[number] for number in sorted(self.too_late)):
@@ -81,8 +78,3 @@ class Judge:
             if message.id not in self._tombstones and message.topic not in self.gone:
                 raise Violation(f"{message} is never delivered")
         self._world.walk.saw("messages delivered", len(self._visible))
-
-
-def holdings(state: State) -> str:
-    slots = {key: slot.records for key, slot in state.slots.items() if slot.records}
-    return f"{slots} {state.recalled} {state.staged} at {state.watermark}, turned {state.turned}"
