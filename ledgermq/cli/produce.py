@@ -23,6 +23,7 @@ from ledgermq.cli.sent import Sent, at_line
 from ledgermq.cli.session import Session, connected_session
 from ledgermq.cli.terminal import notes, progress_of_bytes, progress_of_items
 from ledgermq.client.settings import ChosenCompression
+from ledgermq.durations import parse_duration_ms
 from ledgermq.errors import InvalidRecord, InvalidRequest, LedgerMQError, MessageTooLarge, OutcomeUnknown
 
 PIECE_RECORDS = 1000
@@ -66,6 +67,14 @@ Header = Annotated[
     list[str] | None, typer.Option("--header", "-H", metavar="KEY=VALUE", help="Header of every record; repeatable.")
 ]
 Tag = Annotated[str | None, typer.Option("--tag", help="Tag of every record.")]
+Ttl = Annotated[
+    str | None,
+    typer.Option(
+        "--ttl",
+        metavar="AGE",
+        help="Age at which consumers skip a record: 30s, 5m, 1.5h, 7d. Default: what the topic sets.",
+    ),
+]
 Partition = Annotated[
     int | None,
     typer.Option("--partition", "-p", min=0, help="Send every record to this partition. Default: the key decides."),
@@ -101,6 +110,7 @@ async def produce(
     key_separator: Separator = None,
     header: Header = None,
     tag: Tag = None,
+    ttl: Ttl = None,
     partition: Partition = None,
     skip: Skip = 0,
     acks: AcksOption = Acks.DURABLE,
@@ -113,7 +123,8 @@ async def produce(
     """Send records: one per line, JSON lines, or the rows of a CSV file."""
     shape = Shape(key, value, key_separator)
     shape.check(form)
-    common = Common(tuple(parse_headers(header)), tag, partition)
+    ttl_ms = None if ttl is None else parse_duration_ms(ttl, "--ttl", 1)
+    common = Common(tuple(parse_headers(header)), tag, partition, None if ttl_ms is None else ttl_ms / 1000)
     settings = {
         "acks": acks.value,
         "compression": compression,
@@ -147,9 +158,10 @@ class Common:
     headers: tuple[tuple[str, bytes], ...]
     tag: str | None
     partition: int | None
+    ttl_s: float | None
 
     def record(self, found: InputRecord) -> ledgermq.Record:
-        return ledgermq.Record(found.value, found.key, self.headers or None, self.tag, None, self.partition)
+        return ledgermq.Record(found.value, found.key, self.headers or None, self.tag, None, self.partition, self.ttl_s)
 
 
 Lines = Iterator[tuple[int, ledgermq.Record]]
@@ -200,7 +212,7 @@ async def send_piece(
     for line, record in piece:
         try:
             delivery = producer.send(
-                topic, record.value, record.key, record.headers, record.tag, None, record.partition
+                topic, record.value, record.key, record.headers, record.tag, None, record.partition, record.ttl
             )
         except (InvalidRecord, MessageTooLarge) as error:
             raise at_line(error, source.name, line) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -105,13 +105,14 @@ class Sender(Generic[In]):
         tag: str | None = None,
         timestamp: datetime | int | None = None,
         partition: int | None = None,
+        ttl: float | timedelta | None = None,
     ) -> Delivery:
         """Queue one record. Raises InvalidRecord; all other errors are raised by the delivery's
         `result()`.
         """
         self._background.home.check_process()
         self._check()
-        row = row_of(value, key, headers, tag, timestamp, self._sources.now_us())
+        row = row_of(value, key, headers, tag, timestamp, self._sources.now_us(), ttl)
         size = row_bytes(row)
         delivery = Delivery(self)
         if self._inner.settings.when_full == "fail":

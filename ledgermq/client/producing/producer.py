@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import accumulate
 from threading import get_ident
 from types import TracebackType
@@ -95,11 +95,13 @@ class Producer:
         tag: str | None = None,
         timestamp: datetime | int | None = None,
         partition: int | None = None,
+        ttl: float | timedelta | None = None,
     ) -> Delivery:
         """Queue one record; returns at once. Await the result for the `SendResult`, or `flush()`
         for all of them.
 
-        Text is stored as UTF-8; `value=None` is a tombstone. Raises InvalidRecord, MessageTooLarge,
+        Text is stored as UTF-8; `value=None` is a tombstone. `ttl`: seconds from the timestamp on, or a
+        timedelta, after which consumers skip the record. Raises InvalidRecord, MessageTooLarge,
         UnknownPartition for this record, and ResourceExhausted when the buffer is full; other
         records are not affected. Errors that occur later (the topic does not exist, …) are raised
         where the result is awaited, or by the next `flush()` if the program never awaits it.
@@ -113,11 +115,12 @@ class Producer:
             and tag is None
             and timestamp is None
             and partition is None
+            and ttl is None
         ):
             delivery = self._add_plain(topic, value, self._buffer.limit_bytes)
             if delivery is not None:
                 return delivery
-        row = row_of(value, key, headers, tag, timestamp, self._sources.now_us())
+        row = row_of(value, key, headers, tag, timestamp, self._sources.now_us(), ttl)
         return self.add_row(topic, row, row_bytes(row), partition)
 
     def _add_plain(self, topic: str, value: bytes, limit_bytes: int) -> Delivery | None:
@@ -226,7 +229,15 @@ class Producer:
         return await self._add_when_room(topic, record if isinstance(record, Record) else Record(record))
 
     async def _add_when_room(self, topic: str, record: Record) -> Delivery:
-        row = row_of(record.value, record.key, record.headers, record.tag, record.timestamp, self._sources.now_us())
+        row = row_of(
+            record.value,
+            record.key,
+            record.headers,
+            record.tag,
+            record.timestamp,
+            self._sources.now_us(),
+            record.ttl,
+        )
         size = row_bytes(row)
         if not self._buffer.has_room(size + ROW_OVERHEAD_BYTES):
             fresh_starts = self._fresh_starts

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Literal, Self
 
@@ -144,6 +144,7 @@ class Transaction:
         tag: str | None = None,
         timestamp: datetime | int | None = None,
         partition: int | None = None,
+        ttl: float | timedelta | None = None,
     ) -> Delivery:
         """Queue one record, as `Producer.send`. The delivery is done when the record is staged. Its
         `offset` is None, because a record gets its offset after the commit.
@@ -151,7 +152,7 @@ class Transaction:
         Raises like `Producer.send`, and TransactionAborted, TransactionError, TransactionFenced.
         """
         self.check_open()
-        return self._producer.send(topic, value, key, headers, tag, timestamp, partition)
+        return self._producer.send(topic, value, key, headers, tag, timestamp, partition, ttl)
 
     async def send_many(self, topic: str, records: Iterable[Record | Bytes | None]) -> Deliveries:
         """Queue many records, as `Producer.send_many`."""

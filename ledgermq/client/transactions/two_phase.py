@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
 
@@ -105,11 +105,12 @@ class TwoPhase:
         tag: str | None = None,
         timestamp: datetime | int | None = None,
         partition: int | None = None,
+        ttl: float | timedelta | None = None,
     ) -> Delivery:
         """Queue one record, as `Transaction.send`. Raises TransactionError before `tpc_begin` and
         after `tpc_prepare`.
         """
-        return self._begun().send(topic, value, key, headers, tag, timestamp, partition)
+        return self._begun().send(topic, value, key, headers, tag, timestamp, partition, ttl)
 
     async def send_many(self, topic: str, records: Iterable[Record | Bytes | None]) -> Deliveries:
         """Queue many records, as `Producer.send_many`."""
