@@ -74,8 +74,7 @@ class Consumer:
         )
         self._starting = asyncio.Lock()
         self._expiry = Expiry(context.routing.ttl_of, context.sources.now_us)
-        self.expired = 0
-        """Number of messages that were skipped because they had expired."""
+        self._expired = 0
         self.closed = False
 
     # -- state
@@ -95,6 +94,11 @@ class Consumer:
     def last_error(self) -> LedgerMQError | None:
         """Return the error of the partition that has failed for longest; None: all are served."""
         return self._reader.last_error
+
+    @property
+    def expired(self) -> int:
+        """Return the number of messages that were skipped because they had expired."""
+        return self._expired
 
     @property
     def assignment(self) -> list[TopicPartition]:
@@ -210,14 +214,14 @@ class Consumer:
         return message
 
     def _skipped(self, reading: Reading, rows: pa.RecordBatch, offset: int) -> None:
-        self.expired += rows.num_rows
+        self._expired += rows.num_rows
 
     def expire(self, message: Message) -> bool:
         """Return whether a message has expired since it was returned, and count it then. For `ledgermq.sync`."""
         is_over = not self.settings.deliver_expired and self._expiry.is_over(
             message.topic, message.headers, message.timestamp_us
         )
-        self.expired += is_over
+        self._expired += is_over
         return is_over
 
     def _is_over(self) -> bool:

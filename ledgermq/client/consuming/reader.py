@@ -35,8 +35,7 @@ class Reader(Generic[M]):
     `out_of_range`: where to continue when an offset does not exist; None: calls raise
     OffsetOutOfRange. `messages_of` makes the program's messages from rows; `taken` is called with
     the messages that the program receives, `expired` with those that are skipped instead.
-    `on_route` is called with each topic whose route was
-    looked up.
+    `on_route` is called with each topic whose route was looked up.
     """
 
     def __init__(
