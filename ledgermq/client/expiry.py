@@ -45,16 +45,19 @@ class TopicTtl(NamedTuple):
     default_ms: int | None
     max_ms: int | None
 
+    @property
+    def span_us(self) -> int | None:
+        """Return the time to live of messages without their own, in microseconds."""
+        spans_ms = [ms for ms in self if ms is not None]
+        return 1000 * min(*spans_ms, TTL_MS_MAX) if spans_ms else None
+
     def expires_us(self, own_us: int | None, timestamp_us: int | None) -> int | None:
         """Return when a message expires, in microseconds since the epoch; None: never. `own_us`: by its header."""
         if timestamp_us is None:
             return own_us
-        if own_us is None and self.default_ms is not None:
-            own_us = timestamp_us + 1000 * min(self.default_ms, TTL_MS_MAX)
-        if self.max_ms is not None:
-            latest_us = timestamp_us + 1000 * min(self.max_ms, TTL_MS_MAX)
-            return latest_us if own_us is None else min(own_us, latest_us)
-        return own_us
+        if own_us is None:
+            return None if self.span_us is None else timestamp_us + self.span_us
+        return own_us if self.max_ms is None else min(own_us, timestamp_us + 1000 * min(self.max_ms, TTL_MS_MAX))
 
 
 def ttl_in_force(default_ms: int, max_ms: int) -> TopicTtl | None:
@@ -124,9 +127,12 @@ def expiries_of(rows: pa.RecordBatch, ttl: TopicTtl | None) -> pa.Array | None:
     """
     headers = rows.column("headers")
     own = _own_expiries(headers) if headers.null_count < len(headers) else {}
-    if ttl is None:
-        if not own:
+    if not own:
+        span_us = None if ttl is None else ttl.span_us
+        if span_us is None:
             return None
+        return pc.fill_null(pc.add(rows.column("timestamp").cast(pa.int64()), span_us), NEVER_US)
+    if ttl is None:
         times: list[int | None] = [None] * rows.num_rows
         for row, us in own.items():
             times[row] = us

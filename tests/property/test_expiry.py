@@ -41,7 +41,9 @@ RECORDS = st.builds(
     OTHERS,
 )
 TTLS = st.none() | st.builds(TopicTtl, st.none() | st.integers(1, 40_000), st.none() | st.integers(1, 40_000))
-STEPS = st.lists(st.tuples(st.sampled_from(["one", "take", "arrow"]), st.integers(1, 6), st.integers(0, 8)), max_size=40)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["one", "take", "arrow"]), st.integers(1, 6), st.integers(0, 8)), max_size=40
+)
 
 
 @dataclass

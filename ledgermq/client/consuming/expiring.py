@@ -40,18 +40,28 @@ class ExpiringRun(DecodedRun[M]):
         expired: Expired,
     ) -> None:
         super().__init__(reading, rows, offset, messages_of, taken)
-        self._expires_us: list[int] = expires_us.to_pylist()
+        self._times = expires_us
         self._first_us: int = pc.min(expires_us).as_py()
+        self._listed: list[int] | None = None
         self._now_us = now_us
         self._on_expired = expired
 
+    @property
+    def _expires_us(self) -> list[int]:
+        """Return the times as a list, which is made when the first message of the batch has expired."""
+        if self._listed is None:
+            self._listed = self._times.to_pylist()
+        return self._listed
+
     def _forget_taken(self) -> None:
-        if self._taken:
-            self._expires_us = self._expires_us[self._taken :]
+        self._times = self._times.slice(self._taken)
+        self._listed = None
         super()._forget_taken()
 
     def take_one(self) -> M | None:
         now_us = self._now_us()
+        if now_us < self._first_us:
+            return super().take_one()
         while not self.spent:
             if self._expires_us[self._taken] > now_us:
                 return super().take_one()

@@ -174,7 +174,8 @@ class DecodedRun(Generic[M]):
     def _decoded(self) -> list[M]:
         """Return the messages. Rows that were taken before, as a table, are left out."""
         if self._messages is None:
-            self._forget_taken()
+            if self._taken:
+                self._forget_taken()
             self._messages = self._messages_of(self.reading, self._rows, self._offset)
         return self._messages
 
