@@ -42,7 +42,7 @@ class Record(NamedTuple):
     """A datetime with a time zone, or microseconds since the epoch; None: now."""
     partition: int | None = None
     ttl: float | timedelta | None = None
-    """Seconds from the timestamp on, or a timedelta, after which consumers skip it; None: no end of its own."""
+    """Seconds from the timestamp on, or a timedelta, after which consumers skip it; None: what the topic sets."""
 
 
 class Outgoing(NamedTuple):
@@ -57,7 +57,7 @@ class Outgoing(NamedTuple):
     """A datetime with a time zone, or microseconds since the epoch; None: now."""
     partition: int | None = None
     ttl: float | timedelta | None = None
-    """Seconds from the timestamp on, or a timedelta, after which consumers skip it; None: no end of its own."""
+    """Seconds from the timestamp on, or a timedelta, after which consumers skip it; None: what the topic sets."""
 
 
 def datetime_of(timestamp_us: int) -> datetime:
