@@ -240,6 +240,19 @@ async def test_offsets_are_committed_over_what_was_skipped_also_at_the_end(clust
 
 
 @in_cluster("a:1")
+async def test_offsets_that_a_program_stores_itself_are_behind_what_was_skipped(cluster: Cluster) -> None:
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        await send(client, "t", None, 1, None, 1, 1)
+        await asyncio.sleep(2)
+        async with client.consumer("t", group="g", commit="manual") as consumer:
+            first, second = await consumer.fetch(timeout=10)
+            assert await consumer.fetch(timeout=1) == []
+            assert [entry.offset for entry in consumer.entries([first])] == [2]
+            assert [entry.offset for entry in consumer.entries([first, second])] == [5]
+
+
+@in_cluster("a:1")
 async def test_expired_messages_behind_one_that_is_not_finished_are_not_committed(cluster: Cluster) -> None:
     async with client_of(cluster) as client:
         await client.create_topic("t", 1)

@@ -130,3 +130,25 @@ def test_the_times_of_a_batch_are_those_of_its_messages(
         assert set(expected) == {float("inf")}
     else:
         assert [min(each, 2**62) for each in expected] == times.to_pylist()
+
+
+def test_nothing_more_is_skipped_or_returned_after_the_reading_was_moved() -> None:
+    """A consumer that must move what has expired stops when it holds enough of it."""
+    world = World()
+
+    def expired(reading: Reading, rows: pa.RecordBatch, offset: int) -> None:
+        world.expired(reading, rows, offset)
+        reading.seek(reading.position)
+
+    for way in ("one", "take", "arrow"):
+        world.passed.clear()
+        rows = rows_to_arrow([row_of(b"v", None, None, None, EPOCH_US - 10 * S, 0, 1)] * (SKIPPED_MAX + 1))
+        run = run_of(world, rows, None)
+        assert isinstance(run, ExpiringRun)
+        run._on_expired = expired
+        if way == "one":
+            assert run.take_one() is None
+        else:
+            assert len(run.take(5) if way == "take" else run.take_arrow(5)) == 0
+        assert world.passed == list(range(BASE, BASE + SKIPPED_MAX))
+        assert run.reading.position == BASE + SKIPPED_MAX

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from ledgermq.client.consuming.message import messages_of
+from ledgermq.client.consuming.message import Message, messages_of
 from ledgermq.client.expiry import EXPIRES_MS, NEVER_US, Expiry, TopicTtl, expiries_of, ttl_in_force, with_ttl
+from ledgermq.client.groups.handlers.retry import Levels, Retry
+from ledgermq.client.groups.moves import Move, MovePolicy
+from ledgermq.client.groups.retry_topics import DEAD_EXPIRES_MS, copy_of
 from ledgermq.client.record import row_of, rows_to_arrow
 from ledgermq.errors import InvalidRecord
+from ledgermq.sources import Sources
 
 NOW_US = 1_764_547_200_000_000
 S = 1_000_000
@@ -123,3 +128,65 @@ def test_the_largest_settings_and_timestamps_do_not_overflow() -> None:
     times = expiries_of(rows_with(None, timestamp=253_402_300_799_999_999), largest)
     assert times is not None
     assert times[0].as_py() > 253_402_300_799_999_999
+
+
+# -- copies
+
+
+def policy_of(**ttls: TopicTtl) -> MovePolicy:
+    waits = Retry.levels(3, [10])
+    assert isinstance(waits, Levels)
+    sources = Sources(lambda: NOW_US, random.Random(1))
+    expiry = Expiry(lambda topic: ttls.get(topic.replace(".", "_")), lambda: NOW_US)
+    return MovePolicy("g", waits, sources, 10, 1000, expiry, keeps_expired=True)
+
+
+def headers_of_copy(move: Move) -> dict[str, bytes | None]:
+    message, failures, topic, due_ms = move[:4]
+    copy = copy_of(message, failures, topic, due_ms, expires_us=move.expires_us)
+    assert copy.headers is not None
+    pairs = tuple(copy.headers)
+    assert len(dict(pairs)) == len(pairs), "each once"
+    return dict(pairs)
+
+
+def message_with(*headers: tuple[str, bytes], topic: str = "t") -> Message:
+    return Message(topic, 0, 7, None, b"v", headers, NOW_US - 5 * S, None)
+
+
+def ms_after(seconds: int) -> bytes:
+    return str((NOW_US + seconds * S) // 1000).encode()
+
+
+def test_a_copy_expires_when_its_original_does_and_when_it_is_moved_again() -> None:
+    own = (EXPIRES_MS, ms_after(60))
+    policy = policy_of(t=TopicTtl(None, 50_000))
+    for message, expires in ((message_with(own), 45), (message_with(), 45)):
+        headers = headers_of_copy(policy.move(message, "no"))
+        assert headers[EXPIRES_MS] == ms_after(expires)
+        copy = message_with(*((name, value or b"") for name, value in headers.items()), topic="g.retry")
+        assert headers_of_copy(policy.carried(copy)) == headers
+        assert headers_of_copy(policy.move(copy, "no"))[EXPIRES_MS] == ms_after(expires)
+    assert EXPIRES_MS not in headers_of_copy(policy_of().move(message_with(), "no"))
+
+
+def test_a_copy_that_is_carried_does_not_live_longer_than_its_topic_says() -> None:
+    policy = policy_of(g_retry=TopicTtl(20_000, None))
+    headers = headers_of_copy(policy.move(message_with(), "no"))
+    copy = message_with(*((name, value or b"") for name, value in headers.items()), topic="g.retry")
+    assert headers_of_copy(policy.carried(copy))[EXPIRES_MS] == ms_after(15)
+
+
+@pytest.mark.parametrize("dead", ["expired", "refused", "last"])
+def test_a_dead_letter_only_notes_when_it_would_have_expired(dead: str) -> None:
+    policy = policy_of()
+    message = message_with((EXPIRES_MS, ms_after(1)), ("mine", b"1"))
+    if dead == "last":
+        for _ in range(2):
+            headers = headers_of_copy(policy.move(message, "no"))
+            message = message_with(*((name, value or b"") for name, value in headers.items()), topic="g.retry")
+    move = policy.expired(message) if dead == "expired" else policy.move(message, "no", dead=dead == "refused")
+    assert move.is_dead
+    headers = headers_of_copy(move)
+    assert (headers[DEAD_EXPIRES_MS], headers["mine"]) == (ms_after(1), b"1")
+    assert EXPIRES_MS not in headers
