@@ -203,6 +203,7 @@ class TopicPath:
         return await self._at_controller.run(request, here, lambda line, passed: line.delete_topic(passed))
 
     def _info(self, topic: Topic) -> pb.TopicInfo:
+        ttl_ms, ttl_ms_max = self._controller.limits.ttl_of(topic)
         return pb.TopicInfo(
             name=topic.name,
             topic_id=topic.id,
@@ -211,6 +212,8 @@ class TopicPath:
             ],
             settings=topic.raw_settings,
             created_ms=topic.created_ms,
+            message_ttl_ms=ttl_ms,
+            message_ttl_ms_max=ttl_ms_max,
         )
 
     async def _describe(self, lookup: Lookup, name: str, auto_create: bool) -> pb.TopicInfo:

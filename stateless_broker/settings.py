@@ -31,6 +31,8 @@ PORT = 9650
 ADMIN_PORT = 9651
 
 HEARTBEAT_MS = {"file": 500, "hdfs": 1000, "s3": 3000}
+TTL_MS_MAX = 100 * 365 * 24 * 3600 * 1000
+
 SPACING_MS = {"file": 0, "hdfs": 100, "s3": 100}
 """Flush spacing by the scheme of the root; other schemes count as files.
 
@@ -203,6 +205,20 @@ class BrokerSettings(ProcessSettings):
     default_partitions: int = _live(4, "Number of partitions of a new topic if the client gives none", ge=1, le=10_000)
     partitions_max: int = _live(10_000, "Largest number of partitions of one topic", ge=1)
     topics_max: int = _live(10_000, "Largest number of topics in the cluster. Raise it when it is reached", ge=1)
+    message_ttl_ms: int | None = _live(
+        None,
+        "Time to live of messages without their own, in topics that do not set `message.ttl.ms`: consumers skip"
+        " messages that are older. Not set: none. Set it alike in all brokers",
+        ge=1,
+        le=TTL_MS_MAX,
+    )
+    message_ttl_ms_max: int | None = _live(
+        None,
+        "Longest time to live of any message, in topics that do not set `message.ttl.ms.max`; a longer one ends then."
+        " Not set: none. Set it alike in all brokers",
+        ge=1,
+        le=TTL_MS_MAX,
+    )
     offsets_partitions: int = _setting(
         16,
         "Number of partitions of __consumer_offsets, used when the first group of the cluster creates it. Raise it"

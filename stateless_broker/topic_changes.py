@@ -29,6 +29,7 @@ from ledgermq.errors import (
     TopicBeingDeleted,
     TopicExists,
 )
+from ledgermq.protocol.names import DEAD_LETTER_SUFFIX, RETRY_SUFFIX
 from stateless_broker.settings import default_of
 
 SETTING_CHARS_MAX = 200
@@ -44,6 +45,20 @@ class TopicLimits:
     partitions_max: int
     topics_max: int
     offsets_partitions: int = default_of("offsets_partitions")
+    message_ttl_ms: int | None = default_of("message_ttl_ms")
+    message_ttl_ms_max: int | None = default_of("message_ttl_ms_max")
+
+    def ttl_of(self, topic: Topic) -> tuple[int, int]:
+        """Return the time to live that is in force for messages without their own, and the longest one, in
+        milliseconds; 0: none.
+
+        The broker's do not count for retry and dead-letter topics: a copy has its own, and a dead letter none.
+        """
+        default_ms, max_ms = topic.settings.message_ttl_ms, topic.settings.message_ttl_ms_max
+        if not topic.internal and not topic.name.endswith((RETRY_SUFFIX, DEAD_LETTER_SUFFIX)):
+            default_ms = self.message_ttl_ms if default_ms is None else default_ms
+            max_ms = self.message_ttl_ms_max if max_ms is None else max_ms
+        return max(0, default_ms or 0), max(0, max_ms or 0)
 
 
 def created(

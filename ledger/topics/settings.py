@@ -68,6 +68,13 @@ def _one_of(*allowed: str) -> Callable[[str], str]:
     return parse
 
 
+def _time_to_live(text: str) -> int:
+    value = _whole(-1, 2**62, MILLISECONDS)(text)
+    if value == 0:
+        raise ValueError("with 0 no message would ever be delivered; -1 sets no time to live")
+    return value
+
+
 def _share(text: str) -> float:
     try:
         value = float(text)
@@ -117,6 +124,14 @@ class TopicSettings:
     """Codec that producers use: none, lz4, zstd, or producer to leave it to them."""
     max_message_bytes: int = _setting(1024 * 1024, _whole(1, 32 * 1024 * 1024, BYTES))
     """Largest record, with key, value and headers; 33554432 at most."""
+    message_ttl_ms: int | None = _setting(None, _time_to_live)
+    """Time to live of messages without their own, counted from their timestamp: consumers skip those that
+    are older. Not set: the broker's `message_ttl_ms`; -1: none.
+    """
+    message_ttl_ms_max: int | None = _setting(None, _time_to_live)
+    """Longest time to live of any message, counted from its timestamp; a longer one ends then. Not set: the
+    broker's `message_ttl_ms_max`; -1: none.
+    """
     accept_publish: bool = _setting(True, _truth)
     """Set false to refuse produce requests."""
     accept_subscribe: bool = _setting(True, _truth)

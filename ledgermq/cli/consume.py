@@ -60,6 +60,9 @@ Direct = Annotated[
         help="Read old segments below this URL, as file:///root/of/the/cluster, without the broker.",
     ),
 ]
+Expired = Annotated[
+    bool, typer.Option("--expired", help="Print messages whose time to live is over, too, instead of skipping them.")
+]
 PartitionList = Annotated[
     list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition; repeatable.")
 ]
@@ -78,6 +81,7 @@ async def consume(
     partition: PartitionList = None,
     group: Group = None,
     direct: Direct = "",
+    expired: Expired = False,
     target: Target = DEFAULT_TARGET,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
@@ -99,6 +103,7 @@ async def consume(
             session.progress = session.while_in_trouble
             settings: dict[str, Any] = {
                 "direct_reads": direct,
+                "deliver_expired": expired,
                 "request_timeout_s": timeout_s,
                 "close_timeout_s": min(CLOSE_TIMEOUT_S_MAX, timeout_s),
             }
@@ -110,7 +115,12 @@ async def consume(
         offsets = dict.fromkeys(partitions, start) if isinstance(start, int) else start
         session.progress = session.while_in_trouble
         async with client.consumer(
-            topic, partitions=partitions, start=offsets, request_timeout_s=timeout_s, direct_reads=direct
+            topic,
+            partitions=partitions,
+            start=offsets,
+            request_timeout_s=timeout_s,
+            direct_reads=direct,
+            deliver_expired=expired,
         ) as consumer:
             await print_messages(consumer, Printer(form), max_messages, until_end=until_end)
 

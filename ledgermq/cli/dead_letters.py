@@ -122,7 +122,7 @@ async def copies(client: ledgermq.Client, group: str, committed: Mapping[TopicPa
     topic = retry_topic(group)
     start = {(at.topic, at.partition): offset for at, offset in committed.items() if at.topic == topic}
     try:
-        async with client.consumer(topic, start=start, until_end=True) as consumer:
+        async with client.consumer(topic, start=start, until_end=True, deliver_expired=True) as consumer:
             async for message in consumer:
                 if (failures := earlier_failures(message)) is None:
                     continue
@@ -258,7 +258,7 @@ async def _target(client: ledgermq.Client, group: str, to: str) -> str:
 
 async def _messages(client: ledgermq.Client, group: str) -> AsyncIterator[ledgermq.Message]:
     try:
-        async with client.consumer(dead_letter_topic(group), until_end=True) as consumer:
+        async with client.consumer(dead_letter_topic(group), until_end=True, deliver_expired=True) as consumer:
             async for message in consumer:
                 yield message
     except UnknownTopic:

@@ -24,6 +24,7 @@ from ledgermq.cli.sent import Sent, at_line
 from ledgermq.cli.session import Session, connected_session
 from ledgermq.cli.terminal import notes, progress_of_bytes, progress_of_items
 from ledgermq.client.settings import ChosenCompression
+from ledgermq.durations import parse_duration_ms
 from ledgermq.errors import InvalidRecord, InvalidRequest, LedgerMQError, MessageTooLarge, OutcomeUnknown
 
 PIECE_RECORDS = 1000
@@ -68,6 +69,14 @@ Header = Annotated[
     list[str] | None, typer.Option("--header", "-H", metavar="KEY=VALUE", help="Header of every record; repeatable.")
 ]
 Tag = Annotated[str | None, typer.Option("--tag", help="Tag of every record.")]
+Ttl = Annotated[
+    str | None,
+    typer.Option(
+        "--ttl",
+        metavar="AGE",
+        help="Age at which consumers skip a record: 30s, 5m, 1.5h, 7d. Default: what the topic sets.",
+    ),
+]
 Partition = Annotated[
     int | None,
     typer.Option("--partition", "-p", min=0, help="Send every record to this partition. Default: the key decides."),
@@ -103,6 +112,7 @@ async def produce(
     key_separator: Separator = None,
     header: Header = None,
     tag: Tag = None,
+    ttl: Ttl = None,
     partition: Partition = None,
     delay: DelayOption = None,
     deliver_at: DeliverAtOption = None,
@@ -122,7 +132,14 @@ async def produce(
     """
     shape = Shape(key, value, key_separator)
     shape.check(form)
-    common = Common(tuple(parse_headers(header)), tag, partition, parse_delay(delay, deliver_at, delay_level))
+    ttl_ms = None if ttl is None else parse_duration_ms(ttl, "--ttl", 1)
+    common = Common(
+        tuple(parse_headers(header)),
+        tag,
+        partition,
+        parse_delay(delay, deliver_at, delay_level),
+        None if ttl_ms is None else ttl_ms / 1000,
+    )
     settings = {
         "acks": acks.value,
         "compression": compression,
@@ -157,6 +174,7 @@ class Common:
     tag: str | None
     partition: int | None
     due: Delay
+    ttl_s: float | None
 
     def record(self, found: InputRecord) -> ledgermq.Record:
         return ledgermq.Record(
@@ -166,6 +184,7 @@ class Common:
             self.tag,
             None,
             self.partition,
+            self.ttl_s,
             self.due.delay,
             self.due.deliver_at,
             self.due.delay_level,

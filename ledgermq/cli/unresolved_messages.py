@@ -58,7 +58,7 @@ async def read(
     """
     found: dict[str, UnresolvedMessage] = {}
     try:
-        async with client.consumer(group + SUFFIX, until_end=True) as consumer:
+        async with client.consumer(group + SUFFIX, until_end=True, deliver_expired=True) as consumer:
             async for message in consumer:
                 _take(found, group, message, wanted)
     except UnknownTopic:

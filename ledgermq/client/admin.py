@@ -129,7 +129,7 @@ def _texts(settings: Mapping[str, object]) -> dict[str, str]:
 def _setting(name: str, value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    if name.endswith(".ms"):
+    if name.endswith((".ms", ".ms.max")):
         if isinstance(value, timedelta):
             return str(value // timedelta(milliseconds=1))
         if isinstance(value, str) and (found := find_duration_ms(value)) is not None:

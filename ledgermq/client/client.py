@@ -29,6 +29,7 @@ from ledgermq.client.context import ClientContext
 from ledgermq.client.delayed import Delayed, DelayedList, RecallOutcome
 from ledgermq.client.deletion import Before, DeletedRecords, Deletion, chosen_befores
 from ledgermq.client.descriptions import ClusterDescription, TopicDescription, TopicPartition
+from ledgermq.client.expiry import Expiry
 from ledgermq.client.groups.admin.group_admin import GroupAdmin
 from ledgermq.client.groups.assignment import GivenRule, Topics, check_rule, subscription_of, topics_of
 from ledgermq.client.groups.group_consumer import GroupConsumer
@@ -376,8 +377,10 @@ class Client:
             wait_s = None if retry is None else lambda attempt: retry.wait_s(attempt, self._sources.random)
             refusals = Refusals(*held, in_order=wait_s)
             return GroupConsumer(self._context, subscription, out_of_range, parsed, letting_go, refusals)
-        check_levels(parsed)
-        policy = MovePolicy(group, retry, self._sources, *held)
+        check_levels(retry, parsed)
+        expiry = Expiry(self._routing.ttl_of, self._sources.now_us)
+        keeps_expired = retry.expired == "dead_letter"
+        policy = MovePolicy(group, retry, self._sources, *held, expiry, keeps_expired=keeps_expired)
         topics_of_group = RetryTopics(self._context, self._admin, subscription)
 
         def moved(retried: int, dead: int) -> None:
@@ -481,6 +484,11 @@ class Client:
         made = self._group_consumer(
             handler.settings.topics, start, handler.settings.group, settings, letting_go, handler
         )
+
+        def expired(count: int) -> None:
+            handler.expired += count
+
+        made.member.handing_out.on_expired = expired
         self._made.append(made)
         return made
 

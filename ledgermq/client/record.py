@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from ledgermq.client.expiry import with_ttl
 from ledgermq.errors import InvalidRecord
 from ledgermq.protocol.records import FEW_ROWS_MAX, HEADERS, SCHEMA
 
@@ -40,6 +41,8 @@ class Record(NamedTuple):
     timestamp: datetime | int | None = None
     """A datetime with a time zone, or microseconds since the epoch; None: now."""
     partition: int | None = None
+    ttl: float | timedelta | None = None
+    """Seconds from the timestamp on, or a timedelta, after which consumers skip it; None: what the topic sets."""
     delay: float | timedelta | None = None
     """Seconds, or a timedelta: it is delivered so much later."""
     deliver_at: datetime | None = None
@@ -59,6 +62,8 @@ class Outgoing(NamedTuple):
     timestamp: datetime | int | None = None
     """A datetime with a time zone, or microseconds since the epoch; None: now."""
     partition: int | None = None
+    ttl: float | timedelta | None = None
+    """Seconds from the timestamp on, or a timedelta, after which consumers skip it; None: what the topic sets."""
 
 
 def datetime_of(timestamp_us: int) -> datetime:
@@ -95,7 +100,13 @@ def _utf8(what: str, text: str) -> bytes:
 
 
 def row_of(
-    value: Any, key: Any, headers: Headers | None, tag: str | None, timestamp: datetime | int | None, now_us: int
+    value: Any,
+    key: Any,
+    headers: Headers | None,
+    tag: str | None,
+    timestamp: datetime | int | None,
+    now_us: int,
+    ttl: float | timedelta | None = None,
 ) -> Row:
     """Check a record and return its row. Raises InvalidRecord, naming the invalid field."""
     if type(value) is not bytes:
@@ -107,7 +118,8 @@ def row_of(
             raise InvalidRecord(f"the tag must be text, not {type(tag).__name__}")
         _utf8("tag", tag)
     moment = now_us if timestamp is None else _checked_timestamp(timestamp)
-    return key, value, _checked_headers(headers) if headers is not None else None, moment, tag
+    pairs = _checked_headers(headers) if headers is not None else None
+    return key, value, pairs if ttl is None else with_ttl(pairs, ttl, moment), moment, tag
 
 
 def row_bytes(row: Row) -> int:

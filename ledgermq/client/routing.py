@@ -15,6 +15,7 @@ from typing import Generic, TypeVar, cast, get_args
 
 from ledgermq.client.connections import Connections
 from ledgermq.client.descriptions import TopicPartition, check_topic_text
+from ledgermq.client.expiry import TopicTtl, ttl_in_force
 from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner, Unavailable, UnknownPartition, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi, Connection
@@ -51,6 +52,8 @@ class TopicRoute:
     partitions: int
     settings: Mapping[str, str]
     learned_at_s: float
+    ttl: TopicTtl | None = None
+    """The times to live that are in force; None: neither is set."""
 
     @property
     def record_bytes_max(self) -> int:
@@ -77,6 +80,11 @@ class Routing:
 
     def known(self, topic: str) -> TopicRoute | None:
         return self._topics.get(topic)
+
+    def ttl_of(self, topic: str) -> TopicTtl | None:
+        """Return the topic's times to live, as they are known; None: it sets none, or is not known."""
+        route = self._topics.get(topic)
+        return None if route is None else route.ttl
 
     def is_old(self, route: TopicRoute) -> bool:
         return asyncio.get_running_loop().time() - route.learned_at_s > self.age_s_max
@@ -163,7 +171,12 @@ class Routing:
         if known is not None and known.topic_id > info.topic_id and not self.is_old(known):
             return known
         route = TopicRoute(
-            info.name, info.topic_id, len(info.partitions), dict(info.settings), asyncio.get_running_loop().time()
+            info.name,
+            info.topic_id,
+            len(info.partitions),
+            dict(info.settings),
+            asyncio.get_running_loop().time(),
+            ttl_in_force(info.message_ttl_ms, info.message_ttl_ms_max),
         )
         if known is not None and known.topic_id != info.topic_id:
             self.forget(info.name)

@@ -159,6 +159,9 @@ class ConsumerSettings:
     set: brokers send everything. Set it to take load off the brokers when reading old data.
     """
 
+    deliver_expired: bool = switch(False)
+    """Set True to get messages whose time to live is over, too, instead of skipping them."""
+
     def __post_init__(self) -> None:
         check_fields(self)
 
@@ -171,9 +174,12 @@ class TableSettings(ConsumerSettings):
     """Approximate memory of its rows: key, value, headers and some 500 bytes each. Above it the
     table ends with ResourceExhausted.
     """
+    deliver_expired: bool = switch(True)
 
     def __post_init__(self) -> None:
         ConsumerSettings.__post_init__(self)
+        if not self.deliver_expired:  # an older value of the key would come back
+            raise InvalidConfig("deliver_expired must be True for a table: it keeps the newest value of each key")
         if self.auto_offset_reset != "error":  # a table that skipped records would lack keys
             raise InvalidConfig(f"auto_offset_reset must be error, not {self.auto_offset_reset!r}")
 

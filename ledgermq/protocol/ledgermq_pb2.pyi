@@ -418,7 +418,7 @@ class DescribeTopicsResponse(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[TopicInfo, _Mapping]]] = ...) -> None: ...
 
 class TopicInfo(_message.Message):
-    __slots__ = ("name", "topic_id", "partitions", "settings", "created_ms", "error")
+    __slots__ = ("name", "topic_id", "partitions", "settings", "created_ms", "error", "message_ttl_ms", "message_ttl_ms_max")
     class SettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -432,13 +432,17 @@ class TopicInfo(_message.Message):
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_TTL_MS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_TTL_MS_MAX_FIELD_NUMBER: _ClassVar[int]
     name: str
     topic_id: int
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionInfo]
     settings: _containers.ScalarMap[str, str]
     created_ms: int
     error: Error
-    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionInfo, _Mapping]]] = ..., settings: _Optional[_Mapping[str, str]] = ..., created_ms: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+    message_ttl_ms: int
+    message_ttl_ms_max: int
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionInfo, _Mapping]]] = ..., settings: _Optional[_Mapping[str, str]] = ..., created_ms: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., message_ttl_ms: _Optional[int] = ..., message_ttl_ms_max: _Optional[int] = ...) -> None: ...
 
 class PartitionInfo(_message.Message):
     __slots__ = ("bundle", "owner")

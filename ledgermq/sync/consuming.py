@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from types import TracebackType
 from typing import Generic, Self, TypeVar
@@ -37,8 +37,14 @@ class _Ahead(Generic[M]):
     def __init__(self) -> None:
         self.messages: deque[M] = deque()
 
-    def take(self, count: int) -> list[M]:
-        return [self.messages.popleft() for _ in range(min(count, len(self.messages)))]
+    def take(self, count: int, is_over: Callable[[M], bool]) -> list[M]:
+        """Return up to `count` messages. `is_over`: whether one has expired since it came; it is left out."""
+        taken: list[M] = []
+        while self.messages and len(taken) < count:
+            message = self.messages.popleft()
+            if not is_over(message):
+                taken.append(message)
+        return taken
 
     def first(self) -> dict[ledgermq.TopicPartition, M]:
         """By partition."""
@@ -74,16 +80,20 @@ class Consumer:
     def __next__(self) -> ledgermq.Message:
         """Return the next message, waiting without limit; the iteration ends at `end`."""
         self._background.home.check_process()
-        while not self._ahead.messages:
-            if self._inner.at_end:
-                raise StopIteration
-            self._ahead.messages.extend(self._background.run(self._inner.fetch(FETCH_RECORDS, FETCH_WAIT_S)))
-        return self._ahead.messages.popleft()
+        while True:
+            while not self._ahead.messages:
+                if self._inner.at_end:
+                    raise StopIteration
+                self._ahead.messages.extend(self._background.run(self._inner.fetch(FETCH_RECORDS, FETCH_WAIT_S)))
+            message = self._ahead.messages.popleft()
+            if not self._inner.expire(message):
+                return message
 
     def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[ledgermq.Message]:
         """See `ledgermq.Consumer.fetch`."""
         self._background.home.check_process()
-        return self._ahead.take(max_records) or self._background.run(self._inner.fetch(max_records, timeout))
+        ahead = self._ahead.take(max_records, self._inner.expire)
+        return ahead or self._background.run(self._inner.fetch(max_records, timeout))
 
     def fetch_arrow(self, max_records: int = 100_000, timeout: float = 1.0) -> pa.Table:
         """See `ledgermq.Consumer.fetch_arrow`."""
@@ -129,6 +139,10 @@ class Consumer:
         return self._inner.last_error
 
     @property
+    def expired(self) -> int:
+        return self._inner.expired
+
+    @property
     def assignment(self) -> list[ledgermq.TopicPartition]:
         return self._inner.assignment
 
@@ -164,16 +178,27 @@ class GroupConsumer:
         drained.
         """
         self._background.home.check_process()
-        while not self._ahead.messages:
-            if self._inner.state == "draining":
-                raise StopIteration
-            self._ahead.messages.extend(self._background.run(self._inner.fetch(GROUP_FETCH_RECORDS, FETCH_WAIT_S)))
-        return self._ahead.messages.popleft()
+        while True:
+            while not self._ahead.messages:
+                if self._inner.state == "draining":
+                    raise StopIteration
+                self._ahead.messages.extend(self._background.run(self._inner.fetch(GROUP_FETCH_RECORDS, FETCH_WAIT_S)))
+            message = self._ahead.messages.popleft()
+            if not self._expire(message):
+                return message
+
+    def _expire(self, message: ledgermq.GroupMessage) -> bool:
+        """Return whether a message has expired while it waited here; it is finished then."""
+        inner = self._inner
+        return inner.member.handing_out.is_over(message) and self._background.run(
+            as_coroutine(lambda: inner.expire(message))
+        )
 
     def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[ledgermq.GroupMessage]:
         """See `ledgermq.GroupConsumer.fetch`."""
         self._background.home.check_process()
-        return self._ahead.take(max_records) or self._background.run(self._inner.fetch(max_records, timeout))
+        ahead = self._ahead.take(max_records, self._expire)
+        return ahead or self._background.run(self._inner.fetch(max_records, timeout))
 
     def fetch_arrow(self, max_records: int = 100_000, timeout: float = 1.0) -> pa.Table:
         """See `ledgermq.GroupConsumer.fetch_arrow`."""
@@ -285,6 +310,10 @@ class GroupConsumer:
     @property
     def last_error(self) -> LedgerMQError | None:
         return self._inner.last_error
+
+    @property
+    def expired(self) -> int:
+        return self._inner.expired
 
     @property
     def member_id(self) -> str:

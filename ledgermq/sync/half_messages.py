@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
 
@@ -79,6 +79,7 @@ class HalfMessages:
         tag: str | None = None,
         timestamp: datetime | int | None = None,
         partition: int | None = None,
+        ttl: float | timedelta | None = None,
         *,
         transactional_id: str | None = None,
         timeout_s: float | None = None,
@@ -93,6 +94,7 @@ class HalfMessages:
                 tag,
                 timestamp,
                 partition,
+                ttl,
                 transactional_id=transactional_id,
                 timeout_s=timeout_s,
             )
@@ -108,6 +110,7 @@ class HalfMessages:
         tag: str | None = None,
         timestamp: datetime | int | None = None,
         partition: int | None = None,
+        ttl: float | timedelta | None = None,
         *,
         execute: Callable[[HalfMessage], Resolution],
         transactional_id: str | None = None,
@@ -122,6 +125,7 @@ class HalfMessages:
             tag,
             timestamp,
             partition,
+            ttl,
             transactional_id=transactional_id,
             timeout_s=timeout_s,
         )

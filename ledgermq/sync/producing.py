@@ -114,6 +114,7 @@ class Sender(Generic[In]):
         tag: str | None = None,
         timestamp: datetime | int | None = None,
         partition: int | None = None,
+        ttl: float | timedelta | None = None,
         delay: float | timedelta | None = None,
         deliver_at: datetime | None = None,
         delay_level: int | None = None,
@@ -124,7 +125,7 @@ class Sender(Generic[In]):
         self._background.home.check_process()
         self._check()
         due_us = self._inner.due_us(delay, deliver_at, delay_level, timestamp)
-        row = row_of(value, key, headers, tag, timestamp if due_us is None else due_us, self._sources.now_us())
+        row = row_of(value, key, headers, tag, timestamp if due_us is None else due_us, self._sources.now_us(), ttl)
         size, delayed = row_bytes(row), due_us is not None
         delivery = Delivery(self)
         if self._inner.settings.when_full == "fail":

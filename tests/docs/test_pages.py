@@ -165,6 +165,7 @@ TOPICS = {
     "README.md": "orders",
     "groups.md": "orders",
     "retries.md": "orders",
+    "expiry.md": "orders",
     "from-kafka.md": "orders",
     "keyed-topics.md": "prices",
 }

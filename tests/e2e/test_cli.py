@@ -197,6 +197,24 @@ def test_headers_tag_and_binary_values_in_every_format(shell: Shell) -> None:
     assert table[2].split()[:2] == ["0", "1"]
 
 
+def test_what_is_older_than_its_ttl_is_printed_only_on_demand(shell: Shell) -> None:
+    assert shell("produce", "aged", "--ttl", "1ms", stdin="short\n").code == 0
+    assert shell("produce", "aged", "--ttl", "1d", "--header", "a=1", stdin="long\n").code == 0
+    read = "consume", "aged", "--from", "earliest", "--until-end"
+    assert shell(*read).out == "long\n"
+    assert shell(*read, "--expired").out == "short\nlong\n"
+    assert shell(*read, "--group", "aged-readers").out == "long\n"
+    assert shell(*read, "--group", "aged-archivers", "--expired").out == "short\nlong\n"
+    for wrong in ("soon", "0s"):
+        done = shell("produce", "aged", "--ttl", wrong, stdin="x\n")
+        assert done.code == 2
+        assert "--ttl" in done.err
+    done = shell("topic", "alter", "aged", "--set", "message.ttl.ms=1d", "--set", "message.ttl.ms.max=2d")
+    assert done.code == 0, done.err
+    settings = shell.json("topic", "describe", "aged")["settings"]
+    assert (settings["message.ttl.ms"], settings["message.ttl.ms.max"]) == ("86400000", "172800000")
+
+
 def test_tombstones(shell: Shell) -> None:
     shell(
         "produce",

@@ -19,6 +19,7 @@ import pytest
 import ledgermq
 import ledgermq.sync
 from ledgermq import errors
+from ledgermq.sources import Sources
 from tests.waiting import wait_until
 
 _names = (f"sync-{number}" for number in itertools.count())
@@ -54,6 +55,8 @@ def test_both_clients_have_the_same_names(name: str) -> None:
     only_async = {  # the last ones serve programs that encode and number batches by themselves
         "Client": {"open_sessions", "resumed_producer"},
         "Producer": {"wait_for_room", "send_encoded", "settle", "start_over"},
+        "Consumer": {"expire"},
+        "GroupConsumer": {"expire"},
         "Transaction": {
             "wait_for_room",
             "settings",
@@ -435,3 +438,22 @@ def test_callbacks_may_be_asynchronous_and_may_not_wait_on_the_loop_itself(clien
     with client.consumer("t", group="g", on_assigned=on_assigned) as consumer:
         assert next(consumer).value == b"x"
     assert seen == [[ledgermq.TopicPartition("t", 0)]]
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+def test_messages_that_expire_while_they_wait_in_the_programs_thread_are_skipped(group: str | None) -> None:
+    ahead_us = 0
+    sources = Sources(lambda: time.time_ns() // 1000 + ahead_us)
+    with ledgermq.sync.connect(f"memory://{next(_names)}", sources=sources) as client:
+        client.create_topic("t", 1)
+        with client.producer() as producer:
+            for number, ttl in enumerate([1000, 1000, None, 1000, 9000, 1000]):
+                producer.send("t", f"{number}", partition=0, ttl=ttl)
+        with client.consumer("t") if group is None else client.consumer("t", group=group) as consumer:
+            got = [next(consumer)]
+            ahead_us = 2_000_000_000
+            got += [next(consumer), *consumer.fetch()]
+            assert [message.value for message in got] == [b"0", b"2", b"4"]
+            assert consumer.expired == 3
+            if isinstance(consumer, ledgermq.sync.GroupConsumer):
+                assert set(consumer.commit(got).values()) == {6}

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from ledgermq.client.groups import holding
 from ledgermq.client.groups.handing_out import HandingOut
 from ledgermq.client.groups.holding import Event, Holding
 from ledgermq.client.groups.message import GroupMessage
-from ledgermq.client.groups.moves import Move, MovePolicy, Moves, carried
+from ledgermq.client.groups.moves import Move, MovePolicy, Moves
 from ledgermq.client.groups.retry_topics import earlier_failures, retry_topic
 from ledgermq.client.transactions.moving import TransactionalMoves
 from ledgermq.client.transactions.transaction import Transaction
@@ -94,11 +93,13 @@ def _waits_long(seed: int) -> bool:
 def carried_copies_count_as_attempts(patch: Patch) -> None:
     """A copy that waits, and is moved as it is, counts as one that has failed again."""
 
-    def counted(message: GroupMessage) -> Move:
-        move = carried(message)
+    real = MovePolicy.carried
+
+    def counted(self: MovePolicy, message: GroupMessage) -> Move:
+        move = real(self, message)
         return move._replace(failures=move.failures._replace(attempts=move.failures.attempts + 1))
 
-    patch.setattr(holding, "carried", counted)
+    patch.setattr(MovePolicy, "carried", counted)
 
 
 @mutant("groups", _waits_long)

@@ -35,6 +35,8 @@ PROCESS = {
     "default_partitions": "broker/test_live_settings.py::test_a_live_setting_counts_at_once",
     "partitions_max": "broker/test_setting_effects.py::test_topics_and_partitions_are_bounded",
     "topics_max": "broker/test_setting_effects.py::test_topics_and_partitions_are_bounded",
+    "message_ttl_ms": "e2e/test_expiry.py::test_brokers_set_both_for_topics_that_do_not",
+    "message_ttl_ms_max": "e2e/test_expiry.py::test_brokers_set_both_for_topics_that_do_not",
     "offsets_partitions": "broker/test_setting_effects.py::test_the_topic_of_offsets_has_as_many_partitions_as_set",
     "offsets_retention_ms": "broker/test_setting_effects.py::test_offsets_go_after_their_retention",
     "group_session_timeout_ms": "broker/test_setting_effects.py::test_a_silent_member_goes_after_the_session_timeout",
@@ -56,6 +58,8 @@ TOPIC = {
     "min.compaction.lag.ms": "broker/test_setting_effects.py::test_records_younger_than_the_lag_are_not_cleaned",
     "compression.type": "e2e/test_produce_consume.py::test_the_topic_s_compression_wins",
     "max.message.bytes": "broker/test_live_settings.py::test_a_topic_setting_counts_in_every_broker_without_a_restart",
+    "message.ttl.ms": "e2e/test_expiry.py::test_topics_set_a_default_and_a_longest_time",
+    "message.ttl.ms.max": "e2e/test_expiry.py::test_topics_set_a_default_and_a_longest_time",
     "accept.publish": "e2e/test_produce_consume.py::test_a_topic_that_accepts_nothing_says_so",
     "accept.subscribe": "e2e/test_produce_consume.py::test_a_topic_that_accepts_nothing_says_so",
     "parquet.target.bytes": "property/test_parquet_rounds.py::test_each_kept_record_is_there_exactly_once",
@@ -98,6 +102,7 @@ CONSUMER = {
     "fetch_bytes_max": "e2e/test_handlers.py::test_a_partition_whose_handler_hangs_keeps_no_other_back",
     "request_timeout_s": "e2e/test_client_processes.py::test_requests_fail_when_no_process_listens",
     "decoded_bytes_max": "unit/client/test_decode_ahead.py::test_a_batch_above_the_programs_own_bound_is_refused",
+    "deliver_expired": "e2e/test_expiry.py::test_a_consumer_skips_what_is_older_than_its_ttl",
     "direct_reads": "e2e/test_direct_reads.py::test_a_consumer_that_reads_segments_gets_what_everybody_gets",
 }
 TABLE = {"table_bytes_max": "e2e/test_table.py::test_what_a_table_cannot_do_is_told"}

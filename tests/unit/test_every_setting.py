@@ -230,6 +230,7 @@ SDK_VALUES: dict[str, Any] = {
     "spill": Spill("orders.spill"),
     "auto_offset_reset": "earliest",
     "direct_reads": "file:///root",
+    "deliver_expired": True,
     "commit": "manual",
     "heartbeat_wait_s": 1.5,
     "revoke_wait_s": 1.5,

@@ -19,6 +19,7 @@ from ledgermq.client.consuming.reading import Reading
 from ledgermq.client.consuming.start import Position, Start, Wanted, check_known, check_position, check_start, wishes
 from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition, check_partition
+from ledgermq.client.expiry import Expiry
 from ledgermq.client.settings import ConsumerSettings
 from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable, UnknownPartition
 
@@ -68,9 +69,12 @@ class Consumer:
             out_of_range=reset,
             check=self._check,
             messages_of=_messages_of,
+            expired=self._skipped,
             on_route=self._add_partitions,
         )
         self._starting = asyncio.Lock()
+        self._expiry = Expiry(context.routing.ttl_of, context.sources.now_us)
+        self._expired = 0
         self.closed = False
 
     # -- state
@@ -90,6 +94,11 @@ class Consumer:
     def last_error(self) -> LedgerMQError | None:
         """Return the error of the partition that has failed for longest; None: all are served."""
         return self._reader.last_error
+
+    @property
+    def expired(self) -> int:
+        """Return the number of messages that were skipped because they had expired."""
+        return self._expired
 
     @property
     def assignment(self) -> list[TopicPartition]:
@@ -169,9 +178,11 @@ class Consumer:
         """
         deadline = asyncio.get_running_loop().time() + timeout
         await self.wait_ready()
-        if self._is_over():
-            return []
-        return await self._reader.fetch(max_records, deadline)
+        while not self._is_over():
+            messages = await self._reader.fetch(max_records, deadline)
+            if messages or asyncio.get_running_loop().time() >= deadline:
+                return messages
+        return []
 
     async def fetch_arrow(self, max_records: int = 100_000, timeout: float = 1.0) -> pa.Table:  # noqa: ASYNC109
         """Return messages like `fetch`, as a table: key, value, topic, partition, offset,
@@ -179,9 +190,11 @@ class Consumer:
         """
         deadline = asyncio.get_running_loop().time() + timeout
         await self.wait_ready()
-        if self._is_over():
-            return TABLE_SCHEMA.empty_table()
-        return await self._reader.fetch_arrow(max_records, deadline)
+        while not self._is_over():
+            table = await self._reader.fetch_arrow(max_records, deadline)
+            if table.num_rows or asyncio.get_running_loop().time() >= deadline:
+                return table
+        return TABLE_SCHEMA.empty_table()
 
     def __aiter__(self) -> Self:
         return self
@@ -199,6 +212,17 @@ class Consumer:
                 None if self._end is None else asyncio.get_running_loop().time() + END_LOOK_S
             )
         return message
+
+    def _skipped(self, reading: Reading, rows: pa.RecordBatch, offset: int) -> None:
+        self._expired += rows.num_rows
+
+    def expire(self, message: Message) -> bool:
+        """Return whether a message has expired since it was returned, and count it then. For `ledgermq.sync`."""
+        is_over = not self.settings.deliver_expired and self._expiry.is_over(
+            message.topic, message.headers, message.timestamp_us
+        )
+        self._expired += is_over
+        return is_over
 
     def _is_over(self) -> bool:
         """Return whether the end is reached, and stop fetching partitions that have reached

@@ -13,12 +13,14 @@ from typing import Generic
 
 import pyarrow as pa
 
+from ledgermq.client.consuming.expiring import Expired, ExpiringRun
 from ledgermq.client.consuming.fetcher import Fetcher
 from ledgermq.client.consuming.message import TABLE_SCHEMA, M
 from ledgermq.client.consuming.prefetch import DecodeAhead, Prefetch
 from ledgermq.client.consuming.reading import DecodedRun, FlowStep, MessagesOf, Reading, Taken
 from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.expiry import expiries_of
 from ledgermq.client.offsets import At
 from ledgermq.client.settings import ConsumerSettings
 from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable
@@ -32,8 +34,8 @@ class Reader(Generic[M]):
 
     `out_of_range`: where to continue when an offset does not exist; None: calls raise
     OffsetOutOfRange. `messages_of` makes the program's messages from rows; `taken` is called with
-    the messages that the program receives. `on_route` is called with each topic whose route was
-    looked up.
+    the messages that the program receives, `expired` with those that are skipped instead.
+    `on_route` is called with each topic whose route was looked up.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Reader(Generic[M]):
         out_of_range: At | None,
         check: Callable[[], None],
         messages_of: MessagesOf[M],
+        expired: Expired,
         taken: Taken | None = None,
         on_route: Callable[[str], None] = lambda topic: None,
     ) -> None:
@@ -52,6 +55,9 @@ class Reader(Generic[M]):
         self._check = check
         self._messages_of = messages_of
         self._on_taken = taken
+        self._on_expired = expired
+        self._ttl_of = context.routing.ttl_of
+        self._now_us = context.sources.now_us
         self.readings: list[Reading] = []
         self._prefetch = Prefetch(
             settings.prefetch_bytes_max, DecodeAhead(context.connections.threads, settings.decoded_bytes_max)
@@ -151,24 +157,31 @@ class Reader(Generic[M]):
     # -- reading
 
     async def fetch(self, max_records: int, deadline: float) -> list[M]:
-        """Return at least one message, or an empty list at the deadline."""
+        """Return at least one message, or an empty list: at the deadline, or after skipping expired ones."""
         messages: list[M] = []
         if max_records < 1:
             raise InvalidConfig(f"max_records must be at least 1, not {max_records}")
-        await self.next_run(deadline)
-        while len(messages) < max_records and (run := self._current(wait_for_error=bool(messages))) is not None:
+        run = await self.next_run(deadline)
+        while run is not None:
             messages += run.take(max_records - len(messages))
+            if len(messages) >= max_records or not messages:
+                break
+            run = self._current(wait_for_error=True)
         return messages
 
     async def fetch_arrow(self, max_records: int, deadline: float) -> pa.Table:
+        """Return a table like `fetch`."""
         batches: list[pa.RecordBatch] = []
         count = 0
         if max_records < 1:
             raise InvalidConfig(f"max_records must be at least 1, not {max_records}")
-        await self.next_run(deadline)
-        while count < max_records and (run := self._current(wait_for_error=bool(batches))) is not None:
+        run = await self.next_run(deadline)
+        while run is not None:
             batches.append(run.take_arrow(max_records - count))
             count += batches[-1].num_rows
+            if count >= max_records or not count:
+                break
+            run = self._current(wait_for_error=True)
         return pa.Table.from_batches(batches, schema=TABLE_SCHEMA)
 
     async def next_run(self, deadline: float | None) -> DecodedRun[M] | None:
@@ -177,6 +190,8 @@ class Reader(Generic[M]):
         Raises pending errors once no message is left to read.
         """
         loop = asyncio.get_running_loop()
+        if isinstance(self.run, ExpiringRun):
+            await asyncio.sleep(0)  # all its messages may have expired, and those of many batches behind it
         while True:
             self._prefetch.changed.clear()
             if (run := self._current()) is not None:
@@ -254,11 +269,19 @@ class Reader(Generic[M]):
                 rows = rows.slice(0, max(0, reading.end - fetched.base_offset))
             skip = max(0, reading.position - fetched.base_offset)
             if skip < rows.num_rows:
-                self.run = DecodedRun(
-                    reading, rows.slice(skip), fetched.base_offset + skip, self._messages_of, self._on_taken
-                )
+                self.run = self._run_of(reading, rows.slice(skip), fetched.base_offset + skip)
                 return self.run
         return None
+
+    def _run_of(self, reading: Reading, rows: pa.RecordBatch, offset: int) -> DecodedRun[M]:
+        expires_us = None
+        if not self._settings.deliver_expired:
+            expires_us = expiries_of(rows, self._ttl_of(reading.partition.topic))
+        if expires_us is None:
+            return DecodedRun(reading, rows, offset, self._messages_of, self._on_taken)
+        return ExpiringRun(
+            reading, rows, offset, self._messages_of, self._on_taken, expires_us, self._now_us, self._on_expired
+        )
 
     # -- end
 

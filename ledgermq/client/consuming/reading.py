@@ -172,9 +172,18 @@ class DecodedRun(Generic[M]):
         return self._taken >= self._count
 
     def _decoded(self) -> list[M]:
+        """Return the messages. Rows that were taken before, as a table, are left out."""
         if self._messages is None:
+            if self._taken:
+                self._forget_taken()
             self._messages = self._messages_of(self.reading, self._rows, self._offset)
         return self._messages
+
+    def _forget_taken(self) -> None:
+        self._rows = self._rows.slice(self._taken)
+        self._offset += self._taken
+        self._count -= self._taken
+        self._taken = 0
 
     def _advance(self, count: int) -> None:
         first = self._offset + self._taken
@@ -188,10 +197,11 @@ class DecodedRun(Generic[M]):
 
         It is called for each message, so it inlines what it can.
         """
-        taken = self._taken
-        if taken >= self._count:
+        if self._taken >= self._count:
             return None
-        message = (self._messages or self._decoded())[taken]
+        messages = self._messages or self._decoded()
+        taken = self._taken
+        message = messages[taken]
         self._taken = taken + 1
         self.reading.position = end = self._offset + taken + 1
         if self._on_taken is not None:
@@ -199,7 +209,8 @@ class DecodedRun(Generic[M]):
         return message
 
     def take(self, count: int) -> list[M]:
-        messages = self._decoded()[self._taken : self._taken + count]
+        decoded = self._decoded()
+        messages = decoded[self._taken : self._taken + count]
         self._advance(len(messages))
         return messages
 

@@ -258,7 +258,10 @@ class Commits:
                     f"{partition}: offset {waiting} was refused, and is not finished, so {call}() cannot pass it: wait"
                     " until it was delivered again, or use retry=Retry.in_order()"
                 )
-        return {self._held[partition]: Wish(offset + 1, metadata) for partition, offset in last.items()}
+        return {
+            self._held[partition]: Wish(self._held[partition].progress.past_gaps(offset + 1), metadata)
+            for partition, offset in last.items()
+        }
 
     async def commit_all(self) -> None:
         """Commit what is finished, in every mode. Raises as `commit`."""
@@ -361,7 +364,9 @@ class CommitFirst:
         while True:
             messages = await self._reader.fetch(max_records, deadline)
             if not messages:
-                return []
+                if asyncio.get_running_loop().time() >= deadline:
+                    return []
+                continue
             holdings = self._commits.holdings_of(messages)
             before = {
                 holding: next(m.offset for m in messages if partition_of(m) == holding.partition)

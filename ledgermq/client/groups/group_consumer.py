@@ -98,6 +98,11 @@ class GroupConsumer:
         return self.member.last_error or self._reader.last_error
 
     @property
+    def expired(self) -> int:
+        """Return the number of messages that were skipped because they had expired."""
+        return self._handing_out.expired
+
+    @property
     def member_id(self) -> str:
         return self.member.member_id
 
@@ -175,7 +180,10 @@ class GroupConsumer:
                     "tables cannot be committed before they are returned; use fetch, or another commit mode"
                 )
             self._holdings.return_refused_in_order()
-            return await self._reader.fetch_arrow(max_records, deadline)
+            while True:
+                table = await self._reader.fetch_arrow(max_records, deadline)
+                if table.num_rows or asyncio.get_running_loop().time() >= deadline:
+                    return table
 
     def __aiter__(self) -> Self:
         return self
@@ -218,6 +226,12 @@ class GroupConsumer:
     def _finish_handed_out(self) -> None:
         if self._handing_out.finish():
             self._holdings.progressed.set()
+
+    def expire(self, message: GroupMessage) -> bool:
+        """Return whether a message has expired since it was returned; then it is finished, and counted. For
+        handlers and `ledgermq.sync`. Call it in the consumer's own thread.
+        """
+        return self._handing_out.expire(message)
 
     # -- committing
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ import pyarrow as pa
 from ledgermq.client.consuming.message import messages_as
 from ledgermq.client.consuming.reading import Reading
 from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.expiry import Expiry
 from ledgermq.client.groups.holding import Holding, Phase
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.groups.retry_topics import due_ms_of
@@ -24,13 +25,21 @@ class Drained(Exception):
 class HandingOut:
     """Makes messages from batches, and notes in each holding which were returned to the program.
 
-    `held`: the member's holdings. `finishing`: with automatic commits, a call for messages finishes
+    `held`: the member's holdings. `expiry`: None if messages that have expired are returned like others.
+    `finishing`: with automatic commits, a call for messages finishes
     those that earlier calls returned.
     """
 
-    def __init__(self, held: Mapping[TopicPartition, Holding], sources: Sources, *, finishing: bool) -> None:
+    def __init__(
+        self, held: Mapping[TopicPartition, Holding], sources: Sources, expiry: Expiry | None, *, finishing: bool
+    ) -> None:
         self._held = held
         self._sources = sources
+        self._expiry = expiry
+        self.expired = 0
+        """Number of messages that were skipped because they had expired."""
+        self.on_expired: Callable[[int], None] = lambda count: None
+        """Called with the number of messages that were skipped."""
         self._finishing = finishing
         self._last_reading: Reading | None = None
         self._last: Any = None
@@ -45,6 +54,35 @@ class HandingOut:
         holding.progress.hand_out(first, end)
         if self._finishing and (not self._touched or self._touched[-1] is not holding):
             self._touched.append(holding)
+
+    def skipped(self, reading: Reading, rows: pa.RecordBatch, offset: int) -> None:
+        """Finish messages that have expired, and are not returned to the program."""
+        holding = self._holding_of(reading, offset)
+        end = offset + rows.num_rows
+        self._count_expired(rows.num_rows)
+        if not holding.keeps_expired:
+            holding.progress.skip(offset, end)
+            return
+        messages = self.messages_of(reading, rows, offset)
+        holding.progress.hand_out(offset, end)
+        for message in messages:
+            holding.expire(message, message.handout.generation)
+
+    def expire(self, message: GroupMessage) -> bool:
+        """Return whether a message has expired since it was read, and finish it then."""
+        if not self.is_over(message):
+            return False
+        self._count_expired(1)
+        message.handout.expire(message)
+        return True
+
+    def is_over(self, message: GroupMessage) -> bool:
+        """Return whether a message has expired. Call it from any thread."""
+        return self._expiry is not None and self._expiry.is_over(message.topic, message.headers, message.timestamp_us)
+
+    def _count_expired(self, count: int) -> None:
+        self.expired += count
+        self.on_expired(count)
 
     def _holding_of(self, reading: Reading, offset: int) -> Holding:
         holding: Holding
@@ -68,6 +106,8 @@ class HandingOut:
         messages: list[GroupMessage] = []
         for holding in self._again():
             while len(messages) < max_records and (message := holding.take_again(now_s)) is not None:
+                if self.expire(message):
+                    continue
                 messages.append(message)
                 if self._finishing and holding not in self._touched:
                     self._touched.append(holding)

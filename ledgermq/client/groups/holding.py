@@ -30,7 +30,7 @@ from typing import Protocol
 from ledgermq.client.consuming.reading import Reading
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.message import GroupMessage, Handout, no_dead_letters
-from ledgermq.client.groups.moves import Move, Moves, carried
+from ledgermq.client.groups.moves import Move, Moves
 from ledgermq.client.groups.progress import Progress
 from ledgermq.client.groups.refusals import CARRY_AFTER_S, Refusals, Waiting
 from ledgermq.errors import LedgerMQError
@@ -267,15 +267,34 @@ class Holding:
         """Move copies that wait for their time to the end of the retry topic, if what is finished behind
         them has not been committed for long because of them.
         """
-        if self._refusals.moves is None or not self.progress.acked_ahead or self.waiting.next_due_s is None:
+        moves = self._refusals.moves
+        if moves is None or not self.progress.acked_ahead or self.waiting.next_due_s is None:
             self._held_up_since_s = None
         elif self._held_up_since_s is None:
             self._held_up_since_s = now_s
         elif self.kept and now_s - self._held_up_since_s >= CARRY_AFTER_S:
             self._held_up_since_s = None
             for offset in self.progress.held_up_by():
-                self.moves.add(offset, carried(self.waiting.remove(offset)))
+                self.moves.add(offset, moves.carried(self.waiting.remove(offset)))
                 self.progress.ack(offset, self.progress.generation)
+
+    # -- messages that have expired
+
+    @property
+    def keeps_expired(self) -> bool:
+        """Return whether they go to the dead-letter topic."""
+        return self._refusals.moves is not None and self._refusals.moves.keeps_expired
+
+    def expire(self, message: GroupMessage, generation: int) -> bool:
+        """Finish a message that was handed out, in place of the program."""
+        offset = message.offset
+        if self.gone or self.progress.is_finished(offset) or not self.progress.counts(offset, generation):
+            return False
+        if self._refusals.moves is not None and self.keeps_expired:
+            self.moves.add(offset, self._refusals.moves.expired(message))
+        self.progress.ack(offset, generation)
+        self._changed(self)
+        return True
 
     def _waits(self, offset: int) -> bool:
         return self.progress.waits(offset)

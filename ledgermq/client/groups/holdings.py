@@ -356,6 +356,13 @@ class Holdings:
         wishes = {holding: Wish(holding.to_commit) for holding in chosen if holding.to_commit is not None}
         return await self.commit_quietly(wishes)
 
+    async def commit_skipped(self) -> None:
+        """Commit where the program has nothing to finish, for one that commits only in transactions: messages
+        that expired are in none of them.
+        """
+        idle = [holding for holding in self.held.values() if not holding.outstanding and holding.transaction is None]
+        await self.commit_quietly({each: Wish(each.to_commit) for each in idle if each.to_commit is not None})
+
     async def commit_quietly(self, wishes: dict[Holding, Wish]) -> LedgerMQError | None:
         """Commit, and keep the error as `last_error` instead of raising it."""
         if not wishes:

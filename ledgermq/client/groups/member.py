@@ -12,6 +12,7 @@ from collections.abc import Callable
 from ledgermq.client.consuming.reader import Reader
 from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.expiry import Expiry
 from ledgermq.client.groups.assignment import Subscription
 from ledgermq.client.groups.broadcast import Broadcast
 from ledgermq.client.groups.commits import Commits, Committer
@@ -60,7 +61,8 @@ class Member:
         self.member_id = context.sources.new_id().hex()
         self._coordinator = Coordinator(context.connections, subscription.group)
         held: dict[TopicPartition, Holding] = {}
-        self.handing_out = HandingOut(held, context.sources, finishing=settings.commit == "auto")
+        expiry = None if settings.deliver_expired else Expiry(context.routing.ttl_of, context.sources.now_us)
+        self.handing_out = HandingOut(held, context.sources, expiry, finishing=settings.commit == "auto")
         self.reader: Reader[GroupMessage] = Reader(
             context,
             settings,
@@ -68,6 +70,7 @@ class Member:
             check=check,
             messages_of=self.handing_out.messages_of,
             taken=self.handing_out.taken,
+            expired=self.handing_out.skipped,
         )
         self._moving = moving
         store, timeout_s = self._store(), settings.request_timeout_s

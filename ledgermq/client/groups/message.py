@@ -34,6 +34,10 @@ class Answers(Protocol):
         """
         ...
 
+    def expire(self, message: GroupMessage, generation: int) -> bool:
+        """Finish a message whose time to live is over."""
+        ...
+
     def roll_back(self, offset: int, generation: int, delay_s: float) -> bool: ...
 
     def give_back(self, offset: int, generation: int) -> None: ...
@@ -83,6 +87,10 @@ class Handout:
 
     def fail(self, message: GroupMessage, error: str, *, dead: bool = False) -> bool:
         return self._answer(lambda: self._answers.fail(message, self.generation, error, dead=dead))
+
+    def expire(self, message: GroupMessage) -> bool:
+        """Finish a message whose time to live is over. Call it in the consumer's own thread."""
+        return self._answers.expire(message, self.generation)
 
     def roll_back(self, offset: int) -> bool:
         """Deliver this message and all later ones of its partition again. Call it in the consumer's own

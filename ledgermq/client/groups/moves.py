@@ -11,7 +11,9 @@ from random import Random  # noqa: TID251  the type only; the generator is injec
 from typing import NamedTuple, Protocol
 
 from ledgermq.client.consuming.message import Message
+from ledgermq.client.expiry import Expiry
 from ledgermq.client.groups.retry_topics import (
+    EXPIRED,
     Failures,
     dead_letter_topic,
     due_ms_of,
@@ -28,6 +30,7 @@ MOVE_OVERHEAD_BYTES = 500
 class Move(NamedTuple):
     """A failed message, and where its copy goes. `due_ms`: when the copy is delivered; None: at once.
     `carried`: it was not tried since its last move, and goes to the end of the retry topic as it is.
+    `expires_us`: when the message expires; None: never. `expired`: that is why it is moved.
     """
 
     message: Message
@@ -35,6 +38,8 @@ class Move(NamedTuple):
     topic: str
     due_ms: int | None
     carried: bool = False
+    expires_us: int | None = None
+    expired: bool = False
 
     @property
     def is_dead(self) -> bool:
@@ -50,10 +55,24 @@ class Waits(Protocol):
 
 
 class MovePolicy:
-    """Decides where a failed message of a group goes."""
+    """Decides where a failed message of a group goes. `keeps_expired`: whether one whose time to live is over
+    goes to the dead-letter topic.
+    """
 
-    def __init__(self, group: str, waits: Waits, sources: Sources, held_max: int, held_bytes_max: int) -> None:
+    def __init__(
+        self,
+        group: str,
+        waits: Waits,
+        sources: Sources,
+        held_max: int,
+        held_bytes_max: int,
+        expiry: Expiry,
+        *,
+        keeps_expired: bool,
+    ) -> None:
         self.group = group
+        self.keeps_expired = keeps_expired
+        self._expiry = expiry
         self._waits = waits
         self._sources = sources
         self.held_max = held_max
@@ -68,17 +87,30 @@ class MovePolicy:
         attempts = 1 if earlier is None else earlier.attempts + 1
         first_ms = now_ms if earlier is None else earlier.first_ms
         failures = Failures(self.group, origin_of(message), attempts, first_ms, error)
+        expires_us = self._expires_us(message)
         if dead or self._waits.is_last(attempts):
-            return Move(message, failures, dead_letter_topic(self.group), None)
+            return Move(message, failures, dead_letter_topic(self.group), None, expires_us=expires_us)
         wait_s = self._waits.wait_s(attempts, self._sources.random) if delay_s is None else delay_s
-        return Move(message, failures, retry_topic(self.group), now_ms + round(wait_s * 1000))
+        due_ms = now_ms + round(wait_s * 1000)
+        return Move(message, failures, retry_topic(self.group), due_ms, expires_us=expires_us)
 
+    def carried(self, message: Message) -> Move:
+        """Return the move of a copy that waits for its time, and holds up the commit of what is behind it."""
+        failures = earlier_failures(message)
+        assert failures is not None, "only copies wait"
+        expires_us = self._expires_us(message)
+        return Move(message, failures, message.topic, due_ms_of(message), carried=True, expires_us=expires_us)
 
-def carried(message: Message) -> Move:
-    """Return the move of a copy that waits for its time, and holds up the commit of what is behind it."""
-    failures = earlier_failures(message)
-    assert failures is not None, "only copies wait"
-    return Move(message, failures, message.topic, due_ms_of(message), carried=True)
+    def expired(self, message: Message) -> Move:
+        """Return the move of a message whose time to live is over: to the dead-letter topic."""
+        earlier = earlier_failures(message)
+        attempts, first_ms = (0, self._sources.now_ms()) if earlier is None else (earlier.attempts, earlier.first_ms)
+        failures = Failures(self.group, origin_of(message), attempts, first_ms, EXPIRED)
+        expires_us = self._expires_us(message)
+        return Move(message, failures, dead_letter_topic(self.group), None, expires_us=expires_us, expired=True)
+
+    def _expires_us(self, message: Message) -> int | None:
+        return self._expiry.expires_us(message.topic, message.headers, message.timestamp_us)
 
 
 class Moves:

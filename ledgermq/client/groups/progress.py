@@ -35,7 +35,9 @@ class Progress:
         self._acked: set[int] = set()
         self._given_back: set[int] = set()
         self._jumps: dict[int, int] = {}
-        """Begin and end of ranges without messages (cleaned, or deleted before they were read)."""
+        """Begin and end of ranges without messages (cleaned, deleted before they were read, or skipped),
+        ascending.
+        """
         self._refused: dict[int, int] = {}
         """By offset of each refused message that is not finished: the oldest generation that counts. It
         waits if it is also in `_given_back`; otherwise it was returned again.
@@ -72,6 +74,21 @@ class Progress:
             self._jumps[self.handed] = first
             self._advance()
         self.handed = end
+
+    def skip(self, first: int, end: int) -> None:
+        """Note that offsets `first` to `end` - 1 are not returned. `first` is at or above `handed`."""
+        assert self.handed <= first < end, f"{first} to {end} after {self.handed}"
+        begin = next(reversed(self._jumps), self.handed)
+        if self._jumps.get(begin) != self.handed or begin < self._returned:
+            begin = self.handed  # otherwise it extends the range before it
+        self._jumps[begin] = self.handed = end
+        self._advance()
+
+    def past_gaps(self, offset: int) -> int:
+        """Return the offset, or the end of the range without messages that begins there."""
+        while offset in self._jumps:
+            offset = self._jumps[offset]
+        return offset
 
     def ack(self, offset: int, generation: int) -> bool:
         """Finish one message. Return False if it does not count, because it will be delivered

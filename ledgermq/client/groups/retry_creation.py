@@ -77,7 +77,7 @@ class RetryTopics:
 
     async def _check(self, name: str) -> None:
         """Check that the first record of an existing topic is of this group."""
-        settings = ConsumerSettings()
+        settings = ConsumerSettings(deliver_expired=True)
         consumer = Consumer(self._context, [name], None, "earliest", "latest", settings)
         try:
             await consumer.wait_ready()

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from ledgermq.client.consuming.message import Message, MessageHeaders
 from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.expiry import EXPIRES_MS, header_of
 from ledgermq.client.record import Outgoing
 from ledgermq.errors import InvalidConfig
 from ledgermq.protocol.names import DEAD_LETTER_SUFFIX, NAME_CHARS_MAX, RETRY_SUFFIX
@@ -30,6 +31,11 @@ ERROR = HEADER_PREFIX + "error"
 DUE_MS = HEADER_PREFIX + "due-ms"
 """Time of the next attempt, in milliseconds since the epoch; members hold the message until then."""
 HEADERS = (GROUP, TOPIC, PARTITION, OFFSET, ATTEMPT, FIRST_MS, ERROR)
+
+DEAD_EXPIRES_MS = HEADER_PREFIX + "expires-ms"
+"""Of a dead letter: the time at which the message expired, or would have. Dead letters do not expire."""
+EXPIRED = "expired"
+"""The error of a message that was moved to the dead-letter topic because its time to live was over."""
 
 ERROR_BYTES_MAX = 1024
 """Longest text of an error in a header, in UTF-8."""
@@ -126,11 +132,23 @@ def due_ms_of(message: Message) -> int | None:
 
 
 def copy_of(
-    message: Message, failures: Failures, topic: str, due_ms: int | None, error_bytes_max: int = ERROR_BYTES_MAX
+    message: Message,
+    failures: Failures,
+    topic: str,
+    due_ms: int | None,
+    error_bytes_max: int = ERROR_BYTES_MAX,
+    expires_us: int | None = None,
 ) -> Outgoing:
-    """Return the copy of a message to send to the retry or dead-letter topic."""
+    """Return the copy of a message to send to the retry or dead-letter topic. `expires_us`: when the message
+    expires, which is noted even if only the settings of its topic say so.
+    """
     due = () if due_ms is None else ((DUE_MS, str(due_ms).encode()),)
-    headers = (*without_failures(message.headers), *headers_of(failures, error_bytes_max), *due)
+    expires: tuple[tuple[str, bytes], ...] = ()
+    if expires_us is not None:
+        name, value = header_of(expires_us)
+        expires = ((DEAD_EXPIRES_MS if topic == dead_letter_topic(failures.group) else name, value),)
+    own = tuple(pair for pair in without_failures(message.headers) if pair[0] != EXPIRES_MS)
+    headers = (*own, *headers_of(failures, error_bytes_max), *due, *expires)
     return Outgoing(topic, message.value, message.key, headers, message.tag)
 
 

@@ -107,6 +107,7 @@ class Producer:
         tag: str | None = None,
         timestamp: datetime | int | None = None,
         partition: int | None = None,
+        ttl: float | timedelta | None = None,
         delay: float | timedelta | None = None,
         deliver_at: datetime | None = None,
         delay_level: int | None = None,
@@ -118,7 +119,8 @@ class Producer:
         `deliver_at` (a datetime with a time zone) or `delay_level` (1 to 18) make it a delayed record,
         which comes into its topic at that time, at most 366 days from now; one that is due already comes
         at once. Its timestamp is the due time. It is always stored durably and once, whatever `acks` and
-        `idempotent` are, and never spilled. Raises InvalidRecord, MessageTooLarge,
+        `idempotent` are, and never spilled. `ttl`: seconds from the timestamp on, or a timedelta, after which
+        consumers skip the record. Raises InvalidRecord, MessageTooLarge,
         UnknownPartition for this record, and ResourceExhausted when the buffer is full; other
         records are not affected. Errors that occur later (the topic does not exist, …) are raised
         where the result is awaited, or by the next `flush()` if the program never awaits it.
@@ -135,12 +137,13 @@ class Producer:
             and delay is None
             and deliver_at is None
             and delay_level is None
+            and ttl is None
         ):
             delivery = self._add_plain(topic, value, self._buffer.limit_bytes)
             if delivery is not None:
                 return delivery
         due_us = self.due_us(delay, deliver_at, delay_level, timestamp)
-        row = row_of(value, key, headers, tag, timestamp if due_us is None else due_us, self._sources.now_us())
+        row = row_of(value, key, headers, tag, timestamp if due_us is None else due_us, self._sources.now_us(), ttl)
         return self.add_row(topic, row, row_bytes(row), partition, delayed=due_us is not None)
 
     def due_us(
@@ -278,8 +281,15 @@ class Producer:
 
     async def _add_when_room(self, topic: str, record: Record) -> Delivery:
         due_us = self.due_us(record.delay, record.deliver_at, record.delay_level, record.timestamp)
-        timestamp = record.timestamp if due_us is None else due_us
-        row = row_of(record.value, record.key, record.headers, record.tag, timestamp, self._sources.now_us())
+        row = row_of(
+            record.value,
+            record.key,
+            record.headers,
+            record.tag,
+            record.timestamp if due_us is None else due_us,
+            self._sources.now_us(),
+            record.ttl,
+        )
         size = row_bytes(row)
         if not self._buffer.has_room(size + ROW_OVERHEAD_BYTES):
             fresh_starts = self._fresh_starts

@@ -143,6 +143,9 @@ class _Noted:
     def fail(self, message: GroupMessage, generation: int, error: str, *, dead: bool) -> bool:
         raise no_dead_letters()
 
+    def expire(self, message: GroupMessage, generation: int) -> bool:
+        return self.ack(message.offset, generation)
+
     def roll_back(self, offset: int, generation: int, delay_s: float) -> bool:
         return False
 

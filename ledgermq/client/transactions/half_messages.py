@@ -16,7 +16,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Literal, Self
 
@@ -170,6 +170,7 @@ class HalfMessages:
         tag: str | None = None,
         timestamp: datetime | int | None = None,
         partition: int | None = None,
+        ttl: float | timedelta | None = None,
         *,
         transactional_id: str | None = None,
         timeout_s: float | None = None,
@@ -184,7 +185,7 @@ class HalfMessages:
         for it.
         """
         self._check_usable()
-        row = row_of(value, key, headers, tag, timestamp, self._context.sources.now_us())
+        row = row_of(value, key, headers, tag, timestamp, self._context.sources.now_us(), ttl)
         if row_bytes(row) > BYTES_MAX:
             raise MessageTooLarge(f"a half message of {row_bytes(row)} bytes; at most {BYTES_MAX} are allowed")
         name = (
@@ -210,6 +211,7 @@ class HalfMessages:
         tag: str | None = None,
         timestamp: datetime | int | None = None,
         partition: int | None = None,
+        ttl: float | timedelta | None = None,
         *,
         execute: Callable[[HalfMessage], Resolution | Awaitable[Resolution]],
         transactional_id: str | None = None,
@@ -230,6 +232,7 @@ class HalfMessages:
             tag,
             timestamp,
             partition,
+            ttl,
             transactional_id=transactional_id,
             timeout_s=timeout_s,
         )

@@ -202,6 +202,8 @@ class TransactionalRunner:
         self._idle = wait_s > 0
         try:
             self._waiting += await self._consumer.fetch(self._settings.transaction_messages_max, timeout=wait_s)
+            if wait_s and not self._waiting:
+                await self._member.holdings.commit_skipped()
         finally:
             self._idle = False
 
@@ -213,10 +215,11 @@ class TransactionalRunner:
         chosen: list[GroupMessage] = []
         while self._waiting and len(chosen) < min(count, round_max):
             if partition_of(self._waiting[0]) in self._failing:
-                if is_first and not chosen:
-                    chosen.append(self._waiting.popleft())
+                if is_first and not chosen and not self._consumer.expire(message := self._waiting.popleft()):
+                    chosen.append(message)
                 break
-            chosen.append(self._waiting.popleft())
+            if not self._consumer.expire(message := self._waiting.popleft()):
+                chosen.append(message)
         return chosen
 
     @staticmethod

@@ -192,7 +192,8 @@ class TransactionalMoves:
         return transaction
 
     def _send(self, transaction: Transaction, move: Move, error_bytes_max: int) -> None:
-        transaction.send(*copy_of(move.message, move.failures, move.topic, move.due_ms, error_bytes_max))
+        message, failures, topic, due_ms = move[:4]
+        transaction.send(*copy_of(message, failures, topic, due_ms, error_bytes_max, move.expires_us))
 
     async def _reason(self, transaction: Transaction, error: BaseException) -> BaseException:
         """Return the error to raise: what the cluster refuses, if it refuses something."""
@@ -212,7 +213,7 @@ class TransactionalMoves:
             self._count(len(failed) - dead, dead)
             for move in failed:
                 _log.log(
-                    logging.ERROR if move.is_dead else logging.INFO,
+                    logging.ERROR if move.is_dead and not move.expired else logging.INFO,
                     "group %s moved the message of %s to %s (attempt %d): %s",
                     self._policy.group,
                     move.failures.origin,

@@ -144,6 +144,7 @@ class Transaction:
         tag: str | None = None,
         timestamp: datetime | int | None = None,
         partition: int | None = None,
+        ttl: float | timedelta | None = None,
         delay: float | timedelta | None = None,
         deliver_at: datetime | None = None,
         delay_level: int | None = None,
@@ -156,7 +157,7 @@ class Transaction:
         """
         self.check_open()
         return self._producer.send(
-            topic, value, key, headers, tag, timestamp, partition, delay, deliver_at, delay_level
+            topic, value, key, headers, tag, timestamp, partition, ttl, delay, deliver_at, delay_level
         )
 
     def due_us(

@@ -105,6 +105,7 @@ class TwoPhase:
         tag: str | None = None,
         timestamp: datetime | int | None = None,
         partition: int | None = None,
+        ttl: float | timedelta | None = None,
         delay: float | timedelta | None = None,
         deliver_at: datetime | None = None,
         delay_level: int | None = None,
@@ -112,7 +113,9 @@ class TwoPhase:
         """Queue one record, as `Transaction.send`. Raises TransactionError before `tpc_begin` and
         after `tpc_prepare`.
         """
-        return self._begun().send(topic, value, key, headers, tag, timestamp, partition, delay, deliver_at, delay_level)
+        return self._begun().send(
+            topic, value, key, headers, tag, timestamp, partition, ttl, delay, deliver_at, delay_level
+        )
 
     def due_us(
         self,

@@ -168,6 +168,8 @@ class Handler:
     """Number of failed messages that were moved to the retry topic of `Retry.levels`."""
     dead_lettered: int = 0
     """Number of messages that were moved to the dead-letter topic."""
+    expired: int = 0
+    """Number of messages that were skipped because they had expired."""
     stored: int = 0
     """Number of messages in the local store of `Retry.metaq` at present."""
     last_error: Exception | None = None

@@ -54,6 +54,9 @@ class Recovered:
     def fail(self, message: GroupMessage, generation: int, error: str, *, dead: bool) -> bool:
         raise no_dead_letters()
 
+    def expire(self, message: GroupMessage, generation: int) -> bool:
+        return self.ack(message.offset, generation)
+
     def roll_back(self, offset: int, generation: int, delay_s: float) -> bool:
         return False
 

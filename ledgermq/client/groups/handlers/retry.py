@@ -34,6 +34,7 @@ EndFunction = Callable[[GroupMessage, Exception], Awaitable[object] | object]
 Then = Literal["stop", "drop"] | EndFunction
 """What happens after the last attempt; a function is called as (message, error)."""
 
+Expired = Literal["skip", "dead_letter"]
 
 LEVELS = "10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 """Delays of RocketMQ's levels."""
@@ -130,6 +131,7 @@ class Retry(ABC):
         delays: Delays = LEVELS,
         *,
         reorders: bool = False,
+        expired: Expired = "skip",
     ) -> Levels:
         """Move a failed message to the retry topic of its group, from which it comes back after a delay,
         and after its last attempt to the dead-letter topic, as RocketMQ does. Messages behind it go on.
@@ -139,11 +141,12 @@ class Retry(ABC):
         `max_attempts`: number of calls, the first included. `delays`: the wait after each failed
         attempt; the last is used for all later ones. A text ("10s 1m 10m"), a list of seconds or
         timedeltas, or `Retry.backoff(…)`. `reorders`: accept that a failed message is handled after
-        later ones of its partition and key; a handler needs it unless it has ordered_by=None.
+        later ones of its partition and key; a handler needs it unless it has ordered_by=None. `expired`:
+        "dead_letter" also moves messages there whose time to live is over, instead of skipping them.
 
         The topics are `<group>.retry` and `<group>.dlq`. Raises InvalidConfig.
         """
-        return Levels(max_attempts=max_attempts, delays=_delays_of(delays), reorders=reorders)
+        return Levels(max_attempts=max_attempts, delays=_delays_of(delays), reorders=reorders, expired=expired)
 
     @staticmethod
     def backoff(
@@ -272,6 +275,7 @@ class Levels(Retry):
     max_attempts: int = whole(16, ATTEMPTS_MAX)
     delays: tuple[float, ...] | Exponential
     reorders: bool = switch(False)
+    expired: Expired = "skip"
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -351,7 +355,7 @@ def check_consumer_retry(retry: object) -> Retry | None:
     return retry
 
 
-def check_levels(settings: GroupSettings) -> None:
+def check_levels(retry: Levels, settings: GroupSettings) -> None:
     """Raises InvalidConfig if a consumer with these settings cannot move failed messages."""
     for name, is_set in (
         ("offset_store", settings.offset_store is not None),
@@ -362,3 +366,7 @@ def check_levels(settings: GroupSettings) -> None:
             raise InvalidConfig(
                 f"Retry.levels moves a message in the transaction that commits its offset: leave out {name}"
             )
+    if retry.expired == "dead_letter" and settings.deliver_expired:
+        raise InvalidConfig(
+            "expired='dead_letter' moves the messages that deliver_expired=True returns: leave out one of them"
+        )

@@ -1,5 +1,6 @@
 """Run one handler on one member of its group: call it with messages in the requested order,
-acknowledge those that succeed, and do with those that fail what its retry policy says.
+acknowledge those that succeed, and do with those that fail what its retry policy says. A message that
+has expired before a call is skipped.
 
 Invariants: the next message of a lane begins only after the one before it is finished. At most
 `concurrency` calls run at a time. At most `waiting_max` messages of a partition wait; other
@@ -206,10 +207,15 @@ class HandlerRunner:
         recovery = self._recovery
         recovered = None if recovery is None else recovery.recovered(message)
         if recovery is not None and recovered is not None:
+            if self._consumer.expire(message):
+                await recovery.settle(recovered, None)
+                return None
             error = await self._calls.call(message, recovery.attempt(recovered))
             await recovery.settle(recovered, None if message.handout.is_finished(message.offset) else error)
             return None
         if recovery is not None and recovery.keeps(message):
+            return None
+        if self._consumer.expire(message):
             return None
         if isinstance(self._policy, Levels):
             attempt = message.attempt

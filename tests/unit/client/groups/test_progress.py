@@ -43,6 +43,45 @@ def test_offsets_that_do_not_exist_hold_nothing_up() -> None:
     assert (progress.finished, progress.outstanding) == (21, 0)
 
 
+def test_skipped_messages_hold_nothing_up_also_at_the_end() -> None:
+    progress = Progress(0)
+    progress.skip(0, 3)
+    assert (progress.finished, progress.handed, progress.outstanding) == (3, 3, 0)
+    progress.hand_out(3, 5)
+    progress.skip(6, 8)
+    progress.skip(8, 10)
+    assert (progress.finished, progress.handed, progress.outstanding) == (3, 10, 2)
+    assert (progress.past_gaps(5), progress.past_gaps(4)) == (10, 4)
+    progress.ack(4, 0)
+    progress.ack(3, 0)
+    assert (progress.finished, progress.outstanding) == (10, 0)
+
+
+def test_messages_that_are_skipped_for_long_are_remembered_in_bounded_space() -> None:
+    progress = Progress(0)
+    progress.hand_out(0, 1)
+    for offset in range(1, 10_000):
+        progress.skip(offset, offset + 1)
+    assert len(progress._jumps) == 1
+    progress.ack(0, 0)
+    assert (progress.finished, len(progress._jumps)) == (10_000, 0)
+
+
+def test_skipped_messages_beside_refused_ones_are_finished_once() -> None:
+    progress = Progress(0)
+    progress.hand_out(0, 2)
+    assert progress.refuse(0, 0)
+    progress.finish_returned()
+    progress.skip(2, 4)
+    progress.finish_returned()
+    progress.skip(4, 6)
+    progress.finish_returned()
+    assert (progress.finished, progress.acked_ahead, progress.outstanding) == (0, 1, 0)
+    progress.return_again(0)
+    progress.ack(0, progress.generation)
+    assert (progress.finished, progress.acked_ahead, progress.outstanding) == (6, 0, 0)
+
+
 def test_refused_messages_that_wait_hold_up_what_is_finished_behind_them() -> None:
     progress = Progress(0)
     progress.hand_out(0, 3)
@@ -138,6 +177,11 @@ class Model(RuleBasedStateMachine):
         for offset in range(first, first + count):
             self.current[offset] = (self.progress.generation, "out")
             self.ever.append((offset, self.progress.generation))
+
+    @rule(count=st.integers(1, 6), gap=st.sampled_from([0, 0, 0, 1, 4]))
+    def skip(self, count: int, gap: int) -> None:
+        first = self.progress.handed + gap
+        self.progress.skip(first, first + count)
 
     @rule(data=st.data())
     def ack(self, data: st.DataObject) -> None:
