@@ -39,6 +39,7 @@ ROOMS = (
     "pyspark_ledgermq",
     "spark",
     "stateless_broker",
+    "timers",
     "transactions",
 )
 ROOMS_REPORTED = (*ROOMS, "bench", "examples", "infra", "tests")

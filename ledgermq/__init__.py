@@ -25,6 +25,7 @@ from ledgermq import errors
 from ledgermq.client.client import Client, connect
 from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import Message
+from ledgermq.client.delayed import DelayedBundle, DelayedList, DelayedMessage, DelayedRange, RecallOutcome
 from ledgermq.client.deletion import DeletedRecords
 from ledgermq.client.descriptions import (
     BrokerDescription,
@@ -87,6 +88,10 @@ __all__ = [
     "Client",
     "ClusterDescription",
     "Consumer",
+    "DelayedBundle",
+    "DelayedList",
+    "DelayedMessage",
+    "DelayedRange",
     "DeletedRecords",
     "Deliveries",
     "Delivery",
@@ -110,6 +115,7 @@ __all__ = [
     "PartitionDescription",
     "PlannedReset",
     "Producer",
+    "RecallOutcome",
     "Record",
     "Retry",
     "SendResult",

@@ -39,6 +39,9 @@ from stateless_broker.produce_path import ProducePath
 from stateless_broker.received_batches import BatchChecks
 from stateless_broker.service import BrokerService, ClusterPath, OffsetPath, TopicPath
 from stateless_broker.settings import BrokerConstants, BrokerSettings, from_settings
+from stateless_broker.timers.counts import TimerCounts
+from stateless_broker.timers.store_clock import StoreClock
+from stateless_broker.timers.timers import open_timers
 from stateless_broker.topic_changes import TopicLimits
 from stateless_broker.transactions.counts import TransactionCounts
 from stateless_broker.transactions.stage_path import StagePath
@@ -65,6 +68,7 @@ class Broker:
         metrics: BundleMetrics | None = None,
         constants: BrokerConstants | None = None,
         transaction_counts: TransactionCounts | None = None,
+        timer_counts: TimerCounts | None = None,
     ) -> None:
         self.broker_id = settings.broker_id or f"b-{sources.new_id().hex()[:12]}"
         self.address = address
@@ -75,7 +79,9 @@ class Broker:
         self._settings = settings
         self._constants = constants or BrokerConstants()
         self.transaction_counts = transaction_counts or TransactionCounts()
+        self.timer_counts = timer_counts or TimerCounts()
         self._clocks = TwoClocks(store, sources)
+        self._store_clock = StoreClock(store)
         self.alarms = Alarms()
         self.membership = Membership(
             store,
@@ -88,6 +94,7 @@ class Broker:
             settings.rack,
             self.alarms.now,
             self.version,
+            on_store_time_reached=self._store_clock.learn,
         )
         self.directory = Directory(cluster.bundles)
         self._peers = Peers(connector, interval_s, self._peer_lost)
@@ -137,6 +144,7 @@ class Broker:
         metrics: BundleMetrics | None = None,
         constants: BrokerConstants | None = None,
         transaction_counts: TransactionCounts | None = None,
+        timer_counts: TimerCounts | None = None,
     ) -> Broker:
         """Start a broker that takes part in the cluster of this root; `run_blocking` runs Arrow and
         Parquet work (default: in threads).
@@ -146,7 +154,17 @@ class Broker:
         cluster = await open_cluster(store, sources, settings.cluster_defaults(constants), settings.cluster_id)
         await check_fit(store, cluster)
         broker = cls(
-            store, sources, settings, cluster, address, connector, run_blocking, metrics, constants, transaction_counts
+            store,
+            sources,
+            settings,
+            cluster,
+            address,
+            connector,
+            run_blocking,
+            metrics,
+            constants,
+            transaction_counts,
+            timer_counts,
         )
         await broker.membership.join()
         broker._run = asyncio.create_task(broker._main(), name=f"broker {broker.broker_id}")
@@ -167,6 +185,7 @@ class Broker:
         await self.internal.close()
         await self.groups.close()
         await self.transactions.close()
+        await self.timers.close()
         log.info("broker stopped", broker=self.broker_id, graceful=graceful)
 
     def apply(self, settings: BrokerSettings) -> None:
@@ -196,6 +215,7 @@ class Broker:
     def _put_service_together(self, run_blocking: RunBlocking) -> BrokerService:
         settings = self._settings
         checks = BatchChecks(run_blocking)
+        produce_path = ProducePath(self.metadata, self.ownership, checks)
         self._fetch_path = FetchPath(
             self.metadata,
             self.ownership,
@@ -238,11 +258,25 @@ class Broker:
             self.transaction_counts,
             self._constants.carry_slots,
         )
+        self.timers = open_timers(
+            self.context,
+            self.ownership,
+            self.metadata,
+            self.controller,
+            at_controller,
+            self.internal,
+            checks,
+            produce_path,
+            self._store_clock,
+            self._constants.timers,
+            self.timer_counts,
+        )
+        self.alarms.add(self.timers.alarms)
         return BrokerService(
-            ProducePath(self.metadata, self.ownership, checks),
+            produce_path,
             self._fetch_path,
             DeletionPath(self.metadata, self.ownership),
-            OffsetPath(self.metadata, self.ownership),
+            OffsetPath(self.metadata, self.ownership, lambda: self._store_clock.now_us() or 0),
             TopicPath(
                 self.metadata, self.ownership, self.controller, at_controller, lambda: self._settings.auto_create_topics
             ),
@@ -252,6 +286,7 @@ class Broker:
             self.groups,
             StagePath(self.metadata, self.ownership, checks, self.transactions.named, self.transactions.in_bundle),
             self.transactions,
+            self.timers,
         )
 
     def _times(self, settings: BrokerSettings, interval_s: float) -> OwnershipTimes:

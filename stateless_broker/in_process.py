@@ -84,5 +84,8 @@ class InProcessConnection(UnaryCalls, Connection):
     def stage(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
         return self._service.stage(requests)
 
+    def produce_delayed(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
+        return self._service.produce_delayed(requests)
+
     def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
         return self._service.fetch(request)

@@ -61,9 +61,11 @@ class Membership:
         alarms: Callable[[], tuple[str, ...]] = tuple,
         release: str = "",
         features: tuple[str, ...] = FEATURES,
+        on_store_time_reached: Callable[[int, float], None] = lambda store_ms, at_s: None,
     ) -> None:
         """`on_store_time(store_ms, at_s)` is called with the time that each look shows; see
-        `TwoClocks.learn`. `alarms()` returns the alarms for the next heartbeat.
+        `TwoClocks.learn`. `on_store_time_reached(store_ms, at_s)`: the store's clock showed `store_ms`
+        or later at `at_s`. `alarms()` returns the alarms for the next heartbeat.
         """
         self.me = Heartbeat(
             broker=broker_id,
@@ -80,6 +82,7 @@ class Membership:
         self.alarms = alarms
         self._store = store
         self._on_store_time = on_store_time
+        self._on_store_time_reached = on_store_time_reached
         self._beaten_s: float | None = None
         """When the last successful put of this broker's heartbeat began; the store has dated it
         later.
@@ -152,6 +155,8 @@ class Membership:
         """Read the others' heartbeats. Raises Superseded, and the store's errors."""
         began, beaten_s = asyncio.get_running_loop().time(), self._beaten_s
         found = [info async for info in self._store.list(keys.BROKERS) if keys.parse_broker(info.key) is not None]
+        if found:  # the store has dated all of them before its answer arrived
+            self._on_store_time_reached(max(info.modified_ms for info in found), asyncio.get_running_loop().time())
         names = {_broker_of(info.key) for info in found}
         for gone in self.members.keys() - names:
             del self.members[gone]

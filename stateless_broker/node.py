@@ -27,6 +27,7 @@ from stateless_broker.health import Health
 from stateless_broker.logs import get_logger
 from stateless_broker.settings import BrokerSettings
 from stateless_broker.store_wait import when_store_answers
+from stateless_broker.timers.counts import TimerCounts
 from stateless_broker.transactions.counts import TransactionCounts
 
 PEER_TIMEOUT_S = 10.0
@@ -43,6 +44,7 @@ class Hooks:
     calls: CallMeter = field(default_factory=CallMeter)
     owners: BundleMetrics = field(default_factory=BundleMetrics)
     transactions: TransactionCounts = field(default_factory=TransactionCounts)
+    timers: TimerCounts = field(default_factory=TimerCounts)
 
 
 class Node:
@@ -91,6 +93,7 @@ class Node:
                     connector,
                     metrics=observers.owners,
                     transaction_counts=observers.transactions,
+                    timer_counts=observers.timers,
                 )
 
             broker = await (when_store_answers(join, store.url, wait_for_store, sources) if wait_for_store else join())

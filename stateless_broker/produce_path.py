@@ -28,7 +28,7 @@ log = get_logger(__name__)
 
 
 @dataclass(slots=True)
-class _Entry:
+class Entry:
     """One batch on its way to an answer: refused with `error`, or `done` returns its base offset."""
 
     bundle: int | None = None
@@ -45,7 +45,7 @@ class Admitted:
     """
 
     durable: bool
-    entries: list[_Entry] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
 
 
 class ProducePath:
@@ -66,18 +66,18 @@ class ProducePath:
         error belongs to one batch.
         """
         durable = frame.header.acks == pb.DURABLE
-        entries = []
+        entries: list[Entry] = []
         lookup = self._metadata.lookup()
         for header, data in zip(frame.header.batches, split_payload(frame.header.batches, frame), strict=True):
             try:
-                bundle, batch = await self._checks.checked(lookup, header, data, _session(header, durable))
-                entries.append(_Entry(bundle, batch))
+                bundle, batch = await self._checks.checked(lookup, header, data, session_of(header, durable))
+                entries.append(Entry(bundle, batch))
             except LedgerMQError as error:
-                entries.append(_Entry(error=error))
+                entries.append(Entry(error=error))
         let_go_of_frame(entries)
         bundles = {entry.bundle for entry in entries if entry.bundle is not None}
         owners = await side_by_side(bundles, self._ownership.owner)
-        by_bundle: dict[int, list[_Entry]] = {}
+        by_bundle: dict[int, list[Entry]] = {}
         for entry in entries:
             if entry.bundle is not None:
                 by_bundle.setdefault(entry.bundle, []).append(entry)
@@ -88,7 +88,7 @@ class ProducePath:
     async def answer(self, admitted: Admitted) -> pb.ProduceResponse:
         return pb.ProduceResponse(results=[await self._result(entry, admitted.durable) for entry in admitted.entries])
 
-    async def _result(self, entry: _Entry, durable: bool) -> pb.ProduceResult:
+    async def _result(self, entry: Entry, durable: bool) -> pb.ProduceResult:
         topic_id = entry.batch.topic_id if entry.batch is not None else 0
         error = entry.error
         if entry.done is not None:
@@ -105,7 +105,7 @@ class ProducePath:
         return pb.ProduceResult(topic_id=topic_id, error=self._ownership.error(error, entry.bundle))
 
 
-def _log_answer(entry: _Entry, base_offset: int, durable: bool) -> None:
+def _log_answer(entry: Entry, base_offset: int, durable: bool) -> None:
     batch = entry.batch
     assert batch is not None
     log.debug(
@@ -120,7 +120,8 @@ def _log_answer(entry: _Entry, base_offset: int, durable: bool) -> None:
     )
 
 
-def _session(header: pb.ProduceBatch, durable: bool) -> ProducerSession | None:
+def session_of(header: pb.ProduceBatch, durable: bool) -> ProducerSession | None:
+    """Return the producer session of a batch; None if it has none. Raises InvalidRequest."""
     if not header.HasField("producer"):
         return None
     if not durable:
@@ -131,7 +132,7 @@ def _session(header: pb.ProduceBatch, durable: bool) -> ProducerSession | None:
     return ProducerSession(session.id, session.epoch, session.sequence, session.opened_slot)
 
 
-def _hand_over(group: Sequence[_Entry], owner: BundleOwner | LedgerMQError, durable: bool) -> None:
+def _hand_over(group: Sequence[Entry], owner: BundleOwner | LedgerMQError, durable: bool) -> None:
     """Hand all of a frame's batches of one bundle over at once: accepted together or refused
     together.
     """

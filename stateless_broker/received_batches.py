@@ -62,6 +62,13 @@ class BatchChecks:
         Raises UnknownTopic, UnknownPartition, PublishNotAccepted, CorruptFrame, InvalidRecord,
         MessageTooLarge, Unavailable.
         """
+        bundle, batch, _ = await self.decoded(lookup, header, data, producer)
+        return bundle, batch
+
+    async def decoded(
+        self, lookup: Lookup, header: pb.ProduceBatch, data: memoryview, producer: ProducerSession | None = None
+    ) -> tuple[int, Batch, pa.RecordBatch]:
+        """As `checked`, with the records, whose buffers may be views of `data`."""
         topic, bundle = await lookup.partition(header.topic, header.partition, header.topic_id)
         if topic.internal:
             raise PublishNotAccepted(f"topic {topic.name!r} belongs to the system")
@@ -95,7 +102,7 @@ class BatchChecks:
             data=data,
             producer=producer,
         )
-        return bundle, batch
+        return bundle, batch, records
 
     async def _decode(self, data: memoryview, walked: BatchInfo) -> pa.RecordBatch:
         """Decode a batch. Raises CorruptFrame."""

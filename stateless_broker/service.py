@@ -26,6 +26,7 @@ from stateless_broker.membership import Membership
 from stateless_broker.metadata import Lookup, Metadata
 from stateless_broker.ownership import Ownership
 from stateless_broker.produce_path import ProducePath
+from stateless_broker.timers.timers import Timers
 from stateless_broker.transactions.stage_path import StagePath
 from stateless_broker.transactions.transactions import Transactions
 
@@ -52,6 +53,7 @@ class BrokerService:
         groups: Groups,
         stage_path: StagePath,
         transactions: Transactions,
+        timers: Timers,
     ) -> None:
         self.produce = produce_path.produce
         self.produce_once = produce_path.produce_once
@@ -85,16 +87,23 @@ class BrokerService:
         self.ask_transaction = transactions.ask_transaction
         self.poll_checks = transactions.poll_checks
         self.read_staged = transactions.read_staged
+        self.produce_delayed = timers.produce_delayed
+        self.produce_delayed_once = timers.produce_delayed_once
+        self.recall_delayed = timers.recall_delayed
+        self.list_delayed = timers.list_delayed
 
 
 class OffsetPath:
     """Return offsets of partitions, and the sequences at which producer sessions continue, from the
     partitions' owners.
+
+    `now_us` estimates the store's time; 0 while there is no estimate.
     """
 
-    def __init__(self, metadata: Metadata, ownership: Ownership) -> None:
+    def __init__(self, metadata: Metadata, ownership: Ownership, now_us: Callable[[], int]) -> None:
         self._metadata = metadata
         self._ownership = ownership
+        self._now_us = now_us
 
     async def list_offsets(self, request: pb.ListOffsetsRequest) -> pb.ListOffsetsResponse:
         lookup = self._metadata.lookup()
@@ -105,9 +114,8 @@ class OffsetPath:
     async def open_producer(self, request: pb.OpenProducerRequest) -> pb.OpenProducerResponse:
         lookup = self._metadata.lookup()
         producer = request.producer_id
-        return pb.OpenProducerResponse(
-            partitions=await _side_by_side(lambda wanted: self._opened(lookup, wanted, producer), request.partitions)
-        )
+        opened = await _side_by_side(lambda wanted: self._opened(lookup, wanted, producer), request.partitions)
+        return pb.OpenProducerResponse(partitions=opened, now_us=self._now_us())
 
     async def _offset(self, lookup: Lookup, query: pb.OffsetQuery) -> pb.OffsetResult:
         bundle = None

@@ -24,6 +24,7 @@ from ledger.cluster import BUNDLES_MAX, ClusterDefaults
 from ledgermq.buffers import KIB, MIB
 from offsets.limits import GroupLimits
 from stateless_broker.settings_sources import names_of, read_sources, settle
+from timers.limits import TimerLimits
 from transactions.limits import TransactionLimits
 
 PORT = 9650
@@ -347,6 +348,7 @@ class BrokerConstants:
     url_life_ms: int = ClusterDefaults().url_life_ms
     parquet_min_age_ms: int = ClusterDefaults().parquet_min_age_ms
     transactions: TransactionLimits = field(default_factory=TransactionLimits)
+    timers: TimerLimits = field(default_factory=TimerLimits)
     carry_slots: int = 2048
 
 

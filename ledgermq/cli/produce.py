@@ -14,6 +14,7 @@ import typer
 
 import ledgermq
 from ledgermq.cli.completion import complete_topic
+from ledgermq.cli.delayed import Delay, DelayOption, DeliverAtOption, LevelOption, parse_delay, sent_row
 from ledgermq.cli.inputs import InputFormat, InputRecord, Shape, read_records
 from ledgermq.cli.lines import LineSource, in_pieces, open_lines
 from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout
@@ -35,6 +36,7 @@ Other records are stored during that time.
 REQUEST_TIMEOUT_S_MAX = 30.0
 INTERRUPTED_FLUSH_S_MAX = 5.0
 COLUMNS = ("partition", "records", "first_offset", "last_offset")
+DELAYED_COLUMNS = ("due", "topic", "partition", "handle")
 
 
 class Acks(StrEnum):
@@ -102,6 +104,9 @@ async def produce(
     header: Header = None,
     tag: Tag = None,
     partition: Partition = None,
+    delay: DelayOption = None,
+    deliver_at: DeliverAtOption = None,
+    delay_level: LevelOption = None,
     skip: Skip = 0,
     acks: AcksOption = Acks.DURABLE,
     compression: CompressionOption = "auto",
@@ -110,10 +115,14 @@ async def produce(
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
-    """Send records: one per line, JSON lines, or the rows of a CSV file."""
+    """Send records: one per line, JSON lines, or the rows of a CSV file.
+
+    Delayed records come into the topic when they are due. The handles of the first 100 are printed;
+    `ledgermq delayed recall` takes a message back by its handle.
+    """
     shape = Shape(key, value, key_separator)
     shape.check(form)
-    common = Common(tuple(parse_headers(header)), tag, partition)
+    common = Common(tuple(parse_headers(header)), tag, partition, parse_delay(delay, deliver_at, delay_level))
     settings = {
         "acks": acks.value,
         "compression": compression,
@@ -147,9 +156,20 @@ class Common:
     headers: tuple[tuple[str, bytes], ...]
     tag: str | None
     partition: int | None
+    due: Delay
 
     def record(self, found: InputRecord) -> ledgermq.Record:
-        return ledgermq.Record(found.value, found.key, self.headers or None, self.tag, None, self.partition)
+        return ledgermq.Record(
+            found.value,
+            found.key,
+            self.headers or None,
+            self.tag,
+            None,
+            self.partition,
+            self.due.delay,
+            self.due.deliver_at,
+            self.due.delay_level,
+        )
 
 
 Lines = Iterator[tuple[int, ledgermq.Record]]
@@ -199,9 +219,7 @@ async def send_piece(
 ) -> None:
     for line, record in piece:
         try:
-            delivery = producer.send(
-                topic, record.value, record.key, record.headers, record.tag, None, record.partition
-            )
+            delivery = producer.send(topic, *record)
         except (InvalidRecord, MessageTooLarge) as error:
             raise at_line(error, source.name, line) from error
         sent.add(delivery, line)
@@ -242,4 +260,6 @@ def produce_report(topic: str, sent: Sent) -> Report:
         for partition, run in sorted(sent.partitions.items())
     ]
     facts = {"topic": topic, "records": sent.records}
-    return Report("", facts, [Rows("partitions", COLUMNS, rows)] if rows else [])
+    delayed = Rows("delayed", DELAYED_COLUMNS, [sent_row(result) for result in sent.delayed], if_any=True)
+    tables = [Rows("partitions", COLUMNS, rows)] if rows else []
+    return Report("", facts, [*tables, delayed] if sent.delayed else tables)

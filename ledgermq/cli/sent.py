@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import ledgermq
 from ledgermq.errors import InvalidRecord, LedgerMQError, MessageTooLarge, OutcomeUnknown
 
+DELAYED_MAX = 100
+
 
 @dataclass(slots=True)
 class StoredRun:
@@ -32,6 +34,8 @@ class Sent:
 
     def __init__(self, name: str = "stdin", skipped: int = 0, verb: str = "stored") -> None:
         self.partitions: dict[int, StoredRun] = {}
+        self.delayed: list[ledgermq.SendResult] = []
+        """Results of the first DELAYED_MAX delayed records."""
         self.records = 0
         self.line = skipped
         self._name = name
@@ -52,6 +56,8 @@ class Sent:
         run = self.partitions.setdefault(result.partition, StoredRun())
         run.records += 1
         self.records += 1
+        if result.handle is not None and len(self.delayed) < DELAYED_MAX:
+            self.delayed.append(result)
         if result.offset is not None and result.offset >= 0:
             run.first_offset = result.offset if run.first_offset is None else min(run.first_offset, result.offset)
             run.last_offset = max(run.last_offset or 0, result.offset)

@@ -20,11 +20,13 @@ from typing import Any, Literal, Self, overload
 import pyarrow as pa
 
 from ledgermq.client.admin import Admin
+from ledgermq.client.broker_clock import BrokerClock
 from ledgermq.client.connections import Connections
 from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import TABLE_SCHEMA
 from ledgermq.client.consuming.start import Start
 from ledgermq.client.context import ClientContext
+from ledgermq.client.delayed import Delayed, DelayedList, RecallOutcome
 from ledgermq.client.deletion import Before, DeletedRecords, Deletion, chosen_befores
 from ledgermq.client.descriptions import ClusterDescription, TopicDescription, TopicPartition
 from ledgermq.client.groups.admin.group_admin import GroupAdmin
@@ -95,8 +97,10 @@ class Client:
         self._connections = Connections(connector, addresses, self.settings, self._sources, threads)
         self._routing = Routing(self._connections, self.settings.metadata_age_s_max)
         self._offsets = Offsets(self._connections, self._routing)
-        self._context = ClientContext(self._connections, self._routing, self._offsets, self._sources)
+        clock = BrokerClock(self._sources)
+        self._context = ClientContext(self._connections, self._routing, self._offsets, self._sources, clock)
         self._admin = Admin(self._context)
+        self._delayed = Delayed(self._context, self._admin)
         self._deletion = Deletion(self._context)
         self.groups = GroupAdmin(self._context)
         """Administration of consumer groups: list, describe, reset, delete."""
@@ -185,6 +189,28 @@ class Client:
         wanted = {TopicPartition(topic, partition): at for partition in range(route.partitions)}
         found = await self._offsets.find(wanted, deadline)
         return {partition.partition: found[partition] for partition in wanted}
+
+    async def recall(self, handle: str) -> RecallOutcome:
+        """Take back a delayed message, by the `handle` of its `SendResult`.
+
+        Returns RecallOutcome.RECALLED if it is never delivered, TOO_LATE if it is delivered or surely
+        will be, FORGOTTEN if it was due so long ago that its outcome is no longer known. A repeated call
+        returns RECALLED again. Raises InvalidRequest (not a handle), UnknownTopic (the topic was
+        deleted), ResourceExhausted, Unavailable; the call may then be repeated.
+        """
+        return await self._delayed.recall(handle)
+
+    async def list_delayed(
+        self, topic: str | None = None, partition: int | None = None, *, messages_max: int = 100
+    ) -> DelayedList:
+        """Return the delayed messages that come next, and what waits in the bundles.
+
+        `topic`, `partition`: only messages of this topic, or partition; `bundles` still counts all
+        topics. `messages_max`: at most 10,000; 0: only what waits in the bundles. The list is a look at the
+        present: messages may be delivered meanwhile. `unanswered` names bundles that do not answer.
+        Raises UnknownTopic, UnknownPartition, InvalidRequest; Unavailable if no bundle answers.
+        """
+        return await self._delayed.list(topic, partition, messages_max)
 
     def producer(self, **settings: Any) -> Producer:
         """Return a producer. Settings: the fields of `ProducerSettings`. Raises InvalidConfig."""

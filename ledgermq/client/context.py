@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ledgermq.client.broker_clock import BrokerClock
 from ledgermq.client.connections import Connections
 from ledgermq.client.offsets import Offsets
 from ledgermq.client.routing import Routing
@@ -18,10 +19,11 @@ from ledgermq.sources import Sources
 class ClientContext:
     """`connections`: to brokers, and calls that any broker may answer. `routing`: topics,
     partitions and their owners. `offsets`: look-ups of offsets at those owners. `sources`: wall
-    clock, randomness, ids.
+    clock, randomness, ids. `clock`: the brokers' time.
     """
 
     connections: Connections
     routing: Routing
     offsets: Offsets
     sources: Sources
+    clock: BrokerClock

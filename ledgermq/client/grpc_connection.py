@@ -121,6 +121,9 @@ class GrpcConnection(UnaryCalls):
     def stage(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
         return self._stream(methods.STAGE, _encoded(requests))
 
+    def produce_delayed(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
+        return self._stream(methods.PRODUCE_DELAYED, _encoded(requests))
+
     def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
         return self._stream(methods.FETCH, methods.FETCH.encode_request(request))
 

@@ -40,6 +40,12 @@ class Record(NamedTuple):
     timestamp: datetime | int | None = None
     """A datetime with a time zone, or microseconds since the epoch; None: now."""
     partition: int | None = None
+    delay: float | timedelta | None = None
+    """Seconds, or a timedelta: it is delivered so much later."""
+    deliver_at: datetime | None = None
+    """It is delivered at this time."""
+    delay_level: int | None = None
+    """It is delivered after the delay of one of the levels 1 to 18."""
 
 
 class Outgoing(NamedTuple):

@@ -89,6 +89,18 @@ class BrokerApi(Protocol):
 
     async def read_staged(self, request: pb.ReadStagedRequest) -> pb.ReadStagedResponse: ...
 
+    def produce_delayed(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
+        """Receive frames of ProduceRequest whose records have due times as timestamps, and yield answers
+        in the same order. Many may be in flight.
+        """
+        ...
+
+    async def produce_delayed_once(self, request: ProduceFrame) -> pb.ProduceResponse: ...
+
+    async def recall_delayed(self, request: pb.RecallDelayedRequest) -> pb.RecallDelayedResponse: ...
+
+    async def list_delayed(self, request: pb.ListDelayedRequest) -> pb.ListDelayedResponse: ...
+
 
 class Connection(BrokerApi, Protocol):
     """A BrokerApi at an address."""

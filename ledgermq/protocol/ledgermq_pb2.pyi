@@ -53,6 +53,12 @@ class Question(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FATE: _ClassVar[Question]
     CONFIRM: _ClassVar[Question]
     EXPIRED: _ClassVar[Question]
+
+class RecallOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FORGOTTEN: _ClassVar[RecallOutcome]
+    RECALLED: _ClassVar[RecallOutcome]
+    TOO_LATE: _ClassVar[RecallOutcome]
 DURABLE: Acks
 RECEIVED: Acks
 STAY: GroupStep
@@ -79,6 +85,9 @@ GIVE_UP: Resolution
 FATE: Question
 CONFIRM: Question
 EXPIRED: Question
+FORGOTTEN: RecallOutcome
+RECALLED: RecallOutcome
+TOO_LATE: RecallOutcome
 
 class Error(_message.Message):
     __slots__ = ("code", "message", "retry_after_ms", "owner", "object_key")
@@ -331,10 +340,12 @@ class OpenProducerRequest(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ..., producer_id: _Optional[bytes] = ...) -> None: ...
 
 class OpenProducerResponse(_message.Message):
-    __slots__ = ("partitions",)
+    __slots__ = ("partitions", "now_us")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    NOW_US_FIELD_NUMBER: _ClassVar[int]
     partitions: _containers.RepeatedCompositeFieldContainer[OpenedPartition]
-    def __init__(self, partitions: _Optional[_Iterable[_Union[OpenedPartition, _Mapping]]] = ...) -> None: ...
+    now_us: int
+    def __init__(self, partitions: _Optional[_Iterable[_Union[OpenedPartition, _Mapping]]] = ..., now_us: _Optional[int] = ...) -> None: ...
 
 class OpenedPartition(_message.Message):
     __slots__ = ("opened_slot", "error", "next_sequence")
@@ -1096,3 +1107,99 @@ class ReadStagedResponse(_message.Message):
     batches: _containers.RepeatedCompositeFieldContainer[StagedData]
     left: int
     def __init__(self, batches: _Optional[_Iterable[_Union[StagedData, _Mapping]]] = ..., left: _Optional[int] = ...) -> None: ...
+
+class RecallDelayedRequest(_message.Message):
+    __slots__ = ("topic", "topic_id", "partition", "offset", "row", "due_us")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    ROW_FIELD_NUMBER: _ClassVar[int]
+    DUE_US_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    topic_id: int
+    partition: int
+    offset: int
+    row: int
+    due_us: int
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., row: _Optional[int] = ..., due_us: _Optional[int] = ...) -> None: ...
+
+class RecallDelayedResponse(_message.Message):
+    __slots__ = ("outcome",)
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    outcome: RecallOutcome
+    def __init__(self, outcome: _Optional[_Union[RecallOutcome, str]] = ...) -> None: ...
+
+class ListDelayedRequest(_message.Message):
+    __slots__ = ("bundle", "topic", "topic_id", "partition", "max_messages")
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    bundle: int
+    topic: str
+    topic_id: int
+    partition: int
+    max_messages: int
+    def __init__(self, bundle: _Optional[int] = ..., topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., max_messages: _Optional[int] = ...) -> None: ...
+
+class ListDelayedResponse(_message.Message):
+    __slots__ = ("messages", "left", "ranges", "summary")
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[DelayedMessage]
+    left: int
+    ranges: _containers.RepeatedCompositeFieldContainer[DelayedRange]
+    summary: DelayedSummary
+    def __init__(self, messages: _Optional[_Iterable[_Union[DelayedMessage, _Mapping]]] = ..., left: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[DelayedRange, _Mapping]]] = ..., summary: _Optional[_Union[DelayedSummary, _Mapping]] = ...) -> None: ...
+
+class DelayedMessage(_message.Message):
+    __slots__ = ("topic", "topic_id", "partition", "offset", "row", "due_us", "size_bytes", "key")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    ROW_FIELD_NUMBER: _ClassVar[int]
+    DUE_US_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    topic_id: int
+    partition: int
+    offset: int
+    row: int
+    due_us: int
+    size_bytes: int
+    key: bytes
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., row: _Optional[int] = ..., due_us: _Optional[int] = ..., size_bytes: _Optional[int] = ..., key: _Optional[bytes] = ...) -> None: ...
+
+class DelayedRange(_message.Message):
+    __slots__ = ("from_us", "to_us", "messages", "size_bytes")
+    FROM_US_FIELD_NUMBER: _ClassVar[int]
+    TO_US_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    from_us: int
+    to_us: int
+    messages: int
+    size_bytes: int
+    def __init__(self, from_us: _Optional[int] = ..., to_us: _Optional[int] = ..., messages: _Optional[int] = ..., size_bytes: _Optional[int] = ...) -> None: ...
+
+class DelayedSummary(_message.Message):
+    __slots__ = ("messages", "size_bytes", "next_due_us", "watermark_us", "now_us", "trouble")
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_DUE_US_FIELD_NUMBER: _ClassVar[int]
+    WATERMARK_US_FIELD_NUMBER: _ClassVar[int]
+    NOW_US_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    messages: int
+    size_bytes: int
+    next_due_us: int
+    watermark_us: int
+    now_us: int
+    trouble: str
+    def __init__(self, messages: _Optional[int] = ..., size_bytes: _Optional[int] = ..., next_due_us: _Optional[int] = ..., watermark_us: _Optional[int] = ..., now_us: _Optional[int] = ..., trouble: _Optional[str] = ...) -> None: ...

@@ -157,6 +157,26 @@ COMPLETE_TRANSACTION = _unary(
 ASK_TRANSACTION = _unary("AskTransaction", "ask_transaction", pb.AskTransactionRequest, pb.AskTransactionResponse)
 POLL_CHECKS = _unary("PollChecks", "poll_checks", pb.PollChecksRequest, pb.PollChecksResponse)
 READ_STAGED = _unary("ReadStaged", "read_staged", pb.ReadStagedRequest, pb.ReadStagedResponse)
+PRODUCE_DELAYED = Method(
+    "ProduceDelayed",
+    "produce_delayed",
+    Kind.BIDI_STREAM,
+    frames.encode_frame,
+    frames.decode_produce,
+    _encode,
+    _decoder(pb.ProduceResponse),
+)
+PRODUCE_DELAYED_ONCE = Method(
+    "ProduceDelayedOnce",
+    "produce_delayed_once",
+    Kind.UNARY,
+    frames.encode_frame,
+    frames.decode_produce,
+    _encode,
+    _decoder(pb.ProduceResponse),
+)
+RECALL_DELAYED = _unary("RecallDelayed", "recall_delayed", pb.RecallDelayedRequest, pb.RecallDelayedResponse)
+LIST_DELAYED = _unary("ListDelayed", "list_delayed", pb.ListDelayedRequest, pb.ListDelayedResponse)
 
 METHODS: tuple[Method, ...] = (
     PRODUCE,
@@ -190,6 +210,10 @@ METHODS: tuple[Method, ...] = (
     ASK_TRANSACTION,
     POLL_CHECKS,
     READ_STAGED,
+    PRODUCE_DELAYED,
+    PRODUCE_DELAYED_ONCE,
+    RECALL_DELAYED,
+    LIST_DELAYED,
 )
 
 
@@ -315,4 +339,16 @@ class UnaryCalls(ABC):
 
     async def read_staged(self, request: pb.ReadStagedRequest) -> pb.ReadStagedResponse:
         answer: pb.ReadStagedResponse = await self.ask(READ_STAGED, request)
+        return answer
+
+    async def produce_delayed_once(self, request: frames.ProduceFrame) -> pb.ProduceResponse:
+        answer: pb.ProduceResponse = await self.ask(PRODUCE_DELAYED_ONCE, request)
+        return answer
+
+    async def recall_delayed(self, request: pb.RecallDelayedRequest) -> pb.RecallDelayedResponse:
+        answer: pb.RecallDelayedResponse = await self.ask(RECALL_DELAYED, request)
+        return answer
+
+    async def list_delayed(self, request: pb.ListDelayedRequest) -> pb.ListDelayedResponse:
+        answer: pb.ListDelayedResponse = await self.ask(LIST_DELAYED, request)
         return answer

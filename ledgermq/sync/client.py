@@ -132,6 +132,16 @@ class Client:
         """See `ledgermq.Client.list_offsets`."""
         return self._background.run(self._inner.list_offsets(topic, at))
 
+    def recall(self, handle: str) -> ledgermq.RecallOutcome:
+        """See `ledgermq.Client.recall`."""
+        return self._background.run(self._inner.recall(handle))
+
+    def list_delayed(
+        self, topic: str | None = None, partition: int | None = None, *, messages_max: int = 100
+    ) -> ledgermq.DelayedList:
+        """See `ledgermq.Client.list_delayed`."""
+        return self._background.run(self._inner.list_delayed(topic, partition, messages_max=messages_max))
+
     def producer(self, **settings: Any) -> Producer:
         """See `ledgermq.Client.producer`."""
         inner = self._background.run(as_coroutine(lambda: self._inner.producer(**settings)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -34,7 +34,16 @@ class Inner(Protocol):
     def settings(self) -> ProducerSettings: ...
     @property
     def closed(self) -> bool: ...
-    def add_row(self, topic: str, row: Row, size: int, partition: int | None) -> ledgermq.Delivery: ...
+    def due_us(
+        self,
+        delay: float | timedelta | None,
+        deliver_at: datetime | None,
+        delay_level: int | None,
+        timestamp: datetime | int | None,
+    ) -> int | None: ...
+    def add_row(
+        self, topic: str, row: Row, size: int, partition: int | None, *, delayed: bool = False
+    ) -> ledgermq.Delivery: ...
     def refused(self, error: Exception) -> Refused: ...
     async def wait_for_room(self) -> None: ...
     async def send_batch(
@@ -92,7 +101,7 @@ class Sender(Generic[In]):
         self._background = background
         self._inner = inner
         self._sources = sources
-        self._inbox: deque[tuple[str, Row, int, int | None, Delivery]] = deque()
+        self._inbox: deque[tuple[str, Row, int, int | None, bool, Delivery]] = deque()
         self._inbox_bytes = 0
         self._handing_over = False
 
@@ -105,21 +114,25 @@ class Sender(Generic[In]):
         tag: str | None = None,
         timestamp: datetime | int | None = None,
         partition: int | None = None,
+        delay: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
+        delay_level: int | None = None,
     ) -> Delivery:
-        """Queue one record. Raises InvalidRecord; all other errors are raised by the delivery's
-        `result()`.
+        """Queue one record. Raises InvalidRecord, and TransactionError for a delay in a transaction; all
+        other errors are raised by the delivery's `result()`.
         """
         self._background.home.check_process()
         self._check()
-        row = row_of(value, key, headers, tag, timestamp, self._sources.now_us())
-        size = row_bytes(row)
+        due_us = self._inner.due_us(delay, deliver_at, delay_level, timestamp)
+        row = row_of(value, key, headers, tag, timestamp if due_us is None else due_us, self._sources.now_us())
+        size, delayed = row_bytes(row), due_us is not None
         delivery = Delivery(self)
         if self._inner.settings.when_full == "fail":
             delivery.inner = self._background.run(
-                as_coroutine(lambda: self._inner.add_row(topic, row, size, partition))
+                as_coroutine(lambda: self._inner.add_row(topic, row, size, partition, delayed=delayed))
             )
             return delivery
-        self._inbox.append((topic, row, size, partition, delivery))
+        self._inbox.append((topic, row, size, partition, delayed, delivery))
         self._inbox_bytes += size + ROW_OVERHEAD_BYTES
         if self._inbox_bytes >= HANDED_OVER_BYTES or len(self._inbox) >= HANDED_OVER_RECORDS:
             self._inbox_bytes = 0
@@ -159,9 +172,9 @@ class Sender(Generic[In]):
         """
         self._handing_over = False
         while self._inbox:
-            topic, row, size, partition, delivery = self._inbox.popleft()
+            topic, row, size, partition, delayed, delivery = self._inbox.popleft()
             try:
-                delivery.inner = self._inner.add_row(topic, row, size, partition)
+                delivery.inner = self._inner.add_row(topic, row, size, partition, delayed=delayed)
             except Exception as error:  # a user's partitioner may raise anything
                 delivery.inner = ledgermq.Delivery(self._inner.refused(error), 0)
 

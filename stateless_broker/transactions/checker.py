@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable
 from ledger.root.two_clocks import TwoClocks
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
+from stateless_broker.internal.issued_state import IssuedState
 from stateless_broker.logs import get_logger
-from stateless_broker.transactions.issued_state import IssuedState
 from transactions.coordinator import Coordinator
 from transactions.types import Part, State, Transaction
 from transactions.wire import transaction_to_proto

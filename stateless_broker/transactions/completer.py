@@ -14,9 +14,9 @@ from functools import partial
 from ledgermq.errors import LedgerMQError, ResourceExhausted
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.sources import Sources
+from stateless_broker.internal.issued_state import IssuedState
 from stateless_broker.logs import get_logger
 from stateless_broker.transactions.counts import TransactionCounts
-from stateless_broker.transactions.issued_state import IssuedState
 from transactions.coordinator import Coordinator
 from transactions.types import Part, State, Transaction
 

@@ -15,8 +15,8 @@ from ledger.topics.catalog import Catalog
 from ledgermq.errors import LedgerMQError, ResourceExhausted
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.sources import Sources
+from stateless_broker.internal.issued_state import IssuedState
 from stateless_broker.logs import get_logger
-from stateless_broker.transactions.issued_state import IssuedState
 from stateless_broker.transactions.pending_offsets import PendingOffsets
 from stateless_broker.transactions.staged_log import StagedLog
 from transactions.participant import Chunk, Participant

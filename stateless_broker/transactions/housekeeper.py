@@ -20,8 +20,8 @@ from ledgermq.errors import DataDamaged, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.runtime.backoff import jittered_s
 from ledgermq.runtime.wait import wait_for
+from stateless_broker.internal.issued_state import IssuedState
 from stateless_broker.logs import get_logger
-from stateless_broker.transactions.issued_state import IssuedState
 from stateless_broker.transactions.pending_offsets import PendingOffsets
 from stateless_broker.transactions.staged_log import StagedLog
 from transactions.participant import CarryItem

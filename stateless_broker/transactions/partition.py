@@ -20,6 +20,7 @@ from ledgermq.errors import InvalidRequest, LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.sources import Sources
 from stateless_broker.internal.core import Opening
+from stateless_broker.internal.issued_state import IssuedState
 from stateless_broker.logs import get_logger
 from stateless_broker.transactions.bundle_calls import BundleCalls
 from stateless_broker.transactions.checker import Checker
@@ -27,7 +28,6 @@ from stateless_broker.transactions.completer import Completer
 from stateless_broker.transactions.copier import ENDED_WITHIN_S, Copier
 from stateless_broker.transactions.counts import TransactionCounts, TransactionSizes
 from stateless_broker.transactions.housekeeper import Housekeeper
-from stateless_broker.transactions.issued_state import IssuedState
 from stateless_broker.transactions.pending_offsets import PendingOffsets
 from stateless_broker.transactions.staged_log import StagedLog
 from stateless_broker.transactions.unresolved import UnresolvedCopies
@@ -111,7 +111,7 @@ class TransactionPartition:
         """Id -> the newest transaction that was counted as aborted because its epoch is over."""
         self._staged = StagedLog(opening.owner, opening.log, parts.staged(), opening.partition)
         self._pending = PendingOffsets(self.bundle, parts.catalog, opening.hosted)
-        self._state = IssuedState(opening.owner, opening.log, opening.place, self._fail)
+        self._state = IssuedState("transactions", opening.owner, opening.log, opening.place, self._fail)
         self._completer = Completer(self._state, self.coordinator, self._push, parts.sources, parts.counts)
         self._copier = Copier(
             self._state,

@@ -19,7 +19,16 @@ from google.protobuf.message import Message
 from ledgermq.errors import CorruptFrame, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame
-from ledgermq.protocol.methods import METHODS, PRODUCE, PRODUCE_ONCE, STAGE, Kind, Method
+from ledgermq.protocol.methods import (
+    METHODS,
+    PRODUCE,
+    PRODUCE_DELAYED,
+    PRODUCE_DELAYED_ONCE,
+    PRODUCE_ONCE,
+    STAGE,
+    Kind,
+    Method,
+)
 from tests.broker.cluster import Cluster, batch_header, cluster_of, encoded, frame_of, read_all
 from tests.fuzz.mutation import filled, mutate_fields
 from tests.fuzz.surface import Surface, Untyped
@@ -33,7 +42,7 @@ HEALTH_EVERY = 50
 INPUTS_A_CLUSTER = 1000
 """Then a new one: what a request meets must not grow forever."""
 LIMITS = {"partitions_max": 8, "topics_max": 40, "fetch_wait_ms_max": 1000}
-FRAMES = (PRODUCE, PRODUCE_ONCE, STAGE)
+FRAMES = (PRODUCE, PRODUCE_ONCE, STAGE, PRODUCE_DELAYED, PRODUCE_DELAYED_ONCE)
 """Methods whose requests are a header and a payload."""
 ANSWERS_MAX = 3
 """Of a stream, which would otherwise go on forever."""
@@ -144,6 +153,15 @@ def seeds() -> list[bytes]:
             ),
         ],
         "DeleteTopic": [pb.DeleteTopicRequest(name=f"t{i}") for i in range(4)],
+        "RecallDelayed": [
+            pb.RecallDelayedRequest(topic="kept", topic_id=1, partition=1, offset=offset, row=offset, due_us=5)
+            for offset in range(2)
+        ],
+        "ListDelayed": [
+            pb.ListDelayedRequest(bundle=2, max_messages=9),
+            pb.ListDelayedRequest(bundle=2, topic="kept", partition=1, max_messages=2),
+            pb.ListDelayedRequest(bundle=1),
+        ],
         "FetchOnce": [pb.FetchRequest(partitions=[fetched], max_bytes=1000, max_wait_ms=5, min_bytes=1)],
     }
     requests["Fetch"] = requests["FetchOnce"]
@@ -153,6 +171,7 @@ def seeds() -> list[bytes]:
     staged = pb.StageHeader(transaction=pb.TransactionRef(transactional_id="kept", producer_id=b"i" * 16))
     staged.batches.add(batch=batch_header("kept", 1, good, 1))
     found = [_number(PRODUCE_ONCE) + whole] * 3 + [_number(PRODUCE) + whole] * 2
+    found += [_number(method) + whole for method in (PRODUCE_DELAYED, PRODUCE_DELAYED_ONCE) for _ in range(2)]
     found.append(_number(STAGE) + STAGE.encode_request(Frame(staged, [good])))
     for method in METHODS:
         if method not in FRAMES:

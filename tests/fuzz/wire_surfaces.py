@@ -10,7 +10,9 @@ from google.protobuf.message import Message
 
 from ledgermq.client.consuming.direct_reads import ranges_of
 from ledgermq.client.consuming.message import messages_of
+from ledgermq.client.delayed import merged
 from ledgermq.client.descriptions import cluster_description, topic_description
+from ledgermq.client.handles import handle_of, request_of
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batch_header import walk_batch
 from ledgermq.protocol.frames import Frame, decode_fetch, decode_produce, decode_stage, encode_frame
@@ -202,6 +204,20 @@ def spoil_answer(rng: random.Random, data: bytes) -> bytes:
     return data[:1] + METHODS[data[0]].encode_response(answer)
 
 
+HANDLES = [
+    handle_of(
+        pb.RecallDelayedRequest(topic="orders", topic_id=7, partition=3, offset=2**40, row=9, due_us=-5)
+    ).encode(),
+    handle_of(pb.RecallDelayedRequest(topic="t", topic_id=1)).encode(),
+]
+
+
+def check_handle(data: bytes) -> None:
+    text = data.decode(errors="replace")
+    if handle_of(request_of(text)) != text:
+        raise Untyped("a handle that was accepted is another one when it is encoded again")
+
+
 def check_answer(data: bytes) -> None:
     """What the SDK makes of a broker's answers; property tests give whole hostile conversations to
     it.
@@ -212,6 +228,8 @@ def check_answer(data: bytes) -> None:
         str(error_from_proto(error))
     if isinstance(answer, pb.DescribeClusterResponse):
         cluster_description(answer)
+    if isinstance(answer, pb.ListDelayedResponse):
+        merged([(1, answer), (2, answer)], 10, {})
     if isinstance(answer, pb.DescribeTopicsResponse):
         for topic in answer.topics:
             topic_description(topic)
@@ -232,6 +250,7 @@ def surfaces() -> list[Surface]:
         Surface("produce-frame", produce_seeds(), check_produce, weight=2),
         Surface("stage-frame", stage_seeds(), check_stage),
         Surface("fetch-frame", fetch_seeds(), check_fetch),
+        Surface("delayed-handle", HANDLES, check_handle),
         Surface("answer", answer_seeds(), check_answer, spoil_answer),
         Surface("heartbeat", HEARTBEATS, check_heartbeat),
     ]

@@ -18,9 +18,9 @@ from ledger.log.writer import Append
 from ledgermq.client.producing.producer import Producer
 from offsets import pending
 from stateless_broker.bundle.group_commit import GroupCommit
+from stateless_broker.internal.issued_state import IssuedState
 from stateless_broker.transactions.completer import Completer
 from stateless_broker.transactions.housekeeper import Housekeeper
-from stateless_broker.transactions.issued_state import IssuedState
 from stateless_broker.transactions.staged_log import StagedLog
 from tests.simulation.mutants import mutant
 from transactions.coordinator import Coordinator

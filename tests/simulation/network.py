@@ -188,6 +188,9 @@ class Line(UnaryCalls, Connection):
     def stage(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
         return self._both_ways("stage", requests)
 
+    def produce_delayed(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
+        return self._both_ways("produce_delayed", requests)
+
     async def _both_ways(self, attribute: str, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
         up: asyncio.Queue[Any] = asyncio.Queue(FRAMES_ON_THE_WAY)
         pump = asyncio.create_task(self._pump(attribute, requests, up))

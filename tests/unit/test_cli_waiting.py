@@ -18,13 +18,17 @@ from typer.testing import CliRunner, Result
 from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.cli.main import build
 from ledgermq.cli.session import parse_target
+from ledgermq.client.handles import handle_of
 from ledgermq.errors import InvalidConfig
+from ledgermq.protocol import ledgermq_pb2 as pb
 
 TIMEOUT_S = 0.4
 ENDS_S_MAX = 8.0
 """Far above --timeout, for a busy machine, and below what one attempt, one close of a group's
 member or several calls would take.
 """
+
+HANDLE = handle_of(pb.RecallDelayedRequest(topic="t", topic_id=1))
 
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "topic create": ("t",),
@@ -35,6 +39,8 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "topic delete-records": ("t", "--before-offset", "1", "--yes"),
     "produce": ("t",),
     "consume": ("t", "--group", "g"),
+    "delayed list": (),
+    "delayed recall": (HANDLE,),
     "group list": (),
     "group describe": ("g",),
     "group retries": ("g",),

@@ -25,7 +25,7 @@ from ledger.object_store.file import FileStore
 from ledger.parquet.engine import LocalEngine
 from ledger.rounds.runner import compact_root
 from ledgermq.protocol.limits import GRPC_OPTIONS
-from ledgermq.protocol.methods import PRODUCE, PRODUCE_ONCE, STAGE
+from ledgermq.protocol.methods import PRODUCE, PRODUCE_DELAYED, PRODUCE_DELAYED_ONCE, PRODUCE_ONCE, STAGE
 from ledgermq.sources import Sources
 from tests.e2e.processes import BrokerProcesses
 from tests.upgrades.calls import Call, base_offsets, errors_in, load, records_in, repeat, wait_settled
@@ -109,7 +109,7 @@ async def test_requests_with_more_fields_are_answered_alike(tmp_path: Path) -> N
         async with grpc.aio.insecure_channel(broker.address, options=GRPC_OPTIONS) as channel:
             given: dict[bytes, bytes] = {}
             for call in load(ROOTS / VERSIONS[-1]):
-                is_frame = call.of in (PRODUCE, PRODUCE_ONCE, STAGE)
+                is_frame = call.of in (PRODUCE, PRODUCE_ONCE, STAGE, PRODUCE_DELAYED, PRODUCE_DELAYED_ONCE)
                 more = call.requests if is_frame else [request + UNKNOWN for request in call.requests]
                 done = await repeat(Call(call.method, more, call.answers), channel, given)
                 assert errors_in(done) <= errors_in(call), call.method

@@ -26,6 +26,8 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.due import AfterDelay
+from ledgermq.client.handles import handle_of
 from ledgermq.client.producing.delivery import BatchResult, Delivery, Outcome, SendResult, Spilled, SpilledBatch
 from ledgermq.client.producing.sessions import EncodedBatch, Session
 from ledgermq.client.record import ROW_OVERHEAD_BYTES, Row, rows_to_arrow, values_to_arrow
@@ -87,11 +89,16 @@ def encoding_error(batch: Batch) -> LedgerMQError | None:
     return None
 
 
+def _corrected(timestamp_us: int, correction_us: int) -> int:
+    return int(timestamp_us) + correction_us if isinstance(timestamp_us, AfterDelay) else timestamp_us
+
+
 class Batch:
     """`born_s`: loop time of its first record. `plain_bytes_max`: up to this size any plain value
     may be added without another check; -1: none. `decided_sequence`: the only sequence under which
     it may be sent, if one was decided before this producer was made. `in_file`: its id in the producer's
     spill, if it was loaded from there. `is_spilled`: its outcome is that it was written there.
+    `intake_offset`: where it waits until its records are due; None: they are not delayed.
     """
 
     __slots__ = (
@@ -111,6 +118,7 @@ class Batch:
         "decided_sequence",
         "in_doubt",
         "in_file",
+        "intake_offset",
         "is_spilled",
         "outcome",
         "plain_bytes_max",
@@ -143,6 +151,7 @@ class Batch:
         self.in_doubt = False
         self.in_file: int | None = None
         self.is_spilled = False
+        self.intake_offset: int | None = None
         self.data: bytes | None = None
         self.crc = self.timestamp_min_us = self.timestamp_max_us = 0
         self._plain_values: list[bytes] = []
@@ -252,6 +261,14 @@ class Batch:
         data = self.encode()
         return EncodedBatch(data, self.crc, self.record_count, self.timestamp_min_us, self.timestamp_max_us)
 
+    def correct_delays(self, correction_us: int) -> None:
+        """Add the correction to the due times of records with a delay, once, before the batch is encoded."""
+        self._plain_timestamps = [_corrected(at_us, correction_us) for at_us in self._plain_timestamps]
+        self._rows = [
+            (key, value, headers, _corrected(at_us, correction_us), tag)
+            for key, value, headers, at_us, tag in self._rows
+        ]
+
     def encode(self) -> bytes:
         """Return the Arrow message; made at the first call, when the batch is complete."""
         if self.data is None:
@@ -306,9 +323,22 @@ class Batch:
         assert self._timestamps is not None, "a batch with a result was encoded"
         if self.is_spilled:
             return Spilled(*self.at, None, self._timestamps[row].value)
+        if self.intake_offset is not None:
+            return self._delayed_result(row, self.intake_offset, self._timestamps[row].value)
         base = self.base_offset
         offset = base + row if base is not None and base >= 0 else base
         return SendResult(*self.at, offset, self._timestamps[row].value)
+
+    def _delayed_result(self, row: int, intake_offset: int, due_us: int) -> SendResult:
+        message = pb.RecallDelayedRequest(
+            topic=self.at.topic,
+            topic_id=self.topic_id,
+            partition=self.at.partition,
+            offset=intake_offset,
+            row=row,
+            due_us=due_us,
+        )
+        return SendResult(*self.at, None, due_us, handle_of(message))
 
     def batch_result(self) -> BatchResult:
         if self.is_spilled:

@@ -21,12 +21,16 @@ from ledgermq.errors import LedgerMQError, UsedElsewhere
 class SendResult(NamedTuple):
     """Where a record is stored. `offset` is -1 with acks="received", because the offset is not
     known yet. It is None in a transaction: records get their offsets after the commit.
+
+    A delayed record has no offset before it is due: its `offset` is None, `timestamp` is the due time,
+    and `handle` is the text with which `client.recall` takes it back. Other records have no handle.
     """
 
     topic: str
     partition: int
     offset: int | None
     timestamp_us: int
+    handle: str | None = None
 
     @property
     def timestamp(self) -> datetime:

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 
 from ledgermq.client.context import ClientContext
 from ledgermq.client.producing.partition_queue import PartitionQueue
+from ledgermq.client.producing.publishing import Publishing
 from ledgermq.client.producing.send_buffer import SendBuffer
-from ledgermq.client.producing.sessions import Session, open_new_sessions
+from ledgermq.client.producing.sessions import Session, ask_time, open_new_sessions
 from ledgermq.client.producing.spilling import Spilling
 from ledgermq.client.producing.topics import ProducerTopics
 from ledgermq.client.producing.unrouted import Unrouted
@@ -42,6 +43,7 @@ class Discovery:
         buffer: SendBuffer,
         wake: asyncio.Event,
         spilling: Spilling | None,
+        publishing: Publishing,
     ) -> None:
         self._spilling = spilling
         self._context = context
@@ -56,6 +58,7 @@ class Discovery:
         """Topics to look up, each with the broker to try last."""
         self._asking: set[str] = set()
         self._backoffs: dict[str, Backoff] = {}
+        self._publishing = publishing
 
     def owner(self, queue: PartitionQueue) -> str | None:
         """Return the address of the owner; None: it is being looked up."""
@@ -85,6 +88,9 @@ class Discovery:
             self._asking.add(name)
             group.create_task(self._refresh(name, avoid))
         self._wished = {}
+        if self._publishing.needs_time and self._context.clock.is_old():
+            self._context.clock.note_asked()
+            group.create_task(ask_time(self._context, self._connections.deadline()))
 
     async def _find(self, waiting: Unrouted) -> None:
         deadline = self._connections.deadline(self._settings.delivery_timeout_s)
@@ -154,7 +160,8 @@ class Discovery:
     async def _open_sessions(self, owner: str, queues: Sequence[PartitionQueue]) -> None:
         deadline = self._connections.deadline(self._settings.request_timeout_s)
         try:
-            opened = await open_new_sessions(self._context, owner, [queue.at for queue in queues], deadline)
+            places = [queue.at for queue in queues]
+            opened = await open_new_sessions(self._context, owner, places, deadline, self._publishing.session_kind)
         except LedgerMQError as error:
             self._routing.unreachable(owner)
             opened = [Unavailable(error.message)] * len(queues)

@@ -163,6 +163,7 @@ class Dispatcher:
             owner = self._discovery.owner(queue)
             if owner is None or not self._stream(group, owner).has_room():
                 return
+            self._publishing.prepare(batch)
             if (refusal := encoding_error(batch)) is not None:
                 queue.sent(batch)
                 self._buffer.give_up(queue.failed(batch, refusal, now_s))

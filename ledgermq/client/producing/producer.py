@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 from itertools import accumulate
 from threading import get_ident
 from types import TracebackType
@@ -17,6 +18,7 @@ from typing import Self, cast
 import pyarrow as pa
 
 from ledgermq.client.context import ClientContext
+from ledgermq.client.due import due_of
 from ledgermq.client.producing.arrow_rows import conform
 from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, Outcome, Refused, again
@@ -39,7 +41,7 @@ from ledgermq.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from ledgermq.runtime.tasks import end, first_of
+from ledgermq.runtime.tasks import all_of, end, first_of
 
 RECORDS_PER_STEP = 1000
 """Number of records after which `send_many` lets the background task run."""
@@ -57,20 +59,28 @@ class Producer:
         settings: ProducerSettings,
         publishing: Publishing | None = None,
         on_failure: OnFailure = lambda error: error,
+        buffer: SendBuffer | None = None,
     ) -> None:
-        """`publishing`: how batches reach brokers; None: they are produced."""
+        """`publishing`: how batches reach brokers; None: they are produced. `buffer`: one that is shared
+        with another producer.
+        """
         publishing = publishing or Producing(settings)
         self.settings = settings
+        self._context = context
+        self._publishing = publishing
         self._sources = context.sources
         self._home = context.connections.home
         self._wake = asyncio.Event()
         """Set when the dispatcher may have work."""
-        self._buffer = SendBuffer(settings, on_failure, self._wake.set if settings.spill is not None else None)
+        on_full = self._wake.set if settings.spill is not None else None
+        self._buffer = buffer or SendBuffer(settings, on_failure, on_full)
         self._topics = ProducerTopics(context, settings, self._buffer, self._wake, publishing)
         self._spilling: Spilling | None = None
         if settings.spill is not None:
             self._spilling = Spilling(settings.spill, context, settings, self._topics, self._buffer, self._wake)
-        self._discovery = Discovery(context, settings, self._topics, self._buffer, self._wake, self._spilling)
+        self._discovery = Discovery(
+            context, settings, self._topics, self._buffer, self._wake, self._spilling, publishing
+        )
         self._dispatcher = Dispatcher(
             context, settings, self._topics, self._discovery, self._buffer, self._wake, publishing, self._spilling
         )
@@ -84,6 +94,8 @@ class Producer:
         self._ended_before: LedgerMQError = Unavailable("the producer has begun again")
         self._keeps = False
         """Whether the end of the background leaves the batches to `_spill_rest`."""
+        self._delayed: Producer | None = None
+        """Sends the records with a due time; made for the first one. It shares the buffer."""
         self.closed = False
 
     def send(
@@ -95,11 +107,18 @@ class Producer:
         tag: str | None = None,
         timestamp: datetime | int | None = None,
         partition: int | None = None,
+        delay: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
+        delay_level: int | None = None,
     ) -> Delivery:
         """Queue one record; returns at once. Await the result for the `SendResult`, or `flush()`
         for all of them.
 
-        Text is stored as UTF-8; `value=None` is a tombstone. Raises InvalidRecord, MessageTooLarge,
+        Text is stored as UTF-8; `value=None` is a tombstone. `delay` (seconds, or a timedelta),
+        `deliver_at` (a datetime with a time zone) or `delay_level` (1 to 18) make it a delayed record,
+        which comes into its topic at that time, at most 366 days from now; one that is due already comes
+        at once. Its timestamp is the due time. It is always stored durably and once, whatever `acks` and
+        `idempotent` are, and never spilled. Raises InvalidRecord, MessageTooLarge,
         UnknownPartition for this record, and ResourceExhausted when the buffer is full; other
         records are not affected. Errors that occur later (the topic does not exist, …) are raised
         where the result is awaited, or by the next `flush()` if the program never awaits it.
@@ -113,12 +132,33 @@ class Producer:
             and tag is None
             and timestamp is None
             and partition is None
+            and delay is None
+            and deliver_at is None
+            and delay_level is None
         ):
             delivery = self._add_plain(topic, value, self._buffer.limit_bytes)
             if delivery is not None:
                 return delivery
-        row = row_of(value, key, headers, tag, timestamp, self._sources.now_us())
-        return self.add_row(topic, row, row_bytes(row), partition)
+        due_us = self.due_us(delay, deliver_at, delay_level, timestamp)
+        row = row_of(value, key, headers, tag, timestamp if due_us is None else due_us, self._sources.now_us())
+        return self.add_row(topic, row, row_bytes(row), partition, delayed=due_us is not None)
+
+    def due_us(
+        self,
+        delay: float | timedelta | None,
+        deliver_at: datetime | None,
+        delay_level: int | None,
+        timestamp: datetime | int | None,
+    ) -> int | None:
+        """Return when a record is due; None: it is not delayed. Any thread may call this. Raises
+        InvalidRecord, and why this producer takes no delayed records.
+        """
+        if delay is None and deliver_at is None and delay_level is None:
+            return None
+        clock = self._context.clock
+        if self._delayed is None:
+            self._publishing.delaying(clock)
+        return due_of(delay, deliver_at, delay_level, timestamp, self._sources.now_us(), clock.now_us())
 
     def _add_plain(self, topic: str, value: bytes, limit_bytes: int) -> Delivery | None:
         """Add a record on the fast path: into the open batch, while the buffer stays below
@@ -134,9 +174,13 @@ class Producer:
         buffer.held_bytes = held_bytes
         return batch.deliver_plain(value, size, self._sources.now_us())
 
-    def add_row(self, topic: str, row: Row, size: int, partition: int | None) -> Delivery:
-        """Queue a row that was checked already; `size` is its `row_bytes`."""
+    def add_row(self, topic: str, row: Row, size: int, partition: int | None, *, delayed: bool = False) -> Delivery:
+        """Queue a row that was checked already; `size` is its `row_bytes`. `delayed`: its timestamp is
+        a due time.
+        """
         self._check_usable()
+        if delayed:
+            return self._delayed_producer().add_row(topic, row, size, partition)
         held = size + ROW_OVERHEAD_BYTES
         self._buffer.admit(held)
         try:
@@ -150,6 +194,13 @@ class Producer:
         if row[0] is None and partition is None and isinstance(delivery.place, Batch):
             self._open[topic] = delivery.place
         return delivery
+
+    def _delayed_producer(self) -> Producer:
+        if self._delayed is None:
+            settings = replace(self.settings, acks="durable", idempotent=True, spill=None)
+            publishing = self._publishing.delaying(self._context.clock)
+            self._delayed = Producer(self._context, settings, publishing, buffer=self._buffer)
+        return self._delayed
 
     def refused(self, error: Exception) -> Refused:
         """Return a place for a record that could not be added and has no caller to raise to; the
@@ -226,13 +277,15 @@ class Producer:
         return await self._add_when_room(topic, record if isinstance(record, Record) else Record(record))
 
     async def _add_when_room(self, topic: str, record: Record) -> Delivery:
-        row = row_of(record.value, record.key, record.headers, record.tag, record.timestamp, self._sources.now_us())
+        due_us = self.due_us(record.delay, record.deliver_at, record.delay_level, record.timestamp)
+        timestamp = record.timestamp if due_us is None else due_us
+        row = row_of(record.value, record.key, record.headers, record.tag, timestamp, self._sources.now_us())
         size = row_bytes(row)
         if not self._buffer.has_room(size + ROW_OVERHEAD_BYTES):
             fresh_starts = self._fresh_starts
             await self._buffer.wait_for_room(size + ROW_OVERHEAD_BYTES)
             self._check_same(fresh_starts)
-        return self.add_row(topic, row, size, record.partition)
+        return self.add_row(topic, row, size, record.partition, delayed=due_us is not None)
 
     async def send_batch(self, topic: str, batch: pa.RecordBatch, *, partition: int | None = None) -> BatchDelivery:
         """Queue the rows of an Arrow batch, waiting for room; await the returned object for the
@@ -302,9 +355,9 @@ class Producer:
     @property
     def unanswered_records(self) -> int:
         """Return the number of records that are neither stored, nor spilled, nor refused yet."""
-        return sum(waiting.record_count for waiting in self._topics.unrouted.values()) + sum(
-            batch.record_count for batch in self._batches()
-        )
+        delayed = 0 if self._delayed is None else self._delayed.unanswered_records
+        waiting = sum(waiting.record_count for waiting in self._topics.unrouted.values())
+        return delayed + waiting + sum(batch.record_count for batch in self._batches())
 
     @property
     def spilled(self) -> SpillState | None:
@@ -328,16 +381,24 @@ class Producer:
         self._buffer.raise_unseen()
 
     async def _flush(self, timeout_s: float | None) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                if self._delayed is None:
+                    await self._answered()
+                else:
+                    await all_of((self._answered(), self._delayed._answered()))
+        except TimeoutError as error:
+            raise DeadlineExceeded(f"{self._buffer.held_bytes} bytes are not stored after {timeout_s} s") from error
+
+    async def _answered(self) -> None:
+        """Send everything now, and wait until it is answered."""
         self._dispatcher.flushing += 1
         self._wake.set()
         try:
-            async with asyncio.timeout(timeout_s):
-                for waiting in list(self._topics.unrouted.values()):
-                    await waiting.outcome.wait()
-                for batch in self._batches():
-                    await batch.outcome.wait()
-        except TimeoutError as error:
-            raise DeadlineExceeded(f"{self._buffer.held_bytes} bytes are not stored after {timeout_s} s") from error
+            for waiting in list(self._topics.unrouted.values()):
+                await waiting.outcome.wait()
+            for batch in self._batches():
+                await batch.outcome.wait()
         finally:
             self._dispatcher.flushing -= 1
 
@@ -399,6 +460,8 @@ class Producer:
                     if self._spilling is None:
                         raise
                     await self._spill_rest(self._spilling)
+                    if self._delayed is not None and self._delayed.unanswered_records:
+                        raise  # delayed records are not spilled
             self._buffer.raise_unseen()
         finally:
             await self.abort()
@@ -421,6 +484,8 @@ class Producer:
         self._home.check()
         self.closed = True
         self._open.clear()
+        if self._delayed is not None:
+            await self._delayed.abort()
         await end(self._background)
         if self._spilling is not None:
             await self._spilling.finish()

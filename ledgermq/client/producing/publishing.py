@@ -1,9 +1,9 @@
 """How a producer's batches reach brokers: the call that carries them, its header, what its answers
 say, and the source of sequences.
 
-A producer's own batches are *produced* (`Producing`). Those of a transaction are *staged*
-(`ledgermq.client.transactions.staging`): the batches, their queues, streams and retries are the
-same.
+A producer's own batches are *produced* (`Producing`), those of records with a due time are *delayed*
+(`Delaying`), those of a transaction are *staged* (`ledgermq.client.transactions.staging`): the
+batches, their queues, streams and retries are the same.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from ledgermq.buffers import Buffer
+from ledgermq.client.broker_clock import BrokerClock
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.partition_queue import Numbering
-from ledgermq.client.producing.sessions import Session
+from ledgermq.client.producing.sessions import BatchNumbers, Session
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
@@ -31,6 +32,26 @@ class Publishing(Protocol):
     def numbering(self) -> Numbering:
         """The source of sequences, for every partition."""
         ...
+
+    @property
+    def session_kind(self) -> type[Session]:
+        """The class of new sessions, which counts their sequences."""
+        return Session
+
+    @property
+    def needs_time(self) -> bool:
+        """Whether the brokers' time is kept up to date."""
+        return False
+
+    def delaying(self, clock: BrokerClock) -> Publishing:
+        """Return how records with a due time reach brokers. Raises the error that says why they may
+        not be sent.
+        """
+        ...
+
+    def prepare(self, batch: Batch) -> None:
+        """Complete a batch before it is encoded; may be called again afterwards."""
+        return
 
     def session(self, at: TopicPartition) -> Session | None:
         """Return the only session of a partition, with Numbering.GIVEN; called once for each queue."""
@@ -54,7 +75,7 @@ class Publishing(Protocol):
         ...
 
 
-class Producing:
+class Producing(Publishing):
     """`sessions`: those of a resumed producer; each partition takes its session from it, once."""
 
     def __init__(self, settings: ProducerSettings, sessions: Mapping[TopicPartition, Session] | None = None) -> None:
@@ -68,6 +89,9 @@ class Producing:
     @property
     def numbering(self) -> Numbering:
         return self._numbering
+
+    def delaying(self, clock: BrokerClock) -> Publishing:
+        return Delaying(clock)
 
     def session(self, at: TopicPartition) -> Session | None:
         given = self._sessions.pop(at, None) if self._sessions is not None else None
@@ -86,3 +110,40 @@ class Producing:
 
     def stored(self, batch: Batch, result: pb.ProduceResult) -> int | None:
         return -1 if self._acks_received else result.base_offset
+
+
+class Delaying(Publishing):
+    """Records with a due time, which is their timestamp. They are always stored durably, and once.
+
+    Their batch is one record of an internal partition, so sequences count batches.
+    """
+
+    numbering = Numbering.NEW
+    session_kind = BatchNumbers
+    needs_time = True
+
+    def __init__(self, clock: BrokerClock) -> None:
+        self._clock = clock
+
+    def delaying(self, clock: BrokerClock) -> Publishing:
+        return self
+
+    def prepare(self, batch: Batch) -> None:
+        """Turn delays that were added to this machine's clock into due times by the brokers' clock."""
+        batch.correct_delays(self._clock.correction_us())
+
+    def session(self, at: TopicPartition) -> None:
+        raise AssertionError("sessions are opened when they are needed")
+
+    def entry(self, batch: Batch, session: Session | None) -> pb.ProduceBatch:
+        return batch.entry(session)
+
+    def frame(self, entries: Sequence[pb.ProduceBatch], payload: Sequence[Buffer]) -> Frame[Any]:
+        return Frame(pb.ProduceHeader(acks=pb.DURABLE, batches=entries), payload)
+
+    def call(self, connection: Connection, requests: AsyncIterator[Frame[Any]]) -> AsyncIterator[Response]:
+        return connection.produce_delayed(requests)
+
+    def stored(self, batch: Batch, result: pb.ProduceResult) -> None:
+        """Note the batch's place in the intake. Its records have no offsets before they are due."""
+        batch.intake_offset = result.base_offset

@@ -14,7 +14,9 @@ numbering, batches that may be stored would be stored again.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ledgermq.client.context import ClientContext
@@ -45,6 +47,16 @@ class Session:
         return sequence
 
 
+@dataclass(slots=True)
+class BatchNumbers(Session):
+    """A session whose sequences count batches."""
+
+    def number(self, record_count: int) -> int:
+        sequence = self.next_sequence
+        self.next_sequence += 1
+        return sequence
+
+
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
     """One Arrow IPC message of the record schema for one partition, with the fields of its header."""
@@ -57,23 +69,40 @@ class EncodedBatch:
 
 
 async def open_new_sessions(
-    context: ClientContext, owner: str, partitions: Sequence[TopicPartition], deadline: float
+    context: ClientContext,
+    owner: str,
+    partitions: Sequence[TopicPartition],
+    deadline: float,
+    kind: type[Session] = Session,
 ) -> list[Session | LedgerMQError]:
     """Open a new session for each partition at a broker. Return the sessions, or the broker's
-    errors, in the order of the partitions.
+    errors, in the order of the partitions. Each session has a producer id of its own.
 
-    `partitions`: at most PARTITIONS_PER_CALL_MAX. Raises what the call raises.
+    The broker's time becomes the client's. `partitions`: at most PARTITIONS_PER_CALL_MAX. Raises what the call raises.
     """
     request = _request(partitions)
+    asked_s = asyncio.get_running_loop().time()
     answer = await context.connections.ask_at(owner, lambda at: at.open_producer(request), deadline)
+    context.clock.learn(answer.now_us, asked_s)
     if len(answer.partitions) != len(partitions):
         raise Unavailable(f"{owner} answered for {len(answer.partitions)} partitions, not {len(partitions)}")
     return [
         error_from_proto(opened.error)
         if opened.HasField("error")
-        else Session(context.sources.new_id(), opened.opened_slot)
+        else kind(context.sources.new_id(), opened.opened_slot)
         for opened in answer.partitions
     ]
+
+
+async def ask_time(context: ClientContext, deadline: float) -> None:
+    """Ask a broker for its time again. Where none answers, what is known stays."""
+
+    async def ask(at: BrokerApi) -> None:
+        asked_s = asyncio.get_running_loop().time()
+        context.clock.learn((await at.open_producer(pb.OpenProducerRequest())).now_us, asked_s)
+
+    with suppress(LedgerMQError):
+        await context.connections.ask(ask, deadline)
 
 
 async def open_sessions(

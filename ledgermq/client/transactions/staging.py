@@ -11,31 +11,22 @@ batches only; a transaction commits when all of its batches are acknowledged.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ledgermq.buffers import Buffer
+from ledgermq.client.broker_clock import BrokerClock
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.partition_queue import Numbering
-from ledgermq.client.producing.publishing import Response
-from ledgermq.client.producing.sessions import Session
+from ledgermq.client.producing.publishing import Publishing, Response
+from ledgermq.client.producing.sessions import BatchNumbers, Session
+from ledgermq.errors import TransactionError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.frames import Frame
 
 
-@dataclass(slots=True)
-class BatchNumbers(Session):
-    """Numbers the batches of one partition in one transaction."""
-
-    def number(self, record_count: int) -> int:
-        sequence = self.next_sequence
-        self.next_sequence += 1
-        return sequence
-
-
-class Staging:
+class Staging(Publishing):
     """See `ledgermq.client.producing.publishing.Publishing`. Use `begin` before each transaction."""
 
     def __init__(self) -> None:
@@ -69,6 +60,12 @@ class Staging:
     @property
     def numbering(self) -> Numbering:
         return Numbering.GIVEN
+
+    def delaying(self, clock: BrokerClock) -> Publishing:
+        raise TransactionError(
+            "a delay in a transaction is not supported yet: send the record without delay, deliver_at and delay_level,"
+            " or send it with a producer outside of the transaction"
+        )
 
     def session(self, at: TopicPartition) -> Session:
         return BatchNumbers(self._reference.producer_id, 0, self._reference.epoch)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Literal, Self
 
@@ -144,14 +144,30 @@ class Transaction:
         tag: str | None = None,
         timestamp: datetime | int | None = None,
         partition: int | None = None,
+        delay: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
+        delay_level: int | None = None,
     ) -> Delivery:
         """Queue one record, as `Producer.send`. The delivery is done when the record is staged. Its
-        `offset` is None, because a record gets its offset after the commit.
+        `offset` is None, because a record gets its offset after the commit. A delay is not supported yet:
+        it raises TransactionError.
 
         Raises like `Producer.send`, and TransactionAborted, TransactionError, TransactionFenced.
         """
         self.check_open()
-        return self._producer.send(topic, value, key, headers, tag, timestamp, partition)
+        return self._producer.send(
+            topic, value, key, headers, tag, timestamp, partition, delay, deliver_at, delay_level
+        )
+
+    def due_us(
+        self,
+        delay: float | timedelta | None,
+        deliver_at: datetime | None,
+        delay_level: int | None,
+        timestamp: datetime | int | None,
+    ) -> int | None:
+        """Return None: records are not delayed. Raises TransactionError for one that should be."""
+        return self._producer.due_us(delay, deliver_at, delay_level, timestamp)
 
     async def send_many(self, topic: str, records: Iterable[Record | Bytes | None]) -> Deliveries:
         """Queue many records, as `Producer.send_many`."""
@@ -174,10 +190,10 @@ class Transaction:
             self._adders -= 1
             self._added.set()
 
-    def add_row(self, topic: str, row: Row, size: int, partition: int | None) -> Delivery:
+    def add_row(self, topic: str, row: Row, size: int, partition: int | None, *, delayed: bool = False) -> Delivery:
         """Queue a row that was checked already; `size` is its `row_bytes`."""
         self.check_open()
-        return self._producer.add_row(topic, row, size, partition)
+        return self._producer.add_row(topic, row, size, partition, delayed=delayed)
 
     def refused(self, error: Exception) -> Refused:
         """Return a place for a record that could not be added and has no caller to raise to."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
 
@@ -105,11 +105,24 @@ class TwoPhase:
         tag: str | None = None,
         timestamp: datetime | int | None = None,
         partition: int | None = None,
+        delay: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
+        delay_level: int | None = None,
     ) -> Delivery:
         """Queue one record, as `Transaction.send`. Raises TransactionError before `tpc_begin` and
         after `tpc_prepare`.
         """
-        return self._begun().send(topic, value, key, headers, tag, timestamp, partition)
+        return self._begun().send(topic, value, key, headers, tag, timestamp, partition, delay, deliver_at, delay_level)
+
+    def due_us(
+        self,
+        delay: float | timedelta | None,
+        deliver_at: datetime | None,
+        delay_level: int | None,
+        timestamp: datetime | int | None,
+    ) -> int | None:
+        """See `Transaction.due_us`."""
+        return self._begun().due_us(delay, deliver_at, delay_level, timestamp)
 
     async def send_many(self, topic: str, records: Iterable[Record | Bytes | None]) -> Deliveries:
         """Queue many records, as `Producer.send_many`."""
@@ -119,9 +132,9 @@ class TwoPhase:
         """Queue the rows of an Arrow batch, as `Producer.send_batch`."""
         return await self._begun().send_batch(topic, batch, partition=partition)
 
-    def add_row(self, topic: str, row: Row, size: int, partition: int | None) -> Delivery:
+    def add_row(self, topic: str, row: Row, size: int, partition: int | None, *, delayed: bool = False) -> Delivery:
         """Queue a row that was checked already; `size` is its `row_bytes`."""
-        return self._begun().add_row(topic, row, size, partition)
+        return self._begun().add_row(topic, row, size, partition, delayed=delayed)
 
     def refused(self, error: Exception) -> Refused:
         """Return a place for a record that could not be added and has no caller to raise to."""

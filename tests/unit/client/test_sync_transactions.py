@@ -55,6 +55,14 @@ def test_what_is_sent_is_visible_after_the_commit(cluster: TransactionCluster, c
     assert transactions.closed
 
 
+def test_a_delayed_record_is_refused_at_once(cluster: TransactionCluster, client: Client) -> None:
+    with client.transactions("billing-7") as transactions, transactions.begin() as transaction:
+        with pytest.raises(errors.TransactionError, match="not supported yet"):
+            transaction.send("t", b"a", partition=0, delay=1)
+        transaction.send("t", b"b", partition=0)
+    assert cluster.visible == {0: [b"b"]}
+
+
 def test_an_exception_aborts(cluster: TransactionCluster, client: Client) -> None:
     def fail(transaction: ledgermq.sync.Transaction) -> None:
         with transaction:

@@ -7,6 +7,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -118,6 +120,22 @@ async def test_rows_of_an_arrow_batch_are_staged(cluster: TransactionCluster, cl
         (stored,) = await (await transaction.send_batch("t", rows, partition=0))
         assert (stored.base_offset, stored.record_count) == (None, 2)
     assert cluster.visible == {0: [b"a", b"b"]}
+
+
+@with_transactions
+@pytest.mark.parametrize(
+    "delay", [{"delay": 1}, {"deliver_at": datetime(2026, 1, 1, tzinfo=UTC)}, {"delay_level": 1}], ids=str
+)
+async def test_a_delayed_record_is_refused_and_the_transaction_goes_on(
+    cluster: TransactionCluster, client: ledgermq.Client, delay: dict[str, Any]
+) -> None:
+    async with client.transactions("billing-7") as transactions, transactions.begin() as transaction:
+        with pytest.raises(errors.TransactionError, match="not supported yet"):
+            transaction.send("t", b"a", partition=0, **delay)
+        with pytest.raises(errors.TransactionError, match="not supported yet"):
+            await transaction.send_many("t", [ledgermq.Record(b"a", partition=0, **delay)])
+        transaction.send("t", b"b", partition=0)
+    assert cluster.visible == {0: [b"b"]}
 
 
 # -- faults

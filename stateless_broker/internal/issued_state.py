@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from ledger.keys import PartitionId
 from ledger.log.log_record import LogRecord
@@ -19,23 +19,39 @@ from ledgermq.runtime.tasks import retrieve_error
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.internal.bundle_log import BundleLog
 from stateless_broker.logs import get_logger
-from transactions.types import Decision
 
 RETRY_AFTER_MS = 500
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 log = get_logger(__name__)
 
 
+class Decision(Protocol[T_co]):
+    """An answer, and the records that have to be durable before it is sent. They go into one segment."""
+
+    @property
+    def records(self) -> Sequence[LogRecord]: ...
+
+    @property
+    def answer(self) -> T_co: ...
+
+
 class IssuedState:
-    """`place`: the partition of its records. `on_failed` is called once if the state fails before its
-    term ends.
+    """`what`: the name of the state in errors, a plural. `place`: the partition of its records.
+    `on_failed` is called once if the state fails before its term ends.
     """
 
     def __init__(
-        self, owner: BundleOwner, bundle_log: BundleLog, place: PartitionId, on_failed: Callable[[LedgerMQError], None]
+        self,
+        what: str,
+        owner: BundleOwner,
+        bundle_log: BundleLog,
+        place: PartitionId,
+        on_failed: Callable[[LedgerMQError], None],
     ) -> None:
+        self.what = what
         self.owner = owner
         self.lost: LedgerMQError | None = None
         self._log = bundle_log
@@ -72,7 +88,7 @@ class IssuedState:
 
     def _restarting(self) -> Unavailable:
         return Unavailable(
-            f"transactions of bundle {self.owner.bundle} failed, and are loaded again from their log; retry",
+            f"{self.what} of bundle {self.owner.bundle} failed, and are loaded again from their log; retry",
             retry_after_ms=RETRY_AFTER_MS,
         )
 
@@ -94,7 +110,7 @@ class IssuedState:
             records = {self._place: decision.records, **more()}
         except Exception as bug:
             log.error("a decision could not be completed", bundle=self.owner.bundle, exc_info=bug)
-            self._log.abandon(NotOwner(f"the transactions failed: {bug!r}", retry_after_ms=RETRY_AFTER_MS))
+            self._log.abandon(NotOwner(f"the {self.what} failed: {bug!r}", retry_after_ms=RETRY_AFTER_MS))
             raise self._restarting() from bug
         self._log.append(records, data, within_s=within_s)
         return decision.answer
@@ -148,5 +164,5 @@ class IssuedState:
     def broken(self, bug: Exception) -> None:
         """Drop the state after a bug, because its content is unknown."""
         if self.lost is None:
-            log.error("transactions failed", bundle=self.owner.bundle, exc_info=bug)
-            self._on_failed(NotOwner(f"the transactions failed: {bug!r}", retry_after_ms=RETRY_AFTER_MS))
+            log.error("state of a bundle failed", what=self.what, bundle=self.owner.bundle, exc_info=bug)
+            self._on_failed(NotOwner(f"the {self.what} failed: {bug!r}", retry_after_ms=RETRY_AFTER_MS))

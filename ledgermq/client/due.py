@@ -1,0 +1,84 @@
+"""Due times: what `delay`, `deliver_at` and `delay_level` of a record mean.
+
+A delay is added to the brokers' time. A record with a delay gets a due time by this machine's clock
+at once, marked as `AfterDelay`; the difference to the brokers' time is added when the record's batch
+is encoded, because a broker has reported its time by then (`ledgermq.client.broker_clock`).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from math import isfinite
+from typing import Any
+
+from ledgermq.client.record import microseconds_of
+from ledgermq.errors import InvalidRecord
+
+HORIZON = timedelta(days=366)
+"""Longest time that a message may wait."""
+LEVELS = (
+    "1s", "5s", "10s", "30s", "1m", "2m", "3m", "4m", "5m", "6m", "7m", "8m", "9m", "10m", "20m", "30m", "1h", "2h",
+)  # fmt: skip
+"""Levels 1 to 18, those of RocketMQ."""
+
+_US = timedelta(microseconds=1)
+_HORIZON_US = HORIZON // _US
+_UNIT_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
+_LEVELS_US = tuple(int(level[:-1]) * _UNIT_US[level[-1]] for level in LEVELS)
+
+
+class AfterDelay(int):
+    """A due time in microseconds since the epoch, computed by this machine's clock."""
+
+
+def due_of(delay: Any, deliver_at: Any, delay_level: Any, timestamp: Any, local_us: int, now_us: int) -> int | None:
+    """Return when a record is due, in microseconds since the epoch; None: it is not delayed.
+
+    `local_us`: the time by this machine's clock. `now_us`: the brokers' time, as far as it is known.
+    Raises InvalidRecord.
+    """
+    given = [
+        name
+        for name, value in (("delay", delay), ("deliver_at", deliver_at), ("delay_level", delay_level))
+        if value is not None
+    ]
+    if not given:
+        return None
+    if timestamp is not None:
+        given.append("timestamp")
+    if len(given) > 1:
+        raise InvalidRecord(
+            f"{' and '.join(given)} are given: give only one of delay, deliver_at and delay_level, and no timestamp,"
+            " which is the due time of a delayed record"
+        )
+    if deliver_at is not None:
+        return _checked_time(deliver_at, now_us)
+    return AfterDelay(local_us + (_delay_us(delay) if delay is not None else _level_us(delay_level)))
+
+
+def _checked_time(deliver_at: Any, now_us: int) -> int:
+    if not isinstance(deliver_at, datetime):
+        raise InvalidRecord(f"deliver_at must be a datetime with a time zone, not {type(deliver_at).__name__}")
+    due_us = microseconds_of(deliver_at)
+    if due_us > now_us + _HORIZON_US:
+        raise InvalidRecord(f"deliver_at {deliver_at.isoformat()} is more than {HORIZON.days} days ahead")
+    return due_us
+
+
+def _delay_us(delay: Any) -> int:
+    if isinstance(delay, timedelta):
+        delay_us = delay // _US
+    elif isinstance(delay, bool) or not isinstance(delay, int | float) or not isfinite(delay):
+        raise InvalidRecord(f"delay must be a number of seconds or a timedelta, not {delay!r:.100}")
+    else:
+        delay_us = round(delay * 1_000_000)
+    if not 0 <= delay_us <= _HORIZON_US:
+        raise InvalidRecord(f"delay must be between 0 and {HORIZON.days} days, not {delay!r:.100}")
+    return delay_us
+
+
+def _level_us(level: Any) -> int:
+    if isinstance(level, bool) or not isinstance(level, int) or not 1 <= level <= len(LEVELS):
+        levels = ", ".join(f"{number} = {text}" for number, text in enumerate(LEVELS, 1))
+        raise InvalidRecord(f"delay_level must be 1 to {len(LEVELS)}, not {level!r:.100}: {levels}")
+    return _LEVELS_US[level - 1]

@@ -1,0 +1,47 @@
+"""Define what a broker counts about timed messages for its metrics; every method may be overridden."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+DROPS = ("recalled", "removed")
+"""Why a message was dropped instead of delivered. removed: its topic was."""
+
+
+class TimerSizes(NamedTuple):
+    """Sizes of the timed messages of one bundle."""
+
+    messages: int
+    """Messages that wait, with those that were recalled."""
+    size_bytes: int
+    in_memory: int
+    """Messages that wait and are in the index in memory."""
+    body_bytes: int
+    ranges: int
+    recalls: int
+    """Recalls that are remembered."""
+    overdue_s: float
+    """How long the oldest message that is due and in memory, or could be in a range that is not loaded,
+    has waited for its delivery; 0.0 if there is none.
+    """
+    trouble: str
+    """Why delivery waits; empty: it does not."""
+
+
+class TimerCounts:
+    """Methods are called on the event loop and must return at once."""
+
+    def taken_in(self, bundle: int, messages: int, size_bytes: int) -> None:
+        """Count messages that became durable in the intake."""
+
+    def delivered(self, bundle: int, messages: int, size_bytes: int, late_ms: float) -> None:
+        """Count messages that became durable in their partitions, `late_ms` after the first of them was due."""
+
+    def dropped(self, bundle: int, messages: int, why: str) -> None:
+        """Count messages that were not delivered when they were due. `why`: one of DROPS."""
+
+    def recalled(self, bundle: int, outcome: str) -> None:
+        """Count a call to recall a message. `outcome`: recalled, too_late or forgotten."""
+
+    def moved(self, bundle: int, messages: int, size_bytes: int) -> None:
+        """Count messages that were written again, into the range of their time."""

@@ -1,0 +1,200 @@
+"""Deliver timed messages: append each to its partition when its time has come, in order, exactly once.
+
+A round begins with a time that the store's clock has reached. It waits until nothing that is due by then
+is still on its way into the intake (R2). Then it appends chunk by chunk: a chunk's messages and the
+watermark that covers them are one segment (R1). Copies carry no producer session. Chunks follow one
+another without waiting, within a bound of bytes, and yield to live producers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pyarrow as pa
+from crc32c import crc32c
+
+from ledger.keys import PartitionId
+from ledger.log.segment import Batch
+from ledger.topics.catalog import Catalog
+from ledgermq.errors import LedgerMQError
+from ledgermq.protocol.records import Compression, encode_batch, timestamps_of
+from ledgermq.runtime.wait import wait_for
+from stateless_broker.timers.counts import TimerCounts
+from stateless_broker.timers.flow import Flow
+from stateless_broker.timers.held import Held
+from stateless_broker.timers.store_clock import StoreClock
+from timers.blocks import end_of
+from timers.cut import batches
+from timers.rows import Rows
+from timers.waiting import Chunk
+
+MISSING_MAX = 64
+"""Blocks whose bodies are read again for one chunk, at most, unless a single message needs more."""
+RECALLS_LOOK_S = 60.0
+"""Pause between two looks for recalls to forget."""
+COMPRESSED_BYTES_MIN = 16 * 1024
+MILLISECOND_US = 1000
+
+
+class Deliverer:
+    def __init__(
+        self, held: Held, flow: Flow, clock: StoreClock, catalog: Callable[[], Catalog], counts: TimerCounts
+    ) -> None:
+        self._held = held
+        self._flow = flow
+        self._clock = clock
+        self._catalog = catalog
+        self._counts = counts
+
+    async def until_due(self) -> None:
+        """Return when something is due that may be delivered. Raises the store's errors if its clock has
+        to be read.
+        """
+        held = self._held
+        await held.is_ready.wait()
+        while True:
+            held.due_changed.clear()
+            await self._read_clock_if_old()
+            now_us = self._clock.now_us()
+            if now_us is not None:
+                to_us = held.timers.deliverable_to(now_us, held.loaded)
+                first_us = held.waiting.next_due_us
+                if first_us is not None and first_us <= to_us:
+                    return
+                if end_of(to_us) > held.timers.watermark and held.timers.frees(to_us):
+                    return
+            await wait_for(held.due_changed, self._pause_s(now_us))
+
+    async def deliver(self) -> None:
+        """Deliver everything that is due now. Raises the error that stands in the way; what was appended
+        before it stays.
+        """
+        held = self._held
+        now_us = self._clock.now_us()
+        assert now_us is not None
+        to_us = held.timers.deliverable_to(now_us, held.loaded)
+        assert to_us <= now_us, "nothing is delivered before its time (R13)"
+        held.closed_us = max(held.closed_us, to_us)
+        await self._until_settled(to_us)
+        while held.timers.watermark < end_of(to_us):
+            await self._flow.room()
+            await self._deliver_chunk(to_us)
+            await asyncio.sleep(0)
+        held.freed.set()
+
+    async def _until_settled(self, to_us: int) -> None:
+        """Wait until no append to the intake is in flight that may hold rows due by `to_us`."""
+        held = self._held
+        while (lowest_us := held.lowest_in_flight_us()) is not None and lowest_us <= to_us:
+            held.settled.clear()
+            await held.settled.wait()
+            held.state.check()
+
+    async def _deliver_chunk(self, to_us: int) -> None:
+        held = self._held
+        held.restoring += 1
+        try:
+            chunk = await self._next_chunk(to_us)
+            # from here on nothing is awaited: judged and appended in one turn
+            self._append(chunk, to_us)
+        finally:
+            held.restoring -= 1
+        held.note_added()
+
+    async def _next_chunk(self, to_us: int) -> Chunk | None:
+        """Return the next chunk with all its bodies; None: nothing is left that is due by `to_us`."""
+        held = self._held
+        chunk_bytes = held.limits.chunk_bytes
+        while (chunk := held.waiting.due(to_us, chunk_bytes)) is not None and chunk.missing:
+            if len(chunk.missing) > MISSING_MAX and len(chunk.rows) > 1:
+                chunk_bytes //= 2
+                continue
+            await held.restore(chunk.missing)
+            held.state.check()
+        return chunk
+
+    def _append(self, chunk: Chunk | None, to_us: int) -> None:
+        held = self._held
+        to = end_of(to_us) if chunk is None else chunk.to
+        assert held.timers.watermark < to <= end_of(to_us)
+        assert chunk is None or held.timers.watermark < chunk.rows.key(0), "delivered before"
+        lowest_us = held.lowest_in_flight_us()
+        assert lowest_us is None or lowest_us > to_us, "a block in flight is due (R9)"
+        copies, live = [], 0
+        if chunk is not None:
+            rows = self._live(chunk.rows)
+            live = len(rows)
+            copies = [self._copy(target, records) for target, records in batches(rows).items()] if live else []
+        size_bytes = sum(len(copy.data) for copy in copies)
+        held.state.check_room(1 + size_bytes)
+        decision = held.state.ask(lambda: held.timers.delivered(to, held.loaded))
+        held.state.take(decision, copies)
+        held.waiting.taken(to)
+        if finished := held.loaded - held.timers.ranges.keys():
+            held.loaded -= finished
+            held.note_moved()
+
+        def durable() -> None:
+            held.durable = max(held.durable, to)
+            if chunk is not None and live:
+                now_us = self._clock.now_us() or to_us
+                late_ms = max(0, now_us - chunk.rows.dues[0].as_py()) / MILLISECOND_US
+                self._counts.delivered(held.bundle, live, size_bytes, late_ms)
+
+        self._flow.appended(size_bytes, durable)
+
+    def _live(self, rows: Rows) -> Rows:
+        """Leave out what was recalled, and what waits for topics that were removed (R7)."""
+        exists = self._exists()
+        held = self._held
+        wanted = held.timers.live(rows, lambda topic_id: True)
+        live = held.timers.live(wanted, exists)
+        if len(wanted) < len(rows):
+            self._counts.dropped(held.bundle, len(rows) - len(wanted), "recalled")
+        if len(live) < len(wanted):
+            self._counts.dropped(held.bundle, len(wanted) - len(live), "removed")
+        return live
+
+    def _exists(self) -> Callable[[int], bool]:
+        catalog = self._catalog()
+        return lambda topic_id: not catalog.is_removed(topic_id, catalog.offset)
+
+    def _copy(self, target: PartitionId, records: pa.RecordBatch) -> Batch:
+        """Return a batch as it is appended to its partition. It carries no producer session."""
+        compression: Compression = "lz4" if records.nbytes >= COMPRESSED_BYTES_MIN else "none"
+        data = encode_batch(records, compression)
+        times_us = timestamps_of(records)
+        assert times_us is not None
+        return Batch(*target, records.num_rows, crc32c(data), *times_us, data)
+
+    async def _read_clock_if_old(self) -> None:
+        """Read the store's clock if something is due soon and there is no reading of the last hour. If that
+        fails, an older reading is still a bound.
+        """
+        held = self._held
+        now_us = self._clock.now_us()
+        first_us = held.waiting.next_due_us
+        is_soon = first_us is not None and (
+            now_us is None or first_us <= now_us + held.limits.due_soon_ms * MILLISECOND_US
+        )
+        if is_soon or (now_us is None and (held.timers.ranges or held.timers.recalls)):
+            try:
+                await self._clock.read()
+            except LedgerMQError:
+                if now_us is None:
+                    raise
+
+    def _pause_s(self, now_us: int | None) -> float | None:
+        """Return when to look again; None: when something changes."""
+        held = self._held
+        if now_us is None:
+            return None
+        times_us = [held.timers.ranges[loaded].to_us for loaded in held.loaded]
+        if held.waiting.next_due_us is not None:
+            times_us.append(held.waiting.next_due_us)
+        later_us = min((time_us for time_us in times_us if time_us > now_us), default=None)
+        pause_s = None if later_us is None else self._clock.wait_s(later_us)
+        if held.timers.recalls:
+            pause_s = RECALLS_LOOK_S if pause_s is None else min(pause_s, RECALLS_LOOK_S)
+        return pause_s

@@ -1,0 +1,98 @@
+"""Hold what one term of a bundle knows of its timed messages, and wake the tasks that work on them.
+
+The state is ahead of its log, so it is valid only as long as `IssuedState` says so. It changes in turns
+of the event loop that wait for nothing, and each change goes into the log in that turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ledgermq.errors import LedgerMQError
+from stateless_broker.internal.issued_state import IssuedState
+from stateless_broker.timers.hidden_logs import HiddenLogs
+from timers.blocks import Key, Source
+from timers.bundle_timers import BundleTimers
+from timers.limits import TimerLimits
+from timers.places import RangeId
+from timers.waiting import Waiting
+
+READ_BYTES = 1024 * 1024
+"""Of one read of blocks, about."""
+
+InFlight = dict["asyncio.Future[int]", int]
+"""Appends to the intake that have no outcome yet, and when the first of their rows is due. Kept for the
+whole term of the bundle, also while its state is loaded again (R14).
+"""
+
+
+@dataclass
+class Held:
+    """`timers`: the pure state. `waiting`: the rows in memory. `loaded`: the near ranges whose rows are all
+    there. `closed_us`: the highest time that a delivery has begun with; nothing new is due at or below it.
+    """
+
+    state: IssuedState
+    timers: BundleTimers
+    logs: HiddenLogs
+    limits: TimerLimits
+    closed_us: int
+    durable: Key
+    """The watermark that is durable."""
+    waiting: Waiting = field(default_factory=Waiting)
+    loaded: set[RangeId] = field(default_factory=set)
+    in_flight: InFlight = field(default_factory=dict)
+    """Those of this state only."""
+    is_ready: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the intake is in memory."""
+    due_changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when there may be something to deliver earlier than before."""
+    moves_changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when there may be something to flush, load or turn."""
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when an append to the intake has an outcome."""
+    freed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when log starts may move."""
+    troubles: dict[str, LedgerMQError] = field(default_factory=dict)
+    """Kind of work -> why its last attempt failed."""
+    restoring: int = 0
+    """Calls that read bodies again: nothing is evicted meanwhile."""
+
+    @property
+    def bundle(self) -> int:
+        return self.logs.owner.bundle
+
+    @property
+    def size_bytes(self) -> int:
+        """Return about how many bytes wait: in ranges, and in memory."""
+        return self.timers.waiting_bytes + self.waiting.body_bytes + self.waiting.index_bytes
+
+    def lowest_in_flight_us(self) -> int | None:
+        """Return when the first row is due whose append to the intake has no outcome yet."""
+        return min(self.in_flight.values(), default=None)
+
+    def note_added(self) -> None:
+        """Note that rows came into memory; drop bodies that exceed the budget."""
+        if not self.restoring:
+            self.waiting.evict(self.limits.body_bytes)
+        self.due_changed.set()
+
+    def note_moved(self) -> None:
+        """Note that ranges changed or went."""
+        self.freed.set()
+        self.due_changed.set()
+        self.moves_changed.set()
+
+    async def restore(self, missing: Iterable[Source]) -> None:
+        """Read the bodies of these blocks again. Raises as `HiddenLogs.read`."""
+        wanted = deque(sorted(missing, key=lambda source: (source.range_id or (False, 0), source.offset)))
+        while wanted:
+            source = wanted[0]
+            end = self.logs.durable_end(source.range_id)
+            for read, block in await self.logs.read(source.range_id, source.offset, end, READ_BYTES):
+                if wanted and read == wanted[0]:
+                    wanted.popleft()
+                    self.waiting.restore(read, block)

@@ -1,0 +1,221 @@
+"""Send, recall and watch timed messages as clients do, for tests in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+from crc32c import crc32c
+
+from ledger import keys
+from ledgermq.errors import LedgerMQError, NotOwner, RetriableError
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.frames import Frame, ProduceFrame
+from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
+from ledgermq.protocol.status import error_from_proto
+from stateless_broker.settings import BrokerConstants
+from stateless_broker.timers.partition import TimerPartition
+from tests.broker.cluster import FAST_CONSTANTS, Cluster, batch_header, fetch_of
+from tests.broker.groups import ask
+from tests.virtual_time import EPOCH_US
+from timers.limits import TimerLimits
+
+PATIENCE_S = 60.0
+SECOND_US = 1_000_000
+
+Timed = tuple[bytes, float]
+"""(value, due time in seconds of the loop's clock)."""
+
+
+def constants_of(**limits: int) -> BrokerConstants:
+    return replace(FAST_CONSTANTS, timers=TimerLimits(**limits))
+
+
+def now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def us_of(at_s: float) -> int:
+    """The store's time at a time of the loop, in microseconds."""
+    return EPOCH_US + round(at_s * SECOND_US)
+
+
+def timed_data(messages: Sequence[Timed]) -> bytes:
+    columns = [
+        [None] * len(messages),
+        [value for value, _ in messages],
+        [None] * len(messages),
+        [us_of(due_s) for _, due_s in messages],
+        [0] * len(messages),
+        [None] * len(messages),
+    ]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    return encode_batch(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
+
+
+def timed_frame(
+    topic: str,
+    partition: int,
+    messages: Sequence[Timed],
+    session: pb.ProducerSession | None = None,
+    acks: pb.Acks = pb.DURABLE,
+) -> ProduceFrame:
+    data = timed_data(messages)
+    header = batch_header(topic, partition, data, len(messages), session)
+    header.timestamp_min_us = us_of(min(due_s for _, due_s in messages))
+    header.timestamp_max_us = us_of(max(due_s for _, due_s in messages))
+    return Frame(pb.ProduceHeader(batches=[header], acks=acks), [data])
+
+
+async def send_once(cluster: Cluster, address: str, frame: ProduceFrame) -> pb.ProduceResult:
+    [result] = (await cluster.line(address).produce_delayed_once(frame)).results
+    return result
+
+
+@dataclass
+class Sender:
+    """One producer of timed messages of one partition."""
+
+    cluster: Cluster
+    topic: str
+    partition: int
+    session: pb.ProducerSession = field(default_factory=pb.ProducerSession)
+    sent: int = 0
+
+    async def open(self) -> Sender:
+        request = pb.OpenProducerRequest(partitions=[pb.TopicPartition(topic=self.topic, partition=self.partition)])
+        owner = await self.cluster.owner_of(self.topic, self.partition)
+        answer = await self.cluster.line(owner).open_producer(request)
+        number = next(self.cluster.client_seeds)
+        self.session = pb.ProducerSession(
+            id=number.to_bytes(16, "big"), epoch=0, opened_slot=answer.partitions[0].opened_slot
+        )
+        return self
+
+    async def send(self, *messages: Timed) -> int:
+        """Send one batch until it is durable; return the offset of its block."""
+        offset = await self.repeat(self.sent, *messages)
+        self.sent += 1
+        return offset
+
+    async def repeat(self, sequence: int, *messages: Timed) -> int:
+        """Send a batch with this sequence until it is durable. Raises errors that are not to be repeated."""
+        session = pb.ProducerSession()
+        session.CopyFrom(self.session)
+        session.sequence = sequence
+        frame = timed_frame(self.topic, self.partition, messages, session if self.session.id else None)
+        return await deliver_later(self.cluster, frame)
+
+
+async def deliver_later(cluster: Cluster, frame: ProduceFrame) -> int:
+    """Send a frame of one batch to the owner of its partition until it is durable; return the offset."""
+    address = cluster.network.addresses()[0]
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                result = await send_once(cluster, address, frame)
+                if not result.HasField("error"):
+                    return result.base_offset
+                raise error_from_proto(result.error)
+            except NotOwner as error:
+                address, wait_s = error.owner or address, (error.retry_after_ms or 10) / 1000
+            except RetriableError as error:
+                address, wait_s = cluster.network.addresses()[0], (error.retry_after_ms or 50) / 1000
+            await asyncio.sleep(wait_s)
+
+
+async def send(cluster: Cluster, topic: str, partition: int, *messages: Timed) -> int:
+    """Send one batch without a session."""
+    return await deliver_later(cluster, timed_frame(topic, partition, messages))
+
+
+async def recall(cluster: Cluster, topic: str, partition: int, offset: int, row: int, due_s: float) -> str:
+    catalog = next(iter(cluster.brokers.values())).metadata.catalog
+    request = pb.RecallDelayedRequest(
+        topic=topic,
+        topic_id=catalog.topics_by_name[topic].id,
+        partition=partition,
+        offset=offset,
+        row=row,
+        due_us=us_of(due_s),
+    )
+    answer = await ask(cluster, lambda line: line.recall_delayed(request))
+    return pb.RecallOutcome.Name(answer.outcome)
+
+
+async def listed(cluster: Cluster, bundle: int, **more: object) -> pb.ListDelayedResponse:
+    request = pb.ListDelayedRequest(bundle=bundle, **more)  # type: ignore[arg-type]
+    return await ask(cluster, lambda line: line.list_delayed(request))
+
+
+def served(cluster: Cluster) -> dict[int, TimerPartition]:
+    """The timed messages of each bundle where they are served now."""
+    return {found.bundle: found for broker in cluster.brokers.values() for found in broker.timers.served()}
+
+
+async def bundle_of(cluster: Cluster, topic: str, partition: int) -> int:
+    broker = next(iter(cluster.brokers.values()))
+    return broker.metadata.catalog.topics_by_name[topic].bundles[partition]
+
+
+class Watcher:
+    """Reads one partition all the time. `seen`: (value, when it was seen first), in order of offsets."""
+
+    def __init__(self, cluster: Cluster, topic: str, partition: int, *, look_s: float = 0.05) -> None:
+        self.seen: list[tuple[bytes, float]] = []
+        self._cluster = cluster
+        self._topic = topic
+        self._partition = partition
+        self._look_s = look_s
+        self._offset = 0
+        self._task = asyncio.create_task(self._watch())
+
+    @property
+    def values(self) -> list[bytes]:
+        return [value for value, _ in self.seen]
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def until(self, count: int, within_s: float = 600.0) -> list[bytes]:
+        """Return the values when there are so many, and a moment later no others."""
+        async with asyncio.timeout(within_s):
+            while len(self.seen) < count:
+                await asyncio.sleep(self._look_s)
+        await asyncio.sleep(3 * self._look_s)
+        return self.values
+
+    async def _watch(self) -> None:
+        while True:
+            for address in self._cluster.serving(self._topic, self._partition):
+                try:
+                    await self._read(address)
+                except LedgerMQError:
+                    continue
+            await asyncio.sleep(self._look_s)
+
+    async def _read(self, address: str) -> None:
+        frame = await self._cluster.line(address).fetch_once(fetch_of(self._topic, self._partition, self._offset))
+        part = frame.header.partitions[0]
+        if part.HasField("error"):
+            raise error_from_proto(part.error)
+        payload, at = memoryview(b"".join(frame.payload)), 0
+        for batch in part.batches:
+            records = decode_batch(payload[at : at + batch.length])
+            at += batch.length
+            skip = max(0, self._offset - batch.base_offset)
+            for value in records.column("value").to_pylist()[skip:]:
+                self.seen.append((value, now_s()))
+            self._offset = max(self._offset, batch.base_offset + batch.record_count)
+
+
+def damage_of(data: bytes) -> bytes:
+    """Return data in which one byte in the middle is another."""
+    at = len(data) // 2
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+__all__ = ["crc32c", "keys"]

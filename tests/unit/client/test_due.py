@@ -1,0 +1,82 @@
+"""Due times: what the arguments of `send` mean, and which are refused."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from ledgermq.client.due import LEVELS, AfterDelay, due_of
+from ledgermq.durations import parse_duration_ms
+from ledgermq.errors import InvalidRecord
+
+LOCAL_US = 1_700_000_000_000_000
+HOUR_US = 3_600_000_000
+NOW_US = LOCAL_US + HOUR_US
+"""The brokers' clock is an hour ahead of this machine's."""
+DAY = timedelta(days=1)
+
+
+def due(delay: Any = None, deliver_at: Any = None, level: Any = None, timestamp: Any = None) -> int | None:
+    return due_of(delay, deliver_at, level, timestamp, LOCAL_US, NOW_US)
+
+
+def broker_time(after: timedelta) -> datetime:
+    return datetime.fromtimestamp(NOW_US / 1e6, UTC) + after
+
+
+def test_a_record_without_a_delay_has_no_due_time() -> None:
+    assert due() is None
+    assert due(timestamp=5) is None
+
+
+@pytest.mark.parametrize(
+    ("delay", "us"), [(0, 0), (1.5, 1_500_000), (timedelta(minutes=2), 120_000_000), (366 * DAY, 366 * 24 * HOUR_US)]
+)
+def test_a_delay_is_added_to_this_machines_clock_to_be_corrected(delay: Any, us: int) -> None:
+    found = due(delay)
+    assert (found, type(found)) == (LOCAL_US + us, AfterDelay)
+
+
+def test_a_level_is_a_delay() -> None:
+    for level, text in enumerate(LEVELS, 1):
+        found = due(level=level)
+        assert (found, type(found)) == (LOCAL_US + 1000 * parse_duration_ms(text, "level"), AfterDelay)
+    assert (LEVELS[0], LEVELS[4], LEVELS[17]) == ("1s", "1m", "2h")
+
+
+def test_a_time_is_taken_as_it_is_and_may_be_past() -> None:
+    found = due(deliver_at=datetime(2023, 1, 1, 1, tzinfo=timezone(timedelta(hours=1))))
+    assert (found, type(found)) == (1_672_531_200_000_000, int)
+
+
+def test_the_horizon_of_a_time_counts_from_the_brokers_clock() -> None:
+    assert due(deliver_at=broker_time(366 * DAY)) == NOW_US + 366 * 24 * HOUR_US
+    with pytest.raises(InvalidRecord, match="more than 366 days ahead"):
+        due(deliver_at=broker_time(366 * DAY + timedelta(seconds=1)))
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"delay": 1, "level": 1}, "delay and delay_level are given"),
+        ({"delay": 1, "deliver_at": broker_time(DAY)}, "delay and deliver_at are given"),
+        ({"delay": 1, "timestamp": 5}, "delay and timestamp are given"),
+        ({"delay": -1}, "between 0 and 366 days"),
+        ({"delay": timedelta(days=366, seconds=1)}, "between 0 and 366 days"),
+        ({"delay": float("nan")}, "seconds or a timedelta"),
+        ({"delay": float("inf")}, "seconds or a timedelta"),
+        ({"delay": True}, "seconds or a timedelta"),
+        ({"delay": "10s"}, "seconds or a timedelta"),
+        ({"deliver_at": NOW_US}, "datetime with a time zone, not int"),
+        ({"deliver_at": datetime(2027, 1, 1)}, "no time zone"),  # noqa: DTZ001  # that it has none is the point
+        ({"level": 0}, "must be 1 to 18, not 0: 1 = 1s, 2 = 5s"),
+        ({"level": 19}, "18 = 2h"),
+        ({"level": True}, "must be 1 to 18"),
+        ({"level": 1.0}, "must be 1 to 18"),
+    ],
+)
+def test_what_is_no_due_time_is_refused_with_what_is_allowed(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidRecord, match=says):
+        due(**given)
