@@ -13,6 +13,7 @@ from tests.simulation.ledger_run import LedgerRun
 from tests.simulation.result import Make
 from tests.simulation.rounds_run import RoundsRun
 from tests.simulation.sinks_run import SinksRun
+from tests.simulation.timers_run import TimersRun
 from tests.simulation.transactions_run import TransactionsRun
 
 LEVELS: dict[str, Make] = {
@@ -24,6 +25,7 @@ LEVELS: dict[str, Make] = {
     "cluster": ClusterRun,
     "groups": GroupsRun,
     "transactions": TransactionsRun,
+    "timers": TimersRun,
 }
 
 MUST_HAPPEN: dict[str, tuple[str, ...]] = {
