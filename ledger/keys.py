@@ -47,8 +47,24 @@ OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transactions"
 STAGED_TOPIC = "__staged"
 """Batches of open transactions, as their producers sent them."""
-CREATED_AT_FIRST_USE = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC, STAGED_TOPIC)
+TIMERS_TOPIC = "__timers"
+DELAYED_TOPIC = "__delayed"
+"""Timed messages that were sent just now or are due within minutes; staged."""
+DELAYED_FAR_TOPIC = "__delayed_far"
+"""Timed messages that are due later; hidden."""
+CREATED_AT_FIRST_USE = (
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    STAGED_TOPIC,
+    TIMERS_TOPIC,
+    DELAYED_TOPIC,
+    DELAYED_FAR_TOPIC,
+)
 """The internal topics that a broker asks the controller to create."""
+NEAR_PARTITIONS = 17
+"""Partitions of `__delayed` in each user bundle: the first takes what producers send."""
+FAR_PARTITIONS = 96
+"""Partitions of `__delayed_far` in each user bundle."""
 
 
 class PartitionId(NamedTuple):
@@ -77,6 +93,24 @@ def check_topic_name(name: str) -> str:
 def is_internal(topic: str) -> bool:
     """Return True if the name starts with two underscores: such topics belong to the system."""
     return topic.startswith("__")
+
+
+def timers_partition(bundle: int) -> int:
+    """Return the partition of `__timers` in a user bundle."""
+    assert bundle > METADATA_BUNDLE, bundle
+    return bundle - METADATA_BUNDLE - 1
+
+
+def near_partition(bundle: int, place: int) -> int:
+    """Return the partition of `__delayed` at a place of a user bundle, from 0 to NEAR_PARTITIONS - 1."""
+    assert 0 <= place < NEAR_PARTITIONS, place
+    return timers_partition(bundle) * NEAR_PARTITIONS + place
+
+
+def far_partition(bundle: int, place: int) -> int:
+    """Return the partition of `__delayed_far` at a place of a user bundle, from 0 to FAR_PARTITIONS - 1."""
+    assert 0 <= place < FAR_PARTITIONS, place
+    return timers_partition(bundle) * FAR_PARTITIONS + place
 
 
 def broker(broker_id: str) -> str:

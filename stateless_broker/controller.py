@@ -30,7 +30,7 @@ from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.runtime.tasks import retrieve_error
 from ledgermq.runtime.wait import wait_for
 from stateless_broker.bundle.owner import BundleOwner
-from stateless_broker.heartbeat import TRANSACTIONS, Heartbeat
+from stateless_broker.heartbeat import TIMERS, TRANSACTIONS, Heartbeat
 from stateless_broker.logs import get_logger
 from stateless_broker.metadata import Metadata
 from stateless_broker.ownership import Ownership
@@ -39,10 +39,14 @@ from stateless_broker.topic_changes import (
     altered,
     created,
     created_offsets_topic,
+    created_timer_topic,
     created_transaction_topic,
     deleted,
 )
 
+TRANSACTION_TOPICS = (keys.STAGED_TOPIC, keys.TRANSACTIONS_TOPIC)
+TIMER_TOPICS = (keys.DELAYED_TOPIC, keys.DELAYED_FAR_TOPIC, keys.TIMERS_TOPIC)
+"""Created in this order: what holds bytes is there before anything can refer to it."""
 REMOVAL_PAUSE_S_MIN = 0.5
 REMOVAL_PAUSE_S_MAX = 60.0
 """No jitter: a cluster has one controller, so nothing comes back at the same time."""
@@ -93,7 +97,10 @@ class Controller:
         """
         if name == keys.OFFSETS_TOPIC:
             return await self.create_offsets_topic()
-        await self.create_transaction_topics()
+        if name in TRANSACTION_TOPICS:
+            await self.create_transaction_topics()
+        else:
+            await self.create_timer_topics()
         return self._metadata.catalog.living(name)
 
     async def create_offsets_topic(self) -> Topic:
@@ -115,12 +122,25 @@ class Controller:
         with these topics: it would stop with all that it serves.
         """
 
+        await self._create_where_missing(TRANSACTION_TOPICS, created_transaction_topic, TRANSACTIONS)
+
+    async def create_timer_topics(self) -> None:
+        """Create `__delayed`, `__delayed_far` and `__timers` where they do not exist. A controller that
+        ends between two of them leaves the first, and the next call creates the others.
+
+        Raises as `create_transaction_topics` does.
+        """
+        await self._create_where_missing(TIMER_TOPICS, created_timer_topic, TIMERS)
+
+    async def _create_where_missing(
+        self, names: Sequence[str], create: Callable[[Catalog, str, int, int], Topic], feature: str
+    ) -> None:
         def decide(catalog: Catalog, name: str) -> Topic:
-            wish = created_transaction_topic(catalog, name, self._cluster.bundles, self._sources.now_ms())
-            self._require(TRANSACTIONS)
+            wish = create(catalog, name, self._cluster.bundles, self._sources.now_ms())
+            self._require(feature)
             return wish
 
-        for name in (keys.STAGED_TOPIC, keys.TRANSACTIONS_TOPIC):
+        for name in names:
             with suppress(TopicExists):
                 await self._change(partial(decide, name=name))
 

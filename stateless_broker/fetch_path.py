@@ -275,7 +275,7 @@ class FetchPath:
 
     async def _locate(self, lookup: Lookup, cursor: _Cursor) -> BundleOwner:
         topic, cursor.bundle = await lookup.partition(cursor.name, cursor.partition, cursor.topic_id)
-        refuse_staged(topic)
+        refuse_unreadable(topic)
         if not topic.settings.accept_subscribe:
             raise SubscribeNotAccepted(
                 f"topic {topic.name!r} does not accept fetching at present (accept.subscribe = false)"
@@ -310,14 +310,13 @@ class FetchPath:
         return bool(done)
 
 
-def refuse_staged(topic: Topic) -> None:
-    """Raise SubscribeNotAccepted for a topic of staged batches. No client reads them or learns their
-    offsets; brokers read them through the bundle's owner.
+def refuse_unreadable(topic: Topic) -> None:
+    """Raise SubscribeNotAccepted for a topic of staged or hidden batches. No client reads them or
+    learns their offsets; brokers read them through the bundle's owner.
     """
-    if topic.staged:
-        raise SubscribeNotAccepted(
-            f"topic {topic.name!r} belongs to the system: it holds what transactions have not committed"
-        )
+    if topic.staged or topic.hidden:
+        what = "transactions have not committed" if topic.name == keys.STAGED_TOPIC else "is not due yet"
+        raise SubscribeNotAccepted(f"topic {topic.name!r} belongs to the system: it holds what {what}")
 
 
 def _cursors(request: pb.FetchRequest) -> list[_Cursor]:

@@ -3,7 +3,7 @@ only; nothing safe depends on it.
 
     {"version": 1, "broker": "…", "address": "host:port", "incarnation": 3, "session": "…", "counter": 17,
      "bundles": {"1": 4, "3": 9}, "releasing": [3], "troubles": {"2": "…"}, "leaving": false,
-     "peer_address": "", "alarms": ["…"], "rack": "", "release": "0.2.0", "features": ["transactions"]}
+     "peer_address": "", "alarms": ["…"], "rack": "", "release": "0.2.0", "features": ["transactions", "timers"]}
 
 `counter` grows when the content changes, not with every beat. An unchanged heartbeat keeps its ETag
 and only its time advances, so other brokers see it alive without reading it again. `incarnation` is
@@ -21,7 +21,9 @@ VERSION = 1
 
 TRANSACTIONS = "transactions"
 """Stages, completes and reads records of transactions, and takes the topics that they need."""
-FEATURES = (TRANSACTIONS,)
+TIMERS = "timers"
+"""Stores timed messages and delivers them, and takes the topics that they need."""
+FEATURES = (TRANSACTIONS, TIMERS)
 """What a broker of this release has and earlier ones lack. The controller puts into the catalog what
 needs a feature only when every broker has it.
 """

@@ -19,7 +19,7 @@ from stateless_broker.at_controller import AtController
 from stateless_broker.controller import Controller
 from stateless_broker.deletion_path import DeletionPath
 from stateless_broker.directory import Directory
-from stateless_broker.fetch_path import FetchPath, refuse_staged
+from stateless_broker.fetch_path import FetchPath, refuse_unreadable
 from stateless_broker.groups.groups import Groups
 from stateless_broker.health import problems
 from stateless_broker.membership import Membership
@@ -121,7 +121,7 @@ class OffsetPath:
         bundle = None
         try:
             topic, bundle = await lookup.partition(query.topic, query.partition)
-            refuse_staged(topic)
+            refuse_unreadable(topic)
             owner = await self._ownership.owner(bundle)
             kind = query.WhichOneof("at")
             if kind is None:

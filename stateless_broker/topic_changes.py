@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from ledger import keys
 from ledger.topics.catalog import Catalog, Topic
 from ledger.topics.settings import (
+    HIDDEN,
     INTERNAL_KIND,
     NAMES,
     STAGED,
@@ -31,6 +32,8 @@ from ledgermq.errors import (
 from stateless_broker.settings import default_of
 
 SETTING_CHARS_MAX = 200
+HIDDEN_FILES = {"parquet.max.lag.ms": str(60 * 60 * 1000), "parquet.target.bytes": str(128 * 1024 * 1024)}
+"""Timed messages that move on within the hour never become Parquet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +88,31 @@ def created_transaction_topic(catalog: Catalog, name: str, bundles: int, now_ms:
     Partition i is in bundle i+1, so that every user bundle has one: what happens to a transaction
     in a bundle is in the segments that hold its records.
     """
-    placement = tuple(range(keys.METADATA_BUNDLE + 1, bundles))
+    placement = _in_each_user_bundle(bundles)
     of_name = {
         keys.STAGED_TOPIC: {INTERNAL_KIND: STAGED},
         keys.TRANSACTIONS_TOPIC: {TRANSACTION_COORDINATORS: str(len(placement))},
     }
     return created_internal_topic(catalog, name, placement, of_name[name], now_ms)
+
+
+def created_timer_topic(catalog: Catalog, name: str, bundles: int, now_ms: int) -> Topic:
+    """Return the new topic `__delayed`, `__delayed_far` or `__timers`. Raises TopicExists.
+
+    Each user bundle has the same number of partitions (`keys.near_partition`, `keys.far_partition`),
+    so that a timed message waits in the segments of the bundle in which it is delivered.
+    """
+    partitions, settings = {
+        keys.DELAYED_TOPIC: (keys.NEAR_PARTITIONS, {INTERNAL_KIND: STAGED}),
+        keys.DELAYED_FAR_TOPIC: (keys.FAR_PARTITIONS, {INTERNAL_KIND: HIDDEN, **HIDDEN_FILES}),
+        keys.TIMERS_TOPIC: (1, {}),
+    }[name]
+    return created_internal_topic(catalog, name, _in_each_user_bundle(bundles, partitions), settings, now_ms)
+
+
+def _in_each_user_bundle(bundles: int, partitions: int = 1) -> tuple[int, ...]:
+    """Return the placement of a topic with so many partitions in each user bundle."""
+    return tuple(bundle for bundle in range(keys.METADATA_BUNDLE + 1, bundles) for _ in range(partitions))
 
 
 def created_internal_topic(

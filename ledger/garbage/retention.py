@@ -190,7 +190,7 @@ def _files_below(part: fmt.PartitionCheckpoint, published: Published, altered_ms
     ]
 
 
-def log_start_move(starts: dict[PartitionId, int], catalog: Catalog | None = None) -> Move:
+def log_start_move(starts: Mapping[PartitionId, int], catalog: Catalog | None = None) -> Move:
     """Return the move that raises the log start of partitions of live topics that are not held; it
     declines if none would move.
 
@@ -222,17 +222,17 @@ def log_start_move(starts: dict[PartitionId, int], catalog: Catalog | None = Non
     return move
 
 
-async def move_staged_log_start(
-    ledger: LedgerRef, topic_id: int, partition: int, to_offset: int, durable: LedgerState | None = None
+async def move_internal_log_starts(
+    ledger: LedgerRef, starts: Mapping[PartitionId, int], durable: LedgerState | None = None
 ) -> bool:
-    """Raise the log start of a partition of staged batches: all of them below `to_offset` are copied,
-    given up or belong to aborted transactions, so the next round may drop them. Never goes back.
-    Return False if the log starts there or later already.
+    """Raise the log starts of staged and hidden partitions in one checkpoint: their owner needs
+    nothing below these offsets any longer, so rounds may drop it. A log start never goes back.
+    Return False if all logs start there or later already.
 
     `durable`: the owner's fold. Raises Unavailable, the store's errors; a repeated call is
     harmless.
     """
-    return await bring_into_force(ledger, log_start_move({PartitionId(topic_id, partition): to_offset}), durable)
+    return await bring_into_force(ledger, log_start_move(starts), durable)
 
 
 def deletion_move(topic: Topic, befores: Mapping[int, int]) -> Move:

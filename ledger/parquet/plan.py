@@ -111,7 +111,7 @@ def fate_of(topic_id: int, checkpoint: fmt.Checkpoint, catalog: Catalog) -> Fate
         return Fate.WAIT
     if topic.staged:
         return Fate.STAGED
-    return Fate.INTERNAL if topic.internal else Fate.WRITE
+    return Fate.INTERNAL if topic.compacted else Fate.WRITE
 
 
 def backlogs_of(history: History, catalog: Catalog) -> dict[PartitionId, Backlog]:

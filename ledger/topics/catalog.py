@@ -8,6 +8,7 @@ that is not live was removed (design G1). Record 0 creates `__metadata` itself.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from google.protobuf.message import DecodeError
@@ -18,7 +19,7 @@ from ledger.log.history import read_history
 from ledger.log.internal_topic import read_internal
 from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import ObjectMissing
-from ledger.topics.settings import STAGED, TopicSettings, parse_stored_settings
+from ledger.topics.settings import COMPACTED, HIDDEN, STAGED, TopicSettings, parse_stored_settings
 from ledgermq.errors import DataDamaged, FormatNotSupported, InvalidConfig, TopicBeingDeleted, UnknownTopic
 from ledgermq.hints import nearest
 from ledgermq.runtime.reread import Rereads
@@ -56,11 +57,32 @@ class Topic:
         return keys.is_internal(self.name)
 
     @property
+    def compacted(self) -> bool:
+        """Return True for an internal topic of which a snapshot keeps the latest record of each key."""
+        return self.internal and self.settings.internal_kind == COMPACTED
+
+    @property
     def staged(self) -> bool:
-        """Return True for an internal topic of batches that wait for the end of their transaction:
-        they become neither Parquet nor part of a snapshot, and no client reads them.
+        """Return True for an internal topic of batches that wait in segments until the bundle's owner
+        moves the log start: they become neither Parquet nor part of a snapshot, and no client reads
+        them.
         """
         return self.internal and self.settings.internal_kind == STAGED
+
+    @property
+    def hidden(self) -> bool:
+        """Return True for an internal topic of data that becomes Parquet like that of users, under
+        names that no plain reader sees. Only the bundle's owner moves the log start, and no client
+        reads it.
+        """
+        return self.internal and self.settings.internal_kind == HIDDEN
+
+    def partitions_in(self, bundle: int) -> Iterator[int]:
+        """Return the partitions that are in a bundle, ascending."""
+        partition = -1
+        for _ in range(self.bundles.count(bundle)):
+            partition = self.bundles.index(bundle, partition + 1)
+            yield partition
 
 
 METADATA = Topic(keys.METADATA_TOPIC_ID, keys.METADATA_TOPIC, (keys.METADATA_BUNDLE,))

@@ -29,6 +29,7 @@ BYTES = "of bytes is needed, such as 134217728 for 128 MiB"
 INTERNAL_KIND = "internal.kind"
 COMPACTED = "compacted"
 STAGED = "staged"
+HIDDEN = "hidden"
 TRANSACTION_COORDINATORS = "transaction.coordinators"
 
 Parser = Callable[[str], Any]
@@ -146,9 +147,10 @@ class TopicSettings:
     """Set true to keep every record: retention and cleaning delete nothing, and deletion of records
     or of the topic is refused.
     """
-    internal_kind: str = _system_setting(COMPACTED, _one_of(COMPACTED, STAGED))
+    internal_kind: str = _system_setting(COMPACTED, _one_of(COMPACTED, STAGED, HIDDEN))
     """What an internal topic holds: compacted, the latest record of each key; staged, batches that
-    wait for the end of their transaction.
+    wait in segments, and are dropped below the log start; hidden, data whose Parquet files only
+    LedgerMQ reads.
     """
     transaction_coordinators: int = _system_setting(0, _whole(1, 2**31 - 1, "of partitions is needed"))
     """Partitions over which transactional ids are spread; it never changes. 0: not set."""

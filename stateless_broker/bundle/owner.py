@@ -14,7 +14,7 @@ from typing import Literal, TypeVar
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.garbage.retention import move_staged_log_start
+from ledger.garbage.retention import move_internal_log_starts
 from ledger.keys import PartitionId
 from ledger.log.recovery import Recovered
 from ledger.log.segment import Batch
@@ -34,6 +34,13 @@ from stateless_broker.bundle.write_gate import for_producer
 from stateless_broker.logs import get_logger, logs_debug
 
 T = TypeVar("T")
+
+_STAGED = {
+    keys.STAGED_TOPIC: "batches of open transactions in them: commit or abort them",
+    keys.DELAYED_TOPIC: "timed messages in them that are not delivered yet: retry later, and look into the log"
+    " of this broker if that does not help",
+}
+"""What a staged topic holds, and what to do about it."""
 
 log = get_logger(__name__)
 
@@ -206,38 +213,44 @@ class BundleOwner:
             delete_records(self._context, self._writer, self._reader, topic, befores, dry_run=dry_run)
         )
 
-    async def move_staged_log_start(self, topic: Topic, partition: int, to_offset: int) -> None:
-        """Let a round drop the staged batches below an offset, which no transaction needs any more.
+    async def move_internal_log_starts(self, starts: Mapping[PartitionId, int]) -> None:
+        """Let rounds drop what staged and hidden partitions hold below these offsets, each at most the
+        partition's durable end. A start that is not above the log start changes nothing.
 
-        It puts a checkpoint, so it is for once in a while. Raises NotOwner, Unavailable, the store's
-        errors.
+        It puts one checkpoint for all, so it is for once in a while. Raises NotOwner, UnknownPartition,
+        Unavailable, the store's errors.
         """
-        assert topic.staged
         self._check_term()
-        self._check_partition(topic, partition)
-        if to_offset > self._ledger.view.log_start(PartitionId(topic.id, partition), topic):
+        view, topics = self._ledger.view, self._context.catalog().topics_by_id
+        later = {}
+        for key, start in starts.items():
+            topic = topics[key.topic_id]
+            assert topic.staged or topic.hidden, topic.name
+            self._check_partition(topic, key.partition)
+            if start > view.log_start(key, topic):
+                later[key] = start
+        if later:
             ledger = self._context.ledger(self.bundle)
-            await self._in_term(move_staged_log_start(ledger, topic.id, partition, to_offset, self._writer.durable))
-            await self._in_term(self._ledger.view.look())
+            await self._in_term(move_internal_log_starts(ledger, later, self._writer.durable))
+            await self._in_term(view.look())
 
     def check_staged(self) -> None:
-        """Raise ResourceExhausted if open transactions keep too many slots from being trimmed.
+        """Raise ResourceExhausted if staged batches keep too many slots from being trimmed.
 
-        It is for what producers send. The batches and records that end transactions must pass:
-        they are what lets slots be trimmed.
+        It is for what producers send. The batches and records that end transactions, or deliver and
+        move timed messages, must pass: they are what lets slots be trimmed.
         """
         view, catalog = self._ledger.view, self._context.catalog()
         slots_max, end = self._context.limits.parked_slots_max, self._writer.durable.slot + 1
         if end - view.checkpoint.trim_slot <= slots_max:
             return
         for topic in filter(None, map(catalog.topics_by_name.get, keys.CREATED_AT_FIRST_USE)):
-            if topic.staged and self.bundle in topic.bundles:
-                partition = topic.bundles.index(self.bundle)
+            for partition in topic.partitions_in(self.bundle) if topic.staged else ():
                 first = first_staged_slot(view, PartitionId(topic.id, partition), topic)
                 if first is not None and end - first > slots_max:
                     raise ResourceExhausted(
                         f"bundle {self.bundle}: {end - first} segments cannot be trimmed, because"
-                        f" {topic.name}/{partition} holds batches of open transactions in them: commit or abort them",
+                        f" {topic.name}/{partition} holds {_STAGED[topic.name]}",
                         retry_after_ms=30_000,
                     )
 

@@ -108,7 +108,7 @@ class StagedLog:
 
     async def move_log_start(self, begin: int) -> None:
         """Free the offsets below `begin`. Raises NotOwner, Unavailable, the store's errors."""
-        await self.owner.move_staged_log_start(self.topic, self.place.partition, begin)
+        await self.owner.move_internal_log_starts({self.place: begin})
 
     def _damaged(self, reference: Reference, what: str) -> DataDamaged:
         return DataDamaged(

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ledger import keys
+from ledger.keys import PartitionId
 from ledgermq.errors import (
     InvalidConfig,
     InvalidRequest,
@@ -172,5 +173,5 @@ async def test_producers_are_refused_while_open_transactions_hold_too_many_segme
     assert result.error.code == "RESOURCE_EXHAUSTED"
     assert "open transactions" in result.error.message
     assert await cluster.produce("t", 1, b"x") == (0, 0), "another bundle"
-    await owner.move_staged_log_start(staged, bundle - 1, 1)
+    await owner.move_internal_log_starts({PartitionId(staged.id, bundle - 1): 1})
     assert await cluster.produce("t", 0, b"y") == (10, 0)

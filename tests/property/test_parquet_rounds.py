@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.garbage.retention import log_start_move, move_staged_log_start
+from ledger.garbage.retention import log_start_move, move_internal_log_starts
 from ledger.garbage.sweep import collect_garbage, tidy_bundle
 from ledger.keys import PartitionId
 from ledger.log.checkpoint import partition_of
@@ -110,7 +110,7 @@ class World:
             assert isinstance(detail, int)
             self.resolved = min(len(root.produced.get((STAGED, 0), [])), self.resolved + detail)
             ledger = ledger_of(root.store, 1, cluster=root.cluster, sources=root.sources)
-            await move_staged_log_start(ledger, root.topics[STAGED].id, 0, self.resolved)
+            await move_internal_log_starts(ledger, {PartitionId(root.topics[STAGED].id, 0): self.resolved})
         elif what == "new owner":
             root.writers.pop(1, None)
         elif what == "wait":

@@ -15,7 +15,8 @@ import pytest
 from crc32c import crc32c
 
 from ledger import keys
-from ledger.garbage.retention import move_staged_log_start
+from ledger.garbage.retention import move_internal_log_starts
+from ledger.keys import PartitionId
 from ledger.log.ledger_ref import LedgerRef
 from ledger.log.segment import Batch
 from ledgermq.sources import Sources
@@ -147,7 +148,7 @@ async def changed(filled: Filled, **other: int) -> None:
 async def trimmed(filled: Filled) -> None:
     root = filled.root
     ledger = LedgerRef(root.store, 1, root.cluster, root.sources)
-    assert await move_staged_log_start(ledger, root.topics[keys.STAGED_TOPIC].id, 0, 1)
+    assert await move_internal_log_starts(ledger, {PartitionId(root.topics[keys.STAGED_TOPIC].id, 0): 1})
 
 
 async def begun_without_batches(filled: Filled) -> None:

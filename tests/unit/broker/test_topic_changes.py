@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from ledger import keys
 from ledger.topics.catalog import Catalog, Topic, encode_topic_record, topic_key
 from ledgermq.errors import (
     InvalidConfig,
@@ -22,6 +23,7 @@ from stateless_broker.topic_changes import (
     altered,
     created,
     created_internal_topic,
+    created_timer_topic,
     created_transaction_topic,
     deleted,
 )
@@ -84,6 +86,29 @@ def test_topics_of_transactions_have_a_partition_in_each_user_bundle_and_unbalan
     for name in ("__staged", "__transactions"):
         with pytest.raises(TopicExists):
             created_transaction_topic(catalog, name, BUNDLES, 9)
+
+
+def test_topics_of_timed_messages_have_the_same_partitions_in_each_user_bundle(catalog: Catalog) -> None:
+    create(catalog, "a", 3)
+    near, far, timers = (
+        put(catalog, created_timer_topic(catalog, name, BUNDLES, 7))
+        for name in ("__delayed", "__delayed_far", "__timers")
+    )
+    assert timers.bundles == (1, 2, 3, 4)
+    for bundle in range(1, BUNDLES):
+        assert timers.bundles[keys.timers_partition(bundle)] == bundle
+        assert list(near.partitions_in(bundle)) == [keys.near_partition(bundle, j) for j in range(keys.NEAR_PARTITIONS)]
+        assert list(far.partitions_in(bundle)) == [keys.far_partition(bundle, j) for j in range(keys.FAR_PARTITIONS)]
+    assert (near.partitions, far.partitions) == (4 * 17, 4 * 96)
+    assert list(far.partitions_in(0)) == []
+    kinds = [(topic.compacted, topic.staged, topic.hidden) for topic in (timers, near, far)]
+    assert kinds == [(True, False, False), (False, True, False), (False, False, True)]
+    assert far.raw_settings["internal.kind"] == "hidden"
+    assert far.settings.parquet_max_lag_ms == 3_600_000
+    user = create(catalog, "b", 2)
+    assert (user.compacted, user.staged, user.hidden) == (False, False, False)
+    with pytest.raises(TopicExists):
+        created_timer_topic(catalog, "__delayed", BUNDLES, 9)
 
 
 def test_existing_names_and_names_that_are_not_free_yet(catalog: Catalog) -> None:

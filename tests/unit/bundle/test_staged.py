@@ -1,5 +1,5 @@
-"""A bundle that holds batches of open transactions: its owner reads them, lets go of them, and
-refuses producers when they hold too much.
+"""A bundle that holds batches of open transactions, or timed messages: its owner reads them, lets go
+of them, and refuses producers when they hold too much.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from tests.worlds.ledgers import TOPIC_ID, batch
 
 RAW = {"internal.kind": "staged"}
 STAGED = Topic(3, keys.STAGED_TOPIC, (1,), RAW, parse_stored_settings(RAW))
+PLACE = PartitionId(STAGED.id, 0)
+DELAYED = Topic(4, keys.DELAYED_TOPIC, (1, 1, 1, 2), RAW, parse_stored_settings(RAW))
 
 
 @asynccontextmanager
@@ -41,7 +43,7 @@ in_world = virtual_in(world, "store", "sources")
 def context_of(store: MemoryStore, sources: Sources, limits: BundleLimits = QUIET) -> BundleContext:
     context = replace(bundle_context(store, sources, limits), run_blocking=run_inline)
     quick = replace(TOPIC, settings=TopicSettings(parquet_max_lag_ms=60_000))
-    for topic in (STAGED, quick):
+    for topic in (STAGED, DELAYED, quick):
         context.catalog().topics_by_id[topic.id] = context.catalog().topics_by_name[topic.name] = topic
     return context
 
@@ -53,18 +55,35 @@ async def test_what_is_below_the_log_start_is_gone_at_once_and_for_the_next_owne
     async with opened(context_of(store, sources)) as owner:
         await produce(owner, batch(b"s0", b"s1", topic_id=STAGED.id), batch(b"a"))
         await produce(owner, batch(b"s2", topic_id=STAGED.id))
-        await owner.move_staged_log_start(STAGED, 0, 2)
+        await owner.move_internal_log_starts({PLACE: 2})
         with pytest.raises(OffsetOutOfRange):
             await owner.fetch(STAGED, 0, 0, 1000)
         assert await fetch_values(owner, 0, 2, topic=STAGED) == [b"s2"]
         number = (await newest_checkpoint(store, 1)).number
-        await owner.move_staged_log_start(STAGED, 0, 1)
+        await owner.move_internal_log_starts({PLACE: 1})
         assert (await newest_checkpoint(store, 1)).number == number, "it never goes back"
     async with opened(context_of(store, sources)) as owner:
         assert await owner.list_offset(STAGED, 0, "earliest") == 2
         assert await fetch_values(owner, 0, 2, topic=STAGED) == [b"s2"]
     with pytest.raises(NotOwner):
-        await owner.move_staged_log_start(STAGED, 0, 3)
+        await owner.move_internal_log_starts({PLACE: 3})
+
+
+@in_world
+async def test_log_starts_of_several_partitions_move_in_one_checkpoint(store: MemoryStore, sources: Sources) -> None:
+    async with opened(context_of(store, sources)) as owner:
+        await produce(owner, *(batch(b"d", b"d", topic_id=DELAYED.id, partition=p) for p in range(3)))
+        await produce(owner, batch(b"s", topic_id=STAGED.id))
+        number = (await newest_checkpoint(store, 1)).number
+        places = [PartitionId(DELAYED.id, p) for p in range(3)]
+        await owner.move_internal_log_starts({places[0]: 1, places[2]: 2, PLACE: 1})
+        assert (await newest_checkpoint(store, 1)).number == number + 1
+        await owner.move_internal_log_starts({places[0]: 1, PLACE: 0})
+        assert (await newest_checkpoint(store, 1)).number == number + 1, "nothing would move"
+        starts = [await owner.list_offset(DELAYED, p, "earliest") for p in range(3)]
+        assert (starts, await owner.list_offset(STAGED, 0, "earliest")) == ([1, 0, 2], 1)
+        with pytest.raises(NotOwner, match="__delayed/3 is in bundle 2"):
+            await owner.move_internal_log_starts({PartitionId(DELAYED.id, 3): 1})
 
 
 @in_world
@@ -82,11 +101,11 @@ async def test_background_rounds_go_on_over_staged_batches_and_drop_them_in_time
         before = (await newest_checkpoint(store, 1)).finished_plan
         await asyncio.sleep(2 * 3600)
         assert (await newest_checkpoint(store, 1)).finished_plan == before, "they are no reason for a round"
-        await owner.move_staged_log_start(STAGED, 0, 15)
+        await owner.move_internal_log_starts({PLACE: 15})
         await asyncio.sleep(400)
         assert owner.status().untrimmed_slots <= 6
         assert await fetch_values(owner, 0, 15, topic=STAGED) == [b"s%d" % i for i in range(15, 20)]
-        await owner.move_staged_log_start(STAGED, 0, 20)
+        await owner.move_internal_log_starts({PLACE: 20})
         await asyncio.sleep(400)
         assert owner.status().untrimmed_slots == 0
         assert (await newest_checkpoint(store, 1)).snapshot_plan == 0
@@ -112,5 +131,26 @@ async def test_producers_are_refused_when_open_transactions_hold_too_many_segmen
             owner.check_staged()
         assert refused.value.retry_after_ms
         await produce(owner, batch(b"s1", topic_id=STAGED.id))  # what ends a transaction passes
-        await owner.move_staged_log_start(STAGED, 0, 1)
+        await owner.move_internal_log_starts({PLACE: 1})
+        owner.check_staged()
+
+
+@in_world
+async def test_producers_are_refused_whichever_partition_of_a_bundle_holds_too_many_segments(
+    store: MemoryStore, sources: Sources
+) -> None:
+    async with opened(context_of(store, sources, replace(QUIET, parked_slots_max=20))) as owner:
+        await produce(owner, batch(b"d", topic_id=DELAYED.id, partition=2))
+        for _ in range(20):
+            await produce(owner, batch(b"a"), batch(b"d", topic_id=DELAYED.id, partition=0))
+        await produce(owner, batch(b"a"))
+        with pytest.raises(
+            ResourceExhausted, match=r"bundle 1: 21 segments .* __delayed/0 holds timed messages"
+        ) as refused:
+            owner.check_staged()
+        assert refused.value.retry_after_ms
+        await owner.move_internal_log_starts({PartitionId(DELAYED.id, 0): 20})
+        with pytest.raises(ResourceExhausted, match=r"bundle 1: 22 segments .* __delayed/2 holds timed messages"):
+            owner.check_staged()
+        await owner.move_internal_log_starts({PartitionId(DELAYED.id, 2): 1})
         owner.check_staged()

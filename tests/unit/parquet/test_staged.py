@@ -12,7 +12,7 @@ from ledger import keys
 from ledger.blocking import run_inline
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
-from ledger.garbage.retention import move_staged_log_start
+from ledger.garbage.retention import move_internal_log_starts
 from ledger.keys import PartitionId
 from ledger.log.checkpoint import partition_of
 from ledger.log.history import read_history
@@ -60,7 +60,7 @@ async def _put(root: Root, *batches: tuple[str, list[bytes]]) -> None:
 
 async def _resolve(root: Root, to_offset: int, store: ObjectStore | None = None, seed: int = 77) -> bool:
     ledger = LedgerRef(store or root.store, 1, root.cluster, virtual_sources(seed))
-    return await move_staged_log_start(ledger, root.topics[STAGED].id, 0, to_offset)
+    return await move_internal_log_starts(ledger, {PartitionId(root.topics[STAGED].id, 0): to_offset})
 
 
 async def _staged(root: Root) -> dict[int, bytes]:
