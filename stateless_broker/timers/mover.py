@@ -169,7 +169,7 @@ class Mover:
         try:
             while True:
                 now_us = self._clock.now_us() or await self._clock.read()
-                horizon_us = flush_horizon(now_us, held.timers.ranges)
+                horizon_us = flush_horizon(now_us, held.timers.ranges, held.closed_us)
                 piece = held.waiting.flush(end, horizon_us, held.limits.chunk_bytes)
                 if not piece.missing:
                     break

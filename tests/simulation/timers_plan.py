@@ -20,6 +20,7 @@ import timers.limits
 import timers.places
 from ledger import keys
 from stateless_broker import topic_changes
+from stateless_broker.timers import deliverer, mover
 from timers.limits import TimerLimits
 
 SECOND_US = 1_000_000
@@ -78,6 +79,7 @@ def timers_plan_of(seed: int) -> TimersPlan:
             recall_kept_ms=r.choice((500, 5000, 20_000)),
             due_soon_ms=r.choice((100, 5000)),
             clock_reading_ms=r.choice((500, 3_600_000)),
+            log_start_ms=r.choice((200, 3000)),
         ),
         far_s=min(150.0, unit_s * r.choice((3, 30, 300))),
         batch=r.choice((1, 5, 30)),
@@ -112,6 +114,8 @@ def scaled(plan: TimersPlan) -> Iterator[None]:
             (timers.places, "RESERVED", (NEAR_RESERVED, FAR_RESERVED)),
         ):
             _replace_everywhere(patch, getattr(owner, name), name, value)
+        patch.setattr(mover, "FLUSH_LOOK_S", 0.1)
+        patch.setattr(deliverer, "RECALLS_LOOK_S", 0.5)
         patch.setattr(keys, "NEAR_PARTITIONS", 1 + geometry.near)
         patch.setattr(keys, "FAR_PARTITIONS", geometry.far)
         patch.setattr(

@@ -135,7 +135,7 @@ class TimersRun(ClusterRun):
         self.world.violations.append(Violation("hanging message", f"files are left: {self._hidden_files()[:5]}"))
 
     def _hidden_files(self) -> list[str]:
-        return self.world.store.keys_now(keys.HIDDEN)
+        return self.world.store.keys_now("hidden/")
 
     def _truth(self) -> TimersTruth:
         return timers_truth(
@@ -155,7 +155,7 @@ class TimersRun(ClusterRun):
         truth = self._truth()
         coverage = self.world.coverage
         coverage.saw("a timed message was delivered", sum(bool(row.delivered) for row in truth.rows.values()))
-        coverage.saw("a hidden file was put", sum(key.startswith(keys.HIDDEN) for key in self.world.store.first))
+        coverage.saw("a hidden file was put", sum(key.startswith("hidden/") for key in self.world.store.first))
         self.world.violations += judge(truth, self._shared.sent, self.own.limits.recall_kept_ms * 1000)
         for what, count in truth.coverage.items():
             coverage.saw(what, count)
