@@ -10,6 +10,7 @@
     ledgers/0000/<segments, checkpoints, compactions or snapshots>/<number:020d>.copy
         the same bytes again (`ledger.root.copies`)
     parquet/topic=<topic>/partition=<p>/<first:020d>-<last:020d>-<topic id>-<plan>.parquet
+    hidden/_<topic id>/partition=<p>/<name as below parquet/>           of a hidden topic: no plain reader sees it
     archive/topic=<topic>/partition=<p>/<name as below parquet/>        what retention took, where it archives
     archive/_cluster.json                                  whose archive it is
     keyed/_<topic id>/partition=<p>/versions/<number:020d>
@@ -36,7 +37,9 @@ from ledgermq.protocol.names import NAME_CHARS_MAX, is_name
 CLUSTER = "cluster.json"
 LEDGERS = "ledgers/"
 BROKERS = "brokers/"
-PARQUET, KEYED, SINKS = PASSING
+PARQUET, KEYED, SINKS, HIDDEN = PASSING
+PARQUET_FOLDERS = (PARQUET, HIDDEN)
+"""Where the Parquet files of partitions' logs lie."""
 ARCHIVE = "archive/"
 ARCHIVE_OWNER = "archive/_cluster.json"
 
@@ -241,11 +244,21 @@ def parquet_partition(topic: str, partition: int) -> str:
     return f"{parquet_topic(topic)}partition={partition}/"
 
 
+def hidden_topic(topic_id: int) -> str:
+    return f"{HIDDEN}_{topic_id}/"
+
+
+def hidden_partition(place: PartitionId) -> str:
+    return f"{hidden_topic(place.topic_id)}partition={place.partition}/"
+
+
 @dataclass(frozen=True, slots=True)
 class ParquetName:
-    """The parts of a Parquet file's key; `last_offset` inclusive."""
+    """The parts of a Parquet file's key; `last_offset` inclusive. `topic`: None for a file of a hidden
+    topic.
+    """
 
-    topic: str
+    topic: str | None
     partition: int
     first_offset: int
     last_offset: int
@@ -254,13 +267,17 @@ class ParquetName:
 
     @property
     def key(self) -> str:
-        return (
-            f"{parquet_partition(self.topic, self.partition)}"
-            f"{self.first_offset:020d}-{self.last_offset:020d}-{self.topic_id}-{self.plan}.parquet"
+        folder = (
+            hidden_partition(PartitionId(self.topic_id, self.partition))
+            if self.topic is None
+            else parquet_partition(self.topic, self.partition)
         )
+        return f"{folder}{self.first_offset:020d}-{self.last_offset:020d}-{self.topic_id}-{self.plan}.parquet"
 
 
-_PARQUET = re.compile(r"parquet/topic=([^/]+)/partition=(\d+)/(\d{20})-(\d{20})-(\d+)-(\d+)\.parquet\Z")
+_FILE = r"partition=(\d+)/(\d{20})-(\d{20})-(\d+)-(\d+)\.parquet\Z"
+_PARQUET = re.compile(rf"parquet/topic=([^/]+)/{_FILE}")
+_HIDDEN = re.compile(rf"hidden/_(\d+)/{_FILE}")
 
 
 def archived(key: str) -> str:
@@ -270,13 +287,23 @@ def archived(key: str) -> str:
 
 def parse_archived(key: str) -> ParquetName | None:
     """Parse the name of an archived file; its `key` is the one that it had below `parquet/`."""
-    return parse_parquet(PARQUET + key.removeprefix(ARCHIVE)) if key.startswith(ARCHIVE) else None
+    return _parse_shown(PARQUET + key.removeprefix(ARCHIVE)) if key.startswith(ARCHIVE) else None
 
 
 def parse_parquet(key: str) -> ParquetName | None:
     """Parse a key; None if no LedgerMQ process wrote it."""
+    return _parse_hidden(key) if key.startswith(HIDDEN) else _parse_shown(key)
+
+
+def _parse_shown(key: str) -> ParquetName | None:
     found = _PARQUET.match(key)
     return ParquetName(found[1], *(int(found[i]) for i in range(2, 7))) if found else None
+
+
+def _parse_hidden(key: str) -> ParquetName | None:
+    found = _HIDDEN.match(key)
+    name = ParquetName(None, *(int(found[i]) for i in range(2, 7))) if found else None
+    return name if name is not None and name.key == key else None
 
 
 def keyed_folder(place: PartitionId) -> str:

@@ -31,7 +31,7 @@ from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.archive_owner import decode_mark
-from ledger.parquet.stored_file import read_footer
+from ledger.parquet.stored_file import list_files, read_footer
 from ledger.root.copies import CopyingStore
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.runtime.tasks import all_of
@@ -131,7 +131,7 @@ async def _check_once(
             keys.CLUSTER, "NO_CHECKSUM", "an early version wrote it without a checksum: keep a copy of it elsewhere"
         )
     checked = Checked(objects=await check_names(store.inner, cluster.bundles, problems))
-    parquet = [info async for info in store.list(keys.PARQUET)]
+    parquet = [info async for info in list_files(store)]
     keyed = [info async for info in store.list(keys.KEYED)]
     views = []
     for bundle in range(cluster.bundles):

@@ -21,7 +21,7 @@ async def check_names(store: ObjectStore, bundles: int, problems: Problems) -> i
 
 
 def _check_name(key: str, bundles: int, problems: Problems) -> None:
-    if keys.parse_archived(key) is not None or keys.parse_keyed(key) is not None:
+    if any(parse(key) is not None for parse in (keys.parse_parquet, keys.parse_archived, keys.parse_keyed)):
         return
     if (
         key in (keys.CLUSTER, keys.ARCHIVE_OWNER)
@@ -40,8 +40,6 @@ def _check_name(key: str, bundles: int, problems: Problems) -> None:
 
 
 def _check_parquet_name(key: str, problems: Problems) -> None:
-    if keys.parse_parquet(key) is not None:
-        return
     if any(part.startswith(("_", ".")) for part in key.split("/")):
         problems.untidy(
             key, "FOREIGN_OBJECT", "no LedgerMQ process puts an object of this name; readers of Parquet pass it over"

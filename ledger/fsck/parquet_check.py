@@ -131,7 +131,8 @@ class ParquetCheck:
         by_partition: dict[tuple[str, int], list[_File]] = {}
         for file in self._files.values():
             if file.rows:
-                by_partition.setdefault((file.name.topic, file.name.partition), []).append(file)
+                topic = f"topic id {file.name.topic_id}" if file.name.topic is None else file.name.topic
+                by_partition.setdefault((topic, file.name.partition), []).append(file)
         for (topic, partition), files in by_partition.items():
             files.sort(key=lambda file: (file.name.first_offset, file.name.last_offset))
             for before, after in pairwise(files):

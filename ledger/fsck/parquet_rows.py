@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ledger.fsck.problem import Problems
-from ledger.keys import ParquetName
+from ledger.keys import ParquetName, is_internal
 from ledger.parquet.columns import SCHEMA, FooterNote
 from ledger.parquet.footer_checksum import check_whole
 
@@ -60,7 +60,10 @@ def find_wrong_rows(data: bytes, key: str, name: ParquetName) -> str | None:
     expected: Any = pa.chunked_array([pa.arange(name.first_offset, name.first_offset + count)], pa.int64())
     if not table.column("offset").equals(expected):
         return "its offsets do not run without a gap from the first to the last offset in its name"
-    if set(table.column("topic").unique().to_pylist()) - {name.topic}:
+    topics = set(table.column("topic").unique().to_pylist())
+    if name.topic is None and (len(topics) > 1 or any(topic is None or not is_internal(topic) for topic in topics)):
+        return "it holds records of a topic that is not hidden"
+    if name.topic is not None and topics - {name.topic}:
         return f"it holds records of a topic other than {name.topic}"
     if set(table.column("partition").unique().to_pylist()) - {name.partition}:
         return f"it holds records of a partition other than {name.partition}"

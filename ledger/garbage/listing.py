@@ -19,6 +19,7 @@ from ledger.log.numbered import list_numbered
 from ledger.log.plan_chain import read_plan
 from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
 from ledger.parquet.pages import PageReader
+from ledger.parquet.stored_file import list_files
 from ledgermq.errors import DataDamaged, LedgerMQError
 from ledgermq.runtime.reread import Rereads
 from ledgermq.runtime.tasks import all_of
@@ -144,7 +145,7 @@ class Listing:
 
 @dataclass(slots=True)
 class RootListing:
-    """`parquet`: every object below `parquet/`, by its key. `failures`: bundles of which it is
+    """`parquet`: every object below `parquet/` and `hidden/`, by its key. `failures`: bundles of which it is
     unknown what they refer to: all of theirs counts as referred to. Of some of them there is a
     listing, too. `parquet_failure`: why `parquet` is not complete; the bundles are listed all the same.
     """
@@ -159,7 +160,7 @@ class RootListing:
         """List Parquet files first: a file that is listed was made by a plan that existed before."""
         found = cls()
         try:
-            async for info in store.list(keys.PARQUET):
+            async for info in list_files(store):
                 found.parquet[info.key] = info
         except LedgerMQError as error:
             found.parquet_failure = error

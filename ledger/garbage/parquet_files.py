@@ -214,9 +214,7 @@ async def _delete_below(store: ObjectStore, topic: Topic, place: PartitionId, st
     """Delete every file of the log that ends below `start`, in ascending order, each before the
     next, up to one that is too young.
     """
-    listed = [
-        keys.parse_parquet(info.key) async for info in store.list(keys.parquet_partition(topic.name, place.partition))
-    ]
+    listed = [keys.parse_parquet(info.key) async for info in store.list(topic.parquet_folder_of(place.partition))]
     deleted = []
     for name in listed:
         if name is None or name.topic_id != place.topic_id or name.last_offset >= start:

@@ -135,7 +135,7 @@ class _Removal:
         for partition, bundle in enumerate(self._topic.bundles):
             if bundle != self._bundle:
                 continue
-            prefix = keys.parquet_partition(self._topic.name, partition)
+            prefix = self._topic.parquet_folder_of(partition)
             while found := [info.key async for info in self._store.list(prefix) if self._is_ours(info.key)]:
                 for key in found:
                     await self._store.delete([key])
@@ -151,7 +151,7 @@ async def find(store: ObjectStore, catalog: Catalog) -> list[Removable]:
     for topic in catalog.topics_by_name.values():
         if not topic.removed:
             continue
-        async for info in store.list(keys.parquet_topic(topic.name)):
+        async for info in store.list(topic.parquet_folder):
             name = keys.parse_parquet(info.key)
             if name is not None and name.topic_id == topic.id:
                 removable.append(Removable.of(Kind.PARQUET, info, f"topic {topic.name} is deleted"))

@@ -36,7 +36,7 @@ Buffer = buffers.Buffer
 FENCES = "parquet/_tmp/"
 """A folder for the stores themselves: an object put under a fence stays below it until it is whole.
 """
-PASSING = ("parquet/", "keyed/", "sinks/")
+PASSING = ("parquet/", "keyed/", "sinks/", "hidden/")
 """Folders of topics and queries lie below these.
 
 Stores that have real folders remove the empty ones there.

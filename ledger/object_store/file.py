@@ -7,7 +7,7 @@ several machines share.
     <root>/.reserve                    room for a full disk, see `file_reserve`
     <root>/parquet/_tmp/<fence>/<hex>  a fenced put on its way: once its folder is gone, linking from it fails
 
-Below `parquet/`, `keyed/` and `sinks/` a folder goes with the last object that is deleted in it;
+Below `parquet/`, `keyed/`, `sinks/` and `hidden/` a folder goes with the last object that is deleted in it;
 elsewhere folders stay. Invariants: those of `file_disk`; a fenced put makes its temporary file
 inside the fence's folder and never makes that folder. The clock is the file system's own: the time
 that it gives a file touched now. Blocking calls run in threads of this store, reads and writes

@@ -6,9 +6,10 @@ there is older than its maximum lag, or when everything is requested. Internal t
 plan; a plan of them alone (`only_internal`) is made from the segments that no plan has named yet,
 and trims nothing. A topic that the checkpoint names as removed is left out; a topic that the
 catalog does not know yet, or that is removed but not named yet, waits and holds the trim, as a
-parked partition does. Staged batches, which belong to open transactions, become neither Parquet nor
-part of a snapshot: a plan drops those below the log start, and those above it hold the trim; alone
-they never make a plan due. No plan reads any of them. Where removed topics have more in segments
+parked partition does. Staged batches become neither Parquet nor part of a snapshot: a plan drops
+those below the log start, and those above it hold the trim; alone they never make a plan due. No
+plan reads any of them. A hidden topic is planned as topics of users are; only the names of its files
+differ. Where removed topics have more in segments
 than the partitions that hold these segments, those join at once, because deletion has to make room.
 
 Invariants (safety 1, 8, 9), asserted by `check_plan`: a file begins where Parquet ends, except
@@ -248,7 +249,8 @@ def _file(backlog: Backlog, plan: int) -> fmt.PlannedFile:
     if end <= first:  # only records below the log start: they are dropped without a file
         file.first_offset = counters.parquet_end
     else:
-        file.key = keys.ParquetName(topic.name, backlog.partition, first, end - 1, topic.id, plan).key
+        name = None if topic.hidden else topic.name
+        file.key = keys.ParquetName(name, backlog.partition, first, end - 1, topic.id, plan).key
     file.last_offset = end - 1
     file.lost.extend(lost for lost in counters.lost if lost.last_offset >= first and lost.first_offset < end)
     if topic.settings.parquet_bloom_key:

@@ -1,13 +1,15 @@
-"""Describe a stored Parquet file by its footer: whether it is the plan's, and its outcome."""
+"""List stored Parquet files, and describe one by its footer: whether it is the plan's, and its outcome."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
+from ledger import keys
+from ledger.object_store.contract import Buffer, ObjectInfo, ObjectMissing, ObjectStore
 from ledger.parquet.columns import SCHEMA, FooterNote
 from ledger.parquet.footer_checksum import check_footer, footer_bytes
 from ledgermq.errors import DataDamaged
@@ -25,6 +27,13 @@ class StoredFile:
     rows: int
     timestamp_min_us: int
     timestamp_max_us: int
+
+
+async def list_files(store: ObjectStore) -> AsyncIterator[ObjectInfo]:
+    """Yield every object in the folders of the logs' Parquet files, also those that LedgerMQ did not put."""
+    for folder in keys.PARQUET_FOLDERS:
+        async for info in store.list(folder):
+            yield info
 
 
 async def read_footer(store: ObjectStore, key: str) -> pq.FileMetaData:

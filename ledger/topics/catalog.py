@@ -77,6 +77,17 @@ class Topic:
         """
         return self.internal and self.settings.internal_kind == HIDDEN
 
+    @property
+    def parquet_folder(self) -> str:
+        """Return the folder of the Parquet files of the topic's log."""
+        return keys.hidden_topic(self.id) if self.hidden else keys.parquet_topic(self.name)
+
+    def parquet_folder_of(self, partition: int) -> str:
+        """Return the folder of the Parquet files of a partition's log."""
+        if self.hidden:
+            return keys.hidden_partition(keys.PartitionId(self.id, partition))
+        return keys.parquet_partition(self.name, partition)
+
     def partitions_in(self, bundle: int) -> Iterator[int]:
         """Return the partitions that are in a bundle, ascending."""
         partition = -1

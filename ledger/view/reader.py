@@ -183,7 +183,7 @@ class LedgerReader:
             index, place = found
             if view.is_kept(index[place], key, offset):
                 return self._counted("segment", await self._cold.read(choose_batches(index, place, bytes_max)))
-        if topic is not None and topic.internal:  # a round took it while this looked for it
+        if topic is not None and topic.internal and not topic.hidden:  # a round took it while this looked for it
             raise OffsetOutOfRange(
                 f"{_name(key, topic)}: offset {offset} has left the segments, so the log starts after it"
             )

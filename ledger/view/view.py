@@ -144,13 +144,13 @@ class LedgerView:
     def log_start(self, key: PartitionId, topic: Topic | None = None) -> int:
         """Return the first offset that can be read.
 
-        Of an internal topic that is what comes after its snapshot: a reader that needs more begins
+        Of a compacted internal topic that is what comes after its snapshot: a reader that needs more begins
         with the snapshot.
         """
         counters = self.counters.get(key)
         if counters is None:
             return 0
-        if topic is not None and topic.internal:
+        if topic is not None and topic.compacted:
             return max(counters.log_start, counters.parquet_end)
         return counters.log_start
 

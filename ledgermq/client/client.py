@@ -195,8 +195,8 @@ class Client:
 
         Returns RecallOutcome.RECALLED if it is never delivered, TOO_LATE if it is delivered or surely
         will be, FORGOTTEN if it was due so long ago that its outcome is no longer known. A repeated call
-        returns RECALLED again. Raises InvalidRequest (not a handle), UnknownTopic (the topic was
-        deleted), ResourceExhausted, Unavailable; the call may then be repeated.
+        returns RECALLED again. Raises InvalidRequest (not a handle), UnknownTopic and TopicBeingDeleted
+        (the message is dropped when it is due), ResourceExhausted, Unavailable.
         """
         return await self._delayed.recall(handle)
 

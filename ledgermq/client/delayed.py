@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from ledgermq.client.admin import Admin
@@ -73,16 +73,16 @@ class DelayedBundle:
     """What waits in one bundle, for all topics.
 
     `messages`, `size_bytes`: with those that were recalled. `next_due`: of the first message; None if none
-    waits. `delivered_to`: everything that was due up to this time is delivered, recalled or dropped.
-    `now`: the owner's time; None if it does not know it yet. `trouble`: why delivery waits; empty if it
-    does not. `ranges`: messages of later times, in order.
+    waits. `delivered_to`: everything that was due up to this time is delivered, recalled or dropped; None if
+    nothing was due yet. `now`: the owner's time; None if it does not know it yet. `trouble`: why delivery
+    waits; empty if it does not. `ranges`: messages of later times, in order.
     """
 
     bundle: int
     messages: int
     size_bytes: int
     next_due: datetime | None
-    delivered_to: datetime
+    delivered_to: datetime | None
     now: datetime | None
     trouble: str
     ranges: tuple[DelayedRange, ...]
@@ -90,9 +90,9 @@ class DelayedBundle:
 
 @dataclass(frozen=True, slots=True)
 class DelayedList:
-    """`messages`: in the order of their due times. `left`: number of known messages that match and come
-    later; the `ranges` of a bundle have more. `bundles`: those that have ever had a delayed message.
-    `unanswered`: bundle -> why its messages are missing.
+    """`messages`: in the order of their due times. `left`: number of messages, of any topic, that brokers
+    have at hand and that are not in this list; the `ranges` of a bundle have more. `bundles`: those that
+    have ever had a delayed message. `unanswered`: bundle -> why its messages are missing.
     """
 
     messages: tuple[DelayedMessage, ...]
@@ -170,9 +170,7 @@ class Delayed:
 def merged(
     answers: Sequence[tuple[int, pb.ListDelayedResponse]], at_most: int, unanswered: Mapping[int, LedgerMQError]
 ) -> DelayedList:
-    """Return one list of the answers of bundles, with `at_most` messages. Raises Unavailable if an answer
-    makes no sense.
-    """
+    """Return one list of the answers of bundles, with `at_most` messages."""
     messages = sorted(
         ((info, bundle) for bundle, answer in answers for info in answer.messages),
         key=lambda found: (found[0].due_us, found[1], found[0].offset, found[0].row),
@@ -183,11 +181,11 @@ def merged(
 
 
 def _time(us: int) -> datetime:
-    """Raises Unavailable if a broker has named a time that does not exist."""
+    """Return the time, or the nearest that a datetime can be: other clients may have sent any number."""
     try:
         return datetime_of(us)
-    except OverflowError as error:
-        raise Unavailable(f"a broker has answered with {us} µs since the epoch, which is no time") from error
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC) if us > 0 else datetime.min.replace(tzinfo=UTC)
 
 
 def _message(info: pb.DelayedMessage, bundle: int) -> DelayedMessage:
@@ -219,7 +217,7 @@ def _bundle(bundle: int, answer: pb.ListDelayedResponse) -> DelayedBundle:
         summary.messages,
         summary.size_bytes,
         _time(summary.next_due_us) if summary.messages else None,
-        _time(summary.watermark_us),
+        _time(summary.watermark_us) if summary.watermark_us > 0 else None,
         _time(summary.now_us) if summary.now_us else None,
         summary.trouble,
         tuple(

@@ -15,6 +15,7 @@ from ledger.log.envelope import ObjectKind, unseal
 from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.open_root import cluster_of
+from ledger.parquet.stored_file import list_files
 from ledger.topics.catalog import Catalog, read_catalog
 from ledgermq.cli.report import Report, Rows
 from ledgermq.sources import Sources
@@ -164,11 +165,14 @@ async def _topics(
 async def _parquet(store: ObjectStore, findings: Findings) -> dict[int, tuple[int, int]]:
     """Return files and bytes by topic id."""
     found: dict[int, tuple[int, int]] = {}
-    async for info in store.list(keys.PARQUET):
+    async for info in list_files(store):
         name = keys.parse_parquet(info.key)
         if name is None:
             findings.add(
-                info.key, "FOREIGN_OBJECT", "no LedgerMQ process wrote a file of this name, and Spark would read it"
+                info.key,
+                "FOREIGN_OBJECT",
+                "no LedgerMQ process wrote a file of this name"
+                + (", and Spark would read it" if info.key.startswith(keys.PARQUET) else ""),
             )
             continue
         count, size = found.get(name.topic_id, (0, 0))

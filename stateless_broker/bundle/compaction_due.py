@@ -48,7 +48,7 @@ def next_compaction_ms(view: LedgerView, catalog: Catalog) -> int | None:
         if backlog is None or key in parked:
             continue
         size_bytes, oldest_ms = backlog
-        if topic.internal:
+        if topic.compacted:
             times.append(oldest_ms + INTERNAL_LAG_MS)
         else:
             kept_bytes += size_bytes
@@ -91,7 +91,7 @@ def wants_snapshot(view: LedgerView, catalog: Catalog) -> bool:
     size_bytes = 0
     for key in view.index.partitions:
         topic = catalog.topics_by_id.get(key.topic_id)
-        if topic is not None and topic.internal and not topic.staged:
+        if topic is not None and topic.compacted:
             found, length = view.index.behind(key, view.parquet_end(key))
             slots |= found
             size_bytes += length

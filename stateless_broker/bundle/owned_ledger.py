@@ -98,7 +98,9 @@ class OwnedLedger:
         for key in view.index.partitions:
             topic = catalog.topics_by_id.get(key.topic_id)
             backlog = view.index.backlog(key, view.parquet_end(key))
-            if backlog is None or topic is None or topic.removed or topic.internal or key in parked:
+            if backlog is None or topic is None or topic.removed or key in parked:
+                continue
+            if topic.internal and not topic.hidden:
                 continue
             backlog_bytes += backlog[0]
             oldest_ms = min(oldest_ms, backlog[1])

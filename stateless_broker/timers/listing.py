@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from ledger.topics.catalog import Catalog
 from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker.timers.held import Held
-from timers.blocks import DUE_MAX_US
+from timers.blocks import DUE_MAX_US, Id
 from timers.rows import Rows
 from timers.waiting import Chunk
 
@@ -34,7 +36,8 @@ async def listed(
     chunk = await _next(held) if messages_max else None
     answer = pb.ListDelayedResponse(left=held.waiting.rows)
     if chunk is not None:
-        answer.messages.extend(_messages(chunk.rows, catalog, topic_id, partition, min(messages_max, MESSAGES_MAX)))
+        at_most, recalls = min(messages_max, MESSAGES_MAX), held.timers.recalls
+        answer.messages.extend(_messages(chunk.rows, catalog, topic_id, partition, at_most, recalls))
         answer.left = held.waiting.rows - len(answer.messages)
     aside = [found for range_id, found in held.timers.ranges.items() if range_id not in held.loaded]
     for found in sorted(aside, key=lambda each: each.from_us):
@@ -72,7 +75,12 @@ async def _next(held: Held) -> Chunk | None:
 
 
 def _messages(
-    rows: Rows, catalog: Catalog, topic_id: int | None, partition: int | None, at_most: int
+    rows: Rows,
+    catalog: Catalog,
+    topic_id: int | None,
+    partition: int | None,
+    at_most: int,
+    recalls: Container[Id],
 ) -> list[pb.DelayedMessage]:
     found: list[pb.DelayedMessage] = []
     for at in range(len(rows)):
@@ -84,6 +92,8 @@ def _messages(
         if len(found) == at_most:
             break
         key_of, topic = rows.key(at), catalog.topics_by_id.get(block.topic_id)
+        if Id(key_of.offset, key_of.row) in recalls:
+            continue
         message = pb.DelayedMessage(
             topic=topic.name if topic is not None and not topic.removed else "",
             topic_id=block.topic_id,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
-from crc32c import crc32c
 
-from ledger import keys
 from ledgermq.errors import LedgerMQError, NotOwner, RetriableError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame, ProduceFrame
@@ -212,10 +211,10 @@ class Watcher:
             self._offset = max(self._offset, batch.base_offset + batch.record_count)
 
 
-def damage_of(data: bytes) -> bytes:
-    """Return data in which one byte in the middle is another."""
-    at = len(data) // 2
-    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
-
-
-__all__ = ["crc32c", "keys"]
+@asynccontextmanager
+async def watched(cluster: Cluster, topic: str, partition: int, *, look_s: float = 0.05) -> AsyncIterator[Watcher]:
+    watcher = Watcher(cluster, topic, partition, look_s=look_s)
+    try:
+        yield watcher
+    finally:
+        await watcher.close()

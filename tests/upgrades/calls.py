@@ -33,6 +33,7 @@ from ledgermq.protocol.methods import FETCH, METHODS, PRODUCE, SERVICE, Kind, Me
 from ledgermq.sources import Sources
 from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.e2e.raw_client import RawClient
+from tests.upgrades.delayed import use_delayed
 from tests.upgrades.transactions import use_transactions
 from tests.worlds.ledgers import ledger_of
 
@@ -149,6 +150,8 @@ async def _use_everything(target: str, topic: str) -> None:
         await client.list_offsets(topic, "earliest")
         await client.create_topic("moved", 1)
         await use_transactions(client, target, "made", "moved")
+        await client.create_topic("later", 1)
+        await use_delayed(client, target, "later")
         await client.delete_records("made", {0: 1})
         settings = {"heartbeat_wait_s": HEARTBEAT_S, "commit": "manual"}
         async with client.consumer("made", group="calls", **settings) as member:

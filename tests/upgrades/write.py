@@ -75,7 +75,7 @@ class _Writer:
     async def produce(self, topic: str, partition: int, records: Sequence[Record], **settings: object) -> None:
         async with self.client.producer(linger_ms=0, **settings) as producer:
             for record in records:
-                done = await producer.send(topic, *record[:-1], partition=partition)
+                done = await producer.send(topic, *record._replace(partition=partition))
                 self.expected.note(topic, partition, done.offset, record)
 
     async def fill(self, name: str) -> None:

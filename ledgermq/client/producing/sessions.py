@@ -76,7 +76,7 @@ async def open_new_sessions(
     kind: type[Session] = Session,
 ) -> list[Session | LedgerMQError]:
     """Open a new session for each partition at a broker. Return the sessions, or the broker's
-    errors, in the order of the partitions. Each session has a producer id of its own.
+    errors, in the order of the partitions. Each session has another producer id.
 
     The broker's time becomes the client's. `partitions`: at most PARTITIONS_PER_CALL_MAX. Raises what the call raises.
     """

@@ -380,6 +380,10 @@ async def test_a_wrong_choice_is_refused(broker: DelayedBroker, client: ledgermq
         await client.list_delayed("t", 2)
     with pytest.raises(errors.InvalidRequest, match="0 to 10000"):
         await client.list_delayed(messages_max=10_001)
-    broker.lists = {1: pb.ListDelayedResponse(summary=summary(1, next_due_us=2**62))}
-    with pytest.raises(errors.Unavailable, match="no time"):
-        await client.list_delayed(messages_max=0)
+
+
+@with_a_broker
+async def test_a_time_that_is_none_is_the_nearest_one(broker: DelayedBroker, client: ledgermq.Client) -> None:
+    broker.lists = {1: pb.ListDelayedResponse(summary=summary(1, next_due_us=2**62, now_us=-(2**62)))}
+    [bundle] = (await client.list_delayed(messages_max=0)).bundles
+    assert (bundle.next_due, bundle.now) == (datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC))

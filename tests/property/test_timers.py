@@ -1,0 +1,175 @@
+"""Check that timed messages keep their promises in random years, and that the same lives find rules that are
+broken on purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ledgermq.errors import LedgerMQError
+from tests.property import timer_life
+from tests.property.timer_life import live
+from timers import bundle_timers, places, waiting
+from timers.blocks import START, Id, Key, end_of
+from timers.bundle_timers import BundleTimers, Decision, RecallAnswer
+from timers.places import Range, RangeId
+from timers.records import Flushed, RangeEntry
+from timers.rows import Index, Rows
+from timers.waiting import Waiting
+
+SEEDS = range(20)
+HUNTED = range(100, 200)
+Mutate = Callable[[pytest.MonkeyPatch], None]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_year_of_timed_messages(seed: int) -> None:
+    life = live(seed)
+    assert life.delivered
+
+
+def the_flush_leaves_nothing_free(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(places, "RESERVED", (0, 0))
+
+
+def a_minute_is_loaded_before_wider_ranges_are_turned(patch: pytest.MonkeyPatch) -> None:
+    def near(self: BundleTimers, loaded: Collection[RangeId]) -> list[tuple[RangeId, Range]]:
+        return [(range_id, r) for range_id, r in self.ranges.items() if not range_id.far and range_id not in loaded]
+
+    patch.setattr(BundleTimers, "_near", near)
+
+
+def ranges_that_turn_take_messages(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(BundleTimers, "turning", lambda self, range_id: Decision([], None))
+    true = BundleTimers.turned
+
+    def turned(self: BundleTimers, range_id: RangeId, from_offset: int, to_offset: int, *rest: Any, is_last: bool) -> Decision[bool]:
+        if range_id in self.ranges:
+            self._take(RangeEntry(range_id, replace(self.ranges[range_id], turning=True, begin_offset=from_offset)))
+        return true(self, range_id, from_offset, to_offset, *rest, is_last=is_last)
+
+    patch.setattr(BundleTimers, "turned", turned)
+
+
+def the_watermark_passes_what_is_not_loaded(patch: pytest.MonkeyPatch) -> None:
+    true = BundleTimers.delivered
+    patch.setattr(BundleTimers, "deliverable_to", lambda self, now_us, loaded: now_us)
+    patch.setattr(BundleTimers, "delivered", lambda self, to, loaded: true(self, to, set(self.ranges)))
+
+
+def flushed_rows_are_loaded_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(BundleTimers, "horizon_of", lambda self, offset: None)
+
+
+def flushed_rows_stay_in_memory(patch: pytest.MonkeyPatch) -> None:
+    def flushed(self: Waiting, end_offset: int, horizon_us: int) -> None:
+        self._unflushed = [offset for offset in self._unflushed if offset >= end_offset]
+
+    patch.setattr(Waiting, "flushed", flushed)
+
+
+def a_piece_is_over_with_its_last_due_time(patch: pytest.MonkeyPatch) -> None:
+    """The watermark has reached the horizon of a piece, but not all that is due then is delivered."""
+
+    def unfinished(self: BundleTimers) -> Flushed:
+        begin_offset, pieces = self.flushed.begin_offset, self.flushed.pieces
+        while pieces and pieces[0].horizon_us <= self.watermark.due_us:
+            begin_offset, pieces = pieces[0].end_offset, pieces[1:]
+        return Flushed(begin_offset, pieces)
+
+    patch.setattr(BundleTimers, "_unfinished", unfinished)
+
+
+def the_watermark_is_a_time(patch: pytest.MonkeyPatch) -> None:
+    true = BundleTimers.delivered
+    patch.setattr(BundleTimers, "delivered", lambda self, to, loaded: true(self, end_of(to.due_us), loaded))
+
+
+def a_range_is_over_with_its_first_message(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        BundleTimers,
+        "_finished",
+        lambda self, to: [r for r in self.ranges if not r.far and self.ranges[r].from_us <= to.due_us],
+    )
+
+
+def a_chunk_is_not_judged_again(patch: pytest.MonkeyPatch) -> None:
+    true = BundleTimers.turned
+
+    def turned(self: BundleTimers, range_id: RangeId, from_offset: int, to_offset: int, *rest: Any, is_last: bool) -> Decision[bool]:
+        found = self.ranges.get(range_id)
+        if found is not None:
+            self._take(RangeEntry(range_id, replace(found, turning=True)))
+            from_offset, to_offset = found.begin_offset, max(to_offset, found.begin_offset + 1)
+        return true(self, range_id, from_offset, to_offset, *rest, is_last=is_last)
+
+    patch.setattr(BundleTimers, "turned", turned)
+
+
+def the_merge_outlives_new_rows(patch: pytest.MonkeyPatch) -> None:
+    true = Waiting.add
+
+    def add(self: Waiting, *arguments: Any, **named: Any) -> int:
+        merged = self._merged
+        added = true(self, *arguments, **named)
+        self._merged = merged
+        return added
+
+    patch.setattr(Waiting, "add", add)
+
+
+def rows_of_one_time_are_in_any_order(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("timers.rows._BY_KEY", [("due", "ascending"), ("offset", "descending")])
+
+
+def recalled_messages_are_delivered(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(BundleTimers, "live", lambda self, rows, exists: rows)
+
+
+def recalled_after_delivery(patch: pytest.MonkeyPatch) -> None:
+    true = BundleTimers.recall
+    patch.setattr(
+        BundleTimers, "recall", lambda self, message, due_us, *rest: true(self, message, due_us, START, START)
+    )
+
+
+def tombstones_go_with_their_time(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        BundleTimers,
+        "_expired",
+        lambda self, finished_us, at_most: [m for m, due_us in self.recalls.items() if due_us <= finished_us][:at_most],
+    )
+
+
+MUTANTS: list[Mutate] = [
+    the_flush_leaves_nothing_free,
+    a_minute_is_loaded_before_wider_ranges_are_turned,
+    ranges_that_turn_take_messages,
+    the_watermark_passes_what_is_not_loaded,
+    flushed_rows_are_loaded_again,
+    flushed_rows_stay_in_memory,
+    a_piece_is_over_with_its_last_due_time,
+    the_watermark_is_a_time,
+    a_range_is_over_with_its_first_message,
+    a_chunk_is_not_judged_again,
+    the_merge_outlives_new_rows,
+    rows_of_one_time_are_in_any_order,
+    recalled_messages_are_delivered,
+    recalled_after_delivery,
+    tombstones_go_with_their_time,
+]
+
+
+@pytest.mark.parametrize("mutate", MUTANTS, ids=lambda mutate: mutate.__name__)
+def test_a_broken_rule_is_found(mutate: Mutate, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutate(monkeypatch)
+    for seed in HUNTED:
+        try:
+            live(seed)
+        except (AssertionError, LedgerMQError, LookupError):
+            return
+    pytest.fail(f"no life of {len(HUNTED)} noticed that {mutate.__name__}")

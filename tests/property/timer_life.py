@@ -1,0 +1,404 @@
+"""The life of one bundle's timed messages: a small pure broker over a log that is a few lists, and what was
+promised about each message.
+
+The broker does what one of a cluster does, one step at a time: it takes blocks in, delivers, flushes, loads,
+turns, recalls, drops bodies, moves log starts. A group may be refused; then the broker loads its state from
+the log again, as another one does at a takeover. The clock of a broker is never ahead of the true one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from ledger.keys import PartitionId
+from ledger.log.log_record import LogRecord
+from ledgermq.protocol.records import SCHEMA, encode_batch
+from timers.blocks import Block, Id, Key, Source, decode_block, encode_block
+from timers.bundle_timers import BundleTimers, RecallAnswer
+from timers.cut import Moved, batches, range_blocks
+from timers.limits import DAY_US, MINUTE_US, SECOND_US, TimerLimits
+from timers.places import FAR_PLACES, NEAR_PLACES, Placement, RangeId, flush_horizon, place
+from timers.rows import rows_of
+from timers.waiting import Waiting
+
+START_US = 1_700_000_000 * SECOND_US
+YEAR_US = 366 * DAY_US
+TARGETS = [PartitionId(5, 0), PartitionId(5, 1), PartitionId(9, 0)]
+REMOVED_TOPIC = 9
+SPANS_US = (0, SECOND_US, MINUTE_US, 10 * MINUTE_US, 2 * 60 * MINUTE_US, DAY_US, 30 * DAY_US, 365 * DAY_US)
+
+
+@dataclass
+class Log:
+    """What is durable. A hidden partition is a list of blocks; None: below its log start, deleted."""
+
+    state: dict[bytes, bytes] = field(default_factory=dict)
+    intake: list[LogRecord | None] = field(default_factory=list)
+    ranges: dict[RangeId, list[LogRecord | None]] = field(
+        default_factory=lambda: {RangeId(False, n): [] for n in NEAR_PLACES} | {RangeId(True, n): [] for n in FAR_PLACES}
+    )
+
+    def read(self, range_id: RangeId | None, offset: int) -> Block:
+        record = (self.intake if range_id is None else self.ranges[range_id])[offset]
+        assert record is not None, f"{range_id} is read at {offset}, below its log start"
+        return decode_block(record.key, record.value)
+
+
+@dataclass
+class Sent:
+    key: Key
+    due_us: int
+    target: PartitionId
+    recalled: bool = False
+    too_late: bool = False
+
+
+class TimerLife:
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.limits = TimerLimits(recalls_max=20, recall_kept_ms=3_600_000)
+        self.log = Log()
+        self.true_us = START_US
+        self.sent: dict[int, Sent] = {}
+        self.delivered: list[int] = []
+        self.topic_removed = False
+        self.is_ending = False
+        self.rows_max = rng.choice([4, 8, 100])
+        self.spans_us = rng.choice([SPANS_US, SPANS_US[:6], SPANS_US[5:]])
+        self.take_over()
+
+    # The broker
+
+    def take_over(self) -> None:
+        records = list(self.log.state.items())
+        self.rng.shuffle(records)
+        self.timers = BundleTimers(self.limits)
+        for key, value in records:
+            self.timers.apply(key, value)
+        self.waiting = Waiting()
+        self.loaded: set[RangeId] = set()
+        self.closed_us = self.timers.watermark.due_us
+        self.clock_us = self.true_us - self.rng.choice([0, 0, SECOND_US, 5 * MINUTE_US])
+        for offset, record in enumerate(self.log.intake):
+            if record is not None:
+                self.waiting.add(
+                    Source(None, offset),
+                    self.log.read(None, offset),
+                    above=self.timers.watermark,
+                    horizon_us=self.timers.horizon_of(offset),
+                )
+
+    def append(self, records: Sequence[LogRecord], moved: Mapping[RangeId, Moved] | None = None) -> bool:
+        """Append one group. False: it was refused, and the broker has loaded its state again."""
+        if self.rng.random() < 0.05:
+            self.take_over()
+            return False
+        for record in records:
+            if record.value is None:
+                self.log.state.pop(record.key, None)
+            else:
+                self.log.state[record.key] = record.value
+        for range_id, found in (moved or {}).items():
+            self.log.ranges[range_id].extend(found.blocks)
+        return True
+
+    def send(self) -> None:
+        target = self.rng.choice(TARGETS[:2] if self.topic_removed else TARGETS)
+        dues = [self.some_due() for _ in range(self.rng.randint(1, self.rows_max))]
+        values = [len(self.sent) + i for i in range(len(dues))]
+        floor_us = self.closed_us + 1
+        block = encode_block(target, floor_us, encode_batch(batch_of(values, dues)))
+        offset = len(self.log.intake)
+        self.log.intake.append(block)
+        for row, (value, due_us) in enumerate(zip(values, dues, strict=True)):
+            self.sent[value] = Sent(Key(max(due_us, floor_us), offset, row), due_us, target)
+        self.waiting.add(Source(None, offset), self.log.read(None, offset), above=self.timers.watermark)
+
+    def some_due(self) -> int:
+        """Return a due time: often whole minutes, often the same as another."""
+        due_us = self.true_us - MINUTE_US + self.rng.randrange(self.rng.choice(self.spans_us) + MINUTE_US)
+        return due_us - due_us % self.rng.choice([1, SECOND_US, MINUTE_US, 10 * MINUTE_US])
+
+    def deliver(self, chunks: int) -> None:
+        to_us = self.timers.deliverable_to(self.clock_us, self.loaded)
+        self.closed_us = max(self.closed_us, to_us)
+        for _ in range(chunks):
+            chunk = self.waiting.due(to_us, self.rng.choice([1, 200, 2000]))
+            if chunk is None:
+                if self.timers.frees(to_us) and self.timers.watermark < Key(to_us, 0, 0):
+                    self.append(self.timers.delivered(Key(to_us, (1 << 63) - 1, (1 << 32) - 1), self.loaded).records)
+                    self.loaded &= self.timers.ranges.keys()
+                return
+            if chunk.missing:
+                for source in chunk.missing:
+                    self.waiting.restore(source, self.log.read(*source))
+                continue
+            found = batches(self.timers.live(chunk.rows, self.exists))
+            decision = self.timers.delivered(chunk.to, self.loaded)
+            if not self.append(decision.records):
+                return
+            self.waiting.taken(chunk.to)
+            self.loaded &= self.timers.ranges.keys()
+            self.see(found)
+
+    def flush(self, pieces: int) -> None:
+        for _ in range(pieces):
+            horizon_us = flush_horizon(self.clock_us, self.timers.ranges, self.closed_us)
+            piece = self.waiting.flush(len(self.log.intake), horizon_us, self.rng.choice([1, 500, 5000]))
+            if piece.end_offset == self.timers.flushed.end_offset:
+                return
+            for source in piece.missing:
+                self.waiting.restore(source, self.log.read(*source))
+            if piece.missing:
+                continue
+            rows = self.timers.live(piece.rows, self.exists)
+            placement = self.place(rows.dues, None)
+            if placement.lacking_us is not None:
+                return
+            moved = range_blocks(rows, placement.groups)
+            decision = self.timers.flushed_to(piece.end_offset, horizon_us, moved, self.closed_us)
+            if not self.append(decision.records, moved):
+                return
+            self.waiting.flushed(piece.end_offset, horizon_us)
+
+    def load(self) -> None:
+        for range_id in self.timers.to_load(self.clock_us, self.loaded):
+            for offset in range(self.timers.ranges[range_id].begin_offset, len(self.log.ranges[range_id])):
+                self.waiting.add(
+                    Source(range_id, offset), self.log.read(range_id, offset), above=self.timers.watermark
+                )
+            self.loaded.add(range_id)
+
+    def turn(self, chunks: int) -> None:
+        for _ in range(chunks):
+            range_id = self.timers.to_turn(self.clock_us)
+            if range_id is None or not self._turn_chunk(range_id):
+                return
+
+    def _turn_chunk(self, range_id: RangeId) -> bool:
+        if not self.timers.ranges[range_id].turning and not self.append(self.timers.turning(range_id).records):
+            return False
+        found = self.timers.ranges[range_id]
+        begin, end = found.begin_offset, len(self.log.ranges[range_id])
+        stop = min(end, begin + self.rng.randint(1, 8))
+        blocks = [(Source(range_id, offset), self.log.read(range_id, offset)) for offset in range(begin, stop)]
+        if not self.is_ending and self.rng.random() < 0.2:  # what happens while they are read
+            self.rng.choice([self.send, self.take_over, lambda: self.deliver(1), lambda: self.flush(1)])()
+        if self.timers.ranges.get(range_id) is None:
+            return False
+        rows = self.timers.live(rows_of(blocks, self.timers.watermark), self.exists)
+        placement = self.place(rows.dues, range_id)
+        if placement.lacking_us is not None:
+            return False
+        moved = range_blocks(rows, placement.groups)
+        is_last = stop == len(self.log.ranges[range_id])
+        decision = self.timers.turned(
+            range_id, begin, stop, [block for _, block in blocks], moved, self.closed_us, is_last=is_last
+        )
+        return decision.answer and self.append(decision.records, moved)
+
+    def place(self, dues: pa.Int64Array, turned: RangeId | None) -> Placement:
+        placement = place(
+            dues,
+            self.clock_us,
+            self.timers.ranges,
+            self.closed_us,
+            lambda range_id: len(self.log.ranges[range_id]),
+            loaded=self.loaded,
+            turned=None if turned is None else self.timers.ranges[turned],
+        )
+        at = 0
+        for group in placement.groups:
+            assert group.start == at < group.stop
+            at = group.stop
+            assert group.range_id not in self.loaded
+        assert at == len(dues) or placement.lacking_us is not None
+        return placement
+
+    def recall(self) -> None:
+        if not self.sent:
+            return
+        sent = self.sent[self.rng.randrange(len(self.sent))]
+        watermark = self.timers.watermark
+        if len(self.timers.recalls) >= self.limits.recalls_max:
+            return
+        was_late = sent.key <= watermark
+        decision = self.timers.recall(Id(sent.key.offset, sent.key.row), sent.due_us, watermark, watermark)
+        if not self.append(decision.records):
+            return
+        match decision.answer:
+            case RecallAnswer.RECALLED:
+                assert sent.recalled or not was_late, "a message was recalled after its delivery"
+                sent.recalled = True
+            case RecallAnswer.TOO_LATE:
+                assert not sent.recalled, "a recalled message is too late"
+                sent.too_late = True
+            case RecallAnswer.FORGOTTEN:
+                assert watermark.due_us - sent.due_us >= self.limits.recall_kept_ms * 1000
+            case RecallAnswer.WAIT:
+                raise AssertionError("nothing is in flight")
+
+    def trim(self) -> None:
+        for offset in range(self.timers.intake_start()):
+            self.log.intake[offset] = None
+        starts = self.timers.range_starts()
+        for range_id, blocks in self.log.ranges.items():
+            for offset in range(starts.get(range_id, len(blocks))):
+                blocks[offset] = None
+
+    def exists(self, topic_id: int) -> bool:
+        return not (self.topic_removed and topic_id == REMOVED_TOPIC)
+
+    # What is promised
+
+    def see(self, found: Mapping[PartitionId, pa.RecordBatch]) -> None:
+        values: list[tuple[Key, int]] = []
+        for target, batch in found.items():
+            keys = []
+            for value, due in zip(batch["value"].to_pylist(), batch["timestamp"].view(pa.int64()).to_pylist(), strict=True):
+                sent = self.sent[int(value)]
+                assert (sent.target, sent.due_us) == (target, due), "a message is not what was sent"
+                assert sent.key.due_us <= self.true_us, "a message is early"
+                assert not sent.recalled, "a recalled message is delivered"
+                keys.append((sent.key, int(value)))
+            assert keys == sorted(keys), "a batch is not in order"
+            values += keys
+        self.delivered += [value for _, value in sorted(values)]
+
+    def check_order(self) -> None:
+        keys = [self.sent[value].key for value in self.delivered]
+        assert all(a < b for a, b in zip(keys, keys[1:], strict=False)), "messages are not in order, or twice"
+
+    def check_places(self) -> None:
+        """Each waiting message has one home: the memory of the intake, or one range (R16)."""
+        watermark = self.timers.watermark
+        homes: dict[Id, int] = {}
+        in_memory = 0
+        for offset, record in enumerate(self.log.intake):
+            if record is None:
+                continue
+            horizon_us = self.timers.horizon_of(offset)
+            for key in keys_of(Source(None, offset), self.log.read(None, offset), watermark):
+                if horizon_us is None or key.due_us <= horizon_us:
+                    homes[key.id] = homes.get(key.id, 0) + 1
+                    in_memory += 1
+        for range_id, found in self.timers.ranges.items():
+            records = 0
+            for offset in range(found.begin_offset, len(self.log.ranges[range_id])):
+                block = self.log.read(range_id, offset)
+                records += block.records.num_rows
+                for key in keys_of(Source(range_id, offset), block, watermark):
+                    assert found.from_us <= key.due_us < found.to_us
+                    homes[key.id] = homes.get(key.id, 0) + 1
+                    in_memory += range_id in self.loaded
+            assert records == found.records
+        waiting = {s.key.id for s in self.sent.values() if s.key > watermark and not s.recalled and self.exists(s.target[0])}
+        assert waiting <= homes.keys(), "a message is lost"
+        assert set(homes.values()) <= {1}, "a message is in two places"
+        assert in_memory == self.waiting.rows
+
+    def check_end(self) -> None:
+        """Everything is delivered that was not recalled, in order of keys."""
+        seen = set(self.delivered)
+        expected = [
+            value
+            for value, sent in self.sent.items()
+            if not sent.recalled and (self.exists(sent.target.topic_id) or value in seen)
+        ]
+        expected.sort(key=lambda value: self.sent[value].key)
+        assert self.delivered == expected
+        assert all(value in seen for value, sent in self.sent.items() if sent.too_late and self.exists(sent.target[0]))
+
+    # A year
+
+    def advance(self, until_us: int) -> None:
+        """Let time pass: often to the moment when something is to do, sometimes for days at once."""
+        moments = [self.waiting.next_due_us, self.timers.next_move_us(self.loaded)]
+        ahead = [moment for moment in moments if moment is not None and moment > self.true_us]
+        if ahead and self.rng.random() < 0.6:
+            self.true_us = min(ahead) + self.rng.choice([0, 1, SECOND_US])
+        else:
+            self.true_us += self.rng.randrange(self.rng.choice(SPANS_US[:6]) + 1)
+        self.true_us = min(self.true_us, until_us)
+        self.clock_us = max(self.clock_us, self.true_us - self.rng.choice([0, 0, 0, 2 * SECOND_US]))
+
+    def step(self) -> None:
+        match self.rng.choice("ssssddddffllttttrek"):
+            case "s":
+                self.send()
+            case "d":
+                self.deliver(self.rng.randint(1, 5))
+            case "f":
+                self.flush(self.rng.randint(1, 5))
+            case "l":
+                self.load()
+            case "t":
+                self.turn(self.rng.randint(1, 5))
+            case "r":
+                self.recall()
+            case "e":
+                self.waiting.evict(self.rng.choice([0, 3000]))
+            case "k":
+                self.rng.choice([self.take_over, self.trim])()
+
+    def end(self) -> None:
+        """Let time pass until all is delivered."""
+        self.is_ending = True
+        last_us = max((sent.key.due_us for sent in self.sent.values()), default=self.true_us)
+        idle = 0
+        while idle < 60:
+            before = self.true_us, self.timers.watermark, len(self.log.state), self.timers.ranges.copy()
+            self.advance(last_us + DAY_US)
+            if self.true_us < last_us and self.rng.random() < 0.1:
+                self.true_us = min(last_us, self.true_us + 3 * DAY_US)
+            self.clock_us = max(self.clock_us, self.true_us)
+            for step in (lambda: self.turn(50), self.load, lambda: self.deliver(50), lambda: self.flush(50)):
+                step()
+            idle = idle + 1 if before == (self.true_us, self.timers.watermark, len(self.log.state), self.timers.ranges) else 0
+        assert not self.waiting.rows, f"{self.waiting.rows} messages stay in memory"
+        assert not self.timers.ranges, f"ranges are never moved: {self.timers.ranges}"
+
+
+def live(seed: int, steps: int = 400) -> TimerLife:
+    """Live a year. Raises AssertionError: a promise is broken."""
+    rng = random.Random(seed)
+    life = TimerLife(rng)
+    for number in range(steps):
+        life.step()
+        if rng.random() < 0.4:
+            life.advance(START_US + YEAR_US)
+        if rng.random() < 0.05:
+            life.check_places()
+            life.check_order()
+        if number == steps // 2:
+            life.topic_removed = rng.random() < 0.5
+    life.end()
+    life.check_order()
+    life.check_end()
+    return life
+
+
+def keys_of(source: Source, block: Block, above: Key) -> list[Key]:
+    """Return the keys of a block's rows, one by one."""
+    keys = []
+    for row, due in enumerate(block.records["timestamp"].view(pa.int64()).to_pylist()):
+        name = (source.offset, row) if block.ids is None else (block.ids.offsets[row].as_py(), block.ids.rows[row].as_py())
+        keys.append(Key(max(due, block.floor_us), *name))
+    return [key for key in keys if key > above]
+
+
+def batch_of(values: Sequence[int], dues: Sequence[int | None]) -> pa.RecordBatch:
+    count = len(values)
+    columns = [
+        pa.array([b"k"] * count, pa.binary()),
+        pa.array([b"%d" % value for value in values], pa.binary()),
+        pa.nulls(count, SCHEMA.field("headers").type),
+        pa.array(dues, pa.int64()).view(SCHEMA.field("timestamp").type),
+        pa.array([0] * count, pa.int32()),
+        pa.nulls(count, pa.string()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
