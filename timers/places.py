@@ -200,7 +200,7 @@ def flush_horizon(now_us: int, ranges: Mapping[RangeId, Range], closed_us: int) 
     now_us = max(now_us, closed_us)
     horizon_us = _up(now_us + HORIZON_LEAD_US, NEAR_WIDTH_US)
     wider_us = _up(now_us + MARGINS_US[WIDTHS_US[-2]], WIDTHS_US[-2])
-    near = {found.from_us for range_id, found in ranges.items() if not range_id.far}
+    near = [found.from_us for range_id, found in ranges.items() if not range_id.far]
     free = len(NEAR_PLACES) - len(near) - RESERVED[False]
     minutes = [minute for minute in range(horizon_us, wider_us, NEAR_WIDTH_US) if minute not in near]
     lacking = len(minutes) - max(0, free)

@@ -12,16 +12,15 @@ import pytest
 
 from ledgermq.errors import LedgerMQError
 from tests.property import timer_life
-from tests.property.timer_life import live
-from timers import bundle_timers, places, waiting
-from timers.blocks import START, Id, Key, end_of
-from timers.bundle_timers import BundleTimers, Decision, RecallAnswer
+from tests.property.timer_life import live, live_through_an_outage
+from timers import places
+from timers.blocks import START, end_of
+from timers.bundle_timers import BundleTimers, Decision
 from timers.places import Range, RangeId
-from timers.records import Flushed, RangeEntry
-from timers.rows import Index, Rows
+from timers.records import RangeEntry
 from timers.waiting import Waiting
 
-SEEDS = range(20)
+SEEDS = range(10)
 HUNTED = range(100, 200)
 Mutate = Callable[[pytest.MonkeyPatch], None]
 
@@ -32,8 +31,20 @@ def test_a_year_of_timed_messages(seed: int) -> None:
     assert life.delivered
 
 
-def the_flush_leaves_nothing_free(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(places, "RESERVED", (0, 0))
+@pytest.mark.parametrize("seed", range(3))
+def test_overdue_ranges_find_places(seed: int) -> None:
+    assert live_through_an_outage(seed).delivered
+
+
+def turns_go_by_the_present(patch: pytest.MonkeyPatch) -> None:
+    """All that is overdue goes to minutes, of which there are few."""
+
+    def present(*arguments: Any, **named: Any) -> places.Placement:
+        with pytest.MonkeyPatch.context() as within:
+            within.setattr(Range, "turn_us", 1 << 62)
+            return places.place(*arguments, **named)
+
+    patch.setattr(timer_life, "place", present)
 
 
 def a_minute_is_loaded_before_wider_ranges_are_turned(patch: pytest.MonkeyPatch) -> None:
@@ -41,18 +52,6 @@ def a_minute_is_loaded_before_wider_ranges_are_turned(patch: pytest.MonkeyPatch)
         return [(range_id, r) for range_id, r in self.ranges.items() if not range_id.far and range_id not in loaded]
 
     patch.setattr(BundleTimers, "_near", near)
-
-
-def ranges_that_turn_take_messages(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(BundleTimers, "turning", lambda self, range_id: Decision([], None))
-    true = BundleTimers.turned
-
-    def turned(self: BundleTimers, range_id: RangeId, from_offset: int, to_offset: int, *rest: Any, is_last: bool) -> Decision[bool]:
-        if range_id in self.ranges:
-            self._take(RangeEntry(range_id, replace(self.ranges[range_id], turning=True, begin_offset=from_offset)))
-        return true(self, range_id, from_offset, to_offset, *rest, is_last=is_last)
-
-    patch.setattr(BundleTimers, "turned", turned)
 
 
 def the_watermark_passes_what_is_not_loaded(patch: pytest.MonkeyPatch) -> None:
@@ -72,18 +71,6 @@ def flushed_rows_stay_in_memory(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Waiting, "flushed", flushed)
 
 
-def a_piece_is_over_with_its_last_due_time(patch: pytest.MonkeyPatch) -> None:
-    """The watermark has reached the horizon of a piece, but not all that is due then is delivered."""
-
-    def unfinished(self: BundleTimers) -> Flushed:
-        begin_offset, pieces = self.flushed.begin_offset, self.flushed.pieces
-        while pieces and pieces[0].horizon_us <= self.watermark.due_us:
-            begin_offset, pieces = pieces[0].end_offset, pieces[1:]
-        return Flushed(begin_offset, pieces)
-
-    patch.setattr(BundleTimers, "_unfinished", unfinished)
-
-
 def the_watermark_is_a_time(patch: pytest.MonkeyPatch) -> None:
     true = BundleTimers.delivered
     patch.setattr(BundleTimers, "delivered", lambda self, to, loaded: true(self, end_of(to.due_us), loaded))
@@ -100,26 +87,14 @@ def a_range_is_over_with_its_first_message(patch: pytest.MonkeyPatch) -> None:
 def a_chunk_is_not_judged_again(patch: pytest.MonkeyPatch) -> None:
     true = BundleTimers.turned
 
-    def turned(self: BundleTimers, range_id: RangeId, from_offset: int, to_offset: int, *rest: Any, is_last: bool) -> Decision[bool]:
+    def turned(self: BundleTimers, range_id: RangeId, begin: int, end: int, *rest: Any, **named: Any) -> Decision[bool]:
         found = self.ranges.get(range_id)
         if found is not None:
             self._take(RangeEntry(range_id, replace(found, turning=True)))
-            from_offset, to_offset = found.begin_offset, max(to_offset, found.begin_offset + 1)
-        return true(self, range_id, from_offset, to_offset, *rest, is_last=is_last)
+            begin, end = found.begin_offset, max(end, found.begin_offset + 1)
+        return true(self, range_id, begin, end, *rest, **named)
 
     patch.setattr(BundleTimers, "turned", turned)
-
-
-def the_merge_outlives_new_rows(patch: pytest.MonkeyPatch) -> None:
-    true = Waiting.add
-
-    def add(self: Waiting, *arguments: Any, **named: Any) -> int:
-        merged = self._merged
-        added = true(self, *arguments, **named)
-        self._merged = merged
-        return added
-
-    patch.setattr(Waiting, "add", add)
 
 
 def rows_of_one_time_are_in_any_order(patch: pytest.MonkeyPatch) -> None:
@@ -146,17 +121,14 @@ def tombstones_go_with_their_time(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS: list[Mutate] = [
-    the_flush_leaves_nothing_free,
+    turns_go_by_the_present,
     a_minute_is_loaded_before_wider_ranges_are_turned,
-    ranges_that_turn_take_messages,
     the_watermark_passes_what_is_not_loaded,
     flushed_rows_are_loaded_again,
     flushed_rows_stay_in_memory,
-    a_piece_is_over_with_its_last_due_time,
     the_watermark_is_a_time,
     a_range_is_over_with_its_first_message,
     a_chunk_is_not_judged_again,
-    the_merge_outlives_new_rows,
     rows_of_one_time_are_in_any_order,
     recalled_messages_are_delivered,
     recalled_after_delivery,
@@ -169,6 +141,7 @@ def test_a_broken_rule_is_found(mutate: Mutate, monkeypatch: pytest.MonkeyPatch)
     mutate(monkeypatch)
     for seed in HUNTED:
         try:
+            live_through_an_outage(seed)
             live(seed)
         except (AssertionError, LedgerMQError, LookupError):
             return

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import pyarrow as pa
 
@@ -21,7 +22,7 @@ from timers.blocks import Block, Id, Key, Source, decode_block, encode_block
 from timers.bundle_timers import BundleTimers, RecallAnswer
 from timers.cut import Moved, batches, range_blocks
 from timers.limits import DAY_US, MINUTE_US, SECOND_US, TimerLimits
-from timers.places import FAR_PLACES, NEAR_PLACES, Placement, RangeId, flush_horizon, place
+from timers.places import PLACES, Placement, RangeId, flush_horizon, place
 from timers.rows import rows_of
 from timers.waiting import Waiting
 
@@ -39,7 +40,7 @@ class Log:
     state: dict[bytes, bytes] = field(default_factory=dict)
     intake: list[LogRecord | None] = field(default_factory=list)
     ranges: dict[RangeId, list[LogRecord | None]] = field(
-        default_factory=lambda: {RangeId(False, n): [] for n in NEAR_PLACES} | {RangeId(True, n): [] for n in FAR_PLACES}
+        default_factory=lambda: {RangeId(far, place): [] for far in (False, True) for place in PLACES[far]}
     )
 
     def read(self, range_id: RangeId | None, offset: int) -> Block:
@@ -67,7 +68,10 @@ class TimerLife:
         self.delivered: list[int] = []
         self.topic_removed = False
         self.is_ending = False
-        self.rows_max = rng.choice([4, 8, 100])
+        self.refused = 0.05
+        """Share of groups that are refused."""
+        self.rows_max = rng.choice([4, 8, 20])
+        self.chunks_bytes = [1, 200, 2000] if self.rows_max < 20 else [300, 5_000, 50_000]
         self.spans_us = rng.choice([SPANS_US, SPANS_US[:6], SPANS_US[5:]])
         self.take_over()
 
@@ -94,7 +98,7 @@ class TimerLife:
 
     def append(self, records: Sequence[LogRecord], moved: Mapping[RangeId, Moved] | None = None) -> bool:
         """Append one group. False: it was refused, and the broker has loaded its state again."""
-        if self.rng.random() < 0.05:
+        if self.rng.random() < self.refused:
             self.take_over()
             return False
         for record in records:
@@ -123,11 +127,11 @@ class TimerLife:
         due_us = self.true_us - MINUTE_US + self.rng.randrange(self.rng.choice(self.spans_us) + MINUTE_US)
         return due_us - due_us % self.rng.choice([1, SECOND_US, MINUTE_US, 10 * MINUTE_US])
 
-    def deliver(self, chunks: int) -> None:
+    def deliver(self, chunks: int = 1) -> None:
         to_us = self.timers.deliverable_to(self.clock_us, self.loaded)
         self.closed_us = max(self.closed_us, to_us)
         for _ in range(chunks):
-            chunk = self.waiting.due(to_us, self.rng.choice([1, 200, 2000]))
+            chunk = self.waiting.due(to_us, self.rng.choice(self.chunks_bytes))
             if chunk is None:
                 if self.timers.frees(to_us) and self.timers.watermark < Key(to_us, 0, 0):
                     self.append(self.timers.delivered(Key(to_us, (1 << 63) - 1, (1 << 32) - 1), self.loaded).records)
@@ -145,10 +149,10 @@ class TimerLife:
             self.loaded &= self.timers.ranges.keys()
             self.see(found)
 
-    def flush(self, pieces: int) -> None:
+    def flush(self, pieces: int = 1) -> None:
         for _ in range(pieces):
             horizon_us = flush_horizon(self.clock_us, self.timers.ranges, self.closed_us)
-            piece = self.waiting.flush(len(self.log.intake), horizon_us, self.rng.choice([1, 500, 5000]))
+            piece = self.waiting.flush(len(self.log.intake), horizon_us, self.rng.choice(self.chunks_bytes))
             if piece.end_offset == self.timers.flushed.end_offset:
                 return
             for source in piece.missing:
@@ -168,12 +172,10 @@ class TimerLife:
     def load(self) -> None:
         for range_id in self.timers.to_load(self.clock_us, self.loaded):
             for offset in range(self.timers.ranges[range_id].begin_offset, len(self.log.ranges[range_id])):
-                self.waiting.add(
-                    Source(range_id, offset), self.log.read(range_id, offset), above=self.timers.watermark
-                )
+                self.waiting.add(Source(range_id, offset), self.log.read(range_id, offset), above=self.timers.watermark)
             self.loaded.add(range_id)
 
-    def turn(self, chunks: int) -> None:
+    def turn(self, chunks: int = 1) -> None:
         for _ in range(chunks):
             range_id = self.timers.to_turn(self.clock_us)
             if range_id is None or not self._turn_chunk(range_id):
@@ -184,10 +186,11 @@ class TimerLife:
             return False
         found = self.timers.ranges[range_id]
         begin, end = found.begin_offset, len(self.log.ranges[range_id])
-        stop = min(end, begin + self.rng.randint(1, 8))
+        stop = min(end, begin + (50 if self.is_ending else self.rng.randint(1, 8)))
         blocks = [(Source(range_id, offset), self.log.read(range_id, offset)) for offset in range(begin, stop)]
         if not self.is_ending and self.rng.random() < 0.2:  # what happens while they are read
-            self.rng.choice([self.send, self.take_over, lambda: self.deliver(1), lambda: self.flush(1)])()
+            step = self.rng.choice([self.send, self.take_over, self.deliver, self.flush, self.turn])
+            step()
         if self.timers.ranges.get(range_id) is None:
             return False
         rows = self.timers.live(rows_of(blocks, self.timers.watermark), self.exists)
@@ -259,7 +262,8 @@ class TimerLife:
         values: list[tuple[Key, int]] = []
         for target, batch in found.items():
             keys = []
-            for value, due in zip(batch["value"].to_pylist(), batch["timestamp"].view(pa.int64()).to_pylist(), strict=True):
+            dues = batch["timestamp"].view(pa.int64()).to_pylist()
+            for value, due in zip(batch["value"].to_pylist(), dues, strict=True):
                 sent = self.sent[int(value)]
                 assert (sent.target, sent.due_us) == (target, due), "a message is not what was sent"
                 assert sent.key.due_us <= self.true_us, "a message is early"
@@ -271,7 +275,7 @@ class TimerLife:
 
     def check_order(self) -> None:
         keys = [self.sent[value].key for value in self.delivered]
-        assert all(a < b for a, b in zip(keys, keys[1:], strict=False)), "messages are not in order, or twice"
+        assert all(before < after for before, after in pairwise(keys)), "messages are not in order, or twice"
 
     def check_places(self) -> None:
         """Each waiting message has one home: the memory of the intake, or one range (R16)."""
@@ -296,7 +300,11 @@ class TimerLife:
                     homes[key.id] = homes.get(key.id, 0) + 1
                     in_memory += range_id in self.loaded
             assert records == found.records
-        waiting = {s.key.id for s in self.sent.values() if s.key > watermark and not s.recalled and self.exists(s.target[0])}
+        waiting = {
+            sent.key.id
+            for sent in self.sent.values()
+            if sent.key > watermark and not sent.recalled and self.exists(sent.target.topic_id)
+        }
         assert waiting <= homes.keys(), "a message is lost"
         assert set(homes.values()) <= {1}, "a message is in two places"
         assert in_memory == self.waiting.rows
@@ -326,6 +334,17 @@ class TimerLife:
         self.true_us = min(self.true_us, until_us)
         self.clock_us = max(self.clock_us, self.true_us - self.rng.choice([0, 0, 0, 2 * SECOND_US]))
 
+    def outage(self) -> None:
+        """No broker is there for hours or weeks. The next one takes in much before it looks at what is overdue."""
+        for _ in range(10):
+            self.send()
+        self.flush(100)
+        self.true_us += self.rng.choice([0, 20 * MINUTE_US, 3 * 60 * MINUTE_US, 2 * DAY_US, 40 * DAY_US])
+        self.take_over()
+        for _ in range(10):
+            self.send()
+        self.flush(100)
+
     def step(self) -> None:
         match self.rng.choice("ssssddddffllttttrek"):
             case "s":
@@ -348,22 +367,25 @@ class TimerLife:
     def end(self) -> None:
         """Let time pass until all is delivered."""
         self.is_ending = True
+        self.refused /= 5
         last_us = max((sent.key.due_us for sent in self.sent.values()), default=self.true_us)
         idle = 0
         while idle < 60:
-            before = self.true_us, self.timers.watermark, len(self.log.state), self.timers.ranges.copy()
+            before = self.true_us, self.log.state.copy()
             self.advance(last_us + DAY_US)
             if self.true_us < last_us and self.rng.random() < 0.1:
                 self.true_us = min(last_us, self.true_us + 3 * DAY_US)
             self.clock_us = max(self.clock_us, self.true_us)
-            for step in (lambda: self.turn(50), self.load, lambda: self.deliver(50), lambda: self.flush(50)):
+            for step in (lambda: self.turn(50), self.load, lambda: self.deliver(self.rng.choice([1, 50])), self.flush):
                 step()
-            idle = idle + 1 if before == (self.true_us, self.timers.watermark, len(self.log.state), self.timers.ranges) else 0
+            if self.rng.random() < 0.1:
+                self.check_places()
+            idle = idle + 1 if before == (self.true_us, self.log.state) else 0
         assert not self.waiting.rows, f"{self.waiting.rows} messages stay in memory"
         assert not self.timers.ranges, f"ranges are never moved: {self.timers.ranges}"
 
 
-def live(seed: int, steps: int = 400) -> TimerLife:
+def live(seed: int, steps: int = 300) -> TimerLife:
     """Live a year. Raises AssertionError: a promise is broken."""
     rng = random.Random(seed)
     life = TimerLife(rng)
@@ -376,6 +398,25 @@ def live(seed: int, steps: int = 400) -> TimerLife:
             life.check_order()
         if number == steps // 2:
             life.topic_removed = rng.random() < 0.5
+            life.outage()
+    life.end()
+    life.check_order()
+    life.check_end()
+    return life
+
+
+def live_through_an_outage(seed: int) -> TimerLife:
+    """Let ranges become overdue while others want their places. Raises AssertionError: a promise is broken."""
+    life = TimerLife(random.Random(seed))
+    life.rows_max, life.chunks_bytes, life.refused = 40, [300, 20_000], 0.1
+    for span_us, out_us in ((240 * MINUTE_US, 180 * MINUTE_US), (20 * MINUTE_US, 0)):
+        life.spans_us = (span_us,)
+        for _ in range(15):
+            life.send()
+        life.flush(50)
+        life.true_us += out_us
+        life.take_over()
+        life.clock_us = life.true_us
     life.end()
     life.check_order()
     life.check_end()
@@ -386,8 +427,10 @@ def keys_of(source: Source, block: Block, above: Key) -> list[Key]:
     """Return the keys of a block's rows, one by one."""
     keys = []
     for row, due in enumerate(block.records["timestamp"].view(pa.int64()).to_pylist()):
-        name = (source.offset, row) if block.ids is None else (block.ids.offsets[row].as_py(), block.ids.rows[row].as_py())
-        keys.append(Key(max(due, block.floor_us), *name))
+        message = Id(source.offset, row)
+        if block.ids is not None:
+            message = Id(block.ids.offsets[row].as_py(), block.ids.rows[row].as_py())
+        keys.append(Key(max(due, block.floor_us), *message))
     return [key for key in keys if key > above]
 
 
