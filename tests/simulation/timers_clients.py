@@ -117,7 +117,7 @@ class TimersClient(SimulatedClient):
         if kind < 0.4:
             return r.uniform(0, 3.0)
         if kind < 0.41:
-            return HORIZON_S + r.choice((-0.5, 3600.0)) if r.random() < 0.3 else HORIZON_S * 3
+            return HORIZON_S * r.choice((3, 1)) + 3600.0  # refused
         at_s = unit_s * 2 ** r.uniform(0, 8.5)
         if r.random() < 0.3:  # many at one moment, at an edge between ranges
             return self._to_edge(at_s)
