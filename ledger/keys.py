@@ -66,7 +66,7 @@ CREATED_AT_FIRST_USE = (
 """The internal topics that a broker asks the controller to create."""
 NEAR_PARTITIONS = 17
 """Partitions of `__delayed` in each user bundle: the first takes what producers send."""
-FAR_PARTITIONS = 96
+FAR_PARTITIONS = 128
 """Partitions of `__delayed_far` in each user bundle."""
 
 

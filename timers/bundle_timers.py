@@ -174,8 +174,12 @@ class BundleTimers:
         ]
 
     def frees(self, to_us: int) -> bool:
-        """Return True if a watermark that finishes `to_us` would free a range, or tombstones of recalls."""
-        return bool(self._finished(end_of(to_us)) or self._expired(to_us, 1))
+        """Return True if a watermark that finishes `to_us` would free a range, all that was flushed of the
+        intake, or tombstones of recalls.
+        """
+        last = self.flushed.pieces[-1:]
+        ends_flushed = any(self.watermark < end_of(piece.horizon_us) <= end_of(to_us) for piece in last)
+        return bool(ends_flushed or self._finished(end_of(to_us)) or self._expired(to_us, 1))
 
     def intake_start(self) -> int:
         """Return the log start of the intake: all below it is delivered or moved."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from ledger.keys import PartitionId
 from ledgermq.errors import LedgerMQError, NotOwner, RetriableError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame, ProduceFrame
@@ -160,14 +161,16 @@ async def bundle_of(cluster: Cluster, topic: str, partition: int) -> int:
 
 
 class Watcher:
-    """Reads one partition all the time. `seen`: (value, when it was seen first), in order of offsets."""
+    """Reads one partition as soon as something comes. `seen`: (value, when it was seen first), in order of
+    offsets.
+    """
 
-    def __init__(self, cluster: Cluster, topic: str, partition: int, *, look_s: float = 0.05) -> None:
+    def __init__(self, cluster: Cluster, topic: str, partition: int) -> None:
         self.seen: list[tuple[bytes, float]] = []
         self._cluster = cluster
         self._topic = topic
         self._partition = partition
-        self._look_s = look_s
+        self._new = asyncio.Event()
         self._offset = 0
         self._task = asyncio.create_task(self._watch())
 
@@ -183,18 +186,28 @@ class Watcher:
         """Return the values when there are so many, and a moment later no others."""
         async with asyncio.timeout(within_s):
             while len(self.seen) < count:
-                await asyncio.sleep(self._look_s)
-        await asyncio.sleep(3 * self._look_s)
+                self._new.clear()
+                await self._new.wait()
+        await asyncio.sleep(1)
         return self.values
 
     async def _watch(self) -> None:
         while True:
             for address in self._cluster.serving(self._topic, self._partition):
-                try:
+                with suppress(LedgerMQError):
                     await self._read(address)
-                except LedgerMQError:
-                    continue
-            await asyncio.sleep(self._look_s)
+                    await self._wait(address)
+                    break
+            else:
+                await asyncio.sleep(0.05)
+
+    async def _wait(self, address: str) -> None:
+        """Return when there is more to read, or the broker no longer owns the partition."""
+        broker = self._cluster.brokers[address]
+        topic = broker.metadata.catalog.topics_by_name[self._topic]
+        owner = broker.ownership.opened.get(topic.bundles[self._partition])
+        if owner is not None:
+            await owner.wait_for_data({PartitionId(topic.id, self._partition): self._offset})
 
     async def _read(self, address: str) -> None:
         frame = await self._cluster.line(address).fetch_once(fetch_of(self._topic, self._partition, self._offset))
@@ -208,12 +221,13 @@ class Watcher:
             skip = max(0, self._offset - batch.base_offset)
             for value in records.column("value").to_pylist()[skip:]:
                 self.seen.append((value, now_s()))
+                self._new.set()
             self._offset = max(self._offset, batch.base_offset + batch.record_count)
 
 
 @asynccontextmanager
-async def watched(cluster: Cluster, topic: str, partition: int, *, look_s: float = 0.05) -> AsyncIterator[Watcher]:
-    watcher = Watcher(cluster, topic, partition, look_s=look_s)
+async def watched(cluster: Cluster, topic: str, partition: int) -> AsyncIterator[Watcher]:
+    watcher = Watcher(cluster, topic, partition)
     try:
         yield watcher
     finally:

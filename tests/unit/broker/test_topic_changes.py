@@ -99,7 +99,7 @@ def test_topics_of_timed_messages_have_the_same_partitions_in_each_user_bundle(c
         assert timers.bundles[keys.timers_partition(bundle)] == bundle
         assert list(near.partitions_in(bundle)) == [keys.near_partition(bundle, j) for j in range(keys.NEAR_PARTITIONS)]
         assert list(far.partitions_in(bundle)) == [keys.far_partition(bundle, j) for j in range(keys.FAR_PARTITIONS)]
-    assert (near.partitions, far.partitions) == (4 * 17, 4 * 96)
+    assert (near.partitions, far.partitions) == (4 * 17, 4 * 128)
     assert list(far.partitions_in(0)) == []
     kinds = [(topic.compacted, topic.staged, topic.hidden) for topic in (timers, near, far)]
     assert kinds == [(True, False, False), (False, True, False), (False, False, True)]
