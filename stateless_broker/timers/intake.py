@@ -80,7 +80,8 @@ class Intake:
             block = Block(sent.batch.topic_id, sent.batch.partition, floor_us, sent.records, len(sent.batch.data))
             self._in_term[future] = held.in_flight[future] = max(floor_us, sent.batch.timestamp_min_us)
             future.add_done_callback(partial(self._settled, block))
-        return done
+        # a caller that goes away may cancel its own future only: the rows come into memory all the same
+        return [asyncio.shield(future) for future in done]
 
     async def load(self) -> None:
         """Bring the rows of the intake into memory that are neither delivered nor moved to ranges.
@@ -115,7 +116,7 @@ class Intake:
         held.settled.set()
         if held.state.is_lost() or not held.is_ready.is_set():
             return  # otherwise `load` reads it
-        if done.cancelled() or done.exception() is not None:
+        if done.exception() is not None:
             return
         offset = done.result()
         if offset < self.next_offset:
