@@ -276,9 +276,10 @@ class Looker(TimersClient):
             return
         self._world.coverage.saw("waiting messages were listed", len(found.messages))
         for bundle in found.bundles:
-            if bundle.delivered_to is not None and bundle.delivered_to > EPOCH + timedelta(microseconds=self.store_now_us()):
+            if bundle.delivered_to is not None and bundle.delivered_to > EPOCH + timedelta(
+                microseconds=self.store_now_us()
+            ):
                 self._report(f"was told that {bundle} had delivered what is not due yet")
 
     def _report(self, text: str) -> None:
         self._world.violations.append(Violation("hidden data shown", f"{self.name} {text}"))
-

@@ -304,9 +304,14 @@ class _Bundle:
                     int.from_bytes(header.id_rows[4 * number : 4 * number + 4], "little"),
                 )
                 found = self._rows.get(name)
-                if found is None or found.value != text or (header.topic_id, header.partition) != (
-                    found.topic_id,
-                    found.partition,
+                if (
+                    found is None
+                    or found.value != text
+                    or (header.topic_id, header.partition)
+                    != (
+                        found.topic_id,
+                        found.partition,
+                    )
                 ):
                     self._truth.report("moved wrongly", f"{text} at {home} has the id of {found}")
                 else:
