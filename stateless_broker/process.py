@@ -132,6 +132,10 @@ def _notes(node: Node) -> list[str]:
         f"transactions of partition {partition} of {keys.TRANSACTIONS_TOPIC}: {error.message}"
         for partition, error in sorted(node.broker.transactions.refused().items())
     ]
+    notes += [
+        f"timed messages of partition {partition} of {keys.TIMERS_TOPIC}: {error.message}"
+        for partition, error in sorted(node.broker.timers.refused().items())
+    ]
     return notes
 
 

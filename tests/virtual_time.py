@@ -21,6 +21,9 @@ from ledgermq.sources import Sources
 EPOCH_US = 1_764_547_200_000_000
 """What a virtual wall clock shows at the loop's time 0: 2025-12-01T00:00:00Z."""
 
+RESOLUTION_S = 1e-8
+"""Above the distance of neighbouring floats after a year, or no timer would be due at its own time."""
+
 T = TypeVar("T")
 
 
@@ -46,6 +49,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._jumping = _JumpingSelector()
         super().__init__(self._jumping)
+        self._clock_resolution = RESOLUTION_S
 
     def time(self) -> float:
         return self._jumping.now_s

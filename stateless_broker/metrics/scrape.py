@@ -134,15 +134,20 @@ def _bundles(broker: Broker | None) -> Iterable[Metric]:
     slot = gauge("ledgermq_bundle_slot", "Newest durable segment of the bundle")
     untrimmed = gauge(
         "ledgermq_untrimmed_segments",
-        "Segments of the bundle that are not in Parquet yet, or kept by a parked partition or an open transaction",
+        "Segments of the bundle that are not in Parquet yet, or kept by a parked partition, an open transaction or a"
+        " timed message that is due within minutes",
     )
     parked = gauge(
         names.PARKED_PARTITIONS, "Partitions of the bundle that Parquet compaction has parked; run `ledgermq repair`"
     )
     age = gauge(
-        "ledgermq_compaction_lag_seconds", "Age of the oldest record of the bundle's user topics that is not in Parquet"
+        "ledgermq_compaction_lag_seconds",
+        "Age of the oldest record of the bundle's user topics, or timed message, that waits to become Parquet",
     )
-    backlog = gauge("ledgermq_compaction_backlog_bytes", "Bytes of the bundle's user topics that are not in Parquet")
+    backlog = gauge(
+        "ledgermq_compaction_backlog_bytes",
+        "Bytes of the bundle's user topics, and of timed messages, that wait to become Parquet",
+    )
     for bundle in sorted(opened)[:BUNDLES_MAX]:
         status, labels = opened[bundle].status(), (str(bundle),)
         epoch.add_metric(labels, status.epoch)
@@ -205,6 +210,39 @@ def _transactions(broker: Broker | None) -> Iterable[Metric]:
     yield refused
 
 
+def _timed(broker: Broker | None) -> Iterable[Metric]:
+    def gauge(name: str, text: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(f"ledgermq_timed_{name}", text, labels=("bundle",))
+
+    families = {
+        "messages": gauge("messages", "Timed messages that wait in the bundle, with those that were recalled"),
+        "size_bytes": gauge("waiting_bytes", "Bytes of the timed messages that wait in the bundle, about"),
+        "in_memory": gauge("messages_in_memory", "Timed messages that wait and are in the index in memory"),
+        "body_bytes": gauge("body_bytes", "Bytes of timed messages that are held in memory"),
+        "ranges": gauge("ranges", "Ranges of time that have a hidden partition in the bundle"),
+        "recalls": gauge("recalls_remembered", "Recalls of timed messages that are remembered in the bundle"),
+        "overdue_s": gauge(
+            "overdue_seconds", "Time since the oldest timed message of the bundle was due that is not delivered"
+        ),
+        "troubles": gauge("troubles", "Kinds of work on timed messages that an error delays; the log names the errors"),
+    }
+    served = sorted(broker.timers.served(), key=lambda one: one.bundle)[:BUNDLES_MAX] if broker else ()
+    for partition in served:
+        for name, value in partition.sizes()._asdict().items():
+            families[name].add_metric((str(partition.bundle),), value)
+    yield from families.values()
+    refused = GaugeMetricFamily(
+        "ledgermq_refused_timer_partitions",
+        "Partitions of __timers whose records cannot be read: no timed message of their bundles is taken in or"
+        " delivered; the label says why",
+        labels=("code",),
+    )
+    errors = broker.timers.refused().values() if broker else ()
+    for code, count in Counter(error.code for error in errors).items():
+        refused.add_metric((code,), count)
+    yield refused
+
+
 def _by_topic(broker: Broker | None, topics: TopicTotals) -> Iterable[Metric]:
     def counter(name: str, text: str) -> CounterMetricFamily:
         return CounterMetricFamily(name, text, labels=("topic",))
@@ -239,4 +277,5 @@ _FAMILIES: tuple[Callable[[Broker | None], Iterable[Metric]], ...] = (
     _bundles,
     _groups,
     _transactions,
+    _timed,
 )

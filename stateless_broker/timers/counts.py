@@ -7,6 +7,9 @@ from typing import NamedTuple
 DROPS = ("recalled", "removed")
 """Why a message was dropped instead of delivered. removed: its topic was."""
 
+OUTCOMES = ("recalled", "too_late", "forgotten")
+"""Answers to a call to recall a message."""
+
 
 class TimerSizes(NamedTuple):
     """Sizes of the timed messages of one bundle."""
@@ -24,8 +27,8 @@ class TimerSizes(NamedTuple):
     """How long the oldest message that is due and in memory, or could be in a range that is not loaded,
     has waited for its delivery; 0.0 if there is none.
     """
-    trouble: str
-    """Why delivery waits; empty: it does not."""
+    troubles: int
+    """Kinds of work that an error delays at present."""
 
 
 class TimerCounts:
@@ -41,7 +44,7 @@ class TimerCounts:
         """Count messages that were not delivered when they were due. `why`: one of DROPS."""
 
     def recalled(self, bundle: int, outcome: str) -> None:
-        """Count a call to recall a message. `outcome`: recalled, too_late or forgotten."""
+        """Count a call to recall a message. `outcome`: one of OUTCOMES."""
 
     def moved(self, bundle: int, messages: int, size_bytes: int) -> None:
         """Count messages that were written again, into the range of their time."""

@@ -1,8 +1,8 @@
 """Write and read the hidden partitions of one bundle: the intake, and those that ranges have.
 
 Blocks are appended through the bundle's log, apart from those of the intake, which producers' sessions
-order (`stateless_broker.timers.intake`). Nobody else appends to a range's partition, so this object
-counts the offsets there, and has them before a block is durable.
+order (`stateless_broker.timers.intake`). Only this object appends to a range's partition, so it counts
+the offsets there, and has them before a block is durable.
 """
 
 from __future__ import annotations

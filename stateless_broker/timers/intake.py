@@ -61,7 +61,7 @@ class Intake:
 
     def send(self, batches: Sequence[Sent]) -> list[asyncio.Future[int]]:
         """Append all batches or none; each future gets the offset of its block when that is durable, or an
-        error.
+        error. A caller that no longer waits may cancel it: the append goes on, and counts as in flight.
 
         Raises NotOwner, ResourceExhausted, and the error of a store that takes no records.
         """
@@ -80,8 +80,7 @@ class Intake:
             block = Block(sent.batch.topic_id, sent.batch.partition, floor_us, sent.records, len(sent.batch.data))
             self._in_term[future] = held.in_flight[future] = max(floor_us, sent.batch.timestamp_min_us)
             future.add_done_callback(partial(self._settled, block))
-        # a caller that goes away may cancel its own future only: the rows come into memory all the same
-        return [asyncio.shield(future) for future in done]
+        return [_for_caller(future) for future in done]
 
     async def load(self) -> None:
         """Bring the rows of the intake into memory that are neither delivered nor moved to ranges.
@@ -155,3 +154,10 @@ class Intake:
                 " are in memory; retry when some are delivered",
                 retry_after_ms=FULL_RETRY_MS,
             )
+
+
+def _for_caller(append: asyncio.Future[int]) -> asyncio.Future[int]:
+    """Return a future with the outcome of an append. Its caller may cancel it, or never look at it."""
+    given = asyncio.shield(append)
+    given.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return given

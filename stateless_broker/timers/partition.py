@@ -188,7 +188,7 @@ class TimerPartition:
             ranges=len(ranges),
             recalls=len(held.timers.recalls),
             overdue_s=overdue_us / 1_000_000,
-            trouble=self.trouble,
+            troubles=len(held.troubles),
         )
 
     # Work

@@ -15,6 +15,7 @@ from ledger.object_store.contract import ObjectStore
 
 DRIFT_PPM = 500
 """How far time services slew monotonic clocks, at most."""
+EXACT_US_MAX = 1_000_000
 READING_S_MAX = 3600.0
 """Age of the newest reading at which a due message is worth a request."""
 
@@ -41,11 +42,16 @@ class StoreClock:
         return self._zero_us + _carried_us(asyncio.get_running_loop().time())
 
     def wait_s(self, until_us: int) -> float:
-        """Return how long `now_us` takes to reach a time; 0.0 if it has, or if there is no reading."""
+        """Return how long to wait before `now_us` is compared with a time again; 0.0 if it has reached this
+        time, or if there is no reading.
+
+        A long wait ends early: later readings may raise the bound meanwhile.
+        """
         now_us = self.now_us()
-        if now_us is None:
+        if now_us is None or until_us <= now_us:
             return 0.0
-        return max(0, until_us - now_us + 1) / (1_000_000 - DRIFT_PPM)
+        wait_us = until_us - now_us + 1
+        return wait_us / (1_000_000 if wait_us > EXACT_US_MAX else 1_000_000 - DRIFT_PPM)
 
     async def read(self) -> int:
         """Return `now_us`; read the store's clock first, if there is no reading of the last hour. Raises

@@ -15,6 +15,7 @@ from ledgermq.errors import InvalidRequest, StoreFull
 from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker import pulse
 from stateless_broker.bundle import write_gate
+from stateless_broker.timers.counts import TimerCounts
 from tests.broker.cluster import Cluster, cluster_of, in_cluster
 from tests.broker.timer_calls import (
     Sender,
@@ -311,10 +312,8 @@ async def test_a_wrong_clock_of_a_machine_changes_no_time_of_delivery() -> None:
             await watcher.close()
 
 
-@in_cluster(
-    "a:1", constants=constants_of(flush_after_ms=1000), **BUNDLES, **(SLOW | {"heartbeat_interval_ms": 3_600_000})
-)
-async def test_a_message_waits_a_year(cluster: Cluster) -> None:
+@in_cluster("a:1", constants=constants_of(flush_after_ms=1000), **BUNDLES, **SLOW)
+async def test_a_message_waits_a_year(cluster: Cluster, calm: None) -> None:
     await cluster.create("t", 1)
     due_s = now_s() + 365 * DAY_S
     async with watched(cluster, "t", 0) as watcher:
@@ -487,8 +486,46 @@ async def test_deliveries_yield_to_live_producers_and_go_on(cluster: Cluster, mo
 async def test_waiting_messages_cost_no_request(cluster: Cluster, calm: None) -> None:
     await cluster.create("t", 1)
     await send(cluster, "t", 0, (b"later", now_s() + 5 * HOUR_S))
-    await asyncio.sleep(200)
+    await asyncio.sleep(400)
     bundle = await bundle_of(cluster, "t", 0)
     slot = cluster.brokers["a:1"].ownership.opened[bundle].status().slot
     await asyncio.sleep(2 * HOUR_S)
     assert cluster.brokers["a:1"].ownership.opened[bundle].status().slot == slot
+
+
+class Counts(TimerCounts):
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+
+    def taken_in(self, bundle: int, messages: int, size_bytes: int) -> None:
+        self.calls.append(("taken in", messages))
+
+    def delivered(self, bundle: int, messages: int, size_bytes: int, late_ms: float) -> None:
+        self.calls.append(("delivered", messages, late_ms < 1000))
+
+    def dropped(self, bundle: int, messages: int, why: str) -> None:
+        self.calls.append(("dropped", messages, why))
+
+    def recalled(self, bundle: int, outcome: str) -> None:
+        self.calls.append(("recalled", outcome))
+
+
+@in_cluster(**BUNDLES)
+async def test_a_broker_counts_what_it_takes_in_delivers_and_drops(cluster: Cluster) -> None:
+    counts = cluster.timer_counts["a:1"] = Counts()
+    await cluster.start("a:1")
+    await cluster.settled()
+    await cluster.create("t", 1)
+    due_s = now_s() + 5
+    async with watched(cluster, "t", 0) as watcher:
+        offset = await send(cluster, "t", 0, *numbered(3, due_s))
+        await recall(cluster, "t", 0, offset, 0, due_s)
+        [sizes] = [part.sizes() for part in served(cluster).values() if part.sizes().messages]
+        assert (sizes.messages, sizes.in_memory, sizes.recalls, sizes.overdue_s, sizes.troubles) == (3, 3, 1, 0.0, 0)
+        await watcher.until(2)
+    assert counts.calls == [
+        ("taken in", 3),
+        ("recalled", "recalled"),
+        ("dropped", 1, "recalled"),
+        ("delivered", 2, True),
+    ]

@@ -227,3 +227,24 @@ async def test_a_recall_holds_for_the_next_owner() -> None:
             await reader.until(1)
             await asyncio.sleep(5)
             assert reader.values == [b"1"]
+
+
+@in_cluster("a:1")
+async def test_a_message_whose_sender_left_before_it_was_stored_is_not_passed_by(cluster: Cluster) -> None:
+    await cluster.create("t", 1)
+    async with client_of(cluster) as client, reading(client, "t") as reader, client.producer() as producer:
+        leaver = client.producer()
+        await leaver.send("t", b"first", delay=0)
+        await producer.send("t", b"third", delay=3)
+        cluster.views["a:1"].pause()
+        leaver.send("t", b"second", delay=2)
+        await asyncio.sleep(1)
+        await leaver.abort()
+        await asyncio.sleep(3)
+        cluster.views["a:1"].resume()
+        await producer.send("t", b"fourth", delay=1)
+        await reader.until(4)
+        await cluster.stop("a:1", graceful=False)
+        await cluster.start("a:1")
+        await asyncio.sleep(10)
+        assert reader.values == [b"first", b"second", b"third", b"fourth"]

@@ -220,8 +220,13 @@ async def check_names(data: bytes) -> None:
 
 
 def key_seeds() -> list[bytes]:
-    name = keys.ParquetName("flights", 3, 0, 99, 7, 2).key
-    return [name.encode(), keys.fence(1, 2, b"p" * 16).encode(), b"parquet/topic=/partition=/0-1-2-3.parquet"]
+    name, hidden = (keys.ParquetName(topic, 3, 0, 99, 7, 2).key for topic in ("flights", None))
+    return [
+        name.encode(),
+        hidden.encode(),
+        keys.fence(1, 2, b"p" * 16).encode(),
+        b"parquet/topic=/partition=/0-1-2-3.parquet",
+    ]
 
 
 def check_keys(data: bytes) -> None:

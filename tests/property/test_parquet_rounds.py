@@ -1,5 +1,5 @@
-"""Random histories of a bundle: producing, staging for transactions, rounds, crashes, retention,
-time.
+"""Random histories of a bundle with a topic of users or a hidden one: producing, staging for
+transactions, rounds, crashes, retention, time.
 
 After every step readers see each kept record exactly once, and every staged batch that is not
 resolved is in a segment.
@@ -20,10 +20,12 @@ from ledger.keys import PartitionId
 from ledger.log.checkpoint import partition_of
 from ledger.log.history import read_history
 from ledger.log.recovery import advance_checkpoint
+from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.pages import PageReader
+from ledger.parquet.stored_file import list_files
 from ledger.rounds.runner import compact_bundle
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
@@ -74,24 +76,30 @@ class WorldClock:
 class World:
     root: Root
     clock: WorldClock
+    name: str
+    """Of the topic whose records become Parquet."""
+    folder: str
+    """Where its files lie, and nothing else."""
     log_starts: dict[int, int] = field(default_factory=dict)
     numbers: int = 0
     resolved: int = 0
     """Staged batches below this offset are needed no longer."""
 
     @classmethod
-    async def open(cls, clock: WorldClock, sources: Sources) -> World:
+    async def open(cls, clock: WorldClock, sources: Sources, *, hidden: bool) -> World:
         root = await Root.open(MemoryStore("test", sources), sources)
-        await root.create_topic("t", partitions=PARTITIONS, parquet_target_bytes="2048", parquet_max_lag_ms="20000")
+        name, kind = (keys.DELAYED_FAR_TOPIC, {"internal_kind": "hidden"}) if hidden else ("t", {})
+        sizes = {"parquet_target_bytes": "2048", "parquet_max_lag_ms": "20000"}
+        await root.create_topic(name, partitions=PARTITIONS, **sizes, **kind)
         await root.create_topic(STAGED, internal_kind="staged")
-        return cls(root, clock)
+        return cls(root, clock, name, keys.HIDDEN if hidden else keys.PARQUET)
 
     async def step(self, what: str, detail: object) -> None:
         root = self.root
         if what == "produce":
             assert isinstance(detail, list)
             batches = [(p, [self._value(size) for _ in range(count)]) for p, count, size in detail]
-            await root.produce("t", *batches, timestamp_ms=self.clock.now_us // 1000)
+            await root.produce(self.name, *batches, timestamp_ms=self.clock.now_us // 1000)
         elif what == "round":
             await self._round(everything=bool(detail), store=root.store)
         elif what == "crash":
@@ -141,15 +149,15 @@ class World:
         root.produced.setdefault((STAGED, 0), []).extend(values)
         if beside_users:
             value, now_ms = self._value(1), self.clock.now_us // 1000
-            batches.append(batch(value, topic_id=root.topics["t"].id, timestamp_ms=now_ms))
-            root.produced.setdefault(("t", 0), []).append(value)
+            batches.append(batch(value, topic_id=root.topics[self.name].id, timestamp_ms=now_ms))
+            root.produced.setdefault((self.name, 0), []).append(value)
         await append_and_wait(writer, *batches)
 
     async def _move_log_start(self, partition: int, by: int) -> None:
         """Somewhere in the kept records, in Parquet or behind it."""
-        end = len(self.root.produced.get(("t", partition), []))
+        end = len(self.root.produced.get((self.name, partition), []))
         start = min(end, self.log_starts.get(partition, 0) + by)
-        move = log_start_move({PartitionId(self.root.topics["t"].id, partition): start})
+        move = log_start_move({PartitionId(self.root.topics[self.name].id, partition): start})
         if await advance_checkpoint(
             ledger_of(self.root.store, 1, cluster=self.root.cluster, sources=self.root.sources), move
         ):
@@ -157,18 +165,18 @@ class World:
 
     async def check(self) -> None:
         root = self.root
-        topic = root.topics["t"]
-        parquet = await read_parquet_rows(root.store)  # asserts: once each, no gap
+        topic = root.topics[self.name]
+        parquet = await read_parquet_rows(root.store, self.folder)  # asserts: once each, no gap
         history = await read_history(ledger_of(root.store, 1, cluster=root.cluster))
         pages = PageReader(root.store, 1)
         for partition in range(PARTITIONS):
-            produced = root.produced.get(("t", partition), [])
+            produced = root.produced.get((self.name, partition), [])
             counters = partition_of(history.checkpoint, topic.id, partition)
-            rows = parquet.get(("t", partition), {})
+            rows = parquet.get((self.name, partition), {})
             for offset, value in rows.items():
                 assert produced[offset] == value
             listed = [file.key for file in await pages.files_from(counters, 0)]
-            stored = [key for key in await parquet_keys(root.store) if f"/partition={partition}/" in key]
+            stored = [key for key in await parquet_keys(root.store, self.folder) if f"/partition={partition}/" in key]
             assert set(listed) <= set(stored) or counters.parquet_start < counters.log_start, (
                 "no live file is ever missing"
             )
@@ -186,17 +194,22 @@ class World:
         staged = (await read_segments(root, STAGED)).get((STAGED, 0), {})
         wanted = root.produced.get((STAGED, 0), [])
         assert [staged.get(offset) for offset in range(self.resolved, len(wanted))] == wanted[self.resolved :]
-        assert not any(topic == STAGED for topic, _ in parquet)
+        assert all(topic == self.name for topic, _ in parquet)
+        assert len(await list_all(root.store)) == len(await parquet_keys(root.store, self.folder))
         assert history.checkpoint.snapshot_plan == 0
 
 
+async def list_all(store: ObjectStore) -> list[str]:
+    return [info.key async for info in list_files(store)]
+
+
 @settings(max_examples=60, deadline=None)
-@given(drawn=st.lists(steps(), max_size=25), seed=st.integers(0, 2**32))
+@given(drawn=st.lists(steps(), max_size=25), seed=st.integers(0, 2**32), hidden=st.booleans())
 @virtual
-async def test_each_kept_record_is_there_exactly_once(drawn: list[Step], seed: int) -> None:
+async def test_each_kept_record_is_there_exactly_once(drawn: list[Step], seed: int, hidden: bool) -> None:
     clock = WorldClock()
     sources = Sources(clock, seeded_sources(seed).random)
-    world = await World.open(clock, sources)
+    world = await World.open(clock, sources, hidden=hidden)
     root = world.root
     for what, detail in drawn:
         await world.step(what, detail)
@@ -207,8 +220,8 @@ async def test_each_kept_record_is_there_exactly_once(drawn: list[Step], seed: i
     await world.check()
     checkpoint = await root.newest()
     for partition in range(PARTITIONS):
-        counters = partition_of(checkpoint, root.topics["t"].id, partition)
-        assert counters.parquet_end == len(root.produced.get(("t", partition), []))
+        counters = partition_of(checkpoint, root.topics[world.name].id, partition)
+        assert counters.parquet_end == len(root.produced.get((world.name, partition), []))
     await world.step("resolve", len(root.produced.get((STAGED, 0), [])))
     assert not (await root.compact()).failures
     history = await read_history(ledger_of(root.store, 1, cluster=root.cluster))

@@ -5,7 +5,6 @@ broken on purpose.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,13 +14,12 @@ from tests.property import timer_life
 from tests.property.timer_life import live, live_through_an_outage
 from timers import places
 from timers.blocks import START, end_of
-from timers.bundle_timers import BundleTimers, Decision
+from timers.bundle_timers import BundleTimers
 from timers.places import Range, RangeId
-from timers.records import RangeEntry
 from timers.waiting import Waiting
 
-SEEDS = range(10)
-HUNTED = range(100, 200)
+SEEDS = range(8)
+HUNTED = range(100, 130)
 Mutate = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -84,19 +82,6 @@ def a_range_is_over_with_its_first_message(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-def a_chunk_is_not_judged_again(patch: pytest.MonkeyPatch) -> None:
-    true = BundleTimers.turned
-
-    def turned(self: BundleTimers, range_id: RangeId, begin: int, end: int, *rest: Any, **named: Any) -> Decision[bool]:
-        found = self.ranges.get(range_id)
-        if found is not None:
-            self._take(RangeEntry(range_id, replace(found, turning=True)))
-            begin, end = found.begin_offset, max(end, found.begin_offset + 1)
-        return true(self, range_id, begin, end, *rest, **named)
-
-    patch.setattr(BundleTimers, "turned", turned)
-
-
 def rows_of_one_time_are_in_any_order(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("timers.rows._BY_KEY", [("due", "ascending"), ("offset", "descending")])
 
@@ -112,14 +97,6 @@ def recalled_after_delivery(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-def tombstones_go_with_their_time(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        BundleTimers,
-        "_expired",
-        lambda self, finished_us, at_most: [m for m, due_us in self.recalls.items() if due_us <= finished_us][:at_most],
-    )
-
-
 MUTANTS: list[Mutate] = [
     turns_go_by_the_present,
     a_minute_is_loaded_before_wider_ranges_are_turned,
@@ -128,11 +105,9 @@ MUTANTS: list[Mutate] = [
     flushed_rows_stay_in_memory,
     the_watermark_is_a_time,
     a_range_is_over_with_its_first_message,
-    a_chunk_is_not_judged_again,
     rows_of_one_time_are_in_any_order,
     recalled_messages_are_delivered,
     recalled_after_delivery,
-    tombstones_go_with_their_time,
 ]
 
 

@@ -225,7 +225,8 @@ class TimerLife:
     def recall(self) -> None:
         if not self.sent:
             return
-        sent = self.sent[self.rng.randrange(len(self.sent))]
+        again = [sent for sent in self.sent.values() if sent.recalled]
+        sent = self.rng.choice(again if again and self.rng.random() < 0.3 else list(self.sent.values()))
         watermark = self.timers.watermark
         if len(self.timers.recalls) >= self.limits.recalls_max:
             return

@@ -226,7 +226,7 @@ class WatchedStore(MemoryStore):
 
     def _tell_of_parquet(self, key: str) -> None:
         name = parquet_name(key)
-        if name is not None:
+        if name is not None and name.topic is not None:  # plain readers do not see a hidden topic
             self.on_parquet(name)
         elif key.startswith(keys.KEYED) and (keyed := keys.parse_keyed(key)) is not None:
             self.on_keyed(keyed)

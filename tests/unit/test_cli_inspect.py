@@ -14,10 +14,12 @@ from crc32c import crc32c
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.segment import TRAILER
+from ledgermq.sources import Sources
 from ledgermq_tools.ledger import inspect
 from tests.stores.backends import file_store
 from tests.worlds.filled_root import fill_root
 from tests.worlds.root_commands import RootCommand
+from tests.worlds.roots import Root
 
 run = RootCommand(inspect)
 
@@ -233,6 +235,26 @@ def test_inspecting_changes_nothing(root: Path) -> None:
 
 
 STRANGE = ("x y.json", "caf\u00e9.json", "2", "\u0662", "new\nline", "\udcff.json")
+
+
+def test_files_of_a_hidden_topic_are_counted_as_others(tmp_path: Path) -> None:
+    async def fill() -> None:
+        async with file_store(tmp_path / "hidden") as store:
+            made = await Root.open(store, Sources())
+            await made.create_topic("__delayed_far", partitions=2, internal_kind="hidden")
+            await made.produce("__delayed_far", (0, [b"a", b"b"]), (1, [b"c"]))
+            assert not (await made.compact()).failures
+
+    asyncio.run(fill())
+    code, found = run.json("cluster", tmp_path / "hidden")
+    assert code == 0
+    [far] = [topic for topic in found["topics"] if topic["topic"] == "__delayed_far"]
+    assert (far["records"], far["in_parquet"], far["parquet_files"]) == (3, 3, 2)
+    assert far["parquet_bytes"] > 0
+    (tmp_path / "hidden" / "hidden" / "notes.parquet").write_bytes(b"?")
+    code, found = run.json("cluster", tmp_path / "hidden")
+    assert [(f["code"], f["object_key"]) for f in found["findings"]] == [("FOREIGN_OBJECT", "hidden/notes.parquet")]
+    assert "Spark" not in found["findings"][0]["message"]
 
 
 def test_files_of_others_are_named_and_passed_over(root: Path) -> None:

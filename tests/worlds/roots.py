@@ -111,16 +111,16 @@ class NoTasks(StoreWrapper):
         raise DataDamaged("no tasks")
 
 
-async def parquet_keys(store: ObjectStore) -> list[str]:
-    return [info.key async for info in store.list(keys.PARQUET)]
+async def parquet_keys(store: ObjectStore, folder: str = keys.PARQUET) -> list[str]:
+    return [info.key async for info in store.list(folder)]
 
 
-async def read_parquet_rows(store: ObjectStore) -> dict[tuple[str, int], dict[int, bytes]]:
-    """What a plain reader of `parquet/` sees: (topic, partition) → offset → value; asserts each
-    offset once, gapless.
+async def read_parquet_rows(store: ObjectStore, folder: str = keys.PARQUET) -> dict[tuple[str, int], dict[int, bytes]]:
+    """What a plain reader of `parquet/` sees, or of another folder: (topic, partition) → offset →
+    value; asserts each offset once, gapless.
     """
     found: dict[tuple[str, int], dict[int, bytes]] = {}
-    for key in await parquet_keys(store):
+    for key in await parquet_keys(store, folder):
         table = pq.ParquetFile(io.BytesIO(await store.get(key))).read()
         for row in table.select(["topic", "partition", "offset", "value"]).to_pylist():
             rows = found.setdefault((row["topic"], row["partition"]), {})

@@ -12,6 +12,7 @@ from stateless_broker.bundle.context import READ_SOURCES
 from stateless_broker.metrics.call_metrics import CallMetrics
 from stateless_broker.metrics.owner_metrics import OwnerMetrics
 from stateless_broker.metrics.store_metrics import S3_PRICES, HourlyRate, Prices, StoreMetrics, prices_for
+from stateless_broker.metrics.timer_metrics import TimerMetrics
 from stateless_broker.metrics.topic_totals import OTHER, TopicTotals
 from stateless_broker.metrics.transaction_metrics import BEGIN, TransactionMetrics
 from stateless_broker.transactions.counts import CAUSES
@@ -159,6 +160,24 @@ def test_each_hook_is_counted_once(counted: Counted) -> None:
 def test_each_hook_of_transactions_is_counted_once(counted: Counted) -> None:
     registry = CollectorRegistry()
     getattr(TransactionMetrics(registry), counted.hook)(*counted.arguments)
+    assert registry.get_sample_value(f"ledgermq_{counted.name}", counted.labels) == 1
+
+
+@pytest.mark.parametrize(
+    "counted",
+    [
+        Counted("taken_in", (1, 1, 10), "timed_messages_taken_in_total", {}),
+        Counted("delivered", (1, 1, 10, 1000.0), "timed_messages_delivered_total", {}),
+        Counted("delivered", (1, 3, 10, 1000.0), "timed_late_seconds", {"bundle": "1"}),
+        Counted("dropped", (1, 1, "removed"), "timed_messages_dropped_total", {"why": "removed"}),
+        Counted("recalled", (1, "too_late"), "timed_recalls_total", {"outcome": "too_late"}),
+        Counted("moved", (1, 1, 10), "timed_messages_moved_total", {}),
+    ],
+    ids=lambda counted: counted.name,
+)
+def test_each_hook_of_timed_messages_is_counted_once(counted: Counted) -> None:
+    registry = CollectorRegistry()
+    getattr(TimerMetrics(registry), counted.hook)(*counted.arguments)
     assert registry.get_sample_value(f"ledgermq_{counted.name}", counted.labels) == 1
 
 

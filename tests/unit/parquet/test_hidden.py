@@ -121,6 +121,8 @@ async def test_hidden_records_become_parquet_where_no_plain_reader_looks() -> No
     assert (await root.newest()).snapshot_plan == 0, "it is data, not the latest record of each key"
     assert await read_segments(root, FAR) == {}, "their segments are trimmed"
     assert await _problems(root) == []
+    checked = await check_root(root.store, root.cluster, run_blocking=run_inline)
+    assert checked.parquet_files == 4, "fsck lists them with the others"
 
 
 @virtual

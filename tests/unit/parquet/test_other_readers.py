@@ -16,8 +16,11 @@ import pytest
 from typer.testing import CliRunner
 
 from ledgermq.cli.main import build
+from ledgermq.sources import Sources
+from tests.stores.backends import file_store
 from tests.unit.parquet.duckdb_process import answers
 from tests.worlds.filled_root import fill_root
+from tests.worlds.roots import Root
 
 Rows = list[tuple[str, int, int, bytes]]
 """(topic, partition, offset, value)"""
@@ -70,6 +73,21 @@ def test_temporary_files_of_tasks_do_not_disturb_other_readers(parquet: Path) ->
 @pytest.mark.parametrize("reader", [by_pandas, by_pyarrow, by_duckdb, by_polars])
 def test_each_record_once(parquet: Path, reader: Callable[[Path], Rows]) -> None:
     assert sorted(reader(parquet)) == EXPECTED
+
+
+async def test_files_of_a_hidden_topic_are_below_no_folder_that_others_read(tmp_path: Path) -> None:
+    async with file_store(tmp_path / "root") as store:
+        root = await Root.open(store, Sources())
+        await root.create_topic("flights")
+        await root.create_topic("__delayed_far", internal_kind="hidden")
+        await root.produce("flights", (0, [b"one", b"two", b"three", b"four"]))
+        await root.produce("__delayed_far", (0, [b"later"]))
+        assert not (await root.compact()).failures
+    hidden, shown = tmp_path / "root" / "hidden", tmp_path / "root" / "parquet"
+    assert len(list(hidden.rglob("*.parquet"))) == 1
+    for reader in (by_pandas, by_pyarrow, by_duckdb, by_polars):
+        assert sorted(reader(shown)) == EXPECTED
+    assert ds.dataset(hidden, format="parquet").files == [], "nor does a reader of the folder itself see them"
 
 
 def test_duckdb_is_not_loaded_beside_other_tests() -> None:
