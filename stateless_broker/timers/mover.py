@@ -2,7 +2,7 @@
 ranges into narrower ones (turn), and from ranges of a minute into memory (load).
 
 What is moved, and the progress of what it came from, are one segment (R3). Only durable blocks are read.
-After a read everything is judged again, in the turn that appends.
+After a read everything is judged again, in the turn that appends. What was moved is freed later.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stateless_broker.timers.intake import Intake
 from stateless_broker.timers.store_clock import StoreClock
 from timers.blocks import Block, Source
 from timers.cut import Moved, range_blocks
-from timers.places import Range, RangeId, flush_horizon, place
+from timers.places import PLACES, Range, RangeId, flush_horizon, place
 from timers.rows import Rows, rows_of
 
 LACKING_RETRY_MS = 1000
@@ -215,6 +215,39 @@ class Mover:
     def _live(self, rows: Rows) -> Rows:
         catalog = self._catalog()
         return self._held.timers.live(rows, lambda topic_id: not catalog.is_removed(topic_id, catalog.offset))
+
+
+class LogStarts:
+    """Frees what is delivered or moved: raises the log starts of hidden partitions, once in a while."""
+
+    def __init__(self, held: Held) -> None:
+        self._held = held
+
+    async def until_due(self) -> None:
+        await asyncio.sleep(self._held.limits.log_start_ms / 1000)
+        await self._held.is_ready.wait()
+        await self._held.freed.wait()
+
+    async def move(self) -> None:
+        """Raise the log starts as far as the state of this moment allows, once it is durable (R15). Raises
+        the store's errors; then it is repeated after the pause.
+        """
+        held = self._held
+        held.freed.clear()
+        try:
+            begins = dict(held.timers.range_starts())
+            for far, places in enumerate(PLACES):
+                for number in places:
+                    range_id = RangeId(bool(far), number)
+                    if range_id not in begins:
+                        begins[range_id] = held.logs.next_offset(range_id)
+            starts = {held.logs.place_of(range_id): begin for range_id, begin in begins.items()}
+            starts[held.logs.intake] = held.timers.intake_start()
+            await held.state.durable()
+            await held.logs.owner.move_internal_log_starts(starts)
+        except BaseException:
+            held.freed.set()
+            raise
 
 
 def _size_of(moved: Mapping[RangeId, Moved]) -> int:

@@ -28,8 +28,7 @@ from stateless_broker.timers.held import Held, InFlight
 from stateless_broker.timers.hidden_logs import HiddenLogs
 from stateless_broker.timers.intake import Intake, Sent, check_due
 from stateless_broker.timers.listing import listed
-from stateless_broker.timers.log_starts import LogStarts
-from stateless_broker.timers.mover import Mover
+from stateless_broker.timers.mover import LogStarts, Mover
 from stateless_broker.timers.store_clock import StoreClock
 from timers.blocks import Id
 from timers.bundle_timers import BundleTimers, RecallAnswer
