@@ -25,8 +25,7 @@ from stateless_broker.timers.deliverer import Deliverer
 from stateless_broker.timers.held import Held
 from stateless_broker.timers.hidden_logs import HiddenLogs
 from stateless_broker.timers.intake import Intake
-from stateless_broker.timers.log_starts import LogStarts
-from stateless_broker.timers.mover import Mover
+from stateless_broker.timers.mover import LogStarts, Mover
 from stateless_broker.timers.partition import TimerPartition, TimerParts
 from tests.simulation.mutants import mutant
 from timers.blocks import Block, Id, Key, encode_block

@@ -230,7 +230,7 @@ class TimersChurner(TimersClient):
             self._world.freed.add(before)
         self._world.topic_ids[topic] = made.topic_id
         producer = self._producer()
-        begun = [self._send(producer, topic, self.random.randrange(2)) for _ in range(self.random.randrange(12))]
+        begun = [self._send(producer, topic, self.random.randrange(2)) for _ in range(self.random.randrange(30))]
         stored = [each[0] for each in begun if each is not None and await self._await(*each)]
         await asyncio.sleep(self.random.uniform(0, 2.0))
         for sent in self.random.sample(stored, min(2, len(stored))):

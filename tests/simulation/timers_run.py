@@ -13,6 +13,8 @@ from dataclasses import replace
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keys import PartitionId
+from ledgermq.client.client import Client
+from ledgermq.errors import TopicExists
 from tests.simulation.cluster_clients import Reader, Sender
 from tests.simulation.cluster_run import HEALING_S, ClusterRun
 from tests.simulation.history import FinalLog, Partition
@@ -20,6 +22,7 @@ from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.model import Violation
 from tests.simulation.result import Result
 from tests.simulation.timers_clients import (
+    TEMPORARY,
     TOPICS,
     Looker,
     Recaller,
@@ -105,8 +108,28 @@ class TimersRun(ClusterRun):
         for member in self._members.values():
             member.stopped.set()
         await self._until_ended(self._tasks)
+        await self._create_again()
         await self._until_quiet()
         return await super()._drain()
+
+    async def _create_again(self) -> None:
+        """A new topic has the name of the removed ones, to which messages still wait."""
+        client = self._plain_client("again")
+        try:
+            async with asyncio.timeout(HEALING_S):
+                made = await self._insist(lambda: self._created_again(client))
+        except TimeoutError:
+            text = f"{TEMPORARY} could not be created within {HEALING_S:.0f} s of health"
+            self.world.violations.append(Violation("stuck", text))
+        else:
+            self.world.topic_ids[TEMPORARY] = made
+        await client.close()
+
+    async def _created_again(self, client: Client) -> int:
+        try:
+            return (await client.create_topic(TEMPORARY, 2)).topic_id
+        except TopicExists:
+            return (await client.describe_topic(TEMPORARY)).topic_id
 
     async def _until_quiet(self) -> None:
         """Nothing waits: no message, no range, no tombstone of a recall, nothing above a log start."""

@@ -29,6 +29,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import timers.places
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keys import PartitionId
@@ -128,20 +129,12 @@ class LogStarts(NamedTuple):
 
 @dataclass
 class Topics:
-    """All topics that there ever were, by id. `created`, `removed`: moments."""
+    """All topics that there ever were, by id. `removed`, `freed`: moments."""
 
     names: dict[int, str] = field(default_factory=dict)
-    created: dict[int, int] = field(default_factory=dict)
     removed: dict[int, int] = field(default_factory=dict)
-
-    def freed(self, topic_id: int) -> int | None:
-        """Return the moment at which another topic had the name."""
-        later = [
-            moment
-            for other, moment in self.created.items()
-            if other > topic_id and self.names[other] == self.names[topic_id]
-        ]
-        return min(later, default=None)
+    freed: dict[int, int] = field(default_factory=dict)
+    """When the name of a removed topic became free."""
 
 
 @dataclass
@@ -176,14 +169,18 @@ def topics_of(store: WatchedStore) -> Topics:
     """From the records of `__metadata`."""
     topics = Topics()
     moments = {key: moment for moment, key in enumerate(store.first)}
+    living: dict[bytes, int] = {}
     for segment in store.history(keys.METADATA_BUNDLE):
-        for offset, value in segment.values() if segment.valid else ():
-            if value is not None:
+        moment = moments[keys.segment(keys.METADATA_BUNDLE, segment.slot)]
+        for entry in segment.index.batches if segment.valid else ():
+            data = segment.data[entry.position : entry.position + entry.length]
+            for offset, (key, value) in enumerate(_rows(data), entry.base_offset):
+                if value is None:
+                    topics.freed.setdefault(living.pop(key), moment)
+                    continue
                 record = fmt.TopicRecord.FromString(value)
-                moment = moments[keys.segment(keys.METADATA_BUNDLE, segment.slot)]
-                topic_id = record.topic_id or offset
+                living[key] = topic_id = record.topic_id or offset
                 topics.names[topic_id] = record.name
-                topics.created.setdefault(topic_id, moment)
                 if record.state == fmt.REMOVED:
                     topics.removed.setdefault(topic_id, moment)
     return topics
@@ -364,7 +361,7 @@ class _Bundle:
         if last > row.key:
             report("out of order", f"{row.value} {row.key} stands behind {value} {last} at {seen}")
         self._last[target] = row.key, row.value
-        freed = self._truth.topics.freed(entry.topic_id)
+        freed = self._truth.topics.freed.get(entry.topic_id)
         if freed is not None and freed < seen.moment:
             report("removed topic", f"{row.value} came to {seen} after the name was free")
 
@@ -397,15 +394,9 @@ class _Bundle:
         self._ranges[place] = after = Range(found.from_us, found.to_us, found.begin_offset, found.turning)
         if before is None or before.from_us != after.from_us:
             width = after.to_us - after.from_us
-            coverage[f"a range began: {width * UNITS_OF_WIDTHS[-1] // self._unit_us} units"] += 1
+            coverage[f"a range began: {width * UNITS_OF_WIDTHS[-1] // timers.places.NEAR_WIDTH_US} units"] += 1
         elif after.begin_offset > before.begin_offset:
             coverage["a range was turned in several segments"] += 1
-
-    @property
-    def _unit_us(self) -> int:
-        import timers.places
-
-        return timers.places.NEAR_WIDTH_US
 
     def _take_recall(self, segment: _Segment, name: tuple[int, int], value: bytes | None) -> None:
         row = self._rows.get(name)
