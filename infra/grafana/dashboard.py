@@ -247,6 +247,60 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             ((or_zero(f"sum by (code) ({metric('refused_transaction_partitions')})"), "{{code}}"),),
         ),
     ),
+    "Timed messages": (
+        Panel(
+            "Messages",
+            (
+                (total("timed_messages"), "wait"),
+                (total("timed_messages_in_memory"), "wait in memory"),
+            ),
+        ),
+        Panel(
+            "Messages a second",
+            (
+                (rate("timed_messages_taken_in_total"), "taken in, {{instance}}"),
+                (rate("timed_messages_delivered_total"), "delivered, {{instance}}"),
+                (rate("timed_messages_moved_total"), "moved, {{instance}}"),
+            ),
+            "cps",
+        ),
+        Panel(
+            "Late",
+            (
+                (or_zero(top(f"max by (bundle) ({metric('timed_late_seconds')})")), "newest delivery, {{bundle}}"),
+                (or_zero(top(f"max by (bundle) ({metric('timed_overdue_seconds')})")), "not delivered, {{bundle}}"),
+            ),
+            "s",
+        ),
+        Panel(
+            "Bytes a second",
+            (
+                (rate("timed_taken_in_bytes_total"), "taken in, {{instance}}"),
+                (rate("timed_delivered_bytes_total"), "delivered, {{instance}}"),
+                (rate("timed_moved_bytes_total"), "moved, {{instance}}"),
+            ),
+            "Bps",
+        ),
+        Panel(
+            "Bytes that wait",
+            ((total("timed_waiting_bytes"), "all"), (total("timed_body_bytes"), "in memory")),
+            "bytes",
+        ),
+        Panel("Recalls", ((rate("timed_recalls_total", "outcome"), "{{outcome}}"),), "cps"),
+        Panel("Dropped", ((rate("timed_messages_dropped_total", "why"), "{{why}}"),), "cps"),
+        Panel(
+            "Ranges and recalls",
+            ((total("timed_ranges"), "ranges"), (total("timed_recalls_remembered"), "recalls remembered")),
+        ),
+        Panel(
+            "Work that an error delays",
+            ((or_zero(top(f"max by (bundle) ({metric('timed_troubles')})")), "{{bundle}}"),),
+        ),
+        Panel(
+            "Partitions of __timers refused",
+            ((or_zero(f"sum by (code) ({metric('refused_timer_partitions')})"), "{{code}}"),),
+        ),
+    ),
     "Processes": (
         Panel("CPU", ((f"rate(process_cpu_seconds_total{HERE}[$__rate_interval])", "{{instance}}"),), "percentunit"),
         Panel("Memory", ((f"process_resident_memory_bytes{HERE}", "{{instance}}"),), "bytes"),

@@ -529,3 +529,20 @@ async def test_a_broker_counts_what_it_takes_in_delivers_and_drops(cluster: Clus
         ("dropped", 1, "recalled"),
         ("delivered", 2, True),
     ]
+
+
+@in_cluster("a:1", constants=SMALL, **(BUNDLES | SLOW | {"background_compaction": True}))
+async def test_a_range_that_became_parquet_is_read_back_and_names_no_file_to_plain_readers(
+    cluster: Cluster, calm: None
+) -> None:
+    await cluster.create("t", 1)
+    begun_s = now_s()
+    messages = numbered(100, begun_s + 8 * HOUR_S, 60.0)
+    async with watched(cluster, "t", 0) as watcher:
+        await send(cluster, "t", 0, *messages)
+        await asyncio.sleep(5 * HOUR_S)
+        files = [info.key async for info in cluster.store.list("") if info.key.endswith(".parquet")]
+        assert files
+        assert not [key for key in files if key.startswith("parquet/")]
+        assert await watcher.until(100, 10 * HOUR_S) == [value for value, _ in messages]
+        assert all(0 <= late_s < 12 for late_s in lateness_s(watcher, dict(messages)))
