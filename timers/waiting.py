@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from timers.blocks import Block, Key, Source, end_of
+from timers.blocks import Block, Id, Key, Source, end_of
 from timers.columns import int64_view
 from timers.rows import Index, Part, Rows, index_of, merge
 
@@ -174,6 +174,16 @@ class Waiting:
                 self._remove(waiter)
         if self._merged is not None:
             self._merged.at = _after(self._merged.rows, to, self._merged.at)
+
+    def due_of(self, message: Id) -> int | None:
+        """Return when a message of a block of the intake is due that is in memory: later than its sender
+        said if it came late. None: it is not in memory, or came from a range.
+        """
+        waiter = self._waiters.get(Source(None, message.offset))
+        if waiter is None:
+            return None
+        at = pc.index(waiter.index.rows, pa.scalar(message.row, pa.uint32())).as_py()
+        return waiter.index.dues[at] if waiter.at <= at < waiter.stop else None
 
     def restore(self, source: Source, block: Block) -> None:
         """Take the body of a block again, if any of its rows is in memory."""

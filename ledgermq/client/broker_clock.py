@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from ledgermq.sources import Sources
 
@@ -19,10 +20,18 @@ _SECOND_US = 1_000_000
 
 
 class BrokerClock:
-    """Until a broker has reported its time, it is that of this machine's clock."""
+    """Until a broker has reported its time, it is that of this machine's clock, as it was when this object
+    was made, carried by the loop's clock.
+    """
 
     def __init__(self, sources: Sources) -> None:
+        """Call it on the client's event loop; elsewhere this machine's clock is not carried by the loop's."""
         self._sources = sources
+        self._begun_us = sources.now_us()
+        self._begun_loop_s: Callable[[], float] | None = None
+        with suppress(RuntimeError):  # there is no running loop
+            self._begun_loop_s = asyncio.get_running_loop().time
+        self._begun_s = self._begun_loop_s() if self._begun_loop_s is not None else 0.0
         self._loop_s: Callable[[], float] | None = None
         """Time of the loop's clock; any thread may call it. None: no broker was asked yet."""
         self._asked_s = 0.0
@@ -50,12 +59,20 @@ class BrokerClock:
         """Return whether to ask for the time again."""
         return self._loop_s is not None and self._loop_s() - self._asked_s > OLD_S
 
+    def local_us(self) -> int:
+        """Return the time by this machine's clock, which does not jump when that clock is set. Any thread
+        may call it.
+        """
+        if self._begun_loop_s is None:
+            return self._sources.now_us()
+        return self._begun_us + round((self._begun_loop_s() - self._begun_s) * _SECOND_US)
+
     def correction_us(self) -> int:
-        """Return what to add to a time of this machine's clock."""
+        """Return what to add to a time of `local_us`."""
         if self._known is None or self._loop_s is None:
             return 0
         reported_us, at_s = self._known
-        return reported_us + round((self._loop_s() - at_s) * _SECOND_US) - self._sources.now_us()
+        return reported_us + round((self._loop_s() - at_s) * _SECOND_US) - self.local_us()
 
     def now_us(self) -> int:
-        return self._sources.now_us() + self.correction_us()
+        return self.local_us() + self.correction_us()

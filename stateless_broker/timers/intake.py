@@ -115,7 +115,7 @@ class Intake:
         held.settled.set()
         if held.state.is_lost() or not held.is_ready.is_set():
             return  # otherwise `load` reads it
-        if done.cancelled() or done.exception() is not None:
+        if done.exception() is not None:
             return
         offset = done.result()
         if offset < self.next_offset:

@@ -78,8 +78,9 @@ class TimerPartition:
         deliverer = Deliverer(self.held, flow, parts.clock, parts.catalog, parts.counts)
         mover = Mover(self.held, self._intake, flow, parts.clock, parts.catalog, parts.counts)
         starts = LogStarts(self.held)
+        self._loading = asyncio.create_task(self._load(), name=f"load timed messages of bundle {self.bundle}")
         self._tasks = [
-            asyncio.create_task(self._load(), name=f"load timed messages of bundle {self.bundle}"),
+            self._loading,
             *(
                 asyncio.create_task(self._forever(name, pause, work), name=f"{name} of bundle {self.bundle}")
                 for name, pause, work in (
@@ -119,10 +120,14 @@ class TimerPartition:
         """
         await self._check_recall(message, due_us)
         held = self.held
+        if not held.is_ready.is_set():
+            await asyncio.wait([self._loading])
         while True:
             held.state.check_room()
             issued = held.timers.watermark
-            decision = held.state.ask(partial(held.timers.recall, message, due_us, issued, held.durable))
+            effective_us = held.waiting.due_of(message)  # later than `due_us` if the message came late
+            known_us = due_us if effective_us is None else effective_us
+            decision = held.state.ask(partial(held.timers.recall, message, known_us, issued, held.durable))
             held.state.take(decision)
             await held.state.durable()
             if decision.answer is not RecallAnswer.WAIT:

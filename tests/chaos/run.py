@@ -3,10 +3,10 @@ along, and a judge.
 
 python -m tests.chaos.run --store minio --events 200 --seed 0 --seconds 800
 
-Phases: begin; troubles; heal, so that every client comes to an end by itself; groups work off what
-is left; all transactions end; a last reader; graceful stops; the last compaction; a new broker that knows nothing, a
-reader of all that is in Parquet, and what groups have committed; pyarrow; fsck; judgement. Each has
-a bound.
+Phases: begin; troubles; heal, so that every client comes to an end by itself; every timed message is due;
+groups work off what is left; all transactions end; a last reader; graceful stops; the last compaction; a new
+broker that knows nothing, a reader of all that is in Parquet, and what groups have committed; pyarrow; fsck;
+judgement. Each has a bound.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from tests.chaos.members import Members
 from tests.chaos.plain_reader import PlainReader
 from tests.chaos.schedule import Trouble, schedule
 from tests.chaos.stores import ChaosStore, FolderStore, MinioStore
+from tests.chaos.timed import TimedMessage, TimedSender, judge_timed, told_of, until_delivered
 from tests.chaos.transaction_judge import add_sends, judge_transactions, until_over
 from tests.chaos.workload import (
     CLOSE_S_MAX,
@@ -73,6 +74,7 @@ class ChaosRun:
         )
         self.cluster = ChaosCluster(self.children, self.store, self.note, command)
         self.violations: list[Violation] = []
+        self.timed: list[TimedMessage] = []
         self._happened = stack.enter_context((folder / HAPPENED).open("w"))
         self.verdict = ""
         self._begun_s = asyncio.get_running_loop().time()
@@ -130,6 +132,8 @@ class ChaosRun:
             "committed": self.committed,
             "churner 0": Churner(self.work, "temp-0"),
             "churner 1": Churner(self.work, "temp-1"),
+            "late 0": TimedSender(self.work, "late0", 30, self.timed),
+            "late 1": TimedSender(self.work, "late1", 10, self.timed),
         }
         tasks = {asyncio.create_task(client.run(), name=name) for name, client in clients.items()}
         tasks.add(asyncio.create_task(self.plain.run(self.work), name="plain reader"))
@@ -144,6 +148,8 @@ class ChaosRun:
             await asyncio.sleep(WARM_UP_S)
             self.work.stopped.set()
             await self._end(tasks)
+            self.violations += await until_delivered(self.work)
+            self.note("no timed message waits")
             await self._work_off()
             self.violations += await until_over(self.cluster.target, self.store.direct_url, OVER_S_MAX)
             self.note("all transactions are over")
@@ -217,6 +223,7 @@ class ChaosRun:
             self.violations += judge_history(self.work, parquet, self.log_starts, drained)
         committed = self.committed.newest(PROCESSORS)
         self.violations += judge_transactions(made, parquet, self.work.seen_ns, committed)
+        self.violations += judge_timed(self.timed, parquet, self.work.timed_seen_us)
         self.told_of_transactions = Counter(attempt.sent.told for attempt in made)
         self.violations += judge_groups(self.members, self.committed.told, parquet)
         self.stored = sum(len(records) for records in parquet.values())
@@ -239,6 +246,7 @@ class ChaosRun:
         lines.append(
             f"transactions: {told[True]} acknowledged, {told[False]} aborted or never decided, {told[None]} unknown"
         )
+        lines.append(told_of(self.timed))
         lines.append(
             f"{self.stored} records in Parquet, all read with pyarrow; fsck: {self.verdict}; at most"
             f" {self.hands.late_s_max:.0f} s late"

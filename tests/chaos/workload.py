@@ -34,6 +34,8 @@ TOPICS: dict[str, dict[str, int]] = {
     "brief": {"parquet.target.bytes": 512 * 1024, "parquet.max.lag.ms": 1000, "retention.ms": RETENTION_MS},
     **{output: {"parquet.target.bytes": 256 * 1024, "parquet.max.lag.ms": 3000} for output in OUTPUTS},
 }
+TIMED = "timed."
+"""Prefix of the names of timed messages."""
 _NUMBERS = re.compile(r"[0-9]+(\.[0-9]+)*(:[0-9]+)?")
 DELIVERY_S = 60.0
 REQUEST_S = 5.0
@@ -56,6 +58,8 @@ class Workload:
         """When each value was sent, by the wall clock."""
         self.seen_ns: dict[str, int] = {}
         """When a reader saw a record of an output first, monotonic."""
+        self.timed_seen_us: dict[str, int] = {}
+        """When a reader saw a timed message first, by the wall clock."""
         self.log_starts: list[tuple[Partition, int, int]] = []
         """(partition, log start, wall-clock time of the answer in ms)."""
 
@@ -214,9 +218,12 @@ class Reader:
             if message.offset != self._positions.get((reader, partition), 0):
                 passed_over.add(partition)
             self._positions[reader, partition] = message.offset + 1
-            by_partition[partition].append((message.offset, name_of(message.value)))
+            name = name_of(message.value)
+            by_partition[partition].append((message.offset, name))
+            if name.startswith(TIMED):
+                self._work.timed_seen_us.setdefault(name, time.time_ns() // 1000)
             if message.topic in OUTPUTS:
-                self._work.seen_ns.setdefault(name_of(message.value), time.monotonic_ns())
+                self._work.seen_ns.setdefault(name, time.monotonic_ns())
         for partition in sorted(passed_over):
             await self._work.note_log_start(client, partition)
         for partition, records in by_partition.items():

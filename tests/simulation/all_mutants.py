@@ -17,6 +17,7 @@ from tests.simulation import (
     mutants_of_retries,
     mutants_of_rounds,
     mutants_of_sinks,
+    mutants_of_timers,
     mutants_of_transactions,
 )
 from tests.simulation.mutants import MUTANTS
@@ -38,5 +39,6 @@ _LOADED = (
     mutants_of_retries.LOADED,
     mutants_of_rounds.LOADED,
     mutants_of_sinks.LOADED,
+    mutants_of_timers.LOADED,
     mutants_of_transactions.LOADED,
 )

@@ -41,7 +41,7 @@ from tests.simulation.cluster_plan import ClusterPlan, cluster_plan_of
 from tests.simulation.direct import readable
 from tests.simulation.disturbances import Disturbances, fill_and_free
 from tests.simulation.history import FinalLog, LogStart, Outcome, Partition
-from tests.simulation.loop import Process, SimulatedLoop
+from tests.simulation.loop import Process, SimulatedLoop, State
 from tests.simulation.model import Violation
 from tests.simulation.network import Network
 from tests.simulation.parquet_watch import ParquetWatch, judge_parquet
@@ -55,6 +55,7 @@ from tests.simulation.world import World
 T = TypeVar("T")
 HEALING_S = 600.0
 DRAIN_S = 600.0
+OUTLIVED_EVERY_S, STANDS_STILL_S_MAX = 2.0, 10.0
 REST_S = 90
 """A request of before the healing may take twice 30 seconds, and others wait for it."""
 
@@ -64,6 +65,8 @@ class ClusterRun:
     """Topics that are never removed: drained at the end, and compared with what plain readers find."""
     requests_factor = 2
     """How many times the requests of a plan with one ledger a run may take."""
+    jump_s_max = 3600.0
+    """How far clocks jump at most."""
 
     def __init__(self, loop: SimulatedLoop, seed: int, lines_kept: int | None) -> None:
         self.world = World(loop, seed, lines_kept)
@@ -98,8 +101,8 @@ class ClusterRun:
         world.weather.ambush, world.weather.slow_s = plan.ambush, plan.slow_s
         disturbances = self._disturbances = Disturbances(world, plan, self._victims, self._start)
         disturbances.more = [self._stop, self._cut]
-        if self.cluster.is_s3:
-            disturbances.jump_s_max = 30.0  # S3 refuses a client whose clock is an hour wrong
+        # S3 refuses a client whose clock is an hour wrong
+        disturbances.jump_s_max = 30.0 if self.cluster.is_s3 else self.jump_s_max
         hand = world.loop.in_world(disturbances.run())
         filling = world.loop.in_world(fill_and_free(world, plan.full))
         await world.go_on(self.cluster.seconds, self.requests_factor * plan.requests_max)
@@ -151,6 +154,31 @@ class ClusterRun:
         self._disturbances.later(
             self.world.random.uniform(0, self.plan.pause_s_max), lambda: self.network.mend(victim.name, other)
         )
+
+    async def _outlive_terms(self) -> None:
+        """Now and then a broker stands still until another has claimed a bundle of it, and a moment more: it
+        wakes with the questions that came meanwhile.
+        """
+        world = self.world
+        while not world.healed:
+            await asyncio.sleep(world.random.expovariate(1 / OUTLIVED_EVERY_S))
+            victim = self.brokers[world.random.choice(sorted(self.brokers))].process
+            if world.healed or victim.state is not State.RUNNING:
+                continue
+            claims, end_s = self._claims(), world.loop.time() + STANDS_STILL_S_MAX
+            world.note(victim.name, "stands still until another has claimed what it has")
+            victim.pause()
+            while not world.healed and self._claims() == claims and world.loop.time() < end_s:
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(world.random.uniform(0.2, 4.0))
+            if self._claims() > claims:
+                world.coverage.saw("a broker stood still until another had claimed")
+            if victim.state is State.PAUSED:
+                victim.resume()
+
+    def _claims(self) -> int:
+        segments = self.world.store.segments.values()
+        return sum(index.kind == fmt.CLAIM for bundle in segments for index, _ in bundle.values())
 
     async def _create_topics(self) -> None:
         client = self._plain_client("setup")

@@ -13,6 +13,8 @@ from tests.simulation.ledger_run import LedgerRun
 from tests.simulation.result import Make
 from tests.simulation.rounds_run import RoundsRun
 from tests.simulation.sinks_run import SinksRun
+from tests.simulation.timers_plan import UNITS_OF_WIDTHS
+from tests.simulation.timers_run import TimersRun
 from tests.simulation.transactions_run import TransactionsRun
 
 LEVELS: dict[str, Make] = {
@@ -24,6 +26,7 @@ LEVELS: dict[str, Make] = {
     "cluster": ClusterRun,
     "groups": GroupsRun,
     "transactions": TransactionsRun,
+    "timers": TimersRun,
 }
 
 MUST_HAPPEN: dict[str, tuple[str, ...]] = {
@@ -214,6 +217,49 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "disturbance: network cut",
         "disturbance: full store",
     ),
+    "timers": (
+        "a timed message was delivered",
+        "a message was staged after its time",
+        "a message waited in a range",
+        "a message waited in two ranges",
+        "a message waited in three ranges",
+        *(f"a range began: {units} units" for units in UNITS_OF_WIDTHS),
+        "a range was turned",
+        "a range was turned in several segments",
+        "a delivery waited for a message on its way into the intake",
+        "bodies of timed messages were read again",
+        "a flush left more in memory, for want of places",
+        "timed messages were loaded again in one term",
+        "timed messages were loaded again while appends to the intake were under way",
+        "a hidden file was put",
+        "a tombstone went",
+        "a recall was told: recalled",
+        "a recall was told: too late",
+        "a recall was told: forgotten",
+        "a recall waited for a delivery in flight",
+        "a repeated recall was told: recalled",
+        "a repeated recall was told: forgotten",
+        "a recall was refused: its topic was removed",
+        "a message of a removed topic was dropped",
+        "a timed send was refused at once: INVALID_RECORD",
+        "a hidden topic was read: SUBSCRIBE_NOT_ACCEPTED",
+        "offsets of a hidden topic were asked for: SUBSCRIBE_NOT_ACCEPTED",
+        "waiting messages were listed",
+        "a producer's retry crossed a takeover: it was stored in an earlier term",
+        "a producer's retry joined a put in flight",
+        "a broker stood still until another had claimed",
+        "a topic was deleted",
+        "a term was opened",
+        "a term went on after a refused put",
+        "a void segment",
+        "a plan was finished",
+        "disturbance: pause",
+        "disturbance: kill",
+        "disturbance: clock jump",
+        "disturbance: graceful stop",
+        "disturbance: network cut",
+        "disturbance: full store",
+    ),
 }
 """What has to be reached at least once over the default seeds, or the simulation looks at too
 little.
@@ -292,6 +338,25 @@ RARE: dict[str, frozenset[str]] = {
             "a question came to a former coordinator",
             "a void segment",
             "disturbance: graceful stop",
+            "disturbance: full store",
+        }
+    ),
+    "timers": frozenset(
+        {
+            "a range began: 144 units",
+            "a flush left more in memory, for want of places",
+            "timed messages were loaded again in one term",
+            "timed messages were loaded again while appends to the intake were under way",
+            "a repeated recall was told: forgotten",
+            "a recall was refused: its topic was removed",
+            "a producer's retry crossed a takeover: it was stored in an earlier term",
+            "a producer's retry joined a put in flight",
+            "a broker stood still until another had claimed",
+            "a term went on after a refused put",
+            "a void segment",
+            "disturbance: clock jump",
+            "disturbance: graceful stop",
+            "disturbance: network cut",
             "disturbance: full store",
         }
     ),

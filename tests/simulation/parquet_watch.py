@@ -60,14 +60,13 @@ class ParquetWatch:
         """Of the partition that has just changed, and of its topic's name."""
         if not self._world.store.has(changed.key):
             self._world.coverage.saw("a Parquet file was deleted")
-        names = [
-            name for key in self._world.store.keys_now(keys.parquet_topic(changed.topic)) if (name := parquet_name(key))
-        ]
+        folder = keys.hidden_topic(changed.topic_id) if changed.topic is None else keys.parquet_topic(changed.topic)
+        names = [name for key in self._world.store.keys_now(folder) if (name := parquet_name(key))]
         key = PartitionId(changed.topic_id, changed.partition)
         same = [name for name in names if (name.topic_id, name.partition) == key]
         files = tuple(sorted((name.first_offset, name.last_offset) for name in same))
         live = next((found[key] for found in self._live.values() if key in found), ())
-        read = PlainRead((f"{changed.topic}#{changed.topic_id}", changed.partition), files, live)
+        read = PlainRead((f"{changed.topic or 'hidden'}#{changed.topic_id}", changed.partition), files, live)
         self._world.violations += judge_plain_read(read)
         creations = {name.topic_id for name in names}
         if len(creations) > 1:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,7 +27,13 @@ from ledger.log.writer import Append, LedgerWriter
 from ledger.object_store.settle import PutOutcome
 from ledger.view.view import LedgerView
 from ledgermq.errors import NotOwner, ProducerError
+from stateless_broker.timers import mover
+from stateless_broker.timers.deliverer import Deliverer
+from stateless_broker.timers.held import Held
+from stateless_broker.timers.intake import Intake
+from stateless_broker.timers.partition import TimerPartition
 from tests.simulation.loop import SimulatedLoop, current_process
+from timers.bundle_timers import BundleTimers, RecallAnswer
 
 
 def saw(what: str) -> None:
@@ -42,6 +48,7 @@ def probes() -> Iterator[None]:
         _probe_puts(patch)
         _probe_terms(patch)
         _probe_rounds(patch)
+        _probe_timers(patch)
         yield
 
 
@@ -148,6 +155,46 @@ def _probe_rounds(patch: pytest.MonkeyPatch) -> None:
     _after(patch, ledger.parquet.round, "_commit", committed)
     for module in (ledger.parquet.round, ledger.parquet.task):
         _on_error(patch, module, "require_open", overtaken)
+
+
+def _probe_timers(patch: pytest.MonkeyPatch) -> None:
+    def loading(intake: Intake) -> None:
+        if intake._before:
+            saw("timed messages were loaded again while appends to the intake were under way")
+
+    def restoring(held: Held, missing: Iterable[object]) -> None:
+        saw("bodies of timed messages were read again")
+
+    def settling(deliverer: Deliverer, to_us: int) -> None:
+        lowest_us = deliverer._held.lowest_in_flight_us()
+        if lowest_us is not None and lowest_us <= to_us:
+            saw("a delivery waited for a message on its way into the intake")
+
+    real_recall, real_horizon, real_init = BundleTimers.recall, mover.flush_horizon, TimerPartition.__init__
+
+    def recall(self: BundleTimers, *args: Any) -> Any:
+        found = real_recall(self, *args)
+        if found.answer is RecallAnswer.WAIT:
+            saw("a recall waited for a delivery in flight")
+        return found
+
+    def flush_horizon(now_us: int, ranges: Any, closed_us: int) -> int:
+        horizon_us = real_horizon(now_us, ranges, closed_us)
+        if horizon_us > real_horizon(now_us, {}, closed_us):
+            saw("a flush left more in memory, for want of places")
+        return horizon_us
+
+    def init(self: TimerPartition, timers: BundleTimers, opening: Any, parts: Any) -> None:
+        if opening.owner in parts.in_flight:
+            saw("timed messages were loaded again in one term")
+        real_init(self, timers, opening, parts)
+
+    _before(patch, Intake, "load", loading)
+    _before(patch, Held, "restore", restoring)
+    _before(patch, Deliverer, "_until_settled", settling)
+    patch.setattr(BundleTimers, "recall", recall)
+    patch.setattr(mover, "flush_horizon", flush_horizon)
+    patch.setattr(TimerPartition, "__init__", init)
 
 
 def _before(patch: pytest.MonkeyPatch, owner: Any, name: str, look: Callable[..., None]) -> None:

@@ -11,7 +11,6 @@ import asyncio
 from dataclasses import replace
 
 from ledger import keys
-from ledger.format import ledgermq_format_pb2 as fmt
 from tests.simulation.cluster_clients import Reader, Sender
 from tests.simulation.cluster_run import HEALING_S, ClusterRun, _topic_names
 from tests.simulation.former_owners import FormerOwners
@@ -19,7 +18,7 @@ from tests.simulation.groups_truth import group_truth
 from tests.simulation.half_clients import Program
 from tests.simulation.half_truth import coverage_of, judge_half
 from tests.simulation.history import FinalLog, Partition
-from tests.simulation.loop import Process, SimulatedLoop, State
+from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.model import Violation
 from tests.simulation.transactions_clients import (
     GROUP,
@@ -36,7 +35,6 @@ from tests.simulation.transactions_clients import (
 from tests.simulation.transactions_truth import TransactionTruth, judge, judge_processed, transaction_truth
 
 SHARED_ID = "shared"
-OUTLIVED_EVERY_S, STANDS_STILL_S_MAX = 2.0, 10.0
 KINDS: dict[str, type[TransactionalClient]] = {
     "t": Transactor,
     "p": Processor,
@@ -109,31 +107,6 @@ class TransactionsRun(ClusterRun):
             self._incarnation,
         )
         self._tasks[name] = member.start()
-
-    async def _outlive_terms(self) -> None:
-        """Now and then a broker stands still until another has claimed a bundle of it, and a moment more: it
-        wakes with the questions that came meanwhile.
-        """
-        world = self.world
-        while not world.healed:
-            await asyncio.sleep(world.random.expovariate(1 / OUTLIVED_EVERY_S))
-            victim = self.brokers[world.random.choice(sorted(self.brokers))].process
-            if world.healed or victim.state is not State.RUNNING:
-                continue
-            claims, end_s = self._claims(), world.loop.time() + STANDS_STILL_S_MAX
-            world.note(victim.name, "stands still until another has claimed what it has")
-            victim.pause()
-            while not world.healed and self._claims() == claims and world.loop.time() < end_s:
-                await asyncio.sleep(0.1)
-            await asyncio.sleep(world.random.uniform(0.2, 4.0))
-            if self._claims() > claims:
-                world.coverage.saw("a broker stood still until another had claimed")
-            if victim.state is State.PAUSED:
-                victim.resume()
-
-    def _claims(self) -> int:
-        segments = self.world.store.segments.values()
-        return sum(index.kind == fmt.CLAIM for bundle in segments for index, _ in bundle.values())
 
     def _victims(self) -> list[Process]:
         return super()._victims() + [member.process for member in self._members.values()]

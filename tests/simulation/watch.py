@@ -74,6 +74,8 @@ class WatchedStore(MemoryStore):
         super().__init__("simulation", sources)
         self.violations: list[Violation] = []
         self.first: dict[str, bytes] = {}
+        self.first_us: dict[str, int] = {}
+        """When each was created first, by the store's clock."""
         self.ever: defaultdict[str, set[bytes]] = defaultdict(set)
         """All that was ever created at the key of an original of what is stored twice."""
         self.created_again: set[str] = set()
@@ -119,7 +121,7 @@ class WatchedStore(MemoryStore):
             if parquet_name(key) is not None:
                 self.violations.append(Violation("deleted file came back", key))
         else:
-            self.first[key] = data
+            self.first[key], self.first_us[key] = data, self.now_us()
             self._note(key, data)
         self._tell_of_parquet(key)
 
@@ -218,6 +220,9 @@ class WatchedStore(MemoryStore):
 
     def now_ms(self) -> int:
         return self._sources.now_ms()
+
+    def now_us(self) -> int:
+        return self._sources.now_us()
 
     def _tell_of_parquet(self, key: str) -> None:
         name = parquet_name(key)

@@ -161,7 +161,7 @@ class Producer:
         clock = self._context.clock
         if self._delayed is None:
             self._publishing.delaying(clock)
-        return due_of(delay, deliver_at, delay_level, timestamp, self._sources.now_us(), clock.now_us())
+        return due_of(delay, deliver_at, delay_level, timestamp, clock.local_us(), clock.now_us())
 
     def _add_plain(self, topic: str, value: bytes, limit_bytes: int) -> Delivery | None:
         """Add a record on the fast path: into the open batch, while the buffer stays below

@@ -53,7 +53,8 @@ def test_delayed_records_cross_with_the_others(broker: DelayedBroker, client: Cl
         producer.flush()
         assert plain.result(5).handle is None
         dues = [delayed.result(5).timestamp_us, listed.result(5).timestamp_us]
-    assert dues == [NOW_US + 5 * SECOND_US, NOW_US + SECOND_US]
+    ages_us = [dues[0] - NOW_US - 5 * SECOND_US, dues[1] - NOW_US - SECOND_US]
+    assert all(0 <= age_us < 600 * SECOND_US for age_us in ages_us), "the client's loop is real, and has gone on"
     assert [value for block in broker.blocks for value in block.column("value")] == [b"later", b"level"]
 
 

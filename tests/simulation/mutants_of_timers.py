@@ -1,0 +1,403 @@
+"""Bugs in timed messages: in the state of a bundle, and in the broker around it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow.compute as pc
+import pytest
+
+import stateless_broker.fetch_path
+import stateless_broker.service
+import stateless_broker.timers.deliverer
+import stateless_broker.timers.intake
+from ledger.keys import PartitionId
+from ledger.log.log_record import LogRecord
+from ledger.log.producers import ProducerSession
+from ledger.log.segment import Batch
+from ledgermq.sources import Sources
+from stateless_broker.internal.core import Opening
+from stateless_broker.internal.issued_state import IssuedState
+from stateless_broker.timers.deliverer import Deliverer
+from stateless_broker.timers.held import Held
+from stateless_broker.timers.hidden_logs import HiddenLogs
+from stateless_broker.timers.intake import Intake
+from stateless_broker.timers.mover import LogStarts, Mover
+from stateless_broker.timers.partition import TimerPartition, TimerParts
+from tests.simulation.mutants import mutant
+from timers.blocks import Block, Id, Key, encode_block
+from timers.bundle_timers import BundleTimers, Decision, RecallAnswer
+from timers.cut import batches
+from timers.records import FlushedEntry, RangeEntry
+from timers.rows import Rows
+from timers.waiting import Waiting
+
+LOADED = True
+Patch = pytest.MonkeyPatch
+LATER_S = 0.2
+
+
+def _apart(patch: Patch, is_meant: Callable[[bytes], bool]) -> None:
+    """Append the data of decisions that have such a record in one segment, and their records in a later one."""
+    real = IssuedState.take
+
+    def take(
+        self: IssuedState,
+        decision: Decision[Any],
+        data: Sequence[Batch] = (),
+        more: Callable[[], Mapping[PartitionId, Sequence[LogRecord]]] = dict,
+        **how: Any,
+    ) -> Any:
+        if data and any(is_meant(record.key) for record in decision.records):
+            self._log.append({}, data)
+            asyncio.get_running_loop().call_later(LATER_S, lambda: real(self, decision, (), more))
+            return decision.answer
+        return real(self, decision, data, more, **how)
+
+    patch.setattr(IssuedState, "take", take)
+
+
+@mutant("timers")
+def deliveries_apart_from_the_watermark(patch: Patch) -> None:
+    """Messages become visible in one segment, and what says so comes in a later one."""
+    _apart(patch, lambda key: key == b"watermark")
+
+
+@mutant("timers")
+def moves_apart_from_their_progress(patch: Patch) -> None:
+    """Messages are stored in a range in one segment, and what says so comes in a later one."""
+    _apart(patch, lambda key: key.startswith((b"range/", b"flushed")))
+
+
+@mutant("timers")
+def flush_without_its_progress(patch: Patch) -> None:
+    """What was moved from the intake to ranges stays in the intake, too, for the next owner."""
+    real = BundleTimers._decided
+
+    def decided(self: BundleTimers, entries: Sequence[Any], answer: Any) -> Decision[Any]:
+        moves = any(isinstance(entry, RangeEntry) for entry in entries)
+        decision = real(self, entries, answer)
+        if moves and any(isinstance(entry, FlushedEntry) for entry in entries):
+            return Decision([record for record in decision.records if record.key != b"flushed"], answer)
+        return decision
+
+    patch.setattr(BundleTimers, "_decided", decided)
+
+
+@mutant("timers")
+def watermark_passes_ranges_that_are_not_loaded(patch: Patch) -> None:
+    """What waits in a range is late, so the watermark passes it."""
+    real = BundleTimers.delivered
+
+    def delivered(self: BundleTimers, to: Key, loaded: Any) -> Decision[None]:
+        return real(self, to, set(self.ranges))
+
+    patch.setattr(BundleTimers, "delivered", delivered)
+    patch.setattr(BundleTimers, "deliverable_to", lambda self, now_us, loaded: now_us)
+
+
+@mutant("timers")
+def watermark_passes_blocks_in_flight(patch: Patch) -> None:
+    """A message that is on its way into the intake when its time comes is passed."""
+    patch.setattr(Held, "lowest_in_flight_us", lambda self: None)
+
+
+@mutant("timers")
+def floors_ignored(patch: Patch) -> None:
+    """A message that comes after its time is placed below the watermark."""
+
+    def without_floor(topic_id: int, partition: int, floor_us: int, *more: Any) -> Block:
+        return Block(topic_id, partition, 0, *more)
+
+    def encode(target: PartitionId, floor_us: int, *more: Any) -> LogRecord:
+        return encode_block(target, 0, *more)
+
+    patch.setattr(stateless_broker.timers.intake, "Block", without_floor)
+    patch.setattr(stateless_broker.timers.intake, "encode_block", encode)
+
+
+@mutant("timers")
+def floors_of_the_last_watermark(patch: Patch) -> None:
+    """A message may be taken in at a time that a delivery under way has begun with."""
+    real = Intake.send
+
+    def send(self: Intake, batches: Any) -> Any:
+        closed_us, self._held.closed_us = self._held.closed_us, self._held.durable.due_us
+        try:
+            return real(self, batches)
+        finally:
+            self._held.closed_us = closed_us
+
+    patch.setattr(Intake, "send", send)
+
+
+@mutant("timers")
+def turn_ends_with_its_first_chunk(patch: Patch) -> None:
+    """A range goes when the first of its blocks are moved."""
+    real = BundleTimers.turned
+
+    def turned(self: BundleTimers, *args: Any, is_last: bool) -> Decision[bool]:
+        return real(self, *args, is_last=True)
+
+    patch.setattr(BundleTimers, "turned", turned)
+
+
+def _hasty(patch: Patch, answer: RecallAnswer) -> None:
+    """Send this answer to a recall before anything is durable."""
+    real = TimerPartition.recall
+
+    async def recall(self: TimerPartition, message: Id, due_us: int) -> RecallAnswer:
+        await self._check_recall(message, due_us)
+        held = self.held
+        if held.is_ready.is_set():
+            known_us = held.waiting.due_of(message) or due_us
+            issued = held.timers.watermark
+            held.state.check_room()
+            decision = held.state.ask(lambda: held.timers.recall(message, known_us, issued, issued))
+            held.state.take(decision)
+            if decision.answer is answer:
+                return answer
+        return await real(self, message, due_us)
+
+    patch.setattr(TimerPartition, "recall", recall)
+
+
+@mutant("timers")
+def recalled_before_it_is_durable(patch: Patch) -> None:
+    """A recall is answered when the owner has decided it."""
+    _hasty(patch, RecallAnswer.RECALLED)
+
+
+@mutant("timers")
+def too_late_by_a_watermark_that_is_not_durable(patch: Patch) -> None:
+    """A recall is answered by a delivery that is on its way."""
+    _hasty(patch, RecallAnswer.TOO_LATE)
+
+
+@mutant("timers")
+def recalls_forgotten_when_they_are_due(patch: Patch) -> None:
+    """The tombstone of a recall goes at the message's time."""
+    real = BundleTimers._expired
+
+    def expired(self: BundleTimers, finished_us: int, at_most: int) -> list[Id]:
+        return real(self, finished_us + self._kept_us, at_most)
+
+    patch.setattr(BundleTimers, "_expired", expired)
+
+
+@mutant("timers")
+def recalls_of_late_messages_by_the_time_of_the_sender(patch: Patch) -> None:
+    """A message that came late is recalled for a time that is over long before it is delivered."""
+    patch.setattr(Waiting, "due_of", lambda self, message: None)
+
+
+@mutant("timers")
+def recalls_ignored_when_messages_move(patch: Patch) -> None:
+    """A recalled message is delivered."""
+    real = Deliverer._live
+
+    def live(self: Deliverer, rows: Rows) -> Rows:
+        recalled, self._held.timers._recalled_rows = self._held.timers._recalled_rows, {}
+        try:
+            return real(self, rows)
+        finally:
+            self._held.timers._recalled_rows = recalled
+
+    patch.setattr(Deliverer, "_live", live)
+
+
+@mutant("timers")
+def messages_of_removed_topics_delivered(patch: Patch) -> None:
+    """Messages come to a topic that was removed."""
+    patch.setattr(Deliverer, "_exists", lambda self: lambda topic_id: True)
+
+
+@mutant("timers")
+def delivered_by_the_name_of_the_topic(patch: Patch) -> None:
+    """Messages of a removed topic come to the next one of its name."""
+    names: dict[int, str] = {}
+    real = Deliverer._copy
+
+    def note(self: Deliverer) -> None:
+        names.update({topic.id: topic.name for topic in self._catalog().topics_by_id.values()})
+
+    def exists(self: Deliverer) -> Callable[[int], bool]:
+        note(self)
+        return lambda topic_id: names.get(topic_id) in self._catalog().topics_by_name
+
+    def copy(self: Deliverer, target: PartitionId, records: Any) -> Batch:
+        topic = self._catalog().topics_by_name.get(names.get(target.topic_id, ""))
+        return real(self, target if topic is None else PartitionId(topic.id, target.partition), records)
+
+    patch.setattr(Deliverer, "_exists", exists)
+    patch.setattr(Deliverer, "_copy", copy)
+
+
+class _WallClock:
+    """The clock of the machine, in the place of `StoreClock`."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+
+    def now_us(self) -> int:
+        return self._sources.now_us()
+
+    def wait_s(self, until_us: int) -> float:
+        return max(0.001, (until_us - self.now_us() + 1) / 1_000_000)
+
+    async def read(self) -> int:
+        return self.now_us()
+
+
+@mutant("timers")
+def due_by_the_clock_of_the_machine(patch: Patch) -> None:
+    """Messages are delivered when the owner's own clock says so."""
+    real = TimerPartition.__init__
+
+    def init(self: TimerPartition, timers: BundleTimers, opening: Opening, parts: TimerParts) -> None:
+        real(self, timers, opening, replace(parts, clock=_WallClock(parts.sources)))  # type: ignore[arg-type]
+
+    patch.setattr(TimerPartition, "__init__", init)
+
+
+@mutant("timers")
+def loaded_again_beside_appends_under_way(patch: Patch) -> None:
+    """After a refused append the intake is read up to its end, while an earlier append is still on its way."""
+    real = Intake.load
+
+    async def load(self: Intake) -> None:
+        self._before = []
+        await real(self)
+
+    patch.setattr(Intake, "load", load)
+
+
+@mutant("timers")
+def log_start_passes_what_waits_in_memory(patch: Patch) -> None:
+    """The log start of the intake moves to what was flushed."""
+    patch.setattr(BundleTimers, "intake_start", lambda self: self.flushed.end_offset)
+
+
+@mutant("timers")
+def log_starts_before_their_reason_is_durable(patch: Patch) -> None:
+    """What was moved is freed while the move is on its way."""
+    real = LogStarts.move
+
+    async def move(self: LogStarts) -> None:
+        async def at_once(**how: Any) -> None:
+            return None
+
+        state = self._held.state
+        state.durable = at_once  # type: ignore[method-assign]
+        try:
+            await real(self)
+        finally:
+            del state.durable
+
+    patch.setattr(LogStarts, "move", move)
+
+
+@mutant("timers")
+def repeated_sends_enter_memory_again(patch: Patch) -> None:
+    """A batch that was sent again is taken for a new one."""
+    real = Intake._settled
+
+    def settled(self: Intake, block: Block, done: asyncio.Future[int]) -> None:
+        if not done.cancelled() and done.exception() is None and self._held.is_ready.is_set():
+            self.next_offset = min(self.next_offset, done.result())
+        real(self, block, done)
+
+    patch.setattr(Intake, "_settled", settled)
+
+
+@mutant("timers")
+def blocks_without_a_session(patch: Patch) -> None:
+    """A batch that is sent again is stored again."""
+    real = HiddenLogs.batch_of
+
+    def batch_of(
+        self: HiddenLogs, place: PartitionId, blocks: Sequence[LogRecord], producer: ProducerSession | None = None
+    ) -> Batch:
+        return real(self, place, blocks)
+
+    patch.setattr(HiddenLogs, "batch_of", batch_of)
+
+
+@mutant("timers")
+def moved_and_still_in_memory(patch: Patch) -> None:
+    """Rows that a flush has moved to a range stay in memory."""
+
+    def flushed(self: Waiting, end_offset: int, horizon_us: int) -> None:
+        self._unflushed = [offset for offset in self._unflushed if offset >= end_offset]
+
+    patch.setattr(Waiting, "flushed", flushed)
+
+
+@mutant("timers")
+def rows_of_callers_that_go_away_forgotten(patch: Patch) -> None:
+    """A cancelled call takes its rows out of memory, though they become durable."""
+
+    class Unshielded:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(asyncio, name)
+
+        def shield(self, future: asyncio.Future[int]) -> asyncio.Future[int]:
+            return future
+
+    real = Intake._settled
+
+    def settled(self: Intake, block: Block, done: asyncio.Future[int]) -> None:
+        if done.cancelled():
+            self._in_term.pop(done, None)
+            self._held.in_flight.pop(done, None)
+            self._held.settled.set()
+        else:
+            real(self, block, done)
+
+    patch.setattr(stateless_broker.timers.intake, "asyncio", Unshielded())
+    patch.setattr(Intake, "_settled", settled)
+
+
+@mutant("timers")
+def ranges_never_turned(patch: Patch) -> None:
+    """Messages that are due in a wide range stay there."""
+    patch.setattr(BundleTimers, "to_turn", lambda self, now_us: None)
+
+
+@mutant("timers")
+def delivered_in_order_of_offsets(patch: Patch) -> None:
+    """Messages of one chunk stand in the order in which they were sent."""
+
+    def by_offset(rows: Rows) -> Any:
+        found = {}
+        for target, records in batches(rows).items():
+            found[target] = records.take(pc.sort_indices(records.column("key")))
+        return found
+
+    patch.setattr(stateless_broker.timers.deliverer, "batches", by_offset)
+
+
+@mutant("timers")
+def hidden_topics_can_be_read(patch: Patch) -> None:
+    """A consumer of `__delayed` gets messages before their time."""
+    for module in (stateless_broker.fetch_path, stateless_broker.service):
+        patch.setattr(module, "refuse_unreadable", lambda topic: None)
+
+
+@mutant("timers")
+def loading_ranges_take_messages(patch: Patch) -> None:
+    """A message is placed in a range that is being loaded, or is loaded already."""
+    real = Mover._placed
+
+    def placed(self: Mover, *args: Any) -> Any:
+        loaded, loading = self._held.loaded, self._loading
+        self._held.loaded, self._loading = set(), {}
+        try:
+            return real(self, *args)
+        finally:
+            self._held.loaded, self._loading = loaded, loading
+
+    patch.setattr(Mover, "_placed", placed)

@@ -1,0 +1,184 @@
+"""Run level *timers*, timed messages on a whole cluster: senders, recalls, topics that come and go, clocks that
+are wrong by days, and every disturbance of level *cluster*.
+
+At the end everything heals, and all due times pass. Then nothing may wait any longer, and what is visible is
+compared with what was sent, recalled and told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from ledger import keys
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keys import PartitionId
+from ledgermq.client.client import Client
+from ledgermq.errors import TopicExists
+from tests.simulation.cluster_clients import Reader, Sender
+from tests.simulation.cluster_run import HEALING_S, ClusterRun
+from tests.simulation.history import FinalLog, Partition
+from tests.simulation.loop import Process, SimulatedLoop
+from tests.simulation.model import Violation
+from tests.simulation.result import Result
+from tests.simulation.timers_clients import (
+    TEMPORARY,
+    TOPICS,
+    Looker,
+    Recaller,
+    Shared,
+    TimedSender,
+    TimersChurner,
+    TimersClient,
+)
+from tests.simulation.timers_plan import scaled, timers_plan_of
+from tests.simulation.timers_truth import LogStarts, TimersTruth, judge, timers_truth
+
+KINDS: dict[str, type[TimersClient]] = {"s": TimedSender, "r": Recaller}
+"""By the first letter of a client's name; these are killed and come back."""
+LOOKS_EVERY_S = 5.0
+ROUNDS_MAX = 20
+
+
+class TimersRun(ClusterRun):
+    lasting = TOPICS
+    jump_s_max = 5 * 86400.0
+
+    def __init__(self, loop: SimulatedLoop, seed: int, lines_kept: int | None) -> None:
+        super().__init__(loop, seed, lines_kept)
+        self.own = timers_plan_of(seed)
+        settings = self.cluster.settings
+        if self.own.outlives:  # so that it is soon taken for gone
+            settings = settings.model_copy(update={"heartbeat_interval_ms": 200})
+        self.cluster = replace(
+            self.cluster,
+            seconds=min(self.cluster.seconds, 30.0),
+            settings=settings,
+            topic_settings=self.cluster.topic_settings | {"timed": self.cluster.topic_settings["main"]},
+            constants=replace(self.cluster.constants, timers=self.own.limits),
+        )
+        if self.own.skew_s and not self.cluster.is_s3:
+            for number in range(self.cluster.brokers):
+                self.world.skew_us[f"b{number}"] = round(self.world.random.uniform(-1, 1) * self.own.skew_s * 1e6)
+        self._shared = Shared()
+        self._members: dict[str, TimersClient] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._log_starts: dict[int, list[LogStarts]] = {}
+
+    async def run(self) -> Result:
+        with scaled(self.own):
+            return await super().run()
+
+    def _start_clients(self) -> list[asyncio.Task[None]]:
+        world, network, plan = self.world, self.network, self.cluster
+        self._clients = [
+            Sender(world, network, plan, "idem", ["main", "timed"]),
+            Reader(world, network, plan, "reader", [*TOPICS]),
+            TimersChurner(world, network, plan, self.own, self._shared, "churn"),
+            Looker(world, network, plan, self.own, self._shared, "looker"),
+        ]
+        if self.own.outlives:
+            world.loop.in_world(self._outlive_terms())
+        for number in range(self.own.senders):
+            self._start(f"s{number}")
+        self._start("r0")
+        self._start("r1")
+        return [client.start() for client in self._clients]
+
+    def _start(self, name: str) -> None:
+        if name[0] not in KINDS:
+            super()._start(name)
+            return
+        self._incarnation += 1
+        about = self.world, self.network, self.cluster, self.own, self._shared
+        member = self._members[name] = KINDS[name[0]](*about, name, self._incarnation)
+        self._tasks[name] = member.start()
+
+    def _victims(self) -> list[Process]:
+        return super()._victims() + [member.process for member in self._members.values()]
+
+    def _on_checkpoint(self, checkpoint: fmt.Checkpoint) -> None:
+        super()._on_checkpoint(checkpoint)
+        starts = {PartitionId(p.topic_id, p.partition): p.log_start for p in checkpoint.partitions if p.log_start}
+        moment = len(self.world.store.first) - 1
+        self._log_starts.setdefault(checkpoint.bundle, []).append(LogStarts(moment, starts))
+
+    async def _drain(self) -> list[tuple[str, Partition]]:
+        """Before that: senders end, and every due time passes."""
+        for member in self._members.values():
+            member.stopped.set()
+        await self._until_ended(self._tasks)
+        await self._create_again()
+        await self._until_quiet()
+        return await super()._drain()
+
+    async def _create_again(self) -> None:
+        """A new topic has the name of the removed ones, to which messages still wait."""
+        client = self._plain_client("again")
+        try:
+            async with asyncio.timeout(HEALING_S):
+                made = await self._insist(lambda: self._created_again(client))
+        except TimeoutError:
+            text = f"{TEMPORARY} could not be created within {HEALING_S:.0f} s of health"
+            self.world.violations.append(Violation("stuck", text))
+        else:
+            self.world.topic_ids[TEMPORARY] = made
+        await client.close()
+
+    async def _created_again(self, client: Client) -> int:
+        try:
+            return (await client.create_topic(TEMPORARY, 2)).topic_id
+        except TopicExists:
+            return (await client.describe_topic(TEMPORARY)).topic_id
+
+    async def _until_quiet(self) -> None:
+        """Nothing waits: no message, no range, no tombstone of a recall, nothing above a log start."""
+        loop = asyncio.get_running_loop()
+        end_s = None
+        while (truth := self._truth()).waiting:
+            ahead_s = (truth.waits_until_us - self.world.store.now_us()) / 1e6
+            if ahead_s <= 0:
+                end_s = end_s or loop.time() + HEALING_S
+                if loop.time() > end_s:
+                    text = f"after {HEALING_S:.0f} s of health: {truth.waiting[:5]}"
+                    self.world.violations.append(Violation("hanging message", text))
+                    return
+            if truth.violations:
+                return  # what comes after it proves nothing
+            await asyncio.sleep(max(LOOKS_EVERY_S, ahead_s + 1.0))
+
+    async def _compact_all(self) -> None:
+        """The files of hidden topics go, too."""
+        await super()._compact_all()
+        for _ in range(ROUNDS_MAX):
+            if not self._hidden_files() or self.world.has_failed:
+                return
+            await asyncio.sleep(self.cluster.constants.parquet_min_age_ms / 1000)
+            await super()._compact_all()
+        self.world.violations.append(Violation("hanging message", f"files are left: {self._hidden_files()[:5]}"))
+
+    def _hidden_files(self) -> list[str]:
+        return self.world.store.keys_now("hidden/")
+
+    def _truth(self) -> TimersTruth:
+        return timers_truth(
+            self.world.store,
+            range(1, self.cluster.settings.bundles),
+            self._log_starts,
+            self.own.limits.recall_kept_ms * 1000,
+        )
+
+    def _final_logs(self) -> dict[Partition, FinalLog]:
+        return {
+            partition: log for partition, log in super()._final_logs().items() if not keys.is_internal(partition[0])
+        }
+
+    def _conclude(self, drained: list[tuple[str, Partition]]) -> None:
+        super()._conclude(drained)
+        truth = self._truth()
+        coverage = self.world.coverage
+        coverage.saw("a timed message was delivered", sum(bool(row.delivered) for row in truth.rows.values()))
+        coverage.saw("a hidden file was put", sum(key.startswith("hidden/") for key in self.world.store.first))
+        self.world.violations += judge(truth, self._shared.sent, self.own.limits.recall_kept_ms * 1000)
+        for what, count in truth.coverage.items():
+            coverage.saw(what, count)

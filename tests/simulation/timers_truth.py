@@ -1,0 +1,531 @@
+"""Derive the truth about timed messages from the watched store: when each was staged, where it waited, when
+it was delivered or recalled, each with the moment at which that was stored.
+
+early                   a message was delivered before its due time, by the store's clock
+lost message            it was acknowledged, not recalled, its topic exists, and it is not visible
+passed over             the watermark passed a message that was not delivered, recalled or dropped
+delivered apart         a message and the watermark that covers it are in different segments
+staged below            a message was staged at or below the watermark
+floor too high          a message is held back by a floor above the time at which it was staged
+staged twice, duplicate a message was staged, or is visible, twice
+out of order            messages of a partition are visible in another order than that of their keys
+wrong place             a message is visible in another partition than the one it was sent to
+delivered though recalled, recalled and visible
+too late and not visible, told too late early, forgotten early    what a recall was told is not so
+told before durable     an acknowledgement or "recalled" came before it was stored
+nowhere, in two places  a message that waits is in no hidden partition that will be read, or in two
+log start too far       a log start passed a message that waits
+tombstone gone early    a recall was forgotten before the message's time
+removed topic           a message was delivered after the name of its topic was free
+hidden data shown       something of a hidden topic is among the files of plain readers
+hanging message         something waits when all has come to rest
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import timers.places
+from ledger import keys
+from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keys import PartitionId
+from ledgermq.client.delayed import RecallOutcome
+from ledgermq.protocol.records import decode_batch
+from tests.simulation.history import Outcome, Partition
+from tests.simulation.model import Violation
+from tests.simulation.timers_plan import UNITS_OF_WIDTHS
+from tests.simulation.watch import WatchedStore
+from timers.format import ledgermq_timers_pb2 as stored
+
+PREFIX = "late/"
+"""Of the values of timed messages."""
+INTAKE = (False, 0)
+
+Key = tuple[int, int, int]
+"""(effective due time in µs, offset in the intake, row)."""
+
+
+class Seen(NamedTuple):
+    """`moment`: the place of its segment among all objects that were ever stored. `at_us`: when it was put,
+    by the store's clock.
+    """
+
+    partition: Partition
+    offset: int
+    moment: int
+    at_us: int
+
+
+@dataclass
+class Recall:
+    """What a client was told. `moment`: number of objects that were stored by then."""
+
+    outcome: RecallOutcome
+    moment: int
+    at_us: int
+
+
+@dataclass
+class Sent:
+    """A message as its client knows it."""
+
+    value: str
+    partition: Partition
+    op: int
+    told: Outcome | None = None
+    told_moment: int = 0
+    due_us: int = 0
+    handle: str = ""
+    recalls: list[Recall] = field(default_factory=list)
+
+
+class Home(NamedTuple):
+    """A block that holds a message: in which hidden partition of the bundle, (far, place), and its offset."""
+
+    place: tuple[bool, int]
+    offset: int
+
+
+@dataclass
+class Row:
+    """A message as it was staged. `due_us`: as the sender said."""
+
+    value: str
+    topic_id: int
+    partition: int
+    due_us: int
+    key: Key
+    moment: int
+    at_us: int
+    homes: list[Home] = field(default_factory=list)
+    delivered: list[Seen] = field(default_factory=list)
+    recalled: int | None = None
+    """Moment of its tombstone."""
+    passed: int | None = None
+    """Moment at which the watermark passed it."""
+
+    @property
+    def is_late(self) -> bool:
+        return self.key[0] > self.due_us
+
+
+class Range(NamedTuple):
+    from_us: int
+    to_us: int
+    begin_offset: int
+    turning: bool
+
+
+class LogStarts(NamedTuple):
+    """What a checkpoint of a bundle has put in force."""
+
+    moment: int
+    starts: Mapping[PartitionId, int]
+
+
+@dataclass
+class Topics:
+    """All topics that there ever were, by id. `removed`, `freed`: moments."""
+
+    names: dict[int, str] = field(default_factory=dict)
+    removed: dict[int, int] = field(default_factory=dict)
+    freed: dict[int, int] = field(default_factory=dict)
+    """When the name of a removed topic became free."""
+
+
+@dataclass
+class TimersTruth:
+    topics: Topics
+    rows: dict[str, Row] = field(default_factory=dict)
+    """By value."""
+    visible: defaultdict[str, list[Seen]] = field(default_factory=lambda: defaultdict(list))
+    waiting: list[str] = field(default_factory=list)
+    """What is not over yet, as text."""
+    waits_until_us: int = 0
+    """Until something of it is due."""
+    coverage: Counter[str] = field(default_factory=Counter)
+    violations: list[Violation] = field(default_factory=list)
+
+    def report(self, kind: str, text: str) -> None:
+        self.violations.append(Violation(kind, text))
+
+
+class _Segment(NamedTuple):
+    moment: int
+    at_us: int
+    index: fmt.SegmentIndex
+    data: bytes
+
+    def batches(self) -> Iterator[tuple[fmt.BatchEntry, bytes]]:
+        for entry in self.index.batches:
+            yield entry, self.data[entry.position : entry.position + entry.length]
+
+
+def topics_of(store: WatchedStore) -> Topics:
+    """From the records of `__metadata`."""
+    topics = Topics()
+    moments = {key: moment for moment, key in enumerate(store.first)}
+    living: dict[bytes, int] = {}
+    for segment in store.history(keys.METADATA_BUNDLE):
+        moment = moments[keys.segment(keys.METADATA_BUNDLE, segment.slot)]
+        for entry in segment.index.batches if segment.valid else ():
+            data = segment.data[entry.position : entry.position + entry.length]
+            for offset, (key, value) in enumerate(_rows(data), entry.base_offset):
+                if value is None:
+                    topics.freed.setdefault(living.pop(key), moment)
+                    continue
+                record = fmt.TopicRecord.FromString(value)
+                living[key] = topic_id = record.topic_id or offset
+                topics.names[topic_id] = record.name
+                if record.state == fmt.REMOVED:
+                    topics.removed.setdefault(topic_id, moment)
+    return topics
+
+
+def timers_truth(
+    store: WatchedStore,
+    bundles: Iterable[int],
+    log_starts: Mapping[int, list[LogStarts]],
+    kept_us: int,
+) -> TimersTruth:
+    """`log_starts`: of each bundle, in their order. `kept_us`: how long a recall is remembered."""
+    truth = TimersTruth(topics_of(store))
+    moments = {key: moment for moment, key in enumerate(store.first)}
+    by_name = {name: topic_id for topic_id, name in truth.topics.names.items()}
+    for bundle in bundles:
+        fold = _Bundle(truth, bundle, by_name, kept_us)
+        starts = list(log_starts.get(bundle, ()))
+        for segment in _segments(store, bundle, moments):
+            while starts and starts[0].moment < segment.moment:
+                fold.take_log_starts(starts.pop(0))
+            fold.take(segment)
+        for each in starts:
+            fold.take_log_starts(each)
+        fold.conclude()
+    for key in store.first:
+        if key.startswith(keys.PARQUET) and keys.is_internal(key.removeprefix(keys.PARQUET)):
+            truth.report("hidden data shown", key)
+    return truth
+
+
+def _segments(store: WatchedStore, bundle: int, moments: Mapping[str, int]) -> Iterator[_Segment]:
+    """In their order. A segment counts from the moment at which all below it were there too."""
+    moment = 0
+    for segment in store.history(bundle):
+        key = keys.segment(bundle, segment.slot)
+        moment = max(moment, moments[key])
+        if segment.valid:
+            yield _Segment(moment, store.first_us[key], segment.index, segment.data)
+
+
+class _Bundle:
+    """Folds the log of one bundle, and judges each segment of it."""
+
+    def __init__(self, truth: TimersTruth, bundle: int, by_name: Mapping[str, int], kept_us: int) -> None:
+        self._truth = truth
+        self._bundle = bundle
+        self._timers = by_name.get(keys.TIMERS_TOPIC, -1)
+        self._hidden = {by_name.get(keys.DELAYED_TOPIC, -1): False, by_name.get(keys.DELAYED_FAR_TOPIC, -1): True}
+        self._kept_us = kept_us
+        self._rows: dict[tuple[int, int], Row] = {}
+        self._pending: list[tuple[Key, Row]] = []
+        self._watermark: Key = (0, 1 << 63, 0)
+        self._flushed = stored.Flushed()
+        self._ranges: dict[tuple[bool, int], Range] = {}
+        self._recalls: dict[tuple[int, int], int] = {}
+        self._starts: dict[tuple[bool, int], int] = {}
+        self._ends: Counter[tuple[bool, int]] = Counter()
+        self._last: dict[tuple[int, int], tuple[Key, str]] = {}
+        """Of each partition, what was delivered last."""
+
+    def take(self, segment: _Segment) -> None:
+        before, delivered = self._watermark, []
+        has_moved = False
+        for entry, data in segment.batches():
+            place = self._place(entry.topic_id, entry.partition)
+            if place is not None:
+                self._ends[place] += entry.record_count
+                has_moved = has_moved or place != INTAKE
+                self._take_blocks(segment, place, entry.base_offset, data)
+            elif not keys.is_internal(self._truth.topics.names.get(entry.topic_id, "")):
+                delivered += self._take_visible(segment, entry, data)
+        for entry, data in segment.batches():
+            if entry.topic_id == self._timers:
+                has_moved = self._take_records(segment, data) or has_moved
+        for row in delivered:
+            if not before < row.key <= self._watermark:
+                self._truth.report(
+                    "delivered apart",
+                    f"{row.value} {row.key} at {row.delivered[-1]}; the watermark goes from {before} to"
+                    f" {self._watermark}",
+                )
+        self._pass_over(segment)
+        if has_moved:
+            self._judge_places("")
+
+    def _place(self, topic_id: int, partition: int) -> tuple[bool, int] | None:
+        far = self._hidden.get(topic_id)
+        if far is None or topic_id < 0:
+            return None
+        return far, partition % (keys.FAR_PARTITIONS if far else keys.NEAR_PARTITIONS)
+
+    def _take_blocks(self, segment: _Segment, place: tuple[bool, int], base_offset: int, data: bytes) -> None:
+        for offset, (key, value) in enumerate(_rows(data), base_offset):
+            header = stored.BlockHeader.FromString(key)
+            assert value is not None
+            block = decode_batch(value)
+            dues = [due.value if due.is_valid else 0 for due in block.column("timestamp")]
+            values = [(value or b"").decode(errors="replace") for value in block.column("value").to_pylist()]
+            home = Home(place, offset)
+            if place == INTAKE:
+                for number, (due_us, text) in enumerate(zip(dues, values, strict=True)):
+                    row = Row(
+                        text,
+                        header.topic_id,
+                        header.partition,
+                        due_us,
+                        (max(due_us, header.floor_us), offset, number),
+                        segment.moment,
+                        segment.at_us,
+                        [home],
+                    )
+                    self._stage(row, header.floor_us)
+                continue
+            for number, text in enumerate(values):
+                name = (
+                    int.from_bytes(header.id_offsets[8 * number : 8 * number + 8], "little"),
+                    int.from_bytes(header.id_rows[4 * number : 4 * number + 4], "little"),
+                )
+                found = self._rows.get(name)
+                if (
+                    found is None
+                    or found.value != text
+                    or (header.topic_id, header.partition)
+                    != (
+                        found.topic_id,
+                        found.partition,
+                    )
+                ):
+                    self._truth.report("moved wrongly", f"{text} at {home} has the id of {found}")
+                else:
+                    found.homes.append(home)
+
+    def _stage(self, row: Row, floor_us: int) -> None:
+        other = self._truth.rows.setdefault(row.value, row)
+        if other is not row:
+            self._truth.report("staged twice", f"{row.value}: {other.key} and {row.key} in bundle {self._bundle}")
+        self._rows[row.key[1:]] = row
+        heapq.heappush(self._pending, (row.key, row))
+        if row.key <= self._watermark:
+            self._truth.report("staged below", f"{row.value} {row.key}, the watermark is {self._watermark}")
+        if floor_us > row.at_us + 1:
+            self._truth.report(
+                "floor too high", f"{row.value}: floor {floor_us}, {floor_us - row.at_us} µs after its put"
+            )
+        self._truth.coverage["a message was staged after its time"] += row.is_late
+
+    def _take_visible(self, segment: _Segment, entry: fmt.BatchEntry, data: bytes) -> list[Row]:
+        found = []
+        name = self._truth.topics.names[entry.topic_id]
+        batch = decode_batch(data)
+        for offset, value in enumerate(batch.column("value").to_pylist(), entry.base_offset):
+            text = (value or b"").decode(errors="replace")
+            if not text.startswith(PREFIX):
+                continue
+            seen = Seen((f"{name}#{entry.topic_id}", entry.partition), offset, segment.moment, segment.at_us)
+            self._truth.visible[text].append(seen)
+            row = self._truth.rows.get(text)
+            if row is None or self._rows.get(row.key[1:]) is not row:
+                self._truth.report("not staged", f"{text} is visible at {seen}, and was not staged in this bundle")
+                continue
+            row.delivered.append(seen)
+            found.append(row)
+            self._judge_delivery(row, seen, entry)
+        return found
+
+    def _judge_delivery(self, row: Row, seen: Seen, entry: fmt.BatchEntry) -> None:
+        report, target = self._truth.report, (entry.topic_id, entry.partition)
+        if seen.at_us < row.due_us:
+            report("early", f"{row.value} is visible {(row.due_us - seen.at_us) / 1e6:.6f} s before its time")
+        if target != (row.topic_id, row.partition):
+            report("wrong place", f"{row.value} was sent to {row.topic_id}-{row.partition}, and is at {seen}")
+        if len(row.delivered) > 1:
+            report("duplicate", f"{row.value} is visible at {row.delivered}")
+        if row.recalled is not None:
+            report("delivered though recalled", f"{row.value} at {seen}, recalled at {row.recalled}")
+        last, value = self._last.get(target, (row.key, ""))
+        if last > row.key:
+            report("out of order", f"{row.value} {row.key} stands behind {value} {last} at {seen}")
+        self._last[target] = row.key, row.value
+        freed = self._truth.topics.freed.get(entry.topic_id)
+        if freed is not None and freed < seen.moment:
+            report("removed topic", f"{row.value} came to {seen} after the name was free")
+
+    def _take_records(self, segment: _Segment, data: bytes) -> bool:
+        """Return whether something was moved."""
+        has_moved = False
+        for name, value in _rows(data):
+            kind, *rest = name.decode().split("/")
+            if kind == "watermark" and value is not None:
+                watermark = stored.Watermark.FromString(value)
+                self._watermark = (watermark.due_us, watermark.offset, watermark.row)
+            elif kind == "flushed" and value is not None:
+                self._flushed = stored.Flushed.FromString(value)
+                has_moved = True
+            elif kind == "range":
+                self._take_range((rest[0] == "1", int(rest[1])), value)
+                has_moved = True
+            elif kind == "recall":
+                self._take_recall(segment, (int(rest[0]), int(rest[1])), value)
+        return has_moved
+
+    def _take_range(self, place: tuple[bool, int], value: bytes | None) -> None:
+        coverage = self._truth.coverage
+        before = self._ranges.pop(place, None)
+        if value is None:
+            if before is not None and place[0]:
+                coverage["a range was turned"] += 1
+            return
+        found = stored.Range.FromString(value)
+        self._ranges[place] = after = Range(found.from_us, found.to_us, found.begin_offset, found.turning)
+        if before is None or before.from_us != after.from_us:
+            width = after.to_us - after.from_us
+            coverage[f"a range began: {width * UNITS_OF_WIDTHS[-1] // timers.places.NEAR_WIDTH_US} units"] += 1
+        elif after.begin_offset > before.begin_offset:
+            coverage["a range was turned in several segments"] += 1
+
+    def _take_recall(self, segment: _Segment, name: tuple[int, int], value: bytes | None) -> None:
+        row = self._rows.get(name)
+        if value is not None:
+            self._recalls[name] = stored.Recall.FromString(value).due_us
+            if row is not None and row.recalled is None:
+                row.recalled = segment.moment
+                if row.delivered:
+                    self._truth.report("delivered though recalled", f"{row.value} at {row.delivered}, recalled later")
+        elif self._recalls.pop(name, None) is not None:
+            self._truth.coverage["a tombstone went"] += 1
+            if row is not None and row.key > self._watermark:
+                self._truth.report("tombstone gone early", f"{row.value} {row.key}, watermark {self._watermark}")
+
+    def _pass_over(self, segment: _Segment) -> None:
+        while self._pending and self._pending[0][0] <= self._watermark:
+            _, row = heapq.heappop(self._pending)
+            row.passed = segment.moment
+            if row.delivered or row.recalled is not None:
+                continue
+            if self._is_removed(row, segment.moment):
+                self._truth.coverage["a message of a removed topic was dropped"] += 1
+            else:
+                self._truth.report(
+                    "passed over",
+                    f"{row.value} {row.key} homes {row.homes}: the watermark is {self._watermark} in bundle"
+                    f" {self._bundle}",
+                )
+
+    def _is_removed(self, row: Row, moment: int) -> bool:
+        return self._truth.topics.removed.get(row.topic_id, moment) < moment
+
+    def _judge_places(self, when: str) -> None:
+        """Each message that waits is in one place from which it will come into memory."""
+        for _, row in self._pending:
+            if row.delivered or row.recalled is not None or row.topic_id in self._truth.topics.removed:
+                continue
+            live = [home for home in row.homes if self._is_live(home, row.key[0])]
+            if len(live) != 1:
+                kind = "in two places" if live else "nowhere"
+                self._truth.report(
+                    kind,
+                    f"{row.value} {row.key} of bundle {self._bundle}: {live} of {row.homes}, flushed"
+                    f" {str(self._flushed).split()}, ranges {self._ranges}{when}",
+                )
+            elif live[0].offset < self._starts.get(live[0].place, 0):
+                self._truth.report(
+                    "log start too far",
+                    f"{row.value} {row.key} of bundle {self._bundle} waits at {live[0]}, whose log starts at"
+                    f" {self._starts[live[0].place]}",
+                )
+
+    def _is_live(self, home: Home, due_us: int) -> bool:
+        if home.place == INTAKE:
+            if home.offset < self._flushed.begin_offset:
+                return False
+            pieces = zip(self._flushed.end_offsets, self._flushed.horizons_us, strict=True)
+            return next((due_us <= horizon for end, horizon in pieces if home.offset < end), True)
+        found = self._ranges.get(home.place)
+        return found is not None and home.offset >= found.begin_offset and found.from_us <= due_us < found.to_us
+
+    def take_log_starts(self, starts: LogStarts) -> None:
+        changed = False
+        for partition, start in starts.starts.items():
+            place = self._place(partition.topic_id, partition.partition)
+            if place is not None and start > self._starts.get(place, 0):
+                self._starts[place] = start
+                changed = True
+        if changed:
+            self._judge_places(f" when log starts moved at {starts.moment}")
+
+    def conclude(self) -> None:
+        """Note what is not over."""
+        truth, where = self._truth, f"bundle {self._bundle}"
+        for _, row in self._pending:
+            if row.recalled is None and row.topic_id not in truth.topics.removed:
+                truth.waiting.append(f"{where}: {row.value} {row.key}")
+            truth.waits_until_us = max(truth.waits_until_us, row.key[0])
+        for place, found in self._ranges.items():
+            truth.waiting.append(f"{where}: range {place} {found}")
+            truth.waits_until_us = max(truth.waits_until_us, found.to_us)
+        for name, due_us in self._recalls.items():
+            truth.waiting.append(f"{where}: tombstone {name} {due_us}")
+            truth.waits_until_us = max(truth.waits_until_us, due_us + self._kept_us)
+        for place, end in self._ends.items():
+            if self._starts.get(place, 0) < end:
+                truth.waiting.append(f"{where}: log of {place} starts at {self._starts.get(place, 0)}, not at {end}")
+        hops = Counter(len(row.homes) for row in self._rows.values())
+        truth.coverage["a message waited in a range"] += sum(n for count, n in hops.items() if count > 1)
+        truth.coverage["a message waited in two ranges"] += sum(n for count, n in hops.items() if count > 2)
+        truth.coverage["a message waited in three ranges"] += sum(n for count, n in hops.items() if count > 3)
+
+
+def _rows(data: bytes) -> list[tuple[bytes, bytes | None]]:
+    batch = decode_batch(data)
+    return list(zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True))
+
+
+def judge(truth: TimersTruth, sent: Iterable[Sent], kept_us: int) -> list[Violation]:
+    """What clients were told is so."""
+    for each in sent:
+        row = truth.rows.get(each.value)
+        if each.told is Outcome.OK and (row is None or row.moment >= each.told_moment):
+            truth.report("told before durable", f"{each.value} was acknowledged at {each.told_moment}; {row}")
+        elif each.told is Outcome.FAIL and row is not None:
+            truth.report("failed write staged", f"{each.value} is staged: {row}")
+        if row is None:
+            continue
+        if each.told is Outcome.OK and each.due_us != row.due_us:
+            truth.report("changed due time", f"{each.value} was due at {each.due_us}, and is at {row.due_us}")
+        is_gone = row.topic_id in truth.topics.removed
+        if not row.delivered and row.recalled is None and not is_gone:
+            truth.report("lost message", f"{each.value} is not visible: {row}")
+        for recall in each.recalls:
+            _judge_recall(truth, row, recall, kept_us, is_gone=is_gone)
+    return truth.violations
+
+
+def _judge_recall(truth: TimersTruth, row: Row, told: Recall, kept_us: int, *, is_gone: bool) -> None:
+    truth.coverage[f"a recall was told: {told.outcome}"] += 1
+    if told.outcome is RecallOutcome.RECALLED:
+        if row.delivered:
+            truth.report("recalled and visible", f"{row}: {told}")
+        if row.recalled is None or row.recalled >= told.moment:
+            truth.report("told before durable", f"{row}: {told}")
+    elif told.outcome is RecallOutcome.TOO_LATE:
+        if not row.delivered and not is_gone:
+            truth.report("too late and not visible", f"{row}: {told}")
+        elif row.delivered and not row.is_late and row.delivered[0].moment >= told.moment:
+            truth.report("told too late early", f"{row}: {told}")
+    elif told.at_us - row.due_us < kept_us:
+        truth.report("forgotten early", f"{row}: {told}")
