@@ -1,8 +1,9 @@
 """The brokers' time, as one client knows it: delays are added to it, so that a wrong clock of this
 machine does not shift them.
 
-A broker reports its time when a producer opens a session, and when a transactional id is initialized. From then on the loop's clock carries
-this time, because it never jumps. It drifts; so the time is asked for again once it is old.
+A broker reports its time when a producer opens a session, and when a transactional id is initialized.
+From then on the loop's clock carries this time, because it never jumps. It drifts; so the time is asked
+for again once it is old.
 """
 
 from __future__ import annotations
