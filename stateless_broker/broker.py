@@ -257,6 +257,7 @@ class Broker:
             self._constants.transactions,
             self.transaction_counts,
             self._constants.carry_slots,
+            self._store_clock,
         )
         self.timers = open_timers(
             self.context,
@@ -284,7 +285,14 @@ class Broker:
                 self.context.ledger(keys.METADATA_BUNDLE), self.version, self.membership, self.directory, self.ownership
             ),
             self.groups,
-            StagePath(self.metadata, self.ownership, checks, self.transactions.named, self.transactions.in_bundle),
+            StagePath(
+                self.metadata,
+                self.ownership,
+                checks,
+                self.transactions.named,
+                self.transactions.in_bundle,
+                self.timers,
+            ),
             self.transactions,
             self.timers,
         )

@@ -84,6 +84,9 @@ class InProcessConnection(UnaryCalls, Connection):
     def stage(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
         return self._service.stage(requests)
 
+    def stage_delayed(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
+        return self._service.stage_delayed(requests)
+
     def produce_delayed(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
         return self._service.produce_delayed(requests)
 

@@ -76,6 +76,7 @@ class BrokerService:
         self.describe_group = groups.describe_group
         self.delete_group = groups.delete_group
         self.stage = stage_path.stage
+        self.stage_delayed = stage_path.stage_delayed
         self.stage_offsets = transactions.stage_offsets
         self.init_transactions = transactions.init_transactions
         self.end_transaction = transactions.end_transaction

@@ -8,6 +8,7 @@ from enum import IntEnum
 from typing import Generic, NamedTuple, TypeVar
 
 from ledger.log.log_record import LogRecord
+from ledgermq.protocol.limits import DELAYED_BRANCH
 
 T = TypeVar("T")
 
@@ -60,6 +61,11 @@ class Stream(NamedTuple):
     branch: bytes
     topic_id: int
     partition: int
+
+    @property
+    def is_delayed(self) -> bool:
+        """Return whether the records wait for their due times after the commit (W12)."""
+        return self.branch.endswith(DELAYED_BRANCH)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """The brokers' time, as one client knows it: delays are added to it, so that a wrong clock of this
 machine does not shift them.
 
-A broker reports its time when a producer opens a session. From then on the loop's clock carries
-this time, because it never jumps. It drifts; so the time is asked for again once it is old.
+A broker reports its time when a producer opens a session, and when a transactional id is initialized.
+From then on the loop's clock carries this time, because it never jumps. It drifts; so the time is asked
+for again once it is old.
 """
 
 from __future__ import annotations
@@ -54,6 +55,11 @@ class BrokerClock:
         """Note that brokers are asked again: the time is not old for a while, even if none answers."""
         if self._loop_s is not None:
             self._asked_s = self._loop_s()
+
+    @property
+    def is_known(self) -> bool:
+        """Return whether a broker has reported its time."""
+        return self._known is not None
 
     def is_old(self) -> bool:
         """Return whether to ask for the time again."""

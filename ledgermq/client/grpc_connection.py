@@ -121,6 +121,9 @@ class GrpcConnection(UnaryCalls):
     def stage(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
         return self._stream(methods.STAGE, _encoded(requests))
 
+    def stage_delayed(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
+        return self._stream(methods.STAGE_DELAYED, _encoded(requests))
+
     def produce_delayed(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
         return self._stream(methods.PRODUCE_DELAYED, _encoded(requests))
 

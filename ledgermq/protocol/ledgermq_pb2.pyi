@@ -857,16 +857,18 @@ class InitTransactionsRequest(_message.Message):
     def __init__(self, transactional_id: _Optional[str] = ..., timeout_ms: _Optional[int] = ..., kind: _Optional[_Union[TransactionKind, str]] = ..., check_group: _Optional[str] = ...) -> None: ...
 
 class InitTransactionsResponse(_message.Message):
-    __slots__ = ("producer_id", "epoch", "coordinator", "timeout_ms")
+    __slots__ = ("producer_id", "epoch", "coordinator", "timeout_ms", "now_us")
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     COORDINATOR_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    NOW_US_FIELD_NUMBER: _ClassVar[int]
     producer_id: bytes
     epoch: int
     coordinator: int
     timeout_ms: int
-    def __init__(self, producer_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., coordinator: _Optional[int] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+    now_us: int
+    def __init__(self, producer_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., coordinator: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., now_us: _Optional[int] = ...) -> None: ...
 
 class TransactionPart(_message.Message):
     __slots__ = ("bundle", "counts", "groups")

@@ -22,6 +22,12 @@ WINDOW_BATCHES = 5
 (design P2), so both sides must agree.
 """
 
+BRANCH_BYTES_MAX = 32
+"""Largest name of a branch of a transaction."""
+
+DELAYED_BRANCH = b"/delayed"
+"""How the branch of delayed batches ends. Batches of any other branch become visible at the commit."""
+
 OFFSET_MAX = 2**63 - 1
 
 PARTITIONS_PER_CALL_MAX = 4096

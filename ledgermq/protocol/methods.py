@@ -134,6 +134,15 @@ STAGE = Method(
     _encode,
     _decoder(pb.StageResponse),
 )
+STAGE_DELAYED = Method(
+    "StageDelayed",
+    "stage_delayed",
+    Kind.BIDI_STREAM,
+    frames.encode_frame,
+    frames.decode_stage,
+    _encode,
+    _decoder(pb.StageResponse),
+)
 STAGE_OFFSETS = _unary("StageOffsets", "stage_offsets", pb.StageOffsetsRequest, pb.StageOffsetsResponse)
 INIT_TRANSACTIONS = _unary(
     "InitTransactions", "init_transactions", pb.InitTransactionsRequest, pb.InitTransactionsResponse
@@ -199,6 +208,7 @@ METHODS: tuple[Method, ...] = (
     DESCRIBE_GROUP,
     DELETE_GROUP,
     STAGE,
+    STAGE_DELAYED,
     STAGE_OFFSETS,
     INIT_TRANSACTIONS,
     END_TRANSACTION,

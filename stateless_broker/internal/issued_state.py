@@ -140,9 +140,11 @@ class IssuedState:
         finally:
             await self.confirmed()
 
-    def durable_soon(self) -> asyncio.Task[None]:
-        """Return a task that is done when everything appended so far is durable."""
-        waiting = asyncio.create_task(self.durable(), name=f"log of bundle {self.owner.bundle}")
+    def durable_soon(self, *, within_s: float = 0.0) -> asyncio.Task[None]:
+        """Return a task that is done when everything appended so far is durable; it may wait up to
+        `within_s` for other appends.
+        """
+        waiting = asyncio.create_task(self.durable(within_s=within_s), name=f"log of bundle {self.owner.bundle}")
         waiting.add_done_callback(retrieve_error)
         return waiting
 

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from ledgermq.errors import LedgerMQError
 from stateless_broker.internal.issued_state import IssuedState
@@ -23,9 +24,9 @@ from timers.waiting import Waiting
 READ_BYTES = 1024 * 1024
 """Of one read of blocks, about."""
 
-InFlight = dict["asyncio.Future[int]", int]
-"""Appends to the intake that have no outcome yet, and when the first of their rows is due. Kept for the
-whole term of the bundle, also while its state is loaded again (R14).
+InFlight = dict["asyncio.Future[Any]", int]
+"""Appends to the intake that have no outcome yet, and when the first of their rows is due. Those of
+producers are kept for the whole term of the bundle, also while its state is loaded again (R14).
 """
 
 
@@ -46,6 +47,8 @@ class Held:
     loaded: set[RangeId] = field(default_factory=set)
     in_flight: InFlight = field(default_factory=dict)
     """Those of this state only."""
+    behind_us: int | None = None
+    """When the first row may be due of the blocks that are durable and not in memory yet; None: there are none."""
     is_ready: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the intake is in memory."""
     due_changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -53,7 +56,7 @@ class Held:
     moves_changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when there may be something to flush, load or turn."""
     settled: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when an append to the intake has an outcome."""
+    """Set when an append to the intake has an outcome, and when its rows are in memory."""
     freed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when log starts may move."""
     troubles: dict[str, LedgerMQError] = field(default_factory=dict)
@@ -71,8 +74,13 @@ class Held:
         return self.timers.waiting_bytes + self.waiting.body_bytes + self.waiting.index_bytes
 
     def lowest_in_flight_us(self) -> int | None:
-        """Return when the first row is due whose append to the intake has no outcome yet."""
-        return min(self.in_flight.values(), default=None)
+        """Return when the first row may be due that is on its way into memory: its append to the intake has
+        no outcome yet, or it is durable and has to be read.
+        """
+        lowest_us = min(self.in_flight.values(), default=None)
+        if self.behind_us is None or lowest_us is None:
+            return self.behind_us if lowest_us is None else lowest_us
+        return min(lowest_us, self.behind_us)
 
     def note_added(self) -> None:
         """Note that rows came into memory; drop bodies that exceed the budget."""

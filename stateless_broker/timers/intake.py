@@ -1,9 +1,13 @@
 """Take timed messages in: append each batch that a producer sends to the bundle's intake, as one block.
 
 A block is appended with the producer's session, so the ledger's own rules for sessions hold (R8), and it
-is acknowledged when it is durable. Then its rows enter memory. Until an append has an outcome, nothing
-that it may hold is passed by the watermark (R2), and its floor is above everything that a delivery has
-begun with (R9).
+is acknowledged when it is durable. Blocks of committed transactions come through the bundle's log instead,
+in the segment that completes the transaction (W12).
+
+The rows of a durable block enter memory, in the order of offsets. A producer's block is at hand when it is
+the next one. In any other case the intake is behind, and reads what is durable from the ledger. Until the
+rows are in memory, nothing that they may hold is passed by the watermark (R2), and a block's floor is above
+everything that a delivery has begun with (R9).
 """
 
 from __future__ import annotations
@@ -23,6 +27,9 @@ from stateless_broker.timers.held import READ_BYTES, Held, InFlight
 from timers.blocks import Block, Source, encode_block
 from timers.limits import DAY_US, FULL_RETRY_MS
 
+BEHIND_MAX = 10_000
+"""Durable blocks that wait to be read into memory, at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sent:
@@ -30,6 +37,16 @@ class Sent:
 
     batch: Batch
     records: pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Blocks of a committed transaction, to append through the bundle's log. `due_us`: when the first of
+    their rows is due.
+    """
+
+    appends: list[Batch]
+    due_us: int
 
 
 def check_due(sent: Sent, now_us: int, horizon_days: int) -> None:
@@ -58,6 +75,8 @@ class Intake:
         """Bytes of blocks that came since the last flush."""
         self.unflushed_since_s: float | None = None
         """When the oldest of them came into memory; None: there are none."""
+        self._behind = asyncio.Event()
+        """Set when there are durable blocks that are not in memory, and nobody has them at hand."""
 
     def send(self, batches: Sequence[Sent]) -> list[asyncio.Future[int]]:
         """Append all batches or none; each future gets the offset of its block when that is durable, or an
@@ -68,7 +87,7 @@ class Intake:
         held = self._held
         held.state.check()
         owner, floor_us = held.logs.owner, held.closed_us + 1
-        self._check_room(sum(len(sent.batch.data) for sent in batches))
+        self.check_room(sum(len(sent.batch.data) for sent in batches))
         owner.check_staged()
         appends = []
         for sent in batches:
@@ -82,6 +101,29 @@ class Intake:
             future.add_done_callback(partial(self._settled, block))
         return [_for_caller(future) for future in done]
 
+    def blocks(self, batches: Sequence[Batch]) -> Blocks:
+        """Return the blocks of a committed transaction's batches. Append them through the bundle's log in
+        this turn of the event loop, and call `issued` in it, too.
+
+        Raises NotOwner, ResourceExhausted.
+        """
+        held = self._held
+        held.state.check()
+        self.check_room(sum(len(batch.data) for batch in batches))
+        floor_us = held.closed_us + 1
+        appends = []
+        for batch in batches:
+            record = encode_block(PartitionId(batch.topic_id, batch.partition), floor_us, bytes(batch.data))
+            appends.append(held.logs.batch_of(held.logs.intake, [record]))
+        return Blocks(appends, max(floor_us, min(batch.timestamp_min_us for batch in batches)))
+
+    def issued(self, blocks: Blocks, *, within_s: float) -> None:
+        """Note that blocks were appended in this turn; they may wait up to `within_s` for other appends."""
+        held = self._held
+        durable = held.state.durable_soon(within_s=within_s)
+        held.in_flight[durable] = blocks.due_us
+        durable.add_done_callback(self._log_settled)
+
     async def load(self) -> None:
         """Bring the rows of the intake into memory that are neither delivered nor moved to ranges.
 
@@ -93,12 +135,32 @@ class Intake:
             await asyncio.wait(self._before)
             self._before = []
         self.next_offset = max(self.next_offset, held.timers.intake_start())
+        await self._read_to_end()
+        held.is_ready.set()  # in the turn in which it has reached the end: appends that end later are noticed
+
+    async def until_behind(self) -> None:
+        """Return when durable blocks have to be read."""
+        await self._held.is_ready.wait()
+        await self._behind.wait()
+
+    async def catch_up(self) -> None:
+        """Bring all durable blocks into memory. Raises the errors of `HiddenLogs.read`; then it may be repeated."""
+        held = self._held
+        await self._read_to_end()
+        # still in the turn in which it has reached the end
+        self._behind.clear()
+        held.behind_us = None
+        held.settled.set()
+        held.moves_changed.set()
+
+    async def _read_to_end(self) -> None:
+        held = self._held
         while self.next_offset < (end := held.logs.durable_end(None)):
             for source, block in await held.logs.read(None, self.next_offset, end, READ_BYTES):
-                self._add(source, block)
+                if source.offset == self.next_offset:  # otherwise it came into memory during the read
+                    self._add(source, block)
             held.state.check()
             await asyncio.sleep(0)
-        held.is_ready.set()  # in the turn in which it has reached the end: later blocks are added by `_settled`
 
     def flushed(self) -> None:
         """Note that a flush covers all blocks that were in memory when it began."""
@@ -108,10 +170,10 @@ class Intake:
         self.unflushed_since_s = None if is_all else asyncio.get_running_loop().time()
 
     def _settled(self, block: Block, done: asyncio.Future[int]) -> None:
-        """Take the rows of a block that is durable and new. Called for each append, in order of offsets."""
+        """Take the rows of a producer's block that is durable and new."""
         held = self._held
         self._in_term.pop(done, None)
-        held.in_flight.pop(done, None)
+        due_us = held.in_flight.pop(done)
         held.settled.set()
         if held.state.is_lost() or not held.is_ready.is_set():
             return  # otherwise `load` reads it
@@ -119,29 +181,58 @@ class Intake:
             return
         offset = done.result()
         if offset < self.next_offset:
-            return  # a repeated send, or `load` has read it
+            return  # a repeated send, or it was read
+        if offset > self.next_offset:
+            self._fall_behind(due_us)  # blocks of a transaction are before it
+            return
         try:
-            assert offset == self.next_offset, f"the intake has block {offset}, expected {self.next_offset}"
             self._add(Source(None, offset), block)
         except Exception as bug:
             held.state.broken(bug)
             return
-        self._counts.taken_in(held.bundle, block.records.num_rows, block.size_bytes)
         held.moves_changed.set()
+
+    def _log_settled(self, durable: asyncio.Task[None]) -> None:
+        """Have the blocks of a transaction read that are durable. Only the ledger knows their offsets."""
+        held = self._held
+        due_us = held.in_flight.pop(durable)
+        held.settled.set()
+        if held.state.is_lost() or not held.is_ready.is_set():
+            return  # otherwise `load` reads them
+        if durable.cancelled() or durable.exception() is not None:
+            return
+        if self.next_offset < held.logs.durable_end(None):
+            self._fall_behind(due_us)
+
+    def _fall_behind(self, due_us: int) -> None:
+        """Note that durable blocks have to be read, one of which has rows from `due_us` on."""
+        held = self._held
+        held.behind_us = due_us if held.behind_us is None else min(held.behind_us, due_us)
+        self._behind.set()
 
     def _add(self, source: Source, block: Block) -> None:
         held = self._held
         horizon_us = held.timers.horizon_of(source.offset)
         held.waiting.add(source, block, above=held.timers.watermark, horizon_us=horizon_us)
         self.next_offset = source.offset + 1
+        if held.is_ready.is_set():
+            self._counts.taken_in(held.bundle, block.records.num_rows, block.size_bytes)
         if horizon_us is None:
             self.unflushed_bytes += block.size_bytes
             if self.unflushed_since_s is None:
                 self.unflushed_since_s = asyncio.get_running_loop().time()
         held.note_added()
 
-    def _check_room(self, size_bytes: int) -> None:
+    def check_room(self, size_bytes: int) -> None:
+        """Raise ResourceExhausted if so much more may not wait in the bundle."""
         held = self._held
+        behind = held.logs.durable_end(None) - self.next_offset if held.is_ready.is_set() else 0
+        if behind > BEHIND_MAX:
+            raise ResourceExhausted(
+                f"bundle {held.bundle}: {behind} batches of timed messages are not read into memory yet, at most"
+                f" {BEHIND_MAX} may be; retry when the store answers again",
+                retry_after_ms=FULL_RETRY_MS,
+            )
         if held.size_bytes + size_bytes > held.limits.waiting_bytes_max:
             raise ResourceExhausted(
                 f"bundle {held.bundle}: timed messages of {held.size_bytes} bytes wait in it, at most"

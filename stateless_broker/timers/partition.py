@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from weakref import WeakKeyDictionary
 
+from ledger.log.segment import Batch
 from ledger.topics.catalog import Catalog, Topic
 from ledgermq.errors import DataDamaged, FormatNotSupported, InvalidRequest, LedgerMQError, ResourceExhausted
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -26,7 +27,7 @@ from stateless_broker.timers.deliverer import Deliverer
 from stateless_broker.timers.flow import Flow
 from stateless_broker.timers.held import Held, InFlight
 from stateless_broker.timers.hidden_logs import HiddenLogs
-from stateless_broker.timers.intake import Intake, Sent, check_due
+from stateless_broker.timers.intake import Blocks, Intake, Sent, check_due
 from stateless_broker.timers.listing import listed
 from stateless_broker.timers.mover import LogStarts, Mover
 from stateless_broker.timers.store_clock import StoreClock
@@ -84,6 +85,7 @@ class TimerPartition:
             *(
                 asyncio.create_task(self._forever(name, pause, work), name=f"{name} of bundle {self.bundle}")
                 for name, pause, work in (
+                    ("reading of the intake", self._intake.until_behind, self._intake.catch_up),
                     ("delivery of timed messages", deliverer.until_due, deliverer.deliver),
                     ("ranges of timed messages", mover.until_range_due, mover.bring_near),
                     ("flush of timed messages", mover.until_flush_due, mover.flush),
@@ -108,6 +110,18 @@ class TimerPartition:
     def send(self, batches: Sequence[Sent]) -> list[asyncio.Future[int]]:
         """Take all batches in or none; see `Intake.send`."""
         return self._intake.send(batches)
+
+    def check_room(self, size_bytes: int) -> None:
+        """Raise ResourceExhausted if so many more bytes may not wait in this bundle."""
+        self._intake.check_room(size_bytes)
+
+    def blocks(self, batches: Sequence[Batch]) -> Blocks:
+        """Return the blocks of a committed transaction's batches; see `Intake.blocks`."""
+        return self._intake.blocks(batches)
+
+    def issued(self, blocks: Blocks, *, within_s: float) -> None:
+        """Note that blocks of a transaction were appended in this turn; see `Intake.issued`."""
+        self._intake.issued(blocks, within_s=within_s)
 
     def check(self, sent: Sent, now_us: int) -> None:
         """Check the due times of a batch. Raises InvalidRecord."""

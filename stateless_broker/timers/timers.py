@@ -25,6 +25,7 @@ from stateless_broker.ownership import Ownership
 from stateless_broker.produce_path import ProducePath
 from stateless_broker.received_batches import BatchChecks
 from stateless_broker.timers.counts import TimerCounts
+from stateless_broker.timers.intake import Sent, check_due
 from stateless_broker.timers.partition import TimerPartition, TimerParts
 from stateless_broker.timers.send_path import SendPath
 from stateless_broker.timers.store_clock import StoreClock
@@ -55,11 +56,14 @@ class Timers:
         checks: BatchChecks,
         answers: ProducePath,
         clock: StoreClock,
+        limits: TimerLimits,
     ) -> None:
         self._topic = topic
         self._metadata = metadata
         self._terms = terms
         self._kind = kind
+        self._clock = clock
+        self._limits = limits
         self._path = SendPath(metadata, checks, answers, clock, topic.find_or_create, self._in_bundle)
 
     # Calls of clients
@@ -110,6 +114,18 @@ class Timers:
         )
 
     # For other parts of this broker
+
+    async def begin_send(self) -> int:
+        """Return the store's time, once the topics of timed messages exist.
+
+        Raises Unavailable and other errors if the cluster can take no timed messages now.
+        """
+        await self._topic.find_or_create()
+        return await self._clock.read()
+
+    def check_due(self, sent: Sent, now_us: int) -> None:
+        """Check the due times of a batch. Raises InvalidRecord."""
+        check_due(sent, now_us, self._limits.horizon_days)
 
     def served(self) -> list[TimerPartition]:
         """Return the bundles whose timed messages this broker serves now, for metrics."""
@@ -166,4 +182,4 @@ def open_timers(
     )
     terms.add(kind)
     topic = InternalTopic(keys.TIMERS_TOPIC, metadata, at_controller, controller.create_timer_topics)
-    return Timers(topic, metadata, terms, kind, checks, answers, clock)
+    return Timers(topic, metadata, terms, kind, checks, answers, clock, limits)

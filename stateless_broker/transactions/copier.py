@@ -2,8 +2,9 @@
 
 This goes chunk by chunk: one segment has the copies of a chunk, and the records that drop its
 references. A completion that has begun continues until it is finished, also after a takeover. Copies
-have the bytes that the producer sent, and no producer session. Batches of topics that were removed
-meanwhile are left out.
+have the bytes that the producer sent, and no producer session. Delayed batches are not copied to their
+partitions: they enter the bundle's intake of timed messages, in the same segment. Batches of topics that
+were removed meanwhile are left out.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from stateless_broker.internal.issued_state import IssuedState
 from stateless_broker.logs import get_logger
 from stateless_broker.transactions.pending_offsets import PendingOffsets
 from stateless_broker.transactions.staged_log import StagedLog
+from stateless_broker.transactions.timed_blocks import TimedBlocks
 from transactions.participant import Chunk, Participant
 from transactions.types import Transaction
 
@@ -45,6 +47,7 @@ class Copier:
         participant: Participant,
         staged: StagedLog,
         pending: PendingOffsets,
+        timed: TimedBlocks,
         catalog: Callable[[], Catalog],
         sources: Sources,
         on_finished: Callable[[], None],
@@ -56,6 +59,7 @@ class Copier:
         self._participant = participant
         self._staged = staged
         self._pending = pending
+        self._timed = timed
         self._catalog = catalog
         self._sources = sources
         self._on_finished = on_finished
@@ -145,21 +149,26 @@ class Copier:
             for reference in chunk.references
             if not catalog.is_removed(reference.stream.topic_id, catalog.offset)
         ]
-        copies = await self._staged.read(wanted)
+        read = await self._staged.read(wanted)
+        copies = [batch for batch, reference in zip(read, wanted, strict=True) if not reference.stream.is_delayed]
+        delayed = [batch for batch, reference in zip(read, wanted, strict=True) if reference.stream.is_delayed]
         # from here on nothing is awaited: judged and appended in one turn
-        self._state.check_room(1 + sum(len(copy.data) for copy in copies))
+        self._state.check_room(1 + sum(len(batch.data) for batch in read))
         transaction = chunk.transaction
         if chunk.is_last:
             self._pending.check_ready(chunk.groups)
+        blocks = self._timed.made(delayed) if delayed else None
         decision = self._participant.admit(chunk)
         if not decision.answer:
             return
         self._state.take(
             decision,
-            copies,
+            copies if blocks is None else copies + blocks.appends,
             lambda: self._pending.settle(transaction, chunk.groups) if chunk.is_last else {},
             within_s=ENDED_WITHIN_S,
         )
+        if blocks is not None:
+            self._timed.issued(blocks, within_s=ENDED_WITHIN_S)
 
     def _report(self, producer_id: bytes, error: LedgerMQError) -> None:
         if not isinstance(error, ResourceExhausted):

@@ -8,8 +8,9 @@ from collections.abc import Container, Iterable, Sequence
 
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.limits import BRANCH_BYTES_MAX, DELAYED_BRANCH
 from ledgermq.protocol.names import NAME_CHARS_MAX, is_name
-from transactions.limits import BRANCH_BYTES_MAX, NUMBER_MAX, PRODUCER_ID_BYTES
+from transactions.limits import NUMBER_MAX, PRODUCER_ID_BYTES
 from transactions.types import Kind, Part, State, Stream, Transaction
 
 COUNTS_MAX = 100_000
@@ -54,6 +55,15 @@ def branch_of(branch: bytes) -> bytes:
     if len(branch) > BRANCH_BYTES_MAX:
         raise InvalidRequest(f"a branch has at most {BRANCH_BYTES_MAX} bytes, not {len(branch)}")
     return branch
+
+
+def staged_branch_of(branch: bytes, *, delayed: bool) -> bytes:
+    """Return the branch that a call stages in. `delayed`: its records have due times. Raises InvalidRequest."""
+    if branch.endswith(DELAYED_BRANCH) != delayed:
+        raise InvalidRequest(
+            f"branch {branch!r}: the branches of StageDelayed end with {DELAYED_BRANCH!r}, and those of Stage do not"
+        )
+    return branch_of(branch)
 
 
 def parts_of(parts: Sequence[pb.TransactionPart], bundles: Iterable[int]) -> list[Part]:

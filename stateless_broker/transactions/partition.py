@@ -18,6 +18,7 @@ from ledger.root.two_clocks import TwoClocks
 from ledger.topics.catalog import Catalog, Topic
 from ledgermq.errors import InvalidRequest, LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.limits import DELAYED_BRANCH
 from ledgermq.sources import Sources
 from stateless_broker.internal.core import Opening
 from stateless_broker.internal.issued_state import IssuedState
@@ -30,6 +31,7 @@ from stateless_broker.transactions.counts import TransactionCounts, TransactionS
 from stateless_broker.transactions.housekeeper import Housekeeper
 from stateless_broker.transactions.pending_offsets import PendingOffsets
 from stateless_broker.transactions.staged_log import StagedLog
+from stateless_broker.transactions.timed_blocks import TimedBlocks
 from stateless_broker.transactions.unresolved import UnresolvedCopies
 from transactions.coordinator import Coordinator, Identity, Outcome
 from transactions.limits import TransactionLimits
@@ -111,6 +113,7 @@ class TransactionPartition:
         """Id -> the newest transaction that was counted as aborted because its epoch is over."""
         self._staged = StagedLog(opening.owner, opening.log, parts.staged(), opening.partition)
         self._pending = PendingOffsets(self.bundle, parts.catalog, opening.hosted)
+        self._timed = TimedBlocks(self.bundle, opening.hosted)
         self._state = IssuedState("transactions", opening.owner, opening.log, opening.place, self._fail)
         self._completer = Completer(self._state, self.coordinator, self._push, parts.sources, parts.counts)
         self._copier = Copier(
@@ -118,6 +121,7 @@ class TransactionPartition:
             self.participant,
             self._staged,
             self._pending,
+            self._timed,
             parts.catalog,
             parts.sources,
             self._moved,
@@ -157,8 +161,11 @@ class TransactionPartition:
         Raises NotOwner, ResourceExhausted, Unavailable, and the error of a store that takes no records;
         then nothing has changed.
         """
-        self._state.check_room(1 + sum(len(batch.data) for _, batch in batches))
+        size_bytes = sum(len(batch.data) for _, batch in batches)
+        self._state.check_room(1 + size_bytes)
         self._owner.check_staged()
+        if branch.endswith(DELAYED_BRANCH):
+            self._timed.check_room(size_bytes)
         wanted = [_to_stage(sequence, batch) for sequence, batch in batches]
         try:
             decision = self._state.ask(

@@ -2,7 +2,7 @@
 
 This works as Produce does, but stored batches are invisible, and have no offsets, until their
 transaction is committed. The answer has the error of each refused batch; batches in other bundles
-are not affected.
+are not affected. StageDelayed does the same for timed messages, and checks their due times.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from ledger.log.segment import Batch
 from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner
@@ -19,7 +20,9 @@ from stateless_broker.metadata import Metadata
 from stateless_broker.ownership import Ownership
 from stateless_broker.received_batches import BatchChecks, let_go_of_frame, side_by_side, split_payload
 from stateless_broker.request_window import answered_in_order
-from stateless_broker.transactions.from_wire import branch_of
+from stateless_broker.timers.intake import Sent
+from stateless_broker.timers.timers import Timers
+from stateless_broker.transactions.from_wire import staged_branch_of
 from stateless_broker.transactions.partition import Stored, TransactionPartition
 from transactions.types import Transaction
 
@@ -56,25 +59,33 @@ class StagePath:
         checks: BatchChecks,
         transaction_of: Callable[[pb.TransactionRef], Awaitable[Transaction]],
         partition: Callable[[int], Awaitable[TransactionPartition]],
+        timers: Timers,
     ) -> None:
         self._metadata = metadata
         self._ownership = ownership
         self._checks = checks
         self._transaction_of = transaction_of
         self._partition = partition
+        self._timers = timers
 
     def stage(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
         """Yield answers in the order of the requests."""
-        return answered_in_order(requests, self.admit, self.answer, "stage stream")
+        return answered_in_order(requests, partial(self.admit, delayed=False), self.answer, "stage stream")
 
-    async def admit(self, frame: StageFrame) -> Admitted:
+    def stage_delayed(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
+        """As `stage`, for records whose timestamps are due times."""
+        return answered_in_order(requests, partial(self.admit, delayed=True), self.answer, "stream of delayed batches")
+
+    async def admit(self, frame: StageFrame, *, delayed: bool) -> Admitted:
         """Admit a frame. Raises CorruptFrame if the frame's parts do not fit together. Any other error
         goes into the answer: for one batch, or for all if the transaction itself is refused.
         """
         header = frame.header
         pieces = split_payload([entry.batch for entry in header.batches], frame)
         try:
-            transaction, branch = await self._transaction_of(header.transaction), branch_of(header.branch)
+            branch = staged_branch_of(header.branch, delayed=delayed)
+            transaction = await self._transaction_of(header.transaction)
+            now_us = await self._timers.begin_send() if delayed else None
         except LedgerMQError as error:
             return Admitted([_Entry(error=error) for _ in pieces])
         lookup = self._metadata.lookup()
@@ -82,7 +93,9 @@ class StagePath:
         for wanted, data in zip(header.batches, pieces, strict=True):
             try:
                 _check_wish(wanted)
-                bundle, batch = await self._checks.checked(lookup, wanted.batch, data)
+                bundle, batch, records = await self._checks.decoded(lookup, wanted.batch, data)
+                if now_us is not None:
+                    self._timers.check_due(Sent(batch, records), now_us)
                 entries.append(_Entry(bundle, batch, wanted.sequence))
             except LedgerMQError as error:
                 entries.append(_Entry(error=error))

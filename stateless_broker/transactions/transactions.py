@@ -28,6 +28,7 @@ from stateless_broker.internal.terms import InternalTerms
 from stateless_broker.internal.topic import InternalTopic
 from stateless_broker.metadata import Metadata
 from stateless_broker.ownership import Ownership
+from stateless_broker.timers.store_clock import StoreClock
 from stateless_broker.transactions.bundle_calls import BundleCalls
 from stateless_broker.transactions.counts import TransactionCounts
 from stateless_broker.transactions.from_wire import (
@@ -64,6 +65,7 @@ class Transactions:
         terms: InternalTerms,
         kind: TransactionKind,
         groups: Groups,
+        store_clock: StoreClock,
     ) -> None:
         self._address = address
         self._topic = topic
@@ -71,6 +73,7 @@ class Transactions:
         self._terms = terms
         self._kind = kind
         self._groups = groups
+        self._store_clock = store_clock
 
     # Calls of producers
 
@@ -86,6 +89,7 @@ class Transactions:
             epoch=identity.epoch,
             coordinator=identity.coordinator,
             timeout_ms=identity.timeout_ms,
+            now_us=self._store_clock.now_us() or 0,
         )
 
     async def stage_offsets(self, request: pb.StageOffsetsRequest) -> pb.StageOffsetsResponse:
@@ -300,6 +304,7 @@ def open_transactions(
     limits: TransactionLimits,
     counts: TransactionCounts,
     carry_slots: int,
+    store_clock: StoreClock,
 ) -> Transactions:
     """Build the transactions of a broker, and add them to its internal topics.
 
@@ -334,6 +339,6 @@ def open_transactions(
     )
     terms.add(kind)
     topic = InternalTopic(keys.TRANSACTIONS_TOPIC, metadata, at_controller, controller.create_transaction_topics)
-    transactions = Transactions(address, topic, metadata, terms, kind, groups)
+    transactions = Transactions(address, topic, metadata, terms, kind, groups, store_clock)
     groups.when_busy(transactions.note_busy)
     return transactions

@@ -62,11 +62,18 @@ def timed_frame(
     session: pb.ProducerSession | None = None,
     acks: pb.Acks = pb.DURABLE,
 ) -> ProduceFrame:
+    header, data = timed_batch(topic, partition, messages, session)
+    return Frame(pb.ProduceHeader(batches=[header], acks=acks), [data])
+
+
+def timed_batch(
+    topic: str, partition: int, messages: Sequence[Timed], session: pb.ProducerSession | None = None
+) -> tuple[pb.ProduceBatch, bytes]:
     data = timed_data(messages)
     header = batch_header(topic, partition, data, len(messages), session)
     header.timestamp_min_us = us_of(min(due_s for _, due_s in messages))
     header.timestamp_max_us = us_of(max(due_s for _, due_s in messages))
-    return Frame(pb.ProduceHeader(batches=[header], acks=acks), [data])
+    return header, data
 
 
 async def send_once(cluster: Cluster, address: str, frame: ProduceFrame) -> pb.ProduceResult:

@@ -12,12 +12,14 @@ from ledger import keys
 from ledgermq.errors import LedgerMQError, NotOwner, RetriableError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame, StageFrame
+from ledgermq.protocol.limits import DELAYED_BRANCH
 from ledgermq.protocol.status import error_from_proto
 from stateless_broker.settings import BrokerConstants
 from stateless_broker.transactions.partition import TransactionPartition
 from stateless_broker.transactions.transactions import partition_of
 from tests.broker.cluster import FAST_CONSTANTS, Cluster, batch_header, encoded
 from tests.broker.groups import ask, committed
+from tests.broker.timer_calls import Timed, timed_batch
 from tests.waiting import until
 from transactions.limits import TransactionLimits
 
@@ -37,13 +39,30 @@ def stage_frame(
     return Frame(header, payload)
 
 
-async def stage_once(cluster: Cluster, address: str, frame: StageFrame) -> list[pb.StageResult]:
-    """Send one frame to one broker and return its results."""
+def timed_stage_frame(
+    ref: pb.TransactionRef,
+    topic: str,
+    partition: int,
+    sequence: int,
+    messages: Sequence[Timed],
+    branch: bytes = DELAYED_BRANCH,
+) -> StageFrame:
+    batch, data = timed_batch(topic, partition, messages)
+    header = pb.StageHeader(transaction=ref, branch=branch)
+    header.batches.add(batch=batch, sequence=sequence)
+    return Frame(header, [data])
+
+
+async def stage_once(
+    cluster: Cluster, address: str, frame: StageFrame, *, delayed: bool = False
+) -> list[pb.StageResult]:
+    """Send one frame to one broker and return its results. `delayed`: by StageDelayed."""
 
     async def frames():  # type: ignore[no-untyped-def]
         yield frame
 
-    [answer] = [answer async for answer in cluster.line(address).stage(frames())]
+    line = cluster.line(address)
+    [answer] = [answer async for answer in (line.stage_delayed if delayed else line.stage)(frames())]
     return list(answer.results)
 
 
@@ -55,7 +74,7 @@ class Producer:
     name: str
     ref: pb.TransactionRef = field(default_factory=pb.TransactionRef)
     parts: dict[int, pb.TransactionPart] = field(default_factory=dict)
-    sequences: dict[tuple[str, int], int] = field(default_factory=dict)
+    sequences: dict[tuple[bytes, str, int], int] = field(default_factory=dict)
     tokens: dict[tuple[str, str, int], tuple[int, int]] = field(default_factory=dict)
 
     async def init(self, **more: object) -> pb.InitTransactionsResponse:
@@ -76,25 +95,36 @@ class Producer:
 
     async def send(self, topic: str, partition: int, *values: bytes) -> None:
         """Stage one batch, until it is staged."""
-        sequence = self.sequences.get((topic, partition), 0)
+        sequence = self.sequences.get((b"", topic, partition), 0)
         result = await self.stage(topic, partition, sequence, *values)
-        self.sequences[topic, partition] = sequence + 1
+        self._count(b"", topic, partition, result)
+
+    async def send_timed(self, topic: str, partition: int, *messages: Timed) -> None:
+        """Stage one batch of timed messages, until it is staged."""
+        sequence = self.sequences.get((DELAYED_BRANCH, topic, partition), 0)
+        frame = timed_stage_frame(self.ref, topic, partition, sequence, messages)
+        self._count(DELAYED_BRANCH, topic, partition, await self._stage(frame, delayed=True))
+
+    def _count(self, branch: bytes, topic: str, partition: int, result: pb.StageResult) -> None:
+        sequence = self.sequences.get((branch, topic, partition), 0)
+        self.sequences[branch, topic, partition] = sequence + 1
         counts = self._part(result.bundle).counts
-        found = next(
-            (count for count in counts if (count.topic_id, count.partition) == (result.topic_id, partition)), None
-        )
+        at = branch, result.topic_id, partition
+        found = next((count for count in counts if (count.branch, count.topic_id, count.partition) == at), None)
         if found is None:
-            found = counts.add(topic_id=result.topic_id, partition=partition)
+            found = counts.add(branch=branch, topic_id=result.topic_id, partition=partition)
         found.batches = sequence + 1
 
     async def stage(self, topic: str, partition: int, sequence: int, *values: bytes) -> pb.StageResult:
         """Raises the error of the result, unless it is to be repeated."""
-        frame = stage_frame(self.ref, (topic, partition, sequence, values))
+        return await self._stage(stage_frame(self.ref, (topic, partition, sequence, values)))
+
+    async def _stage(self, frame: StageFrame, *, delayed: bool = False) -> pb.StageResult:
         address = self.cluster.network.addresses()[0]
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 try:
-                    [result] = await stage_once(self.cluster, address, frame)
+                    [result] = await stage_once(self.cluster, address, frame, delayed=delayed)
                     if not result.HasField("error"):
                         return result
                     raise error_from_proto(result.error)

@@ -19,6 +19,7 @@ from google.protobuf.message import Message
 from ledgermq.errors import CorruptFrame, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame
+from ledgermq.protocol.limits import DELAYED_BRANCH
 from ledgermq.protocol.methods import (
     METHODS,
     PRODUCE,
@@ -26,6 +27,7 @@ from ledgermq.protocol.methods import (
     PRODUCE_DELAYED_ONCE,
     PRODUCE_ONCE,
     STAGE,
+    STAGE_DELAYED,
     Kind,
     Method,
 )
@@ -42,7 +44,7 @@ HEALTH_EVERY = 50
 INPUTS_A_CLUSTER = 1000
 """Then a new one: what a request meets must not grow forever."""
 LIMITS = {"partitions_max": 8, "topics_max": 40, "fetch_wait_ms_max": 1000}
-FRAMES = (PRODUCE, PRODUCE_ONCE, STAGE, PRODUCE_DELAYED, PRODUCE_DELAYED_ONCE)
+FRAMES = (PRODUCE, PRODUCE_ONCE, STAGE, STAGE_DELAYED, PRODUCE_DELAYED, PRODUCE_DELAYED_ONCE)
 """Methods whose requests are a header and a payload."""
 ANSWERS_MAX = 3
 """Of a stream, which would otherwise go on forever."""
@@ -173,6 +175,9 @@ def seeds() -> list[bytes]:
     found = [_number(PRODUCE_ONCE) + whole] * 3 + [_number(PRODUCE) + whole] * 2
     found += [_number(method) + whole for method in (PRODUCE_DELAYED, PRODUCE_DELAYED_ONCE) for _ in range(2)]
     found.append(_number(STAGE) + STAGE.encode_request(Frame(staged, [good])))
+    later = pb.StageHeader(branch=DELAYED_BRANCH)
+    later.MergeFrom(staged)
+    found.append(_number(STAGE_DELAYED) + STAGE_DELAYED.encode_request(Frame(later, [good])))
     for method in METHODS:
         if method not in FRAMES:
             messages = requests.get(method.name) or [filled(_request_type(method))]

@@ -188,6 +188,9 @@ class Line(UnaryCalls, Connection):
     def stage(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
         return self._both_ways("stage", requests)
 
+    def stage_delayed(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
+        return self._both_ways("stage_delayed", requests)
+
     def produce_delayed(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
         return self._both_ways("produce_delayed", requests)
 

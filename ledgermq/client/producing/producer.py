@@ -426,6 +426,8 @@ class Producer:
         self._ended_before = error
         self._open.clear()
         self._topics.abandon(error)
+        if self._delayed is not None:
+            self._delayed.start_over(error)
         self._buffer.forget_failures()
 
     def _check_usable(self) -> None:

@@ -31,8 +31,8 @@ from ledgermq.client.transactions.decisions import Decisions, TransactionOutcome
 from ledgermq.client.transactions.staging import Staging
 from ledgermq.errors import InvalidRequest, LedgerMQError, TransactionUnknown, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.limits import BRANCH_BYTES_MAX, DELAYED_BRANCH
 
-BRANCH_BYTES_MAX = 32
 TIMEOUT_MS_MAX = 2**32 - 1
 
 
@@ -84,6 +84,8 @@ class Branch:
         """Raises InvalidRequest."""
         if not 1 <= len(branch) <= BRANCH_BYTES_MAX:
             raise InvalidRequest(f"the name of a branch has 1 to {BRANCH_BYTES_MAX} bytes, not {len(branch)}")
+        if branch.endswith(DELAYED_BRANCH):
+            raise InvalidRequest(f"the name of a branch may not end with {DELAYED_BRANCH!r}: {branch!r}")
         self._branch = branch
         self._staging = Staging()
         self._staging.begin(transaction.reference, branch)

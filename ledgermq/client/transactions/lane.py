@@ -8,6 +8,7 @@ of the id, or the coordinator has forgotten the id, no transaction enters the la
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from typing import Protocol
 
@@ -61,6 +62,8 @@ class Lane:
         self.identity = identity
         self.staging = Staging()
         self.producer = Producer(context, settings, self.staging, self._failed)
+        if not context.clock.is_known:
+            context.clock.learn(identity.now_us, asyncio.get_running_loop().time())
         self.present: Occupant | None = None
         self.broken: LedgerMQError | None = None
         self._number = 1

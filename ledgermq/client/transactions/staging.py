@@ -6,6 +6,9 @@ session, and no other session follows it.
 
 Sequences count the batches of a transaction in a partition, from 0. Counts contain acknowledged
 batches only; a transaction commits when all of its batches are acknowledged.
+
+Records with a due time are staged in a branch of their own, by another call, so that no broker can take
+them for others. One decision counts both.
 """
 
 from __future__ import annotations
@@ -20,10 +23,10 @@ from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.partition_queue import Numbering
 from ledgermq.client.producing.publishing import Publishing, Response
 from ledgermq.client.producing.sessions import BatchNumbers, Session
-from ledgermq.errors import TransactionError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.frames import Frame
+from ledgermq.protocol.limits import DELAYED_BRANCH
 
 
 class Staging(Publishing):
@@ -32,7 +35,8 @@ class Staging(Publishing):
     def __init__(self) -> None:
         self._reference = pb.TransactionRef()
         self._branch = b""
-        self._counts: dict[int, dict[tuple[int, int], int]] = {}
+        self._counts: dict[int, dict[tuple[bytes, int, int], int]] = {}
+        """Bundle -> (branch, topic id, partition) -> number of batches."""
         self.used = False
         """Whether a batch or an offset of this transaction may have reached a broker, or the program has
         read its name.
@@ -51,8 +55,8 @@ class Staging(Publishing):
         """
         parts = {bundle: pb.TransactionPart(bundle=bundle) for bundle in self._counts}
         for bundle, counts in self._counts.items():
-            for (topic_id, partition), batches in counts.items():
-                parts[bundle].counts.add(branch=self._branch, topic_id=topic_id, partition=partition, batches=batches)
+            for (branch, topic_id, partition), batches in counts.items():
+                parts[bundle].counts.add(branch=branch, topic_id=topic_id, partition=partition, batches=batches)
         for bundle, group in groups:
             parts.setdefault(bundle, pb.TransactionPart(bundle=bundle)).groups.append(group)
         return [parts[bundle] for bundle in sorted(parts)]
@@ -61,11 +65,13 @@ class Staging(Publishing):
     def numbering(self) -> Numbering:
         return Numbering.GIVEN
 
+    @property
+    def delayed_branch(self) -> bytes:
+        """Return the branch of the records with a due time."""
+        return self._branch + DELAYED_BRANCH
+
     def delaying(self, clock: BrokerClock) -> Publishing:
-        raise TransactionError(
-            "a delay in a transaction is not supported yet: send the record without delay, deliver_at and delay_level,"
-            " or send it with a producer outside of the transaction"
-        )
+        return DelayedStaging(self, clock)
 
     def session(self, at: TopicPartition) -> Session:
         return BatchNumbers(self._reference.producer_id, 0, self._reference.epoch)
@@ -83,6 +89,48 @@ class Staging(Publishing):
 
     def stored(self, batch: Batch, result: pb.StageResult) -> None:
         """Count a batch. Its records have no offsets before the transaction is committed."""
+        self.count(self._branch, batch, result)
+
+    def count(self, branch: bytes, batch: Batch, result: pb.StageResult) -> None:
+        """Count a batch that is staged in a branch."""
         counts = self._counts.setdefault(result.bundle, {})
-        at = (batch.topic_id, batch.at.partition)
+        at = (branch, batch.topic_id, batch.at.partition)
         counts[at] = counts.get(at, 0) + 1
+
+
+class DelayedStaging(Publishing):
+    """Records of a transaction that have a due time, which is their timestamp. `staging`: the one of its
+    other records.
+    """
+
+    numbering = Numbering.GIVEN
+    needs_time = True
+
+    def __init__(self, staging: Staging, clock: BrokerClock) -> None:
+        self._staging = staging
+        self._clock = clock
+
+    def delaying(self, clock: BrokerClock) -> Publishing:
+        return self
+
+    def prepare(self, batch: Batch) -> None:
+        """Turn delays that were added to this machine's clock into due times by the brokers' clock."""
+        batch.correct_delays(self._clock.correction_us())
+
+    def session(self, at: TopicPartition) -> Session:
+        return self._staging.session(at)
+
+    def entry(self, batch: Batch, session: Session | None) -> pb.StageBatch:
+        return self._staging.entry(batch, session)
+
+    def frame(self, entries: Sequence[pb.StageBatch], payload: Sequence[Buffer]) -> Frame[Any]:
+        frame = self._staging.frame(entries, payload)
+        frame.header.branch = self._staging.delayed_branch
+        return frame
+
+    def call(self, connection: Connection, requests: AsyncIterator[Frame[Any]]) -> AsyncIterator[Response]:
+        return connection.stage_delayed(requests)
+
+    def stored(self, batch: Batch, result: pb.StageResult) -> None:
+        """Count a batch. Its records have no place in the intake before the transaction is committed."""
+        self._staging.count(self._staging.delayed_branch, batch, result)

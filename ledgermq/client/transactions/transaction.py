@@ -150,8 +150,10 @@ class Transaction:
         delay_level: int | None = None,
     ) -> Delivery:
         """Queue one record, as `Producer.send`. The delivery is done when the record is staged. Its
-        `offset` is None, because a record gets its offset after the commit. A delay is not supported yet:
-        it raises TransactionError.
+        `offset` is None, because a record gets its offset after the commit.
+
+        A record with `delay`, `deliver_at` or `delay_level` comes into its topic when the transaction is
+        committed and the record's time has come. A delay counts from this call. Its `handle` is None.
 
         Raises like `Producer.send`, and TransactionAborted, TransactionError, TransactionFenced.
         """
@@ -167,7 +169,7 @@ class Transaction:
         delay_level: int | None,
         timestamp: datetime | int | None,
     ) -> int | None:
-        """Return None: records are not delayed. Raises TransactionError for one that should be."""
+        """Return when a record is due, as `Producer.due_us`."""
         return self._producer.due_us(delay, deliver_at, delay_level, timestamp)
 
     async def send_many(self, topic: str, records: Iterable[Record | Bytes | None]) -> Deliveries:

@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
@@ -17,8 +16,10 @@ from ledgermq import errors
 from ledgermq.client.settings import ClientSettings
 from ledgermq.protocol import ledgermq_pb2 as pb
 from tests.unit.client.transaction_broker import ADDRESSES, TransactionCluster, sequences
-from tests.virtual_time import virtual_in, virtual_sources
+from tests.virtual_time import EPOCH_US, virtual_in, virtual_sources
 from tests.waiting import until
+
+SECOND_US = 1_000_000
 
 
 @asynccontextmanager
@@ -122,26 +123,81 @@ async def test_rows_of_an_arrow_batch_are_staged(cluster: TransactionCluster, cl
     assert cluster.visible == {0: [b"a", b"b"]}
 
 
+# -- delayed records
+
+
 @with_transactions
-@pytest.mark.parametrize(
-    "delay", [{"delay": 1}, {"deliver_at": datetime(2026, 1, 1, tzinfo=UTC)}, {"delay_level": 1}], ids=str
-)
-async def test_a_delayed_record_is_refused_and_the_transaction_goes_on(
-    cluster: TransactionCluster, client: ledgermq.Client, delay: dict[str, Any]
+async def test_delayed_records_are_staged_apart_and_wait_after_the_commit(
+    cluster: TransactionCluster, client: ledgermq.Client
 ) -> None:
-    async with client.transactions("billing-7") as transactions, transactions.begin() as transaction:
-        with pytest.raises(errors.TransactionError, match="not supported yet"):
-            transaction.send("t", b"a", partition=0, **delay)
-        with pytest.raises(errors.TransactionError, match="not supported yet"):
-            await transaction.send_many("t", [ledgermq.Record(b"a", partition=0, **delay)])
-        transaction.send("t", b"b", partition=0)
-    assert cluster.visible == {0: [b"b"]}
+    cluster.now_us = EPOCH_US + 3600 * SECOND_US
+    due = datetime(2026, 1, 1, tzinfo=UTC)
+    async with client.transactions("billing-7") as transactions:
+        async with transactions.begin() as transaction:
+            delivery = transaction.send("t", b"delay", partition=0, delay=5)
+            transaction.send("t", b"now", partition=0)
+            await transaction.send_many("t", [ledgermq.Record(b"level", partition=1, delay_level=2)])
+            transaction.send("t", b"at", partition=0, deliver_at=due)
+            result = await delivery
+            assert (result.offset, result.handle) == (None, None), "it has no place before the commit"
+        assert cluster.visible == {0: [b"now"]}
+        delayed, at = cluster.waiting[0]
+        assert delayed[0] == b"delay"
+        assert result.timestamp_us == delayed[1]
+        assert abs(delayed[1] - cluster.now_us - 5 * SECOND_US) < SECOND_US, "by the brokers' clock"
+        assert at == (b"at", int(due.timestamp()) * SECOND_US)
+        assert [value for value, _ in cluster.waiting[1]] == [b"level"]
+    (end,) = cluster.ends
+    assert [part.bundle for part in end.parts] == [1, 2], "one part for each bundle"
+
+
+@with_transactions
+async def test_delayed_records_are_numbered_apart_in_each_transaction_and_dropped_by_an_abort(
+    cluster: TransactionCluster, client: ledgermq.Client
+) -> None:
+    async with client.transactions("billing-7") as transactions:
+        for number in range(4):
+            transaction = transactions.begin()
+            await transaction.start()
+            for value in (b"a", b"b"):
+                await transaction.send("t", value + b"%d" % number, partition=0, delay=5)
+            await transaction.send("t", b"now%d" % number, partition=0)
+            transaction.send("t", b"unanswered", partition=1, delay=5)
+            await (transaction.abort() if number % 2 else transaction.commit())
+    sent = [
+        (header.transaction.number, header.branch, staged.sequence)
+        for header in cluster.stages
+        for staged in header.batches
+        if staged.batch.partition == 0
+    ]
+    expected = [(b"/delayed", 0), (b"/delayed", 1), (b"", 0)]
+    assert sent == [(number, *at) for number in (1, 2, 3, 4) for at in expected]
+    assert [value for value, _ in cluster.waiting[0]] == [b"a0", b"b0", b"a2", b"b2"]
+    assert [value for value, _ in cluster.waiting[1]] == [b"unanswered"] * 2
+    assert cluster.visible == {0: [b"now0", b"now2"]}
+
+
+@with_transactions
+async def test_a_broker_that_does_not_know_delays_in_transactions_makes_the_transaction_abort(
+    cluster: TransactionCluster, client: ledgermq.Client
+) -> None:
+    cluster.faults.refused["stage_delayed"] = [errors.InvalidRequest("method StageDelayed is not known")]
+    async with client.transactions("billing-7") as transactions:
+        transaction = transactions.begin()
+        await transaction.start()
+        await transaction.send("t", b"now", partition=0)
+        with pytest.raises(errors.InvalidRequest, match="not known"):
+            await transaction.send("t", b"later", partition=0, delay=5)
+        with pytest.raises(errors.InvalidRequest, match="not known"):
+            await transaction.commit()
+    assert [end.outcome for end in cluster.ends] == [pb.ABORTED]
+    assert cluster.visible == {}
 
 
 # -- faults
 
 
-@pytest.mark.parametrize("method", ["init_transactions", "stage", "end_transaction"])
+@pytest.mark.parametrize("method", ["init_transactions", "stage", "stage_delayed", "end_transaction"])
 @pytest.mark.parametrize("fault", ["lost", "doubled", "refused"])
 def test_a_fault_of_a_call_changes_nothing(method: str, fault: str) -> None:
     @with_transactions
@@ -155,7 +211,9 @@ def test_a_fault_of_a_call_changes_nothing(method: str, fault: str) -> None:
                 async with transactions.begin() as transaction:
                     transaction.send("t", value, partition=0)
                     transaction.send("t", value, partition=1)
+                    transaction.send("t", value, partition=1, delay=5)
         assert cluster.visible == {0: [b"a", b"b", b"c"], 1: [b"a", b"b", b"c"]}
+        assert [value for value, _ in cluster.waiting[1]] == [b"a", b"b", b"c"]
 
     run()
 

@@ -26,6 +26,7 @@ from ledgermq.errors import (
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection, Connector
 from ledgermq.protocol.frames import FetchFrame, StageFrame
+from ledgermq.protocol.limits import DELAYED_BRANCH
 from ledgermq.protocol.records import decode_batch
 from ledgermq.protocol.status import error_to_proto
 from tests.unit.client.groups.hostile_coordinator import HostileCoordinator
@@ -51,6 +52,8 @@ def bundle_of(partition: int) -> int:
 class Batch:
     crc: int
     values: list[bytes]
+    dues_us: list[int]
+    """Timestamps of the records."""
 
 
 @dataclass(slots=True)
@@ -79,11 +82,16 @@ class TransactionCluster(Connector):
         self.outcome = pb.ABORTED
         self.incomplete = 0
         """Number of calls that are refused because the last commit is not complete."""
-        self.staged: dict[Pair, dict[int, list[Batch]]] = defaultdict(lambda: defaultdict(list))
+        self.staged: dict[Pair, dict[tuple[bytes, int], list[Batch]]] = defaultdict(lambda: defaultdict(list))
+        """By transaction, then by branch and partition."""
         self.over: set[Pair] = set()
         """Transactions of which bundles stage nothing further."""
         self.visible: dict[int, list[bytes]] = defaultdict(list)
         """Values by partition."""
+        self.waiting: dict[int, list[tuple[bytes, int]]] = defaultdict(list)
+        """By partition, the values that wait after their commit, with their due times."""
+        self.now_us = 0
+        """The time that brokers report."""
         self.pending: dict[Pair, dict[int, int]] = defaultdict(dict)
         self.committed: dict[int, int] = {0: 0, 1: 0}
         self.counters: dict[int, int] = defaultdict(int)
@@ -133,7 +141,7 @@ class TransactionCluster(Connector):
         self.epoch, self.number, self.outcome = self.epoch + 1, 0, pb.ABORTED
         self.drop(keep_from=(self.epoch, 0))
         return pb.InitTransactionsResponse(
-            producer_id=PRODUCER_ID, epoch=self.epoch, coordinator=COORDINATOR, timeout_ms=60_000
+            producer_id=PRODUCER_ID, epoch=self.epoch, coordinator=COORDINATOR, timeout_ms=60_000, now_us=self.now_us
         )
 
     def wait_for_completion(self) -> None:
@@ -141,18 +149,22 @@ class TransactionCluster(Connector):
             self.incomplete -= 1
             raise Unavailable("the last commit is not complete", retry_after_ms=100)
 
-    def stage(self, transaction: pb.TransactionRef, staged: pb.StageBatch, data: bytes) -> pb.StageResult:
+    def stage(
+        self, transaction: pb.TransactionRef, branch: bytes, staged: pb.StageBatch, data: bytes
+    ) -> pb.StageResult:
         pair = (transaction.epoch, transaction.number)
         if pair in self.over:
             raise TransactionAborted("the transaction is over")
-        stored = self.staged[pair][staged.batch.partition]
+        stored = self.staged[pair][branch, staged.batch.partition]
         if staged.sequence > len(stored):
             raise OutOfOrderSequence(f"batch {len(stored)} is missing before {staged.sequence}")
         if staged.sequence < len(stored):
             if stored[staged.sequence].crc != staged.batch.crc:
                 raise TransactionAborted("another batch has this sequence")
         else:
-            stored.append(Batch(staged.batch.crc, decode_batch(data).column("value").to_pylist()))
+            rows = decode_batch(data)
+            dues_us = [moment.value for moment in rows.column("timestamp")]
+            stored.append(Batch(staged.batch.crc, rows.column("value").to_pylist(), dues_us))
         return pb.StageResult(topic_id=1, bundle=bundle_of(staged.batch.partition))
 
     def end(self, request: pb.EndTransactionRequest) -> pb.EndTransactionResponse:
@@ -177,12 +189,15 @@ class TransactionCluster(Connector):
         if outcome == pb.COMMITTED:
             for part in parts:  # type: ignore[attr-defined]
                 for count in part.counts:
-                    stored = self.staged[pair][count.partition]
+                    stored = self.staged[pair][count.branch, count.partition]
                     assert part.bundle == bundle_of(count.partition)
                     assert count.topic_id == 1
                     assert count.batches <= len(stored), "a decision counts staged batches only"
                     for batch in stored[: count.batches]:
-                        self.visible[count.partition] += batch.values
+                        if count.branch.endswith(DELAYED_BRANCH):
+                            self.waiting[count.partition] += zip(batch.values, batch.dues_us, strict=True)
+                        else:
+                            self.visible[count.partition] += batch.values
                 if part.groups:
                     assert part.bundle == GROUP_BUNDLE
                     assert list(part.groups) == ["g"]
@@ -259,7 +274,13 @@ class MemoryBroker(HostileCoordinator):
 
     async def stage(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
         async for frame in requests:
+            assert not frame.header.branch.endswith(DELAYED_BRANCH)
             yield await self.cluster.call("stage", lambda frame=frame: self._stage(frame))  # type: ignore[misc]
+
+    async def stage_delayed(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
+        async for frame in requests:
+            assert frame.header.branch.endswith(DELAYED_BRANCH)
+            yield await self.cluster.call("stage_delayed", lambda frame=frame: self._stage(frame))  # type: ignore[misc]
 
     def _stage(self, frame: StageFrame) -> pb.StageResponse:
         self.cluster.stages.append(frame.header)
@@ -267,7 +288,8 @@ class MemoryBroker(HostileCoordinator):
         for staged, data in zip(frame.header.batches, frame.payload, strict=True):
             try:
                 self._check(self.cluster.owners[staged.batch.partition])
-                answer.results.append(self.cluster.stage(frame.header.transaction, staged, bytes(data)))
+                header = frame.header
+                answer.results.append(self.cluster.stage(header.transaction, header.branch, staged, bytes(data)))
             except LedgerMQError as error:
                 answer.results.add(topic_id=1, error=error_to_proto(error))
         return answer

@@ -1,0 +1,420 @@
+"""Check timed messages of transactions through the brokers' services, in virtual time: those of an aborted
+transaction never come, those of a committed one come once and at their time, whatever dies meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from ledgermq.errors import InvalidRecord, InvalidRequest, Unavailable
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.limits import DELAYED_BRANCH
+from ledgermq.protocol.status import error_from_proto
+from stateless_broker.timers.partition import TimerPartition
+from stateless_broker.transactions.partition import TransactionPartition
+from tests.broker import timer_calls as timed
+from tests.broker import transaction_calls as calls
+from tests.broker.cluster import FAST_CONSTANTS, Cluster, in_cluster
+from tests.broker.groups import ask
+from tests.broker.timer_calls import Sender, bundle_of, listed, now_s, recall, watched
+from tests.broker.transaction_calls import Producer, beginner, stage_frame, stage_once, timed_stage_frame
+from tests.waiting import until
+from timers.limits import TimerLimits
+from transactions.limits import TransactionLimits
+
+BUNDLES = {"bundles": 3}
+SMALL = replace(
+    FAST_CONSTANTS,
+    timers=TimerLimits(flush_after_ms=1000, chunk_bytes=400, log_start_ms=5000),
+    transactions=TransactionLimits(chunk_bytes=900),
+)
+"""Completions of several segments, and flushes at once in small pieces."""
+
+
+async def timers_of(cluster: Cluster, partition: int = 0) -> TimerPartition:
+    """The timed messages of a partition's bundle, where they are served now."""
+    bundle = await bundle_of(cluster, "t", partition)
+    await until(lambda: bundle in timed.served(cluster), 60)
+    return timed.served(cluster)[bundle]
+
+
+async def participant_of(cluster: Cluster, partition: int = 0) -> TransactionPartition:
+    bundle = await bundle_of(cluster, "t", partition)
+    await until(lambda: bundle in calls.served(cluster), 60)
+    return calls.served(cluster)[bundle]
+
+
+@in_cluster("a:1", "b:1", **BUNDLES)
+async def test_a_commit_over_all_bundles_delivers_each_message_once_at_its_time(cluster: Cluster) -> None:
+    await cluster.create("t", 4)
+    producer = await beginner(cluster, "orders")
+    due_s = now_s() + 20
+    for partition in range(4):
+        await producer.send_timed("t", partition, (b"a%d" % partition, due_s), (b"b%d" % partition, due_s + 5))
+        await producer.send_timed("t", partition, (b"c%d" % partition, due_s - 5))
+    assert len(producer.parts) == 2
+    assert await producer.commit() == pb.COMMITTED
+    await producer.completed()
+    for partition in range(4):
+        async with watched(cluster, "t", partition) as watcher:
+            expected = [b"%s%d" % (name, partition) for name in (b"c", b"a", b"b")]
+            assert await watcher.until(3) == expected
+            if partition == 0:
+                dues_s = due_s - 5, due_s, due_s + 5
+                assert all(0 <= at_s - due < 0.2 for (_, at_s), due in zip(watcher.seen, dues_s, strict=True))
+    assert not any(found.participant.staged_bytes for found in calls.served(cluster).values())
+
+
+@pytest.mark.parametrize("how", ["abort", "fenced", "time-out"])
+def test_messages_of_a_transaction_that_is_not_committed_never_come(how: str) -> None:
+    @in_cluster("a:1", "b:1", **BUNDLES)
+    async def run(cluster: Cluster) -> None:
+        await cluster.create("t", 1)
+        producer = await beginner(cluster, "orders", timeout_ms=5000)
+        await producer.send_timed("t", 0, (b"never", now_s() + 2), (b"never", now_s() + 40))
+        await producer.send("t", 0, b"never")
+        if how == "abort":
+            await producer.abort()
+        elif how == "fenced":
+            await Producer(cluster, "orders").init()
+        found = await participant_of(cluster)
+        await until(lambda: not found.participant.staged_batches, 60)
+        await timed.send(cluster, "t", 0, (b"other", now_s() + 60))
+        async with watched(cluster, "t", 0) as watcher:
+            assert await watcher.until(1) == [b"other"]
+
+    run()
+
+
+@in_cluster("a:1", **BUNDLES)
+async def test_nothing_comes_before_the_commit_and_what_is_late_then_comes_at_once(cluster: Cluster) -> None:
+    await cluster.create("t", 1)
+    producer = await beginner(cluster, "orders")
+    begun_s = now_s()
+    await timed.send(cluster, "t", 0, (b"beside", begun_s + 6))
+    await producer.send_timed("t", 0, (b"5", begun_s + 5), (b"15", begun_s + 15), (b"4", begun_s + 4))
+    async with watched(cluster, "t", 0) as watcher:
+        await asyncio.sleep(10)
+        assert watcher.values == [b"beside"]
+        assert (await timers_of(cluster)).held.waiting.rows == 0, "nothing waits for delivery before the commit"
+        await producer.commit()
+        assert await watcher.until(3) == [b"beside", b"5", b"4"], "in the order in which they were sent"
+        assert watcher.seen[-1][1] < begun_s + 12
+        assert (await watcher.until(4))[-1] == b"15"
+        assert begun_s + 15 <= watcher.seen[-1][1] < begun_s + 15.2
+
+
+@in_cluster("a:1", **BUNDLES)
+async def test_plain_records_of_the_transaction_come_at_the_commit_and_delayed_ones_later(cluster: Cluster) -> None:
+    await cluster.create("t", 1)
+    producer = await beginner(cluster, "orders")
+    due_s = now_s() + 10
+    async with watched(cluster, "t", 0) as watcher:
+        await producer.send("t", 0, b"now-1")
+        await producer.send_timed("t", 0, (b"later-1", due_s))
+        await producer.send("t", 0, b"now-2")
+        await producer.send_timed("t", 0, (b"later-2", due_s))
+        await producer.commit()
+        await producer.completed()
+        assert await watcher.until(2) == [b"now-1", b"now-2"]
+        assert now_s() < due_s
+        assert await watcher.until(4) == [b"now-1", b"now-2", b"later-1", b"later-2"]
+
+
+@in_cluster("a:1", **BUNDLES)
+async def test_a_repeated_completion_adds_no_message(cluster: Cluster) -> None:
+    await cluster.create("t", 1)
+    producer = await beginner(cluster, "orders")
+    await producer.send_timed("t", 0, (b"once", now_s() + 5))
+    await producer.commit()
+    await producer.completed()
+    [part] = producer.parts.values()
+    request = pb.CompleteTransactionRequest(transaction=producer.ref, outcome=pb.COMMITTED, part=part)
+    for _ in range(3):
+        assert (await ask(cluster, lambda line: line.complete_transaction(request))).done
+    async with watched(cluster, "t", 0) as watcher:
+        assert await watcher.until(1) == [b"once"]
+        await asyncio.sleep(20)
+        assert watcher.values == [b"once"]
+
+
+@in_cluster("a:1", constants=SMALL, **BUNDLES)
+async def test_blocks_of_transactions_and_of_producers_share_an_intake(cluster: Cluster) -> None:
+    """Completions in several segments and sends beside them: the offsets are given where they meet."""
+    await cluster.create("t", 2)
+    due_s = now_s() + 30
+    producers = [await beginner(cluster, f"orders-{number}") for number in range(4)]
+    sender = await Sender(cluster, "t", 0).open()
+    for producer in producers:
+        for number in range(6):
+            name = f"{producer.name}-{number}".encode()
+            await producer.send_timed("t", 0, (name, due_s), (name + b"'", due_s + 400))
+
+    async def send_beside() -> None:
+        for number in range(30):
+            await sender.send((b"beside-%d" % number, due_s + number % 3))
+
+    await asyncio.gather(send_beside(), *(producer.commit() for producer in producers))
+    for producer in producers:
+        await producer.completed()
+    async with watched(cluster, "t", 0) as watcher:
+        found = await watcher.until(4 * 12 + 30)
+        assert len(set(found)) == len(found)
+        held = (await timers_of(cluster)).held
+        assert held.behind_us is None
+        assert not held.in_flight
+
+
+# Deaths of owners
+
+
+@pytest.mark.parametrize("graceful", [True, False])
+@pytest.mark.parametrize("step", ["staged", "decided", "copied in part", "copied", "waiting"])
+def test_the_next_owner_goes_on_from_each_step(step: str, graceful: bool) -> None:
+    @in_cluster("a:1", "b:1", constants=SMALL, **BUNDLES)
+    async def run(cluster: Cluster) -> None:
+        await cluster.create("t", 1)
+        producer = await beginner(cluster, "orders")
+        begun_s = now_s()
+        dues = {b"%d" % number: begun_s + 30 + number for number in range(8)}
+        for value, due_s in dues.items():
+            await producer.send_timed("t", 0, (value, due_s))
+        await producer.send("t", 0, b"now")
+        dying = await cluster.owner_of("t", 0)
+        found = await participant_of(cluster)
+        if step != "staged":
+            chunks = {"decided": 0, "copied in part": 1, "copied": 99, "waiting": 99}[step]
+            stands = stand_still_after(found, chunks)
+            committing = asyncio.create_task(producer.commit())
+            if chunks < 99:
+                await asyncio.wait_for(stands.wait(), 20)
+            elif step == "waiting":
+                await committing
+                await producer.completed()
+            else:
+                await until(lambda: not found.participant.staged_batches, 20, every_s=0.001)
+        await cluster.stop(dying, graceful=graceful)
+        if step == "staged":
+            committing = asyncio.create_task(producer.commit())
+        assert await committing == pb.COMMITTED
+        await producer.completed(60)
+        async with watched(cluster, "t", 0) as watcher:
+            assert await watcher.until(9, 120) == [b"now", *dues]
+            assert all(at_s >= dues[value] for value, at_s in watcher.seen[1:]), "never early"
+            await asyncio.sleep(60)
+            assert len(watcher.values) == 9
+
+    run()
+
+
+def stand_still_after(partition: TransactionPartition, chunks: int) -> asyncio.Event:
+    """The copier hangs after so many chunks, which are durable when the event is set."""
+    copier = partition._copier
+    real, stands, done = copier._copy_chunk, asyncio.Event(), 0
+
+    async def copy(chunk: object) -> None:
+        nonlocal done
+        if done == chunks:
+            await copier._state.durable()
+            stands.set()
+            await asyncio.Event().wait()
+        done += 1
+        await real(chunk)  # type: ignore[arg-type]
+
+    copier._copy_chunk = copy  # type: ignore[method-assign]
+    return stands
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_a_completion_in_flight_when_its_owner_dies_happens_once(lands: bool) -> None:
+    """The owner dies while the segment of the completion is being put; the put lands, or not."""
+
+    @in_cluster("a:1", "b:1", **BUNDLES)
+    async def run(cluster: Cluster) -> None:
+        await cluster.create("t", 1)
+        producer = await beginner(cluster, "orders")
+        await producer.send_timed("t", 0, (b"later", now_s() + 30))
+        await producer.send("t", 0, b"now")
+        dying = await cluster.owner_of("t", 0)
+        found = await participant_of(cluster)
+        issued, state_take = asyncio.Event(), found._state.take
+
+        def take(decision, data=(), *others, **more):  # type: ignore[no-untyped-def]
+            if data:
+                issued.set()
+                if not lands:
+                    cluster.views[dying].pause()
+            return state_take(decision, data, *others, **more)
+
+        found._copier._state.take = take  # type: ignore[method-assign]
+        committing = asyncio.create_task(producer.commit())
+        await asyncio.wait_for(issued.wait(), 20)
+        await asyncio.sleep(0.01)
+        await cluster.stop(dying, graceful=False)
+        assert await committing == pb.COMMITTED
+        await producer.completed(60)
+        async with watched(cluster, "t", 0) as watcher:
+            assert await watcher.until(2, 120) == [b"now", b"later"]
+            await asyncio.sleep(30)
+            assert len(watcher.values) == 2
+
+    run()
+
+
+@in_cluster("a:1", **BUNDLES)
+async def test_timed_messages_that_are_loaded_again_hold_a_completion_up_and_lose_nothing(cluster: Cluster) -> None:
+    await cluster.create("t", 1)
+    producer = await beginner(cluster, "orders")
+    due_s = now_s() + 20
+    await producer.send_timed("t", 0, (b"first", due_s))
+    await producer.commit()
+    await producer.completed()
+    producer.begin()
+    await producer.send_timed("t", 0, (b"second", due_s))
+    (await timers_of(cluster)).held.state.broken(AssertionError("a bug"))
+    await producer.commit()
+    await producer.completed()
+    async with watched(cluster, "t", 0) as watcher:
+        assert await watcher.until(2) == [b"first", b"second"]
+
+
+# What is on its way into memory
+
+
+@in_cluster("a:1", **BUNDLES)
+async def test_delivery_waits_for_blocks_that_are_durable_and_not_read_yet(
+    cluster: Cluster,
+) -> None:
+    """The owner cannot read its intake for a while: a later message must not pass an earlier one (R2)."""
+    await cluster.create("t", 1)
+    due_s = now_s() + 10
+    await timed.send(cluster, "t", 0, (b"zero", now_s()))
+    held = (await timers_of(cluster)).held
+    real, is_open = held.logs.read, asyncio.Event()
+
+    async def read(*asked):  # type: ignore[no-untyped-def]
+        if not is_open.is_set():
+            raise Unavailable("the store does not answer", retry_after_ms=500)
+        return await real(*asked)
+
+    held.logs.read = read  # type: ignore[method-assign]
+    producer = await beginner(cluster, "orders")
+    await producer.send_timed("t", 0, (b"first", due_s))
+    await producer.commit()
+    await producer.completed()
+    await timed.send(cluster, "t", 0, (b"second", due_s + 1))
+    async with watched(cluster, "t", 0) as watcher:
+        await asyncio.sleep(30)
+        assert watcher.values == [b"zero"]
+        assert "does not answer" in (await listed(cluster, await bundle_of(cluster, "t", 0))).summary.trouble
+        is_open.set()
+        assert await watcher.until(3) == [b"zero", b"first", b"second"]
+
+
+@in_cluster("a:1", **BUNDLES)
+async def test_a_block_is_due_after_every_delivery_that_began_before_it(cluster: Cluster) -> None:
+    """A delivery begins while the completion's segment is on its way: its late messages wait for the next one."""
+    await cluster.create("t", 1)
+    begun_s = now_s()
+    producer = await beginner(cluster, "orders")
+    await producer.send_timed("t", 0, (b"late", begun_s + 1))
+    for number in range(20):
+        await timed.send(cluster, "t", 0, (b"%d" % number, begun_s + 10 + number / 100))
+    await asyncio.sleep(begun_s + 10.05 - now_s())
+    await producer.commit()
+    async with watched(cluster, "t", 0) as watcher:
+        found = await watcher.until(21)
+        assert len(found) == len(set(found)) == 21
+
+
+# Recall, list, tools
+
+
+@in_cluster("a:1", **BUNDLES)
+async def test_a_committed_message_is_listed_and_can_be_recalled_and_others_are_not(cluster: Cluster) -> None:
+    await cluster.create("t", 1)
+    bundle = await bundle_of(cluster, "t", 0)
+    producer = await beginner(cluster, "orders")
+    due_s = now_s() + 30
+    await producer.send_timed("t", 0, (b"back", due_s), (b"comes", due_s))
+    assert not (await listed(cluster, bundle, max_messages=10)).messages
+    with pytest.raises(InvalidRequest, match="none has number"):
+        await recall(cluster, "t", 0, 0, 0, due_s)
+    await producer.commit()
+    await producer.completed()
+    first, second = (await listed(cluster, bundle, max_messages=10)).messages
+    assert (first.offset, first.row, second.row) == (second.offset, 0, 1)
+    assert await recall(cluster, "t", 0, first.offset, first.row, due_s) == "RECALLED"
+    async with watched(cluster, "t", 0) as watcher:
+        assert await watcher.until(1) == [b"comes"]
+
+
+@in_cluster("a:1", **BUNDLES)
+async def test_a_prepared_transaction_delivers_when_it_is_committed(cluster: Cluster) -> None:
+    await cluster.create("t", 1)
+    producer = await beginner(cluster, "xid", kind=pb.TWO_PHASE)
+    due_s = now_s() + 5
+    await producer.send_timed("t", 0, (b"later", due_s), (b"much later", due_s + 200))
+    assert await producer.end(pb.PREPARED) == pb.PREPARED
+    async with watched(cluster, "t", 0) as watcher:
+        await asyncio.sleep(100)
+        assert watcher.values == []
+        await producer.commit()
+        assert await watcher.until(1) == [b"later"]
+        assert await watcher.until(2) == [b"later", b"much later"]
+
+
+@in_cluster("a:1", **BUNDLES)
+async def test_what_waits_for_a_topic_that_is_removed_before_the_commit_counts_as_done(cluster: Cluster) -> None:
+    await cluster.create("t", 1)
+    await cluster.create("kept", 1)
+    producer = await beginner(cluster, "orders")
+    await producer.send_timed("t", 0, (b"never", now_s() + 5))
+    await producer.send_timed("kept", 0, (b"kept", now_s() + 5))
+    await cluster.line("a:1").delete_topic(pb.DeleteTopicRequest(name="t"))
+    await until(lambda: "t" not in cluster.brokers["a:1"].metadata.catalog.topics_by_name, 50)
+    await producer.commit()
+    await producer.completed()
+    async with watched(cluster, "kept", 0) as watcher:
+        assert await watcher.until(1) == [b"kept"]
+
+
+# What is refused
+
+
+@in_cluster("a:1", **BUNDLES)
+async def test_each_call_takes_only_branches_of_its_kind_and_due_times_within_the_horizon(cluster: Cluster) -> None:
+    await cluster.create("t", 1)
+    producer = await beginner(cluster, "orders")
+    plain = stage_frame(producer.ref, ("t", 0, 0, [b"a"]), branch=b"x" + DELAYED_BRANCH)
+    [refused] = await stage_once(cluster, "a:1", plain)
+    with pytest.raises(InvalidRequest, match="StageDelayed"):
+        raise error_from_proto(refused.error)
+    wrong = timed_stage_frame(producer.ref, "t", 0, 0, [(b"a", now_s())], branch=b"")
+    [refused] = await stage_once(cluster, "a:1", wrong, delayed=True)
+    with pytest.raises(InvalidRequest, match="StageDelayed"):
+        raise error_from_proto(refused.error)
+    far = timed_stage_frame(producer.ref, "t", 0, 0, [(b"a", now_s() + 400 * 86_400)])
+    [refused] = await stage_once(cluster, "a:1", far, delayed=True)
+    with pytest.raises(InvalidRecord, match="366 days"):
+        raise error_from_proto(refused.error)
+
+
+@in_cluster("a:1", constants=replace(FAST_CONSTANTS, timers=TimerLimits(waiting_bytes_max=50)), **BUNDLES)
+async def test_a_bundle_without_room_refuses_delayed_batches_when_they_are_staged(cluster: Cluster) -> None:
+    await cluster.create("t", 1)
+    producer = await beginner(cluster, "orders")
+    frame = timed_stage_frame(producer.ref, "t", 0, 0, [(b"a" * 100, now_s())])
+    await until(lambda: _code_is(cluster, frame, "RESOURCE_EXHAUSTED"), 20)
+    await producer.send("t", 0, b"plain")
+    await producer.commit()
+    await producer.completed()
+    assert await cluster.read_all("t", 0) == [b"plain"]
+
+
+async def _code_is(cluster: Cluster, frame: object, code: str) -> bool:
+    [result] = await stage_once(cluster, "a:1", frame, delayed=True)  # type: ignore[arg-type]
+    return bool(result.error.code == code)
