@@ -259,8 +259,8 @@ class BundleTimers:
 
     def recall(self, message: Id, due_us: int, delivering_to: Key, durable: Key) -> Decision[RecallAnswer]:
         """Recall a message. `due_us`: when it is due; of one that is in memory the effective time, or its
-        tombstone could go before it is delivered. `delivering_to`: the last key that is delivered or being delivered. `durable`:
-        the watermark that is durable.
+        tombstone could go before it is delivered. `delivering_to`: the last key that is delivered or being
+        delivered. `durable`: the watermark that is durable.
 
         Raises ResourceExhausted: too many recalled messages wait for their time.
         """
