@@ -55,12 +55,12 @@ def test_what_is_sent_is_visible_after_the_commit(cluster: TransactionCluster, c
     assert transactions.closed
 
 
-def test_a_delayed_record_is_refused_at_once(cluster: TransactionCluster, client: Client) -> None:
+def test_a_delayed_record_waits_after_the_commit(cluster: TransactionCluster, client: Client) -> None:
     with client.transactions("billing-7") as transactions, transactions.begin() as transaction:
-        with pytest.raises(errors.TransactionError, match="not supported yet"):
-            transaction.send("t", b"a", partition=0, delay=1)
+        transaction.send("t", b"a", partition=0, delay=5)
         transaction.send("t", b"b", partition=0)
     assert cluster.visible == {0: [b"b"]}
+    assert [value for value, _ in cluster.waiting[0]] == [b"a"]
 
 
 def test_an_exception_aborts(cluster: TransactionCluster, client: Client) -> None:
