@@ -99,6 +99,7 @@ class Intake:
             held.state.check()
             await asyncio.sleep(0)
         held.is_ready.set()  # in the turn in which it has reached the end: later blocks are added by `_settled`
+        held.freed.set()  # what the former owner has delivered or moved, and has not freed
 
     def flushed(self) -> None:
         """Note that a flush covers all blocks that were in memory when it began."""

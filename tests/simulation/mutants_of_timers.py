@@ -209,9 +209,14 @@ def recalls_ignored_when_messages_move(patch: Patch) -> None:
     patch.setattr(Deliverer, "_live", live)
 
 
+def _moved_whatever_their_topic(patch: Patch) -> None:
+    patch.setattr(Mover, "_live", lambda self, rows: self._held.timers.live(rows, lambda topic_id: True))
+
+
 @mutant("timers")
 def messages_of_removed_topics_delivered(patch: Patch) -> None:
     """Messages come to a topic that was removed."""
+    _moved_whatever_their_topic(patch)
     patch.setattr(Deliverer, "_exists", lambda self: lambda topic_id: True)
 
 
@@ -232,6 +237,7 @@ def delivered_by_the_name_of_the_topic(patch: Patch) -> None:
         topic = self._catalog().topics_by_name.get(names.get(target.topic_id, ""))
         return real(self, target if topic is None else PartitionId(topic.id, target.partition), records)
 
+    _moved_whatever_their_topic(patch)
     patch.setattr(Deliverer, "_exists", exists)
     patch.setattr(Deliverer, "_copy", copy)
 
