@@ -258,9 +258,13 @@ class BundleTimers:
         return self._decided([*self._moves(moved, closed_us), RangeEntry(range_id, None if is_last else rest)], True)
 
     def recall(self, message: Id, due_us: int, delivering_to: Key, durable: Key) -> Decision[RecallAnswer]:
-        """Recall a message. `due_us`: when it is due; of one that is in memory the effective time, or its
-        tombstone could go before it is delivered. `delivering_to`: the last key that is delivered or being delivered. `durable`:
-        the watermark that is durable.
+        """Recall a message.
+
+        Args:
+            due_us: when it is due; of one that is in memory the effective time, or its tombstone could go
+                before it is delivered.
+            delivering_to: the last key that is delivered or being delivered.
+            durable: the watermark that is durable.
 
         Raises ResourceExhausted: too many recalled messages wait for their time.
         """

@@ -270,18 +270,6 @@ def due_by_the_clock_of_the_machine(patch: Patch) -> None:
 
 
 @mutant("timers")
-def loaded_again_beside_appends_under_way(patch: Patch) -> None:
-    """After a refused append the intake is read up to its end, while an earlier append is still on its way."""
-    real = Intake.load
-
-    async def load(self: Intake) -> None:
-        self._before = []
-        await real(self)
-
-    patch.setattr(Intake, "load", load)
-
-
-@mutant("timers")
 def log_start_passes_what_waits_in_memory(patch: Patch) -> None:
     """The log start of the intake moves to what was flushed."""
     patch.setattr(BundleTimers, "intake_start", lambda self: self.flushed.end_offset)
