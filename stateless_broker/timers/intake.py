@@ -137,6 +137,7 @@ class Intake:
         self.next_offset = max(self.next_offset, held.timers.intake_start())
         await self._read_to_end()
         held.is_ready.set()  # in the turn in which it has reached the end: appends that end later are noticed
+        held.freed.set()  # what the former owner has delivered or moved, and has not freed
 
     async def until_behind(self) -> None:
         """Return when durable blocks have to be read."""

@@ -149,7 +149,7 @@ def judge_timed(
     places: defaultdict[str, list[tuple[Partition, int]]] = defaultdict(list)
     for partition, records in stored.items():
         for offset, name in records.items():
-            if name.startswith(TIMED):
+            if name.startswith(TIMED) and partition[0] in TOPICS:  # else a copy that a group has made
                 places[name].append((partition, offset))
     for message in messages:
         found, told = places[message.name], message.recalls

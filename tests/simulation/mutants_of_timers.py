@@ -209,9 +209,14 @@ def recalls_ignored_when_messages_move(patch: Patch) -> None:
     patch.setattr(Deliverer, "_live", live)
 
 
+def _moved_whatever_their_topic(patch: Patch) -> None:
+    patch.setattr(Mover, "_live", lambda self, rows: self._held.timers.live(rows, lambda topic_id: True))
+
+
 @mutant("timers")
 def messages_of_removed_topics_delivered(patch: Patch) -> None:
     """Messages come to a topic that was removed."""
+    _moved_whatever_their_topic(patch)
     patch.setattr(Deliverer, "_exists", lambda self: lambda topic_id: True)
 
 
@@ -232,6 +237,7 @@ def delivered_by_the_name_of_the_topic(patch: Patch) -> None:
         topic = self._catalog().topics_by_name.get(names.get(target.topic_id, ""))
         return real(self, target if topic is None else PartitionId(topic.id, target.partition), records)
 
+    _moved_whatever_their_topic(patch)
     patch.setattr(Deliverer, "_exists", exists)
     patch.setattr(Deliverer, "_copy", copy)
 
@@ -261,18 +267,6 @@ def due_by_the_clock_of_the_machine(patch: Patch) -> None:
         real(self, timers, opening, replace(parts, clock=_WallClock(parts.sources)))  # type: ignore[arg-type]
 
     patch.setattr(TimerPartition, "__init__", init)
-
-
-@mutant("timers")
-def loaded_again_beside_appends_under_way(patch: Patch) -> None:
-    """After a refused append the intake is read up to its end, while an earlier append is still on its way."""
-    real = Intake.load
-
-    async def load(self: Intake) -> None:
-        self._before = []
-        await real(self)
-
-    patch.setattr(Intake, "load", load)
 
 
 @mutant("timers")
