@@ -76,7 +76,7 @@ class Intake:
         self.unflushed_since_s: float | None = None
         """When the oldest of them came into memory; None: there are none."""
         self._behind = asyncio.Event()
-        """Set when there are durable blocks that are not in memory, and nobody has them at hand."""
+        """Set when durable blocks have to be read into memory."""
 
     def send(self, batches: Sequence[Sent]) -> list[asyncio.Future[int]]:
         """Append all batches or none; each future gets the offset of its block when that is durable, or an

@@ -109,7 +109,7 @@ async def test_requests_with_more_fields_are_answered_alike(tmp_path: Path) -> N
         async with grpc.aio.insecure_channel(broker.address, options=GRPC_OPTIONS) as channel:
             given: dict[bytes, bytes] = {}
             for call in load(ROOTS / VERSIONS[-1]):
-                is_frame = call.of in (PRODUCE, PRODUCE_ONCE, STAGE, PRODUCE_DELAYED, PRODUCE_DELAYED_ONCE)
+                is_frame = call.of in FRAMES
                 more = call.requests if is_frame else [request + UNKNOWN for request in call.requests]
                 done = await repeat(Call(call.method, more, call.answers), channel, given)
                 assert errors_in(done) <= errors_in(call), call.method
