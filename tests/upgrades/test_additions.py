@@ -25,7 +25,14 @@ from ledger.object_store.file import FileStore
 from ledger.parquet.engine import LocalEngine
 from ledger.rounds.runner import compact_root
 from ledgermq.protocol.limits import GRPC_OPTIONS
-from ledgermq.protocol.methods import PRODUCE, PRODUCE_DELAYED, PRODUCE_DELAYED_ONCE, PRODUCE_ONCE, STAGE
+from ledgermq.protocol.methods import (
+    PRODUCE,
+    PRODUCE_DELAYED,
+    PRODUCE_DELAYED_ONCE,
+    PRODUCE_ONCE,
+    STAGE,
+    STAGE_DELAYED,
+)
 from ledgermq.sources import Sources
 from tests.e2e.processes import BrokerProcesses
 from tests.upgrades.calls import Call, base_offsets, errors_in, load, records_in, repeat, wait_settled
@@ -33,6 +40,7 @@ from tests.upgrades.golden import ROOTS, VERSIONS, Expected, contents, copy_root
 from tests.upgrades.test_golden_roots import consume
 from tests.worlds.roots import cluster_with
 
+FRAMES = (PRODUCE, PRODUCE_ONCE, STAGE, STAGE_DELAYED, PRODUCE_DELAYED, PRODUCE_DELAYED_ONCE)
 UNKNOWN = b"\x82\xf4\x03\x05later"
 """Field 8000, five bytes."""
 
