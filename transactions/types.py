@@ -64,7 +64,7 @@ class Stream(NamedTuple):
 
     @property
     def is_delayed(self) -> bool:
-        """Return whether the records wait for their due times after the commit (W12)."""
+        """Return whether the records wait for their due times after the commit (W17)."""
         return self.branch.endswith(DELAYED_BRANCH)
 
 

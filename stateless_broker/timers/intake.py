@@ -2,7 +2,7 @@
 
 A block is appended with the producer's session, so the ledger's own rules for sessions hold (R8), and it
 is acknowledged when it is durable. Blocks of committed transactions come through the bundle's log instead,
-in the segment that completes the transaction (W12).
+in the segment that completes the transaction (W17).
 
 The rows of a durable block enter memory, in the order of offsets. A producer's block is at hand when it is
 the next one. In any other case the intake is behind, and reads what is durable from the ledger. Until the
@@ -76,7 +76,7 @@ class Intake:
         self.unflushed_since_s: float | None = None
         """When the oldest of them came into memory; None: there are none."""
         self._behind = asyncio.Event()
-        """Set when there are durable blocks that are not in memory, and no caller has them at hand."""
+        """Set when durable blocks have to be read into memory."""
 
     def send(self, batches: Sequence[Sent]) -> list[asyncio.Future[int]]:
         """Append all batches or none; each future gets the offset of its block when that is durable, or an

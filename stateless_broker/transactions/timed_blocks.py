@@ -1,7 +1,7 @@
 """Hand the delayed batches of committed transactions over to the timed messages of their bundle.
 
 At the commit nothing of them becomes visible. They enter the bundle's intake as blocks, in the segment
-that completes the rest of the transaction's part, and wait there for their due times (W12).
+that completes the rest of the transaction's part, and wait there for their due times (W17).
 """
 
 from __future__ import annotations

@@ -5,14 +5,18 @@ transaction never come, those of a committed one come once and at their time, wh
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
+from ledger.keys import PartitionId
+from ledger.log.segment import Batch
 from ledgermq.errors import InvalidRecord, InvalidRequest, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import DELAYED_BRANCH
 from ledgermq.protocol.status import error_from_proto
+from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.timers.partition import TimerPartition
 from stateless_broker.transactions.partition import TransactionPartition
 from tests.broker import timer_calls as timed
@@ -139,6 +143,30 @@ async def test_a_repeated_completion_adds_no_message(cluster: Cluster) -> None:
         assert await watcher.until(1) == [b"once"]
         await asyncio.sleep(20)
         assert watcher.values == [b"once"]
+
+
+@in_cluster("a:1", constants=SMALL, **BUNDLES)
+async def test_blocks_and_the_note_about_them_are_one_group(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    await cluster.create("t", 1)
+    producer = await beginner(cluster, "orders")
+    for number in range(12):
+        await producer.send_timed("t", 0, (b"%d" % number, now_s() + 5))
+    intake = (await timers_of(cluster)).held.logs.intake
+    notes = (await participant_of(cluster))._state._place
+    groups: list[list[PartitionId]] = []
+    real = BundleOwner.produce
+
+    def produce(self: BundleOwner, batches: Sequence[Batch], **more: bool) -> list[asyncio.Future[int]]:
+        groups.append([PartitionId(batch.topic_id, batch.partition) for batch in batches])
+        return real(self, batches, **more)
+
+    monkeypatch.setattr(BundleOwner, "produce", produce)
+    await producer.commit()
+    await producer.completed()
+    with_blocks = [group for group in groups if intake in group]
+    assert with_blocks
+    assert all(notes in group for group in with_blocks)
+    assert sum(group.count(intake) for group in with_blocks) == 12
 
 
 @in_cluster("a:1", constants=SMALL, **BUNDLES)

@@ -25,7 +25,14 @@ from ledger.object_store.file import FileStore
 from ledger.parquet.engine import LocalEngine
 from ledger.rounds.runner import compact_root
 from ledgermq.protocol.limits import GRPC_OPTIONS
-from ledgermq.protocol.methods import PRODUCE, PRODUCE_DELAYED, PRODUCE_DELAYED_ONCE, PRODUCE_ONCE, STAGE
+from ledgermq.protocol.methods import (
+    PRODUCE,
+    PRODUCE_DELAYED,
+    PRODUCE_DELAYED_ONCE,
+    PRODUCE_ONCE,
+    STAGE,
+    STAGE_DELAYED,
+)
 from ledgermq.sources import Sources
 from tests.e2e.processes import BrokerProcesses
 from tests.upgrades.calls import Call, base_offsets, errors_in, load, records_in, repeat, wait_settled
@@ -33,6 +40,7 @@ from tests.upgrades.golden import ROOTS, VERSIONS, Expected, contents, copy_root
 from tests.upgrades.test_golden_roots import consume
 from tests.worlds.roots import cluster_with
 
+FRAMES = (PRODUCE, PRODUCE_ONCE, STAGE, STAGE_DELAYED, PRODUCE_DELAYED, PRODUCE_DELAYED_ONCE)
 UNKNOWN = b"\x82\xf4\x03\x05later"
 """Field 8000, five bytes."""
 
@@ -109,7 +117,7 @@ async def test_requests_with_more_fields_are_answered_alike(tmp_path: Path) -> N
         async with grpc.aio.insecure_channel(broker.address, options=GRPC_OPTIONS) as channel:
             given: dict[bytes, bytes] = {}
             for call in load(ROOTS / VERSIONS[-1]):
-                is_frame = call.of in (PRODUCE, PRODUCE_ONCE, STAGE, PRODUCE_DELAYED, PRODUCE_DELAYED_ONCE)
+                is_frame = call.of in FRAMES
                 more = call.requests if is_frame else [request + UNKNOWN for request in call.requests]
                 done = await repeat(Call(call.method, more, call.answers), channel, given)
                 assert errors_in(done) <= errors_in(call), call.method

@@ -7,8 +7,8 @@ session, and no other session follows it.
 Sequences count the batches of a transaction in a partition, from 0. Counts contain acknowledged
 batches only; a transaction commits when all of its batches are acknowledged.
 
-Records with a due time are staged in a separate branch, by another call, so that no broker can take them
-for others. One decision counts both.
+Records with a due time are staged in a separate branch, by another call, so that no broker can take
+them for others. One decision counts both.
 """
 
 from __future__ import annotations
