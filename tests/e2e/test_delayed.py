@@ -248,3 +248,38 @@ async def test_a_message_whose_sender_left_before_it_was_stored_is_not_passed_by
         await cluster.start("a:1")
         await asyncio.sleep(10)
         assert reader.values == [b"first", b"second", b"third", b"fourth"]
+
+
+@in_cluster("a:1", "b:1", bundles=4)
+async def test_delayed_records_of_transactions_come_if_they_are_committed_by_the_brokers_clock(
+    cluster: Cluster,
+) -> None:
+    """The client's clock is an hour ahead, and it has asked no broker for the time before."""
+    await cluster.create("t", 1)
+    async with client_of(cluster, skew_s=HOUR_S) as client, reading(client, "t") as reader:
+        begun_s = now_s()
+        async with client.transactions("orders") as transactions:
+            async with transactions.begin() as transaction:
+                delivery = transaction.send("t", b"later", delay=10)
+                transaction.send("t", b"now")
+                assert (await delivery).handle is None
+            aborted = transactions.begin()
+            await aborted.start()
+            await aborted.send("t", b"never", delay=5)
+            await aborted.abort()
+        assert await reader.until(2) == [b"now", b"later"]
+        assert 10 - LATE_S <= reader.seen[1][1] - begun_s <= 10 + LATE_S
+        async with client.transactions.two_phase() as two_phase:
+            await two_phase.tpc_begin("xid-1")
+            await two_phase.send("t", b"prepared", delay=5)
+            await two_phase.tpc_prepare()
+            await two_phase.tpc_commit()
+        async with client.transactions("orders") as transactions, transactions.begin() as transaction:
+            await transaction.send("t", b"recalled", delay=30)
+        await asyncio.sleep(2)
+        [_, waiting] = sorted((await client.list_delayed("t")).messages, key=lambda found: found.due)
+        assert waiting.handle is not None
+        assert await client.recall(waiting.handle) is RECALLED
+        assert await reader.until(3) == [b"now", b"later", b"prepared"]
+        await asyncio.sleep(60)
+        assert len(reader.seen) == 3
