@@ -146,13 +146,15 @@ def copies_apart_from_their_note(patch: Patch) -> None:
         decision: Decision[Any],
         data: Sequence[Batch] = (),
         more: Callable[[], Mapping[PartitionId, Sequence[LogRecord]]] = dict,
+        *,
+        within_s: float = 0.0,
     ) -> Any:
         if data and any(record.key.startswith(b"done/") for record in decision.records):
             self._log.append({}, data)
             records = more()
             asyncio.get_running_loop().call_later(0.2, lambda: real(self, decision, (), lambda: records))
             return decision.answer
-        return real(self, decision, data, more)
+        return real(self, decision, data, more, within_s=within_s)
 
     patch.setattr(IssuedState, "take", take)
 
