@@ -13,7 +13,7 @@ from ledger.keys import PartitionId
 from ledgermq.protocol.records import encode_batch
 from tests.property.timer_life import batch_of, keys_of
 from timers import waiting
-from timers.blocks import START, Block, Ids, Key, Source, decode_block, encode_block, end_of
+from timers.blocks import START, Block, Id, Ids, Key, Source, decode_block, encode_block, end_of
 from timers.cut import batches
 from timers.places import RangeId
 from timers.waiting import BLOCK_BYTES, Waiting
@@ -50,6 +50,15 @@ def test_rows_come_in_order_of_due_time_and_id() -> None:
     expected = [Key(10, 0, 0), Key(10, 1, 1), Key(10, 1, 2), Key(20, 0, 1)]
     assert all_keys(found, 29) == expected
     assert (found.rows, found.blocks, found.next_due_us) == (1, 1, 30)
+
+
+def test_a_message_that_came_late_is_due_at_its_floor() -> None:
+    found = Waiting()
+    found.add(Source(None, 7), intake_block([30, 5], floor_us=20), above=START)
+    assert [found.due_of(Id(7, row)) for row in range(3)] == [30, 20, None]
+    assert found.due_of(Id(8, 0)) is None
+    found.taken(Key(20, 7, 1))
+    assert [found.due_of(Id(7, row)) for row in range(2)] == [30, None], "what is delivered is no longer in memory"
 
 
 def test_the_last_chunk_finishes_the_time() -> None:
