@@ -73,7 +73,8 @@ def _delay_us(delay: Any) -> int:
     else:
         delay_us = round(delay * 1_000_000)
     if not 0 <= delay_us <= _HORIZON_US:
-        raise InvalidRecord(f"delay must be between 0 and {HORIZON.days} days, not {delay!r:.100}")
+        shown = str(delay) if isinstance(delay, timedelta) else f"{delay!r:.100} s"
+        raise InvalidRecord(f"delay must be between 0 and {HORIZON.days} days, not {shown}")
     return delay_us
 
 
