@@ -62,12 +62,11 @@ from ledgermq.client.target import is_root_url, open_embedded, parse_addresses
 from ledgermq.client.transactions.checks import Check
 from ledgermq.client.transactions.half_messages import HalfMessages
 from ledgermq.client.transactions.handling import TransactionalRunner
-from ledgermq.client.transactions.moving import TransactionalMoves
+from ledgermq.client.transactions.moving import TransactionalMoves, moving_id
 from ledgermq.client.transactions.transactions import TransactionClient, Transactions
 from ledgermq.client.transactions.two_phase import TwoPhase
 from ledgermq.errors import InvalidConfig, LedgerMQError, ResourceExhausted
 from ledgermq.protocol.api import Connector
-from ledgermq.protocol.names import NAME_CHARS_MAX
 from ledgermq.runtime.tasks import first_of
 from ledgermq.sources import Sources
 
@@ -389,7 +388,7 @@ class Client:
                 handler.dead_lettered += dead
 
         moving = TransactionalMoves(
-            f"{group[: NAME_CHARS_MAX - 48]}.moves-{(parsed.instance_id or self._sources.new_id().hex())[:40]}",
+            moving_id(group, parsed.instance_id or self._sources.new_id().hex()),
             policy,
             self.transactions,
             self._sources,

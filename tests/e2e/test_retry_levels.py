@@ -15,6 +15,7 @@ import pytest
 import ledgermq
 from ledgermq import Retry, errors
 from ledgermq.client.groups import retry_topics
+from ledgermq.runtime.tasks import end
 from tests.broker.cluster import Cluster, in_cluster
 from tests.e2e.group_clients import committed, fill
 from tests.e2e.test_client_takeover import client_of
@@ -320,3 +321,107 @@ async def test_a_pattern_takes_in_no_dead_letters_of_its_group(cluster: Cluster)
             for message in await consumer.fetch():
                 assert message.nack()
         await until_in(client, "g.dlq", 2)
+
+
+@pytest.mark.parametrize("way", ["fetch", "iterate"])
+@in_cluster("a:1")
+async def test_a_message_that_is_refused_at_once_each_time_stops_no_other(cluster: Cluster, way: str) -> None:
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 2)
+        async with client.producer() as producer:
+            await producer.send("t", "poison", partition=0)
+        seen: set[bytes] = set()
+
+        async def read(consumer: ledgermq.GroupConsumer) -> None:
+            while len(seen) < 4:
+                messages = [await anext(consumer)] if way == "iterate" else await consumer.fetch(1)
+                await asyncio.sleep(0.01)  # its work
+                for message in messages:
+                    seen.add(message.value or b"")
+                    assert message.nack() if message.value == b"poison" else message.ack()
+
+        async with client.consumer("t", group="g", commit="acked") as consumer, client.producer() as producer:
+            reading = asyncio.create_task(read(consumer))
+            await until(lambda: seen)
+            for partition, value in ((0, "behind"), (1, "beside"), (1, "later")):
+                await producer.send("t", value, partition=partition)
+            await asyncio.wait_for(reading, 60)
+
+
+@in_cluster("a:1")
+async def test_a_program_that_only_refuses_lets_other_tasks_run(cluster: Cluster) -> None:
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        await fill(client, "t", 1)
+        async with client.consumer("t", group="g", commit="acked") as consumer:
+            assert (await anext(consumer)).nack()
+            turns = 0
+
+            async def take_turns() -> None:
+                nonlocal turns
+                while True:
+                    await asyncio.sleep(0)
+                    turns += 1
+
+            other = asyncio.create_task(take_turns())
+            for _ in range(10):
+                assert (await anext(consumer)).nack()
+            await end(other)
+            assert turns >= 9, "its heartbeats need that"
+
+
+@in_cluster("a:1")
+async def test_members_with_long_names_do_not_fence_each_other(cluster: Cluster) -> None:
+    """Names of pods differ at their ends."""
+    names = [f"mailer-production-europe-west-7d9f8b6c5d-replica-{number}" for number in range(2)]
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 2)
+        retry = Retry.levels(1)
+        async with (
+            client.consumer("t", group="g", commit="acked", instance_id=names[0], retry=retry) as first,
+            client.consumer("t", group="g", commit="acked", instance_id=names[1], retry=retry) as second,
+        ):
+            members = (first, second)
+            await asyncio.gather(*(member.wait_ready() for member in members))
+            await until(lambda: all(any(at.topic == "t" for at in member.assignment) for member in members))
+            for round_ in range(2):
+                async with client.producer() as producer:
+                    for partition in range(2):
+                        await producer.send("t", f"{round_}", partition=partition)
+                for member in members:
+                    [message] = [each for each in await member.fetch(timeout=10) if each.topic == "t"]
+                    assert message.dead_letter()
+                    await member.commit()
+        await until_in(client, "g.dlq", 4)
+
+
+class Unspeakable(Exception):
+    def __repr__(self) -> str:
+        raise ZeroDivisionError
+
+
+@in_cluster("a:1")
+async def test_an_error_without_a_text_stops_only_its_message(cluster: Cluster) -> None:
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        await fill(client, "t", 3)
+
+        @client.handler(
+            "t",
+            group="g",
+            ordered_by=None,
+            retry=Retry.levels(1),
+            commit_interval_ms=100,
+            on_failure=lambda message, error, attempt: message.extend(1),
+            timeout_s=60,
+        )
+        async def handle(message: ledgermq.GroupMessage) -> None:
+            if message.offset == 1:
+                raise Unspeakable
+
+        async with running(client):
+            await until(lambda: handle.handled == 2 and handle.dead_lettered == 1)
+        [dead] = await until_in(client, "g.dlq", 1)
+        failures = retry_topics.failures_of(dead.headers)
+        assert failures is not None
+        assert failures.error == "Unspeakable, whose text raises ZeroDivisionError"

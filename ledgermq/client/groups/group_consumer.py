@@ -69,6 +69,8 @@ class GroupConsumer:
         self._commit_first = CommitFirst(self.member.commits, self._reader) if settings.commit == "before" else None
         self._has_levels = moving is not None
         """Its retry topic has messages whose next attempt is not due yet."""
+        self._was_again = False
+        """Whether the latest call returned refused messages."""
         self._iterating = False
         self._closing = False
         self.closed = False
@@ -158,12 +160,15 @@ class GroupConsumer:
             if self._commit_first is not None:
                 return await self._commit_first.fetch(max_records, deadline)
             while True:
-                if not self._holdings.draining and (again := self._handing_out.take_again(max_records)):
+                if not self._holdings.draining and (again := await self._take_again(max_records)):
                     return again
                 messages = await self._reader.fetch(max_records, deadline)
                 if self._has_levels:
                     messages = self._handing_out.without_early(messages)
-                if messages or asyncio.get_running_loop().time() >= deadline:
+                if messages or (
+                    asyncio.get_running_loop().time() >= deadline
+                    and (self._holdings.draining or not self._handing_out.is_due())
+                ):
                     return messages
 
     async def fetch_arrow(self, max_records: int = 100_000, timeout: float = 1.0) -> pa.Table:  # noqa: ASYNC109
@@ -210,7 +215,7 @@ class GroupConsumer:
                 if self._commit_first is not None:
                     return await self._commit_first.next()
                 while True:
-                    if again := self._handing_out.take_again(1):
+                    if again := await self._take_again(1):
                         return again[0]
                     run = await self._reader.next_run(None)
                     if run is not None and (message := run.take_one()) is not None and not self._is_early(message):
@@ -219,6 +224,19 @@ class GroupConsumer:
             raise StopAsyncIteration from None
         finally:
             self._iterating = False
+
+    async def _take_again(self, max_records: int) -> list[GroupMessage]:
+        """Return refused messages that are due, in every second call at most: a program that refuses one
+        again and again gets the others between.
+        """
+        self._was_again = not self._was_again
+        if not self._was_again or not self._handing_out.is_due():
+            self._was_again = False
+            return []
+        await asyncio.sleep(0)  # a program that refuses it again at once would never let other tasks run
+        again = self._handing_out.take_again(max_records)
+        self._was_again = bool(again)
+        return again
 
     def _is_early(self, message: GroupMessage) -> bool:
         return self._has_levels and not self._handing_out.without_early([message])

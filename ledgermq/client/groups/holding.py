@@ -274,7 +274,7 @@ class Holding:
             self._held_up_since_s = now_s
         elif self.kept and now_s - self._held_up_since_s >= CARRY_AFTER_S:
             self._held_up_since_s = None
-            for offset in self.progress.held_up_by():
+            for offset in self.progress.held_up_by(self.waiting.holds):
                 self.moves.add(offset, moves.carried(self.waiting.remove(offset)))
                 self.progress.ack(offset, self.progress.generation)
 
@@ -333,6 +333,10 @@ class Holding:
         self._changed(self)
         return True
 
+    def check_dead_letters(self) -> None:
+        if self._refusals.moves is None:
+            raise no_dead_letters()
+
     def fail(self, message: GroupMessage, generation: int, error: str, *, dead: bool) -> bool:
         if self._refusals.moves is None:
             raise no_dead_letters()
@@ -351,6 +355,7 @@ class Holding:
         if self.gone or not self.progress.roll_back(offset, generation):
             return False
         self.moves.remove_from(offset)
+        self.waiting.remove_from(offset)
         if self.kept:
             self._roll_back(self, offset, delay_s)
         else:

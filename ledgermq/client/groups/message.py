@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from math import isfinite
 from typing import Any, ClassVar, Protocol
 
 from ledgermq.client.consuming.message import Message
@@ -27,6 +28,10 @@ class Answers(Protocol):
     def ack(self, offset: int, generation: int) -> bool: ...
 
     def nack(self, message: GroupMessage, generation: int, delay_s: float | None) -> bool: ...
+
+    def check_dead_letters(self) -> None:
+        """Raise InvalidRequest if its consumer has no dead-letter topic. Called in any thread."""
+        ...
 
     def fail(self, message: GroupMessage, generation: int, error: str, *, dead: bool) -> bool:
         """Move a message to the retry topic, or, if `dead`, to the dead-letter topic. Raises InvalidRequest
@@ -86,6 +91,7 @@ class Handout:
         return self._answer(lambda: self._answers.nack(message, self.generation, delay_s))
 
     def fail(self, message: GroupMessage, error: str, *, dead: bool = False) -> bool:
+        self._answers.check_dead_letters()  # here, because another thread would not get the error
         return self._answer(lambda: self._answers.fail(message, self.generation, error, dead=dead))
 
     def expire(self, message: GroupMessage) -> bool:
@@ -171,10 +177,13 @@ class GroupMessage(Message):
         or to the dead-letter topic after its last attempt. `Retry.in_order`: it is delivered again with
         all later messages of its partition, and acknowledgements of those are dropped.
 
-        Return False if it does not count (see `ack`), or if the message is finished already.
+        Return False if it does not count (see `ack`), or if the message is finished already. Raises
+        InvalidRequest if `delay` is infinite, or not a number.
         """
         if isinstance(delay, timedelta):
             delay = delay.total_seconds()
+        if delay is not None and not isfinite(delay):
+            raise InvalidRequest(f"delay must be a number of seconds, not {delay!r}")
         return self.handout.nack(self, None if delay is None else max(0.0, delay))
 
     def dead_letter(self, reason: str = "") -> bool:

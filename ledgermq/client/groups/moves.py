@@ -13,8 +13,10 @@ from typing import NamedTuple, Protocol
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.expiry import Expiry
 from ledgermq.client.groups.retry_topics import (
+    ERROR_BYTES_MAX,
     EXPIRED,
     Failures,
+    cut,
     dead_letter_topic,
     due_ms_of,
     earlier_failures,
@@ -86,7 +88,7 @@ class MovePolicy:
         now_ms = self._sources.now_ms()
         attempts = 1 if earlier is None else earlier.attempts + 1
         first_ms = now_ms if earlier is None else earlier.first_ms
-        failures = Failures(self.group, origin_of(message), attempts, first_ms, error)
+        failures = Failures(self.group, origin_of(message), attempts, first_ms, cut(error, ERROR_BYTES_MAX))
         expires_us = self._expires_us(message)
         if dead or self._waits.is_last(attempts):
             return Move(message, failures, dead_letter_topic(self.group), None, expires_us=expires_us)

@@ -8,6 +8,7 @@ acknowledgement of an earlier delivery counts for messages that are delivered ag
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 
 
@@ -131,9 +132,9 @@ class Progress:
         """Return whether this message was refused, and not returned again since."""
         return offset in self._refused and offset in self._given_back
 
-    def held_up_by(self) -> list[int]:
-        """Return the refused messages that wait, and that alone keep finished messages above them from
-        being committed.
+    def held_up_by(self, waits: Callable[[int], bool]) -> list[int]:
+        """Return the messages for which `waits` is true, and that alone keep finished messages above them
+        from being committed.
         """
         found: list[int] = []
         waiting: list[int] = []
@@ -145,7 +146,7 @@ class Progress:
             if offset in self._acked:
                 found += waiting
                 waiting.clear()
-            elif self.waits(offset):
+            elif waits(offset):
                 waiting.append(offset)
             else:
                 break

@@ -30,9 +30,15 @@ class Waiting:
     _due: list[tuple[float, int]] = field(default_factory=list)
 
     def add(self, message: GroupMessage, due_s: float) -> None:
+        if message.offset in self._messages:  # of an earlier delivery
+            self.remove(message.offset)
         self.bytes += size_of(message)
         self._messages[message.offset] = message
         heapq.heappush(self._due, (due_s, message.offset))
+
+    def holds(self, offset: int) -> bool:
+        """Return whether this message waits."""
+        return offset in self._messages and self.counts(offset)
 
     @property
     def next_due_s(self) -> float | None:
@@ -61,6 +67,11 @@ class Waiting:
         heapq.heapify(self._due)
         self.bytes -= size_of(message)
         return message
+
+    def remove_from(self, offset: int) -> None:
+        """Forget the messages from this offset on, because they are delivered again."""
+        for each in [each for each in self._messages if each >= offset]:
+            self.remove(each)
 
     def clear(self) -> None:
         self._messages.clear()

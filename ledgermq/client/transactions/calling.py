@@ -140,6 +140,9 @@ class _Noted:
     def nack(self, message: GroupMessage, generation: int, delay_s: float | None) -> bool:
         return False
 
+    def check_dead_letters(self) -> None:
+        raise no_dead_letters()
+
     def fail(self, message: GroupMessage, generation: int, error: str, *, dead: bool) -> bool:
         raise no_dead_letters()
 

@@ -9,8 +9,10 @@ nothing of it, because the group's coordinator refuses its offset, and so the tr
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from hashlib import sha256
 from typing import NamedTuple
 
 from ledgermq.client.descriptions import TopicPartition
@@ -33,12 +35,24 @@ from ledgermq.errors import (
     UnknownTopic,
 )
 from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, OffsetStore, StoredOffset
+from ledgermq.protocol.names import NAME_CHARS_MAX
 from ledgermq.sources import Sources
 
 TIMEOUT_S = 30.0
 """Time after which the cluster aborts a transaction of a member that has crashed."""
 
 _log = logging.getLogger("ledgermq.handlers")
+
+
+def moving_id(group: str, member: str) -> str:
+    """Return the transactional id of a member's moves. `member`: its `instance_id`, or an id that no other
+    member has. Two members of a group, or two groups, have different ids, however long their names are.
+    """
+    whole = f"{group}.moves-{member}"
+    if len(whole) <= NAME_CHARS_MAX and re.fullmatch(r"[A-Za-z0-9._-]+", whole):
+        return whole
+    digest = sha256(f"{group}\n{member}".encode()).hexdigest()
+    return f"{group[: NAME_CHARS_MAX - len(digest) - 7]}.moves-{digest}"
 
 
 class Part(NamedTuple):

@@ -21,6 +21,14 @@ def place_of(message: Message) -> str:
     return f"{partition_of(message)}, offset {message.offset}"
 
 
+def text_of(error: Exception) -> str:
+    """Return an error as text, even if its own methods fail."""
+    try:
+        return repr(error)
+    except Exception as failure:
+        return f"{type(error).__name__}, whose text raises {type(failure).__name__}"
+
+
 class HandlerCalls:
     """Counts outcomes in the handler."""
 
@@ -36,7 +44,10 @@ class HandlerCalls:
                 async with asyncio.timeout(self._settings.timeout_s) as bound:
                     if bound.when() is not None:
                         message.handout.bounds[message.offset] = bound
-                    await cast(Awaitable[object], function(message))
+                    try:
+                        await cast(Awaitable[object], function(message))
+                    finally:
+                        message.handout.bounds.pop(message.offset, None)
             else:
                 await asyncio.get_running_loop().run_in_executor(self._settings.executor, function, message)
         except Exception as error:
@@ -44,8 +55,6 @@ class HandlerCalls:
             self.handler.last_error = error
             await self._report(message, error, attempt)
             return error
-        finally:
-            message.handout.bounds.pop(message.offset, None)
         self.handler.handled += 1
         return None
 

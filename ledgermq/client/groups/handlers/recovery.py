@@ -51,6 +51,9 @@ class Recovered:
         self.refused = not self._finished
         return self.refused
 
+    def check_dead_letters(self) -> None:
+        raise no_dead_letters()
+
     def fail(self, message: GroupMessage, generation: int, error: str, *, dead: bool) -> bool:
         raise no_dead_letters()
 

@@ -18,7 +18,7 @@ from contextlib import AsyncExitStack
 from ledgermq.client.consuming.message import partition_of
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.group_consumer import GroupConsumer
-from ledgermq.client.groups.handlers.calls import HandlerCalls
+from ledgermq.client.groups.handlers.calls import HandlerCalls, text_of
 from ledgermq.client.groups.handlers.lanes import Lane, Lanes
 from ledgermq.client.groups.handlers.recovery import Recovery
 from ledgermq.client.groups.handlers.retry import InOrder, Levels
@@ -224,7 +224,7 @@ class HandlerRunner:
             return None
         if isinstance(self._policy, Levels):
             # False: the message is no longer this member's, and is delivered again
-            message.handout.fail(message, repr(error))
+            message.handout.fail(message, text_of(error))
             self._handler.exhausted += self._policy.is_last(attempt)
             return None
         if self._policy.is_last(attempt) and await self._put_away(message, error):

@@ -86,22 +86,22 @@ def test_refused_messages_that_wait_hold_up_what_is_finished_behind_them() -> No
     progress = Progress(0)
     progress.hand_out(0, 3)
     progress.hand_out(5, 10)
-    assert progress.held_up_by() == []
+    assert progress.held_up_by(progress.waits) == []
     for offset in (0, 5, 8):
         progress.refuse(offset, progress.generation)
-    assert progress.held_up_by() == [], "nothing behind them is finished"
+    assert progress.held_up_by(progress.waits) == [], "nothing behind them is finished"
     for offset in (1, 2, 6):
         progress.ack(offset, progress.generation)
-    assert progress.held_up_by() == [0, 5], "7 is with the program"
+    assert progress.held_up_by(progress.waits) == [0, 5], "7 is with the program"
     progress.ack(7, progress.generation)
-    assert progress.held_up_by() == [0, 5], "nothing behind 8 is finished"
+    assert progress.held_up_by(progress.waits) == [0, 5], "nothing behind 8 is finished"
     progress.ack(9, progress.generation)
-    assert progress.held_up_by() == [0, 5, 8]
+    assert progress.held_up_by(progress.waits) == [0, 5, 8]
     progress.return_again(5)
-    assert progress.held_up_by() == [0], "5 is with the program"
+    assert progress.held_up_by(progress.waits) == [0], "5 is with the program"
     for offset in (0, 5, 8):
         progress.ack(offset, progress.generation)
-    assert (progress.finished, progress.held_up_by()) == (10, [])
+    assert (progress.finished, progress.held_up_by(progress.waits)) == (10, [])
 
 
 def test_after_a_roll_back_only_new_acknowledgements_count_from_there_on() -> None:
