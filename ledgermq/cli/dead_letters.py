@@ -38,7 +38,7 @@ from ledgermq.client.groups.retry_topics import (
 )
 from ledgermq.client.transactions.transactions import Transactions
 from ledgermq.errors import InvalidRequest, UnknownTopic
-from ledgermq.protocol.names import DEAD_LETTER_SUFFIX
+from ledgermq.protocol.names import DEAD_LETTER_SUFFIX, RETRY_SUFFIX
 
 SETTLED = HEADER_PREFIX + "settled"
 How = Literal["redriven", "dropped"]
@@ -196,8 +196,8 @@ async def settle(
 
     `to`: the topic that redriven letters go to; "": the group's retry topic. `progress` is called with
     the number that is settled so far. Raises InvalidRequest if a place has no dead letter, or the topic
-    `to` does not exist; TransactionFenced if another command settles letters of the group at the same
-    time, TransactionOutcomeUnknown, and what the topic refuses: repeat the command.
+    `to` does not exist, or is for failed messages; TransactionFenced if another command settles letters of
+    the group at the same time, TransactionOutcomeUnknown, and what the topic refuses: repeat the command.
     """
     count = 0
     async with client.transactions(dead_letter_topic(group)) as transactions:
@@ -248,6 +248,11 @@ async def _settle(transactions: Transactions, group: str, chosen: Iterable[DeadL
 
 async def _target(client: ledgermq.Client, group: str, to: str) -> str:
     name = to or retry_topic(group)
+    if name != retry_topic(group) and name.endswith((RETRY_SUFFIX, DEAD_LETTER_SUFFIX)):
+        raise InvalidRequest(
+            f"topic {name!r} has the name of a group's retry or dead-letter topic, and a message without the headers of"
+            " that group is lost or refused there: name another topic with --to"
+        )
     try:
         await client.describe_topic(name)
     except UnknownTopic:

@@ -114,6 +114,8 @@ def test_what_cannot_be_meant_is_refused(shell: Shell) -> None:
         ("redrive", "w", "0-0"),
         ("redrive", "w", "0:99", "--yes"),
         ("redrive", "w", "--all", "--to", "nowhere", "--yes"),
+        ("redrive", "w", "--all", "--to", "w.dlq", "--yes"),
+        ("redrive", "w", "--all", "--to", "other.retry", "--yes"),
         ("drop", "w", "--all", "--since", "latest", "--yes"),
         ("show", "w", "1:0"),
     ):

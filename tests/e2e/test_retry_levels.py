@@ -14,6 +14,7 @@ import pytest
 
 import ledgermq
 from ledgermq import Retry, errors
+from ledgermq.buffers import MIB
 from ledgermq.client.groups import retry_topics
 from ledgermq.runtime.tasks import end
 from tests.broker.cluster import Cluster, in_cluster
@@ -425,3 +426,52 @@ async def test_an_error_without_a_text_stops_only_its_message(cluster: Cluster) 
         failures = retry_topics.failures_of(dead.headers)
         assert failures is not None
         assert failures.error == "Unspeakable, whose text raises ZeroDivisionError"
+
+
+@in_cluster("a:1")
+async def test_more_than_a_producer_holds_is_moved_in_several_transactions(cluster: Cluster) -> None:
+    """The producer of the moves refuses more than 128 MiB at a time."""
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        retry = Retry.levels(1)
+        bounds = {"failed_held_bytes_max": 1024 * MIB, "commit_interval_ms": 1000}
+        async with client.consumer("t", group="g", commit="acked", retry=retry, **bounds) as consumer:
+            count = 0
+            async with client.producer() as producer:
+                for _ in range(5):
+                    await producer.send_many("t", [bytes(900_000)] * 32)
+            async for message in consumer:
+                count += 1
+                if message.offset > 0:
+                    assert message.dead_letter()
+                else:
+                    first = message
+                if count == 160:
+                    break
+            first.ack()
+            await asyncio.sleep(30)
+        assert await committed(cluster, "g", "t") == {0: 160}
+        await until_in(client, "g.dlq", 159)
+
+
+@in_cluster("a:1")
+async def test_headers_that_are_damaged_stop_no_other_message(cluster: Cluster) -> None:
+    huge = b"9" * 5000
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        retry = Retry.levels(1)
+        async with client.consumer("t", group="g", commit="acked", retry=retry) as consumer, client.producer() as send:
+            await consumer.wait_ready()
+            whole = dict(retry_topics.headers_of(retry_topics.Failures("g", retry_topics.Origin("t", 0, 0), 1, 5, "")))
+            damaged = [
+                whole | {retry_topics.DUE_MS: huge[:400]},
+                whole | {retry_topics.DUE_MS: huge},
+                whole | {retry_topics.FIRST_MS: huge[:400]},
+                whole | {retry_topics.ATTEMPT: b"-5"},
+            ]
+            for headers in damaged:
+                await send.send("g.retry", "x", headers=list(headers.items()), partition=0)
+            found: list[ledgermq.GroupMessage] = []
+            while len(found) < len(damaged):
+                found += await consumer.fetch(timeout=10)
+            assert [message.attempt for message in found] == [2, 2, 1, 1]

@@ -237,8 +237,10 @@ class Holding:
         self.moves.remove_from(position)
         self.waiting.clear()
 
-    def moved(self, offset: int) -> None:
+    def moved(self, offset: int, metadata: str) -> None:
         """Note that the failed messages below this offset were moved, and the offset committed."""
+        if offset > self.committed:
+            self.committed, self.committed_metadata, self.stored = offset, metadata, True
         self.moves.remove_below(offset)
         self._changed(self)
 

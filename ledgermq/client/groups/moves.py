@@ -15,6 +15,7 @@ from ledgermq.client.expiry import Expiry
 from ledgermq.client.groups.retry_topics import (
     ERROR_BYTES_MAX,
     EXPIRED,
+    TIME_MS_MAX,
     Failures,
     cut,
     dead_letter_topic,
@@ -93,7 +94,7 @@ class MovePolicy:
         if dead or self._waits.is_last(attempts):
             return Move(message, failures, dead_letter_topic(self.group), None, expires_us=expires_us)
         wait_s = self._waits.wait_s(attempts, self._sources.random) if delay_s is None else delay_s
-        due_ms = now_ms + round(wait_s * 1000)
+        due_ms = min(now_ms + round(wait_s * 1000), TIME_MS_MAX)
         return Move(message, failures, retry_topic(self.group), due_ms, expires_us=expires_us)
 
     def carried(self, message: Message) -> Move:

@@ -16,6 +16,7 @@ from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.expiry import EXPIRES_MS, header_of
 from ledgermq.client.record import Outgoing
 from ledgermq.errors import InvalidConfig
+from ledgermq.protocol.limits import OFFSET_MAX
 from ledgermq.protocol.names import DEAD_LETTER_SUFFIX, NAME_CHARS_MAX, RETRY_SUFFIX
 
 HEADER_PREFIX = "ledgermq.retry."
@@ -37,6 +38,8 @@ DEAD_EXPIRES_MS = HEADER_PREFIX + "expires-ms"
 EXPIRED = "expired"
 """The error of a message that was moved to the dead-letter topic because its time to live was over."""
 
+TIME_MS_MAX = 253_402_300_799_999
+"""The last millisecond of the year 9999."""
 ERROR_BYTES_MAX = 1024
 """Longest text of an error in a header, in UTF-8."""
 
@@ -94,10 +97,17 @@ def failures_of(headers: MessageHeaders) -> Failures | None:
     found = {name: value for name, value in headers if name in HEADERS and value is not None}
     try:
         texts = {name: value.decode() for name, value in found.items()}
-        origin = Origin(texts[TOPIC], int(texts[PARTITION]), int(texts[OFFSET]))
-        return Failures(texts[GROUP], origin, int(texts[ATTEMPT]), int(texts[FIRST_MS]), texts[ERROR])
+        origin = Origin(texts[TOPIC], _number(texts[PARTITION]), _number(texts[OFFSET], OFFSET_MAX))
+        return Failures(texts[GROUP], origin, _number(texts[ATTEMPT]), _number(texts[FIRST_MS]), texts[ERROR])
     except (KeyError, ValueError):
         return None
+
+
+def _number(text: str, largest: int = TIME_MS_MAX) -> int:
+    """Raises ValueError, so that damaged headers stop no program that reads them."""
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(largest)) and int(text) <= largest):
+        raise ValueError(text)
+    return int(text)
 
 
 def group_of(headers: MessageHeaders) -> str | None:
@@ -128,7 +138,12 @@ def without_failures(headers: MessageHeaders) -> MessageHeaders:
 def due_ms_of(message: Message) -> int | None:
     """Return when the next attempt of a message in a retry topic is due; None: at once."""
     due = dict(message.headers).get(DUE_MS) if message.topic.endswith(RETRY_SUFFIX) else None
-    return int(due) if due is not None and due.isdigit() and earlier_failures(message) is not None else None
+    if due is None or earlier_failures(message) is None:
+        return None
+    try:
+        return _number(due.decode())
+    except ValueError:
+        return None
 
 
 def copy_of(

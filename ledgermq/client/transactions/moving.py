@@ -12,12 +12,14 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from hashlib import sha256
 from typing import NamedTuple
 
+from ledgermq.buffers import MIB
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.holding import Holding
-from ledgermq.client.groups.moves import Move, MovePolicy
+from ledgermq.client.groups.moves import Move, MovePolicy, size_of
 from ledgermq.client.groups.retry_topics import ERROR_BYTES_MAX, copy_of
 from ledgermq.client.groups.staged_offsets import StagedOffsets
 from ledgermq.client.transactions.transaction import Transaction
@@ -38,6 +40,8 @@ from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, OffsetS
 from ledgermq.protocol.names import NAME_CHARS_MAX
 from ledgermq.sources import Sources
 
+MOVES_MAX, MOVED_BYTES_MAX = 1_000, 8 * MIB
+"""About so many messages are moved in one transaction."""
 TIMEOUT_S = 30.0
 """Time after which the cluster aborts a transaction of a member that has crashed."""
 
@@ -111,16 +115,18 @@ class TransactionalMoves:
         plain = [entry for entry in entries if self._unknown is None and not self._moves_below(entry)]
         moving = [entry for entry in entries if entry not in plain]
         refused: dict[TopicPartition, LedgerMQError] = {}
-        if moving:
+        while moving:
+            step, moving = self._step(moving)
             try:
-                await self._commit_parts(moving)
+                await self._commit_parts(step)
             except LedgerMQError as error:
                 if isinstance(error, TransactionFenced | TransactionOutcomeUnknown):
                     raise
-                if len(moving) == 1:
-                    refused[moving[0].given.partition] = error
+                if len(step) == 1:
+                    refused[step[0].given.partition] = error
                 else:
-                    refused |= await self._one_by_one(moving)
+                    refused |= await self._one_by_one(step)
+            moving = [entry for entry in moving if entry.given.partition not in refused]
         if plain:
             refused |= await self._plain.commit(group, plain)
         return refused
@@ -135,6 +141,24 @@ class TransactionalMoves:
             except LedgerMQError as error:
                 refused[entry.given.partition] = error
         return refused
+
+    def _step(self, entries: Sequence[OffsetEntry]) -> tuple[list[OffsetEntry], list[OffsetEntry]]:
+        """Return what the next transaction commits, and what is left for later ones: a transaction moves a
+        bounded number of messages, so that it fits into the producer's buffer and ends in time. The offset
+        behind any moved message may be committed, because all below it is finished.
+        """
+        step: list[OffsetEntry] = []
+        count = size = 0
+        for number, entry in enumerate(entries):
+            holding = self._holding(entry)
+            for move in self._moves_below(entry):
+                offset = move.message.offset
+                is_full = count >= MOVES_MAX or size >= MOVED_BYTES_MAX
+                if is_full and holding is not None and offset > holding.committed:
+                    return [*step, replace(entry, offset=offset)], list(entries[number:])
+                count, size = count + 1, size + size_of(move.message)
+            step.append(entry)
+        return step, []
 
     def _holding(self, entry: OffsetEntry) -> Holding | None:
         holding = self._held.get(entry.given.partition)
@@ -236,4 +260,4 @@ class TransactionalMoves:
                     move.failures.error,
                 )
             if not part.holding.gone:
-                part.holding.moved(part.offset)
+                part.holding.moved(part.offset, part.metadata)

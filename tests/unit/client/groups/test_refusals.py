@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
+import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -45,6 +46,21 @@ def with_levels() -> Refusals:
     return Refusals(moves=MovePolicy("g", Retry.levels(), Sources(), 10, 1000, expiry, keeps_expired=False))
 
 
+def raised_in_a_thread(call: Callable[[], object]) -> list[Exception]:
+    raised: list[Exception] = []
+
+    def run() -> None:
+        try:
+            call()
+        except Exception as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return raised
+
+
 @virtual
 async def test_a_message_that_is_read_again_is_returned_once_after_its_new_delay() -> None:
     holding = ready(Refusals())
@@ -81,8 +97,8 @@ async def test_a_copy_that_the_program_gave_back_is_not_carried() -> None:
 async def test_a_thread_learns_that_a_message_cannot_be_a_dead_letter() -> None:
     """A handler that is not asynchronous would return, and the message would be acknowledged."""
     message = delivered(ready(Refusals()), 0)
-    with pytest.raises(InvalidRequest, match="no dead-letter topic"):
-        await asyncio.to_thread(message.dead_letter, "no use")
+    [error] = raised_in_a_thread(lambda: message.dead_letter("no use"))
+    assert isinstance(error, InvalidRequest)
 
 
 @pytest.mark.parametrize("delay", [float("nan"), float("inf")])
@@ -91,8 +107,8 @@ async def test_a_delay_that_is_no_time_is_refused(delay: float) -> None:
     message = delivered(ready(with_levels()), 0)
     with pytest.raises(InvalidRequest, match="delay"):
         message.nack(delay)
-    with pytest.raises(InvalidRequest, match="delay"):
-        await asyncio.to_thread(message.nack, delay)
+    [error] = raised_in_a_thread(lambda: message.nack(delay))
+    assert isinstance(error, InvalidRequest)
 
 
 @virtual
