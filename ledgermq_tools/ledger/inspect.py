@@ -27,6 +27,7 @@ from ledgermq_tools.ledger.findings import Findings
 from ledgermq_tools.ledger.ledger_report import ledger_report, view_ledger
 from ledgermq_tools.ledger.root import Bundle, Root
 from ledgermq_tools.ledger.segment_report import segment_report
+from ledgermq_tools.ledger.timers_report import timers_report
 from ledgermq_tools.ledger.transactions_report import transactions_report
 
 NUMBER_MAX = 2**63 - 1
@@ -46,6 +47,9 @@ Newest = Annotated[
 ]
 
 All = Annotated[bool, typer.Option("--all", "-a", help="Every transactional id, also those with nothing open.")]
+Blocks = Annotated[
+    bool, typer.Option("--all", "-a", help="Also each recall, and the header of each block that is in a segment.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -53,7 +57,8 @@ def register(app: typer.Typer) -> None:
     app.add_typer(
         inspect,
         name="inspect",
-        help="Show and check what a root holds: segments, ledgers, checkpoints, transactions, the whole cluster.",
+        help="Show and check what a root holds: segments, ledgers, checkpoints, transactions, timed messages,"
+        " the whole cluster.",
     )
 
     @command(inspect, "segment")
@@ -122,6 +127,17 @@ def register(app: typer.Typer) -> None:
         sources = Sources()
         async with opened(root, sources) as store:
             finish(await transactions_report(store, sources, every=every), output)
+
+    @command(inspect, "timers")
+    async def timers(
+        root: Root, every: Blocks = False, output: Output = OutputFormat.TABLE, debug: Debug = False
+    ) -> None:
+        """Show the timed messages that wait: how far delivery has come, and in which range of due times
+        the others are.
+        """
+        sources = Sources()
+        async with opened(root, sources) as store:
+            finish(await timers_report(store, sources, every=every), output)
 
 
 async def topic_names(store: ObjectStore, sources: Sources) -> dict[int, str]:

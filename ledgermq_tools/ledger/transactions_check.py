@@ -28,6 +28,13 @@ async def add_transactions(store: ObjectStore, cluster: ClusterSettings, sources
     unread, problems = Problems(), Problems()
     found = await read_transactions(store, cluster, sources, unread.collecting)
     check_transactions(found, problems, sources.now_ms())
+    add_new(checked, problems, unread)
+
+
+def add_new(checked: Checked, problems: Problems, unread: Problems) -> None:
+    """Add problems to the check of a root. `unread`: what could not be read, which is left out where the
+    check has found damage in the same ledger.
+    """
     new = [*problems.all, *(problem for problem in unread.all if not _is_known(problem, checked))]
     checked.problems = sorted({*checked.problems, *new}, key=lambda problem: (-problem.severity, problem))
 

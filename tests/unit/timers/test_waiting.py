@@ -26,10 +26,13 @@ def intake_block(dues: Sequence[int], floor_us: int = 1, topic_id: int = 5) -> B
     return decode_block(record.key, record.value)
 
 
+def ids_of(keys: Sequence[Key]) -> Ids:
+    return Ids(pa.array([key.offset for key in keys], pa.int64()), pa.array([key.row for key in keys], pa.uint32()))
+
+
 def range_block(keys: Sequence[Key]) -> Block:
-    ids = Ids(pa.array([key.offset for key in keys], pa.int64()), pa.array([key.row for key in keys], pa.uint32()))
     data = encode_batch(batch_of(range(len(keys)), [key.due_us for key in keys]))
-    record = encode_block(PartitionId(5, 1), 0, data, ids)
+    record = encode_block(PartitionId(5, 1), 0, data, ids_of(keys))
     return decode_block(record.key, record.value)
 
 
