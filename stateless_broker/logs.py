@@ -22,6 +22,8 @@ _call: ContextVar[dict[str, Any]] = ContextVar("ledgermq_call")
 # Libraries that log too much, signatures of requests among it.
 _QUIET = ("aiohttp", "asyncio", "botocore", "grpc", "py4j", "urllib3")
 
+_GRPC_CALLS = "grpc._cython.cygrpc"
+
 LogFormat = Literal["console", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -65,6 +67,22 @@ def _add_ids(logger: Any, method: str, event: structlog.typing.EventDict) -> str
     return event
 
 
+class LostLines(logging.Filter):
+    """Log in one line, at level info, that an answer could not be sent because its line was gone. gRPC
+    logs it as an error, with a traceback, for each client that goes away during a long poll.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not (record.exc_info and type(record.exc_info[1]).__name__ == "ExecuteBatchError"):
+            return True
+        record.levelno, record.levelname = logging.INFO, "INFO"
+        record.msg, record.args, record.exc_info = f"answer not sent, its line is gone: {record.getMessage()}", (), None
+        return logging.getLogger().isEnabledFor(logging.INFO)
+
+
+_LOST_LINES = LostLines()
+
+
 def configure_logs(log_format: LogFormat, level: LogLevel, *more: logging.Handler) -> None:
     """Log everything of this process to stderr, and to the `more` handlers. May be called again."""
     shared: list[structlog.typing.Processor] = [
@@ -89,4 +107,5 @@ def configure_logs(log_format: LogFormat, level: LogLevel, *more: logging.Handle
     )
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger(_GRPC_CALLS).addFilter(_LOST_LINES)
     logging.basicConfig(handlers=[handler, *more], level=level.upper(), force=True)

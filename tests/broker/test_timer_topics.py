@@ -36,7 +36,7 @@ async def test_all_three_are_created_by_one_wish_with_partitions_in_each_user_bu
         near, far, timers = (broker.metadata.catalog.living(name) for name in NAMES)
         assert timers.bundles == (1, 2, 3)
         assert near.bundles == (1,) * 17 + (2,) * 17 + (3,) * 17
-        assert far.bundles == (1,) * 96 + (2,) * 96 + (3,) * 96
+        assert far.bundles == (1,) * 128 + (2,) * 128 + (3,) * 128
         assert (timers.compacted, near.staged, far.hidden) == (True, True, True)
         assert near.id < far.id < timers.id, "what holds bytes is there before anything can refer to it"
         assert keys.TRANSACTIONS_TOPIC not in broker.metadata.catalog.topics_by_name

@@ -346,7 +346,7 @@ def test_a_group_from_its_first_message_to_its_deletion(shell: Shell, tmp_path: 
         f"m{number}" for number in range(10)
     ]
     assert shell("consume", "grouped", "--group", "g", "--until-end").out == ""
-    assert [group["group"] for group in shell.json("group", "list")["groups"]] == ["g"]
+    assert "g" in [group["group"] for group in shell.json("group", "list")["groups"]]
     described = shell.json("group", "describe", "g")
     assert (described["state"], described["lag"]) == ("empty", 0)
     assert sum(row["committed"] for row in described["offsets"]) == 10
@@ -360,7 +360,8 @@ def test_a_group_from_its_first_message_to_its_deletion(shell: Shell, tmp_path: 
     assert shell("group", "import", "copy", file).code == 0
     assert shell.json("group", "describe", "copy")["lag"] == 0
     assert shell("group", "delete", "g", "--yes").code == 0
-    assert [group["group"] for group in shell.json("group", "list")["groups"]] == ["copy"]
+    groups = [group["group"] for group in shell.json("group", "list")["groups"]]
+    assert ("copy" in groups, "g" in groups) == (True, False)
 
 
 @pytest.mark.parametrize(

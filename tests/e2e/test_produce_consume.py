@@ -64,7 +64,7 @@ async def test_a_message_is_what_was_sent(connect: Connect) -> None:
         result = await producer.send(
             "t", b"value", key="key", headers={"a": b"1", "b": None}, tag="blue", timestamp=moment
         )
-        assert result == ("t", partition_of_key(b"key", 2), 0, result.timestamp_us)
+        assert result == ("t", partition_of_key(b"key", 2), 0, result.timestamp_us, None)
         assert result.timestamp == moment
         async with client.consumer("t") as consumer:
             message = await anext(consumer)

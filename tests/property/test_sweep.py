@@ -87,14 +87,15 @@ _meanwhile = st.dictionaries(
     meanwhile=_meanwhile,
     seed=st.integers(0, 2**32),
     grace_s=st.sampled_from([0, 0, 20, 3600]),
+    hidden=st.booleans(),
 )
 @virtual
 async def test_nothing_that_counts_goes(
-    before: list[Step], meanwhile: dict[int, list[Step]], seed: int, grace_s: int
+    before: list[Step], meanwhile: dict[int, list[Step]], seed: int, grace_s: int, hidden: bool
 ) -> None:
     clock = WorldClock()
     sources = Sources(clock, seeded_sources(seed).random)
-    world = await World.open(clock, sources)
+    world = await World.open(clock, sources, hidden=hidden)
     root = world.root
     for what, detail in before:
         await world.step(what, detail)

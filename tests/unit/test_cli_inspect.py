@@ -254,7 +254,7 @@ def test_files_of_a_hidden_topic_are_counted_as_others(tmp_path: Path) -> None:
     (tmp_path / "hidden" / "hidden" / "notes.parquet").write_bytes(b"?")
     code, found = run.json("cluster", tmp_path / "hidden")
     assert [(f["code"], f["object_key"]) for f in found["findings"]] == [("FOREIGN_OBJECT", "hidden/notes.parquet")]
-    assert "Spark" not in found["findings"][0]["message"]
+    assert "Spark" not in found["findings"][0]["problem"]
 
 
 def test_files_of_others_are_named_and_passed_over(root: Path) -> None:

@@ -103,3 +103,22 @@ def test_libraries_do_not_print_signatures_at_debug(out: Out) -> None:
     logging.getLogger("botocore.auth").debug("Authorization: signature")
     logging.getLogger("urllib3.connectionpool").debug("GET /?X-Amz-Signature=1")
     assert out.getvalue() == ""
+
+
+class ExecuteBatchError(Exception):
+    """Named as the error of gRPC."""
+
+
+@pytest.mark.parametrize(("level", "lines"), [("info", 2), ("warning", 1)])
+def test_an_answer_whose_line_is_gone_is_no_error(out: Out, level: logs.LogLevel, lines: int) -> None:
+    logs.configure_logs("json", level)
+    grpc_calls = logging.getLogger("grpc._cython.cygrpc")
+    for error in (ExecuteBatchError("gone"), ValueError("a bug")):
+        try:
+            raise error
+        except Exception:
+            grpc_calls.exception("%s raised in core", type(error).__name__)
+    found = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert len(found) == lines
+    assert (found[-1]["level"], "ValueError: a bug" in found[-1]["exception"]) == ("error", True)
+    assert all(line["level"] == "info" and "exception" not in line for line in found[:-1])
