@@ -379,19 +379,3 @@ def hidden_topics_can_be_read(patch: Patch) -> None:
     """A consumer of `__delayed` gets messages before their time."""
     for module in (stateless_broker.fetch_path, stateless_broker.service):
         patch.setattr(module, "refuse_unreadable", lambda topic: None)
-
-
-@mutant("timers")
-def loading_ranges_take_messages(patch: Patch) -> None:
-    """A message is placed in a range that is being loaded, or is loaded already."""
-    real = Mover._placed
-
-    def placed(self: Mover, *args: Any) -> Any:
-        loaded, loading = self._held.loaded, self._loading
-        self._held.loaded, self._loading = set(), {}
-        try:
-            return real(self, *args)
-        finally:
-            self._held.loaded, self._loading = loaded, loading
-
-    patch.setattr(Mover, "_placed", placed)
