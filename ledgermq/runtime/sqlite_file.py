@@ -14,7 +14,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -184,17 +184,22 @@ class SqliteFile:
         return self.path.with_name(self.path.name + "-reserve")
 
     def _hold_reserve(self) -> None:
-        """Make the reserve if it is not there. Raises StoreFull, StoreUnusable."""
-        if self._reserve.exists():
-            return
+        """Make the reserve if it is not there, or is too small, because its process was killed meanwhile. Raises
+        StoreFull, StoreUnusable.
+        """
         try:
+            if self._reserve.exists():
+                if self._reserve.stat().st_size >= self.kind.reserve_bytes:
+                    return
+                self._reserve.unlink()
             with self._reserve.open("xb", buffering=0) as file:
                 for _ in range(0, self.kind.reserve_bytes, _PIECE_BYTES):
                     if file.write(b"\0" * _PIECE_BYTES) != _PIECE_BYTES:
                         raise OSError(errno.ENOSPC, "no space for all of it")
                 os.fsync(file.fileno())
         except OSError as error:
-            self._reserve.unlink(missing_ok=True)
+            with suppress(OSError):
+                self._reserve.unlink(missing_ok=True)
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise self._full() from error
             raise StoreUnusable(f"{self.kind.name} {self.path}: {error}") from error
@@ -230,7 +235,9 @@ class SqliteFile:
             )
         if code == sqlite3.SQLITE_FULL:
             return self._full()
-        if code in (
+        # Text that is not UTF-8: the error is one of Python's module, and has no code.
+        undecoded = code == 0 and isinstance(error, sqlite3.OperationalError)
+        if undecoded or code in (
             sqlite3.SQLITE_CORRUPT,
             sqlite3.SQLITE_NOTADB,
             sqlite3.SQLITE_ERROR,

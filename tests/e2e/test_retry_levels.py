@@ -455,6 +455,25 @@ async def test_more_than_a_producer_holds_is_moved_in_several_transactions(clust
 
 
 @in_cluster("a:1")
+async def test_the_retry_topic_allows_what_a_topic_of_the_group_allows_later(cluster: Cluster) -> None:
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+
+        @client.handler("t", group="g", ordered_by=None, retry=Retry.levels(1), commit_interval_ms=100)
+        async def handle(message: ledgermq.GroupMessage) -> None:
+            raise ZeroDivisionError
+
+        async with running(client):
+            await fill(client, "t", 1)
+            await until(lambda: handle.dead_lettered == 1)
+            await client.alter_topic("t", settings={"max.message.bytes": 4 * MIB})
+            async with client.producer() as producer:
+                await producer.send("t", bytes(3 * MIB))
+            await until(lambda: handle.dead_lettered == 2)
+        assert await committed(cluster, "g", "t") == {0: 2}
+
+
+@in_cluster("a:1")
 async def test_headers_that_are_damaged_stop_no_other_message(cluster: Cluster) -> None:
     huge = b"9" * 5000
     async with client_of(cluster) as client:

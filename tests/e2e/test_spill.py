@@ -5,6 +5,7 @@ each partition holds, also across processes, and what was on its way is stored o
 from __future__ import annotations
 
 import asyncio
+import random
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 import ledgermq
 from ledgermq import Spill, Spilled, SpilledBatch
 from ledgermq.client.partitioner import partition_of_key
+from ledgermq.client.producing import spill_lanes
 from ledgermq.client.producing.spill_file import SpillFile
 from ledgermq.errors import (
     DataDamaged,
@@ -400,6 +402,32 @@ async def test_a_topic_that_was_deleted_keeps_its_records_in_the_file(cluster: C
             assert (state.records, state.partitions) == (1, 1)
             assert state.last_error is not None
         assert await read_values(client, "u") == {0: [b"0", b"1"]}
+
+
+@in_cluster("a:1")
+async def test_many_partitions_share_the_memory_for_what_is_sent_from_the_file(
+    cluster: Cluster, spill: Spill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spill_lanes, "LOADED_BYTES_ALL", 64 * 1024)
+    own = OwnNetwork(cluster)
+    async with own.client() as client:
+        await client.create_topic("t", 8)
+        async with client.producer(spill=spill, batch_bytes_max=4096, **SETTINGS) as producer:
+            await producer.send("t", b"0", partition=0)
+            await cut_off(own)
+            for partition in range(8):
+                for _ in range(8):
+                    producer.send("t", random.Random(partition).randbytes(4000), partition=partition)
+        own.heal()
+        await client.delete_topic("t")
+        async with client.producer(spill=spill, **SETTINGS) as producer:
+            await until(lambda: state_of(producer).last_error is not None, 100)
+            await asyncio.sleep(30)
+            assert producer._spilling is not None
+            lanes = list(producer._spilling._lanes)
+            assert len(lanes) == 8
+            assert [lane.loaded for lane in lanes if lane.queue.waits] == [0], "it was sent to, and is asked about"
+            assert {lane.loaded for lane in lanes if not lane.queue.waits} <= {1, 2}
 
 
 @in_cluster("a:1")

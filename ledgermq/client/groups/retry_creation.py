@@ -52,8 +52,9 @@ class RetryTopics:
         return replace(self._asked, names=(*self._asked.names, self._retry))
 
     async def create(self) -> None:
-        """Create what is missing. Raises InvalidConfig if a topic with such a name has other records;
-        UnknownTopic, Unavailable, …
+        """Create what is missing, and let both topics have messages as large as the group's topics have now.
+
+        Raises InvalidConfig if a topic with such a name has other records; UnknownTopic, Unavailable, …
         """
         known = {topic.name: topic for topic in await self._admin.list_topics()}
         sources = self._sources(known)
@@ -66,6 +67,8 @@ class RetryTopics:
         for name in (self._retry, self._dead):
             if name in known:
                 await self._check(name)
+                if _record_bytes(known[name]) < settings["max.message.bytes"]:
+                    await self._admin.alter_topic(name, 0, settings, ())
             else:
                 await self._admin.create_topic(name, partitions, settings, if_not_exists=True)
 

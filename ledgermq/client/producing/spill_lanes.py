@@ -39,6 +39,8 @@ from ledgermq.protocol.limits import WINDOW_BATCHES
 
 LOADED_BATCHES, LOADED_BYTES = 64, 8 * 1024 * 1024
 """Batches of one lane that are in memory at a time, and about their size."""
+LOADED_BYTES_ALL = 64 * 1024 * 1024
+"""About the size of the batches of all lanes that are in memory at a time. Each lane has one at least."""
 TROUBLE_S = 1.0
 """How long the file is left alone after a write failed, or a bound was reached."""
 
@@ -342,16 +344,19 @@ class Lanes:
 
     async def load(self) -> None:
         """Read the next batches of each lane that has few in memory."""
+        bytes_max = min(LOADED_BYTES, LOADED_BYTES_ALL // max(1, len(self._lanes)))
         for lane in self:
             if lane.queue.waits or lane.loaded == len(lane.runs) or lane.loaded > LOADED_BATCHES // 2:
                 continue
             chosen: list[SpilledRun] = []
             size = sum(run.size for run in islice(lane.runs, lane.loaded))
             for run in islice(lane.runs, lane.loaded, LOADED_BATCHES):
-                if chosen and size + run.size > LOADED_BYTES:
+                if (chosen or lane.loaded) and size + run.size > bytes_max:
                     break
                 chosen.append(run)
                 size += run.size
+            if not chosen:
+                continue
             try:
                 loaded = await self.file.load(lane.key, [run.id for run in chosen])
             except StoreUnusable as error:

@@ -177,6 +177,7 @@ class TransactionalMoves:
                 return
             except MessageTooLarge:
                 if error_bytes_max == 0:
+                    await self._create()  # the topic of the message may allow larger ones now
                     raise
                 error_bytes_max = 0
 

@@ -19,6 +19,7 @@ from crc32c import crc32c
 from ledgermq import Spill
 from ledgermq.client.producing.sessions import EncodedBatch, Session
 from ledgermq.client.producing.spill_file import (
+    RESERVE_BYTES,
     LaneKey,
     NewBatch,
     RememberedTopic,
@@ -148,6 +149,7 @@ DAMAGES = {
     "another number of partitions": (_edit("UPDATE topics SET partitions = 8"), DataDamaged),
     "no table": (_edit("DROP TABLE batches"), DataDamaged),
     "a newer version": (_edit("PRAGMA user_version = 2"), FormatNotSupported),
+    "text that is none": (_edit("UPDATE topics SET name = CAST(x'ff' AS TEXT)"), DataDamaged),
     "another program": (_edit("PRAGMA application_id = 5"), FormatNotSupported),
 }
 
@@ -171,6 +173,18 @@ async def test_a_batch_that_is_damaged_later_is_not_sent(path: Path) -> None:
     await file._file.run(lambda connection: connection.execute("UPDATE batches SET body = x'00' WHERE id = 1"))
     with pytest.raises(DataDamaged, match="batch 1, partition 1 of topic id 7, fails its checksum"):
         await file.load(KEY, ids)
+    await file.close()
+
+
+async def test_a_reserve_that_a_killed_process_left_unfinished_is_made_again(path: Path) -> None:
+    ids = await filled(path)
+    reserve = path.with_name("t.spill-reserve")
+    reserve.write_bytes(b"\0" * 64)
+    file = SpillFile(path)
+    await file.open()
+    await file.add([], [NewBatch(KEY, 16, encoded(3))], 0)
+    assert reserve.stat().st_size == RESERVE_BYTES
+    assert await file.load(KEY, ids)
     await file.close()
 
 
