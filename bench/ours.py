@@ -18,8 +18,11 @@ from tests.e2e.admin_port import AdminPort
 from tests.e2e.processes import BrokerProcesses
 
 RUN_S_MAX = 600
-TRANSACTIONAL = ("commit", "bulk", "beside")
-"""What `bench.transactional` does; `bench.load` does the rest."""
+PROGRAMS = {
+    **dict.fromkeys(("commit", "bulk", "beside"), "bench.transactional"),
+    **dict.fromkeys(("send", "receive", "precise", "live"), "bench.timed_client"),
+}
+"""What other programs than `bench.load` do."""
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -52,7 +55,7 @@ class Cluster:
             for name, value in options.items()
             if value is not False
         ]
-        program = "bench.transactional" if what in TRANSACTIONAL else "bench.load"
+        program = PROGRAMS.get(what, "bench.load")
         command = [sys.executable, "-m", program, what, self.brokers.addresses, topic, *given]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 

@@ -27,6 +27,7 @@ from bench import (
     slow,
     takeover,
     throughput,
+    timed,
     transactions,
     visibility,
 )
@@ -56,6 +57,7 @@ MEASURES = (
     slow,
     group_commit,
     transactions,
+    timed,
 )
 """Their docstrings begin with the names of their rows, and are part of the page."""
 HEAD = """\
@@ -122,13 +124,22 @@ def markdown(results: Results, images: list[str]) -> str:
     measured = {m.row for m in results.measures}
     for module in MEASURES:
         rows, _, said = (inspect.getdoc(module) or "").partition(":")
-        if measured & set(rows.split()):
+        if measured & named(rows):
             lines += [f"**{rows}**:{said}", ""]
     lines += ["## Everything measured", ""]
     lines += ["| | measure | subject | median | lowest to highest | unit |", "|---|---|---|---|---|---|"]
     for m in results.measures:
         lines.append(f"| {m.row} | {m.what} | {m.subject} | {_number(m.median)} | {_spread(m)} | {m.unit} |")
     return wrapped("\n".join(lines) + "\n")
+
+
+def named(rows: str) -> set[str]:
+    """Return the rows that a module's docstring names, such as `P4` or `D1 to D6`."""
+    first, _, last = rows.partition(" to ")
+    if not last:
+        return {first}
+    letter = first.rstrip("0123456789")
+    return {f"{letter}{number}" for number in range(int(first[len(letter) :]), int(last[len(letter) :]) + 1)}
 
 
 def wrapped(page: str) -> str:

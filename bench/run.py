@@ -32,6 +32,7 @@ from bench.requests import Requests
 from bench.slow import Slow
 from bench.takeover import HISTORY_MB, Takeover
 from bench.throughput import Throughput
+from bench.timed import Beside, Delivery, Idle, Precision, Sending, Waiting
 from bench.transactions import Transactions
 from bench.visibility import Visibility
 
@@ -54,6 +55,12 @@ def rows(results: Results, rounds: int, options: argparse.Namespace) -> dict[str
         "P12": Slow(results, rounds, scale).run,
         "GC": GroupCommit(results, scale).run,
         "T1": Transactions(results, rounds, scale).run,
+        "D1": Sending(results, rounds, scale).run,
+        "D2": Delivery(results, rounds, scale).run,
+        "D3": Waiting(results, scale).run,
+        "D4": Precision(results, rounds, scale).run,
+        "D5": Idle(results, scale).run,
+        "D6": Beside(results, rounds, scale).run,
     }
 
 

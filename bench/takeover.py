@@ -57,8 +57,11 @@ class Takeover:
             self._results.add("P6", f"{WHAT}, p99", subject(megabytes), "s", at(sorted(gaps), 0.99))
 
 
-async def kill_and_watch(cluster: Cluster, topic: str, kills: int) -> list[float]:
-    """The longest gap among the partitions of the killed broker, for each kill."""
+async def kill_and_watch(cluster: Cluster, topic: str, kills: int, delay_s: float | None = None) -> list[float]:
+    """The longest gap among the partitions of the killed broker, for each kill.
+
+    `delay_s`: the records are timed messages, due so much later.
+    """
     acknowledged_s: dict[int, float] = {}
     gaps: list[float] = []
     async with (
@@ -67,7 +70,8 @@ async def kill_and_watch(cluster: Cluster, topic: str, kills: int) -> list[float
         asyncio.TaskGroup() as group,
     ):
         loops = [
-            group.create_task(_send_on(producer, topic, partition, acknowledged_s)) for partition in range(PARTITIONS)
+            group.create_task(_send_on(producer, topic, partition, acknowledged_s, delay_s))
+            for partition in range(PARTITIONS)
         ]
         for _ in range(kills):
             await asyncio.sleep(SETTLE_S)
@@ -84,9 +88,11 @@ async def kill_and_watch(cluster: Cluster, topic: str, kills: int) -> list[float
     return gaps
 
 
-async def _send_on(producer: Producer, topic: str, partition: int, acknowledged_s: dict[int, float]) -> None:
+async def _send_on(
+    producer: Producer, topic: str, partition: int, acknowledged_s: dict[int, float], delay_s: float | None
+) -> None:
     while True:
-        await producer.send(topic, b"x" * 100, partition=partition)
+        await producer.send(topic, b"x" * 100, partition=partition, delay=delay_s)
         acknowledged_s[partition] = time.perf_counter()
         await asyncio.sleep(0.01)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bench import backlog, latency, many, parquet, processes, requests, slow, takeover, transactions, visibility
+from bench import backlog, latency, many, parquet, processes, requests, slow, takeover, timed, transactions, visibility
 from bench.measures import Results
 from bench.peers import confluent
 from bench.throughput import KAFKA, OURS
@@ -132,5 +132,19 @@ TARGETS = (
     _most("T2", transactions.seen("p99", is_open=True), transactions.OURS, KAFKA, 0.1),
     Target("T3", transactions.BULK, transactions.INSIDE, transactions.OUTSIDE, 0.5),
     *(_most("T4", transactions.PUTS, subject, None, 0.1) for subject in transactions.CROWDS),
+    *(Target("D1", timed.sending(size), timed.TIMED, timed.PLAIN, 0.5) for size in timed.SENT),
+    *(Target("D2", timed.DELIVERED, subject, None, 200_000) for subject in (timed.APPENDED, timed.READ, timed.LIVE)),
+    _most("D2", timed.live("p99"), timed.BESIDE, timed.ALONE, 1.5),
+    *(
+        _most("D3", f"{timed.MORE_MEMORY}, {when}", timed.waiting(timed.WAITING), None, 256.0)
+        for when in timed.MEMORY_WHEN
+    ),
+    *(
+        _most("D3", f"{what}, p99", timed.waiting(timed.WAITING), None, 1.0)
+        for what in (timed.KILLED, timed.KILLED_TIMED)
+    ),
+    _most("D4", timed.late("p99"), timed.OURS, None, 1000.0),
+    _most("D4", timed.EARLY, timed.OURS, None, 0.0),
+    _most("D5", timed.BEYOND, timed.waiting(timed.IDLE_WAITING), None, 0.0),
     *(_most("P11", "brokers' CPU, end to end", processes.subject(n), None, 3.0) for n in (1, 2)),
 )

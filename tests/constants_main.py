@@ -1,7 +1,7 @@
 """`ledgermq` with other constants than operators get: `--constant-NAME=VALUE` anywhere among its
 arguments.
 
-NAME is a field of `BrokerConstants` or of `TransactionLimits`, or `calls_max`, with hyphens.
+NAME is a field of `BrokerConstants`, of `TransactionLimits` or of `TimerLimits`, or `calls_max`, with hyphens.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import stateless_broker.node
 import stateless_broker.settings
 from ledgermq.cli.main import main
 from stateless_broker.settings import BrokerConstants
+from timers.limits import TimerLimits
 from transactions.limits import TransactionLimits
 
 LEDGERMQ_WITH_CONSTANTS = (sys.executable, "-P", __file__)
@@ -26,9 +27,15 @@ def replace_constants(values: dict[str, int]) -> None:
     if calls_max := values.pop("calls_max", 0):
         stateless_broker.node.CALLS_MAX = calls_max
     limits = {field.name: values.pop(field.name) for field in fields(TransactionLimits) if field.name in values}
+    timers = {field.name: values.pop(field.name) for field in fields(TimerLimits) if field.name in values}
     unknown = values.keys() - {field.name for field in fields(BrokerConstants)}
     assert not unknown, f"no constants of brokers: {unknown}"
-    made = partial(BrokerConstants, **values, transactions=TransactionLimits(**limits))  # type: ignore[arg-type]
+    made = partial(
+        BrokerConstants,
+        **values,  # type: ignore[arg-type]
+        transactions=TransactionLimits(**limits),
+        timers=TimerLimits(**timers),
+    )
     for module in (stateless_broker.broker, stateless_broker.settings):
         module.BrokerConstants = made  # type: ignore[assignment,misc]
 

@@ -6,6 +6,9 @@ the broker syncs once for those that wait. A message may wait a minute in the br
 default of 200 ms refuses under load), and 1000 are pulled at once, not 32, as its documents advise
 for throughput. Its own benchmark is not among its artifacts: a small program of ours runs its Java
 client.
+
+Timed messages (`send_timed`) are sent one by one, because it delays no batches, with 1000 in flight.
+Its timer wheel has a step of a second, its default.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -28,6 +31,8 @@ DURABILITY = "fsync before the acknowledgement, one for all that wait"
 SOURCE = Path(__file__).resolve().parent / "rocketmq_client" / "Client.java"
 RUN_S_MAX = 300
 BATCH_RECORDS, BATCH_BYTES, IN_FLIGHT = 1000, 500_000, 32
+SINGLE_IN_FLIGHT = 1000
+WARM = "warm"
 
 
 @dataclass
@@ -59,24 +64,54 @@ class RocketMQ:
     def consume(self, topic: str, records: int) -> dict[str, float]:
         return _rate(self._run("consume", topic, str(records)))
 
-    def _run(self, what: str, topic: str, *options: str) -> dict[str, float]:
-        command = _java(
-            self.home,
-            "512m",
-            "Client",
-            what,
-            self.servers,
-            self.broker,
-            topic,
-            str(STREAMS),
-            *options,
-            classes=self.classes,
+    def send_timed(
+        self, topic: str, records: int, payloads: Path, *, at_s: float = 0.0, rate: float = 0.0
+    ) -> dict[str, float]:
+        """Send messages that are due at `at_s` (seconds since the epoch), or `rate` a second that are due
+        2 to 10 s later. Return `per_s`.
+        """
+        options = (str(records), str(payloads), str(SINGLE_IN_FLIGHT), str(rate), str(int(at_s * 1000)))
+        return _rate(self._run("timed", topic, *options))
+
+    @contextmanager
+    def receiving(self, topic: str, records: int) -> Iterator[Callable[[], dict[str, float]]]:
+        """Read timed messages beside what the block does. The result waits until all have come, and
+        returns `p50_ms`, `p99_ms` and `max_ms` after their due times, the number of `early` ones, and
+        `ended_at_s`.
+        """
+        client = subprocess.Popen(
+            self._command("late", topic, str(records)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
+        try:
+            assert client.stdout is not None
+            while (line := client.stdout.readline()).strip() != WARM:
+                if not line:
+                    raise RuntimeError(f"RocketMQ: late ended before it began:\n{client.communicate()[1][-2000:]}")
+
+            def received() -> dict[str, float]:
+                text, errors = client.communicate(timeout=RUN_S_MAX)
+                return _answer("late", client.returncode, text, errors)
+
+            yield received
+        finally:
+            client.kill()
+            client.communicate()
+
+    def _run(self, what: str, topic: str, *options: str) -> dict[str, float]:
+        command = self._command(what, topic, *options)
         done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S_MAX, check=False)
-        if done.returncode != 0:
-            raise RuntimeError(f"RocketMQ: {what} failed:\n{done.stdout[-1000:]}\n{done.stderr[-2000:]}")
-        found: dict[str, float] = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
-        return found
+        return _answer(what, done.returncode, done.stdout, done.stderr)
+
+    def _command(self, what: str, topic: str, *options: str) -> list[str]:
+        place = (self.servers, self.broker, topic, str(STREAMS))
+        return _java(self.home, "512m", "Client", what, *place, *options, classes=self.classes)
+
+
+def _answer(what: str, code: int, text: str, errors: str) -> dict[str, float]:
+    if code != 0:
+        raise RuntimeError(f"RocketMQ: {what} failed:\n{text[-1000:]}\n{errors[-2000:]}")
+    found: dict[str, float] = json.loads(next(line for line in text.splitlines() if line.startswith("{")))
+    return found
 
 
 def _rate(found: dict[str, float]) -> dict[str, float]:
@@ -107,6 +142,7 @@ def running(folder: Path) -> Iterator[RocketMQ]:
             "maxTransferBytesOnMessageInMemory": 4 << 20,
             "maxTransferCountOnMessageInDisk": 1000,
             "maxTransferBytesOnMessageInDisk": 4 << 20,
+            "timerWheelEnable": "true",
         },
     )
     environment = {"ROCKETMQ_HOME": str(folder)}

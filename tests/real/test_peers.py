@@ -4,6 +4,7 @@ would be worth nothing.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
@@ -52,6 +53,20 @@ def test_a_peer_gives_back_what_it_took(
     folder.mkdir()
     with running(folder) as peer:
         gives_back_what_it_took(peer, payloads)
+
+
+def test_rocketmq_delivers_timed_messages_when_they_are_due(tmp_path: Path, payloads: Path) -> None:
+    folder = tmp_path / "peer"
+    folder.mkdir()
+    with rocketmq.running(folder) as peer:
+        for given in ({"at_s": time.time() + 20}, {"rate": 100.0}):
+            topic = peer.new_topic()
+            with peer.receiving(topic, 500) as received:
+                assert peer.send_timed(topic, 500, payloads, **given)["per_s"] > 0
+                found = received()
+            assert found["records"] == 500
+            assert found["p50_ms"] <= found["p99_ms"] <= found["max_ms"] < 60_000
+            assert found["ended_at_s"] >= given.get("at_s", 0.0)
 
 
 def test_kafka_gives_back_what_it_took_from_both_clients(tmp_path: Path, payloads: Path) -> None:

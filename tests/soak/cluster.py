@@ -10,6 +10,8 @@ from tests.chaos.cluster import SETTINGS, Broker, ChaosCluster, _free_ports
 
 URL_LIFE_MS, PARQUET_MIN_AGE_MS = 5_000, 20_000
 GRACE_S = (URL_LIFE_MS + PARQUET_MIN_AGE_MS) / 1000 + 5
+FLUSH_AFTER_MS, LOG_START_MS = 10_000, 2_000
+"""Timed messages move to ranges sooner than by default, so that a short soak sees it, too."""
 CACHE_BYTES = 64_000_000
 CHUNK_BYTES = 500_000
 
@@ -33,6 +35,8 @@ class SoakCluster(ChaosCluster):
             "checkpoint-slots": 256,
             "constant-chunk-bytes": CHUNK_BYTES,
             "constant-url-life-ms": URL_LIFE_MS,
+            "constant-flush-after-ms": FLUSH_AFTER_MS,
+            "constant-log-start-ms": LOG_START_MS,
             "constant-parquet-min-age-ms": PARQUET_MIN_AGE_MS,
         }
         broker.wanted = True

@@ -7,6 +7,9 @@ Each read is judged by itself: of every partition one run of offsets without a g
 every value in its own partition; no run ends before the one of the read before. A read that finds a
 file gone begins again. One line of JSON for each read goes to FILE.
 
+The topic of timed messages is left out: they do not come in the order of their counters, so each
+would be a run of its own (`tests.soak.timed.judge_parquet`).
+
 A folder's listing is no snapshot: where a gap shows, the folder is listed again, and it counts
 unless the file that fills it is there now.
 """
@@ -28,7 +31,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from ledger.keys import parse_parquet
-from tests.soak.numbered import HEAD_BYTES, Partition, Run, gaps, heads, joined, runs_of
+from tests.soak.numbered import HEAD_BYTES, TIMED, Partition, Run, gaps, heads, joined, runs_of
 
 Found = dict[Partition, list[Run]]
 GONE = (
@@ -118,7 +121,10 @@ def names(folder: Path) -> set[str]:
 def by_pyarrow(folder: Path) -> Found:
     found: Found = defaultdict(list)
     scanned = ds.dataset(folder).scanner(
-        columns=["topic", "partition", "offset", "value"], batch_size=65536, fragment_readahead=2
+        columns=["topic", "partition", "offset", "value"],
+        filter=ds.field("topic") != TIMED,
+        batch_size=65536,
+        fragment_readahead=2,
     )
     for batch in scanned.to_batches():
         if batch.num_rows:
@@ -141,6 +147,7 @@ def by_polars(folder: Path) -> Found:
     """
     frame = (
         pl.scan_parquet(f"{folder}/topic=*/partition=*/*.parquet", hive_partitioning=False)
+        .filter(pl.col("topic") != TIMED)
         .select("topic", "partition", "offset", pl.col("value").bin.slice(0, HEAD_BYTES))
         .collect()
     )
@@ -160,7 +167,8 @@ def by_duckdb(folder: Path) -> Found:
     query = f"""
         SELECT topic, partition, shift, min(o), max(o), count(*), count(DISTINCT o) FROM (
           SELECT topic, partition, "offset" AS o, ('0x' || hex(value[1:8]))::BIGINT - "offset" AS shift
-          FROM read_parquet('{folder}/topic=*/partition=*/*.parquet', hive_partitioning=false))
+          FROM read_parquet('{folder}/topic=*/partition=*/*.parquet', hive_partitioning=false)
+          WHERE topic <> '{TIMED}')
         GROUP BY ALL"""
     found: Found = defaultdict(list)
     with duckdb.connect() as connection:

@@ -1,11 +1,11 @@
 """`make soak`: producers at full speed, brokers killed every 20 s, two rival compactors (one of
-them Spark), programs with transactions, retention, a Spark stream and plain reads of Parquet, all
+them Spark), programs with transactions, many timed messages, retention, a Spark stream and plain reads of Parquet, all
 at once on a local folder; then the judgement.
 
 python -m tests.soak.run --seconds 1800
 
-Phases: begin; the soak; the producers end; all transactions end; the stream reads to the end; all stop; what is left is
-compacted; the grace passes; fsck.
+Phases: begin; the soak; the producers end; all transactions end; all timed messages come; the stream
+reads to the end; all stop; what is left is compacted; the grace passes; fsck.
 """
 
 from __future__ import annotations
@@ -32,9 +32,13 @@ from tests.chaos.judge import compact_all, fsck, judge_logs
 from tests.chaos.stores import FolderStore
 from tests.chaos.transaction_judge import until_over
 from tests.simulation.model import Violation
-from tests.soak.cluster import GRACE_S, SoakCluster
+from tests.soak.cluster import GRACE_S, LOG_START_MS, SoakCluster
 from tests.soak.full_disk import FullDisk
+from tests.soak.numbered import TIMED
 from tests.soak.programs import Programs
+from tests.soak.timed import A_SECOND, MESSAGES_MAX, judge_parquet
+from tests.soak.timed import PARTITIONS as TIMED_PARTITIONS
+from tests.soak.timed import judge as judge_timed
 from tests.soak.transactor import MOVED, PARTITIONS, SOURCE, WHOLE
 from tests.soak.verdict import Witnesses, judge
 
@@ -50,6 +54,8 @@ STATUS_EVERY_S = 20.0
 DRAIN_S_MAX = 300.0
 STREAM_UP_S_MAX = 600.0
 STOP_S_MAX = 90.0
+LOG_START_S = 5 * LOG_START_MS / 1000
+"""Until the log starts of hidden topics have moved behind what was delivered."""
 BUCKET_BYTES_MAX = 8_000_000_000
 """Above this the producers rest: compaction, retention and the stream share two cores with them."""
 STREAM_LAG_MAX_PER_S = 10_000
@@ -65,8 +71,11 @@ TOPICS = (*PRODUCED, WHOLE, MOVED)
 
 
 class SoakRun:
-    def __init__(self, seconds: float, folder: Path, stack: AsyncExitStack, seed: int, with_spark: bool) -> None:
+    def __init__(
+        self, seconds: float, folder: Path, stack: AsyncExitStack, seed: int, with_spark: bool, timed: int
+    ) -> None:
         self.seconds, self.folder, self.with_spark = seconds, folder, with_spark
+        self.timed = timed
         self.logs = folder / "logs"
         self.logs.mkdir()
         self.children = Children(self.logs)
@@ -117,6 +126,7 @@ class SoakRun:
             self.violations += await self.programs.end()
             self.note("the programs with transactions have ended")
             self.violations += await until_over(self.cluster.target, self.store.direct_url, DRAIN_S_MAX)
+            await self._end_timed()
             await self._drain()
         await self._stop_all()
         await self._clean_up()
@@ -145,6 +155,9 @@ class SoakRun:
                     "retention.ms": int(self.retention_s * 1000),
                 },
             )
+            await client.create_topic(
+                TIMED, TIMED_PARTITIONS, {"parquet.target.bytes": 4_000_000, "parquet.max.lag.ms": 10_000}
+            )
         self.note(f"{BROKERS} brokers are up, logs in {self.logs}; retention of brief: {self.retention_s:.0f} s")
         self.stream_file = self.folder / "stream.jsonl"
         self.stream = self._start_stream()
@@ -166,6 +179,11 @@ class SoakRun:
             )
             for topic, (count, size, rate) in PRODUCED.items()
         ]
+        place = (self.cluster.target, str(self.folder))
+        self.timed_reader = self._spawn("timed-read", "tests.soak.timed", "read", *place)
+        self.timed_sender = self._spawn(
+            "timed-send", "tests.soak.timed", "send", *place, str(self.timed), str(self.seconds)
+        )
         self.programs.start()
         self.slow_readers = [
             self._spawn(
@@ -321,6 +339,32 @@ class SoakRun:
                 self.violations.append(Violation("producer", f"{producer.log.name}: {producer.text()[-1000:]}"))
         self.note("the producers have ended")
 
+    async def _end_timed(self) -> None:
+        """Until every timed message has come, and what waited in hidden topics is freed."""
+        self.timed_sender.signal(signal.SIGTERM)
+        await self._ended_well(self.timed_sender, "timed sender")
+        try:
+            async with asyncio.timeout(DRAIN_S_MAX), ledgermq.connect(self.cluster.target, timeout_s=60) as client:
+                while waiting := sum(b.messages for b in (await client.list_delayed(messages_max=0)).bundles):
+                    self.note(f"{waiting:,} timed messages wait")
+                    await asyncio.sleep(2.0)
+        except TimeoutError:
+            self.violations.append(Violation("stuck", f"timed messages wait after {DRAIN_S_MAX:.0f} s"))
+        self.timed_reader.signal(signal.SIGTERM)
+        await self._ended_well(self.timed_reader, "timed reader")
+        await asyncio.sleep(LOG_START_S)
+        self.note("all timed messages have come")
+
+    async def _ended_well(self, child: Child, name: str) -> None:
+        """Count it as a violation if the process does not end, or fails. It ended by itself: the same."""
+        try:
+            code = await child.ended(DRAIN_S_MAX)
+        except TimeoutError:
+            self.violations.append(Violation("stuck", f"the {name} did not end within {DRAIN_S_MAX:.0f} s"))
+            return
+        if code != 0:
+            self.violations.append(Violation(name, f"{child.log.name}: exit code {code}: {child.text()[-1000:]}"))
+
     async def _drain(self) -> None:
         """Until the stream has read all that there is."""
         async with ledgermq.connect(self.cluster.target) as client:
@@ -376,10 +420,18 @@ class SoakRun:
         self.facts["fsck"] = verdict
         sizes = sizes_of(self.root)
         self.facts["bucket_bytes_at_the_end"] = sizes
+        self._judge_timed()
         witnesses = Witnesses.read(self.folder, list(PRODUCED))
         self.violations += await judge(
             witnesses, self.store.direct_url, self.root / "parquet", self.ends, sizes, self.facts
         )
+
+    def _judge_timed(self) -> None:
+        sent, came = (json.loads((self.folder / f"timed-{name}.json").read_text()) for name in ("sent", "read"))
+        self.violations += judge_timed(sent, came)
+        self.violations += judge_parquet(self.root / "parquet", came)
+        count = sum(last + 1 - first for part in came["came"] for first, last in part)
+        self.facts["timed"] = {"came": count, "late_max_ms": came["late_max_ms"], "told": sent["told"]}
 
 
 def sizes_of(root: Path) -> dict[str, int]:
@@ -412,9 +464,9 @@ async def _background(*work: Coroutine[None, None, None]) -> AsyncIterator[None]
                 task.cancel()
 
 
-async def soak(seconds: float, folder: Path, seed: int, with_spark: bool) -> bool:
+async def soak(seconds: float, folder: Path, seed: int, with_spark: bool, timed: int) -> bool:
     async with AsyncExitStack() as stack:
-        run = SoakRun(seconds, folder, stack, seed, with_spark)
+        run = SoakRun(seconds, folder, stack, seed, with_spark, timed)
         try:
             await run.run()
         except Exception as error:
@@ -435,10 +487,16 @@ def main() -> int:
     parser.add_argument(
         "--without-spark", action="store_true", help="an SDK consumer for the stream, and both compactors local"
     )
+    parser.add_argument(
+        "--timed", type=int, help=f"timed messages, at most {MESSAGES_MAX:,}; else {A_SECOND} for each second"
+    )
     parser.add_argument("--keep", action="store_true", help="keep the root and the logs of a clean run, too")
     chosen = parser.parse_args()
+    timed = int(chosen.seconds * A_SECOND) if chosen.timed is None else chosen.timed
+    if not 1 <= timed <= MESSAGES_MAX:
+        parser.error(f"--timed is a number from 1 to {MESSAGES_MAX:,}, not {timed}")
     folder = Path(tempfile.mkdtemp(prefix="ledgermq-soak-"))
-    clean = asyncio.run(soak(chosen.seconds, folder, chosen.seed, not chosen.without_spark))
+    clean = asyncio.run(soak(chosen.seconds, folder, chosen.seed, not chosen.without_spark, timed))
     if clean and not chosen.keep:
         shutil.rmtree(folder)
     return 0 if clean else 1

@@ -1,9 +1,12 @@
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
+import java.util.Random;
 import java.util.Set;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
@@ -27,11 +30,20 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  * read, for assigning queues takes its client seconds; "timed" counts the records of that time.
  *
  * Client create|delete|produce|consume NAMESERVER BROKER TOPIC QUEUES [RECORDS [PAYLOADS BATCH IN_FLIGHT]]
+ * Client timed NAMESERVER BROKER TOPIC QUEUES RECORDS PAYLOADS IN_FLIGHT RATE DUE_MS
+ * Client late NAMESERVER BROKER TOPIC QUEUES RECORDS
+ *
+ * "timed" sends messages one by one that are all delivered at DUE_MS; or RATE messages a second that are delivered 2 to 10 s after
+ * they are sent, if RATE is not 0. A message begins with its due time. "late" reads them as they come, prints "warm" when it is
+ * ready, and how late they were.
  */
 public final class Client {
     private static final long TIMEOUT_MS = 60_000;
     private static final int PULL = 1000;
     private static final int READ_AHEAD = 20_000;
+    private static final int AHEAD_MS_MIN = 2_000;
+    private static final int AHEAD_MS_MAX = 10_000;
+    private static final long SILENCE_MS_MAX = 180_000;
 
     public static void main(String[] given) {
         try {
@@ -50,6 +62,9 @@ public final class Client {
             case "create", "delete" -> administer(given[0], servers, broker, topic, queues);
             case "produce" -> produce(servers, topic, Integer.parseInt(given[5]), values(Path.of(given[6])),
                 Integer.parseInt(given[7]), Integer.parseInt(given[8]));
+            case "timed" -> timed(servers, topic, Integer.parseInt(given[5]), values(Path.of(given[6])),
+                Integer.parseInt(given[7]), Double.parseDouble(given[8]), Long.parseLong(given[9]));
+            case "late" -> late(servers, topic, Integer.parseInt(given[5]));
             default -> consume(servers, topic, Integer.parseInt(given[5]));
         }
     }
@@ -91,16 +106,17 @@ public final class Client {
         return values;
     }
 
-    private static void produce(String servers, String topic, int records, List<byte[]> values, int batch, int inFlight) throws Exception {
+    private static DefaultMQProducer producer(String servers) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("bench");
         producer.setNamesrvAddr(servers);
         producer.setMaxMessageSize(4 << 20);
         producer.setSendMsgTimeout((int) TIMEOUT_MS);
         producer.start();
-        List<MessageQueue> queues = producer.fetchPublishMessageQueues(topic);
-        Semaphore room = new Semaphore(inFlight);
-        AtomicReference<Throwable> failed = new AtomicReference<>();
-        SendCallback answered = new SendCallback() {
+        return producer;
+    }
+
+    private static SendCallback answered(Semaphore room, AtomicReference<Throwable> failed) {
+        return new SendCallback() {
             @Override public void onSuccess(SendResult result) {
                 if (result.getSendStatus() != SendStatus.SEND_OK) {
                     failed.compareAndSet(null, new IllegalStateException(result.getSendStatus().name()));
@@ -113,6 +129,14 @@ public final class Client {
                 room.release();
             }
         };
+    }
+
+    private static void produce(String servers, String topic, int records, List<byte[]> values, int batch, int inFlight) throws Exception {
+        DefaultMQProducer producer = producer(servers);
+        List<MessageQueue> queues = producer.fetchPublishMessageQueues(topic);
+        Semaphore room = new Semaphore(inFlight);
+        AtomicReference<Throwable> failed = new AtomicReference<>();
+        SendCallback answered = answered(room, failed);
         long begun = System.nanoTime();
         for (int sent = 0, number = 0; sent < records && failed.get() == null; number++) {
             int count = Math.min(batch, records - sent);
@@ -131,13 +155,68 @@ public final class Client {
         answer(records, records, seconds, 0);
     }
 
+    private static void timed(String servers, String topic, int records, List<byte[]> values, int inFlight, double rate, long dueMs)
+        throws Exception {
+        DefaultMQProducer producer = producer(servers);
+        List<MessageQueue> queues = producer.fetchPublishMessageQueues(topic);
+        Semaphore room = new Semaphore(inFlight);
+        AtomicReference<Throwable> failed = new AtomicReference<>();
+        SendCallback answered = answered(room, failed);
+        Random chance = new Random(7);
+        long begun = System.nanoTime();
+        for (int sent = 0; sent < records && failed.get() == null; sent++) {
+            long at = dueMs;
+            if (rate != 0) {
+                long wait = begun + (long) (sent / rate * 1e9) - System.nanoTime();
+                TimeUnit.NANOSECONDS.sleep(Math.max(0, wait));
+                at = System.currentTimeMillis() + AHEAD_MS_MIN + chance.nextInt(AHEAD_MS_MAX - AHEAD_MS_MIN);
+            }
+            byte[] body = values.get(sent % values.size()).clone();
+            ByteBuffer.wrap(body).putLong(at);
+            Message message = new Message(topic, body);
+            message.setDeliverTimeMs(at);
+            acquire(room, 1);
+            producer.send(message, queues.get(sent % queues.size()), answered, TIMEOUT_MS);
+        }
+        acquire(room, inFlight);
+        double seconds = (System.nanoTime() - begun) / 1e9;
+        if (failed.get() != null) {
+            throw new IllegalStateException("not stored", failed.get());
+        }
+        answer(records, records, seconds, 0);
+    }
+
+    private static void late(String servers, String topic, int records) throws Exception {
+        DefaultLitePullConsumer consumer = consumer(servers, topic);
+        System.out.println("warm");
+        long[] lateMs = new long[records];
+        long heard = System.currentTimeMillis();
+        int seen = 0;
+        while (seen < records) {
+            List<MessageExt> messages = consumer.poll(1_000);
+            long now = System.currentTimeMillis();
+            if (messages.isEmpty() && now - heard > SILENCE_MS_MAX) {
+                throw new IllegalStateException(topic + ": no message after " + seen);
+            }
+            heard = messages.isEmpty() ? heard : now;
+            for (MessageExt message : messages) {
+                lateMs[seen++] = now - ByteBuffer.wrap(message.getBody()).getLong();
+            }
+        }
+        double ended = heard / 1e3;
+        Arrays.sort(lateMs);
+        long early = Arrays.stream(lateMs).filter(late -> late < 0).count();
+        String text = "{\"records\": %d, \"p50_ms\": %d, \"p99_ms\": %d, \"max_ms\": %d, \"early\": %d, \"ended_at_s\": %.3f}%n";
+        System.out.printf(Locale.ROOT, text, records, lateMs[records / 2], lateMs[records * 99 / 100], lateMs[records - 1], early, ended);
+    }
+
     private static void acquire(Semaphore room, int count) throws InterruptedException {
         if (!room.tryAcquire(count, TIMEOUT_MS, TimeUnit.MILLISECONDS)) {
             throw new IllegalStateException("no acknowledgement for a minute");
         }
     }
 
-    private static void consume(String servers, String topic, int records) throws Exception {
+    private static DefaultLitePullConsumer consumer(String servers, String topic) throws Exception {
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer("bench-" + topic);
         consumer.setNamesrvAddr(servers);
         consumer.setAutoCommit(false);
@@ -148,6 +227,11 @@ public final class Client {
         consumer.start();
         List<MessageQueue> queues = new ArrayList<>(consumer.fetchMessageQueues(topic));
         consumer.assign(queues);
+        return consumer;
+    }
+
+    private static void consume(String servers, String topic, int records) throws Exception {
+        DefaultLitePullConsumer consumer = consumer(servers, topic);
         long begun = 0, size = 0;
         int seen = 0, first = 0;
         while (seen < records) {
