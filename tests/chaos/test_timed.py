@@ -49,6 +49,16 @@ def test_recalls_that_were_told_otherwise() -> None:
     assert kinds([sent("a", DUE_US, RecallOutcome.TOO_LATE)], {}) == ["too late and not visible"]
 
 
+def test_a_recall_without_an_answer_may_have_taken_effect() -> None:
+    message = sent("a")
+    message.recall_in_doubt = True
+    assert kinds([message], {}) == []
+    assert kinds([message], {0: "timed.a"}) == []
+    assert kinds([message], {0: "timed.a", 7: "timed.a"}) == ["duplicate"]
+    message.recalls.append(RecallOutcome.TOO_LATE)
+    assert kinds([message], {}) == ["too late and not visible"], "after a recall the answer would be: recalled"
+
+
 def test_the_order_of_due_times_counts_where_messages_came_long_before() -> None:
     first, second = sent("a", DUE_US), sent("b", DUE_US + 1)
     assert kinds([second, first], {0: "timed.a", 1: "timed.b"}) == []
