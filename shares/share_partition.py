@@ -174,7 +174,8 @@ class SharePartition:
         Return those for which it does not count: they are not leased under this number. To accept or
         reject what is finished already counts.
         """
-        below, above = range(span.first, min(span.last + 1, self.start)), range(max(span.first, self.end), span.last + 1)
+        below = range(span.first, min(span.last + 1, self.start))
+        above = range(max(span.first, self.end), span.last + 1)
         held, late = [], list[int]()
         for offset in range(max(span.first, self.start), min(span.last + 1, self.end)):
             lease = self._leases.get(offset)

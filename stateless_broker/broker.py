@@ -39,6 +39,8 @@ from stateless_broker.produce_path import ProducePath
 from stateless_broker.received_batches import BatchChecks
 from stateless_broker.service import BrokerService, ClusterPath, OffsetPath, TopicPath
 from stateless_broker.settings import BrokerConstants, BrokerSettings, from_settings
+from stateless_broker.shares.counts import ShareCounts
+from stateless_broker.shares.shares import open_shares
 from stateless_broker.timers.counts import TimerCounts
 from stateless_broker.timers.store_clock import StoreClock
 from stateless_broker.timers.timers import open_timers
@@ -69,6 +71,7 @@ class Broker:
         constants: BrokerConstants | None = None,
         transaction_counts: TransactionCounts | None = None,
         timer_counts: TimerCounts | None = None,
+        share_counts: ShareCounts | None = None,
     ) -> None:
         self.broker_id = settings.broker_id or f"b-{sources.new_id().hex()[:12]}"
         self.address = address
@@ -80,6 +83,7 @@ class Broker:
         self._constants = constants or BrokerConstants()
         self.transaction_counts = transaction_counts or TransactionCounts()
         self.timer_counts = timer_counts or TimerCounts()
+        self.share_counts = share_counts or ShareCounts()
         self._clocks = TwoClocks(store, sources)
         self._store_clock = StoreClock(store)
         self.alarms = Alarms()
@@ -145,6 +149,7 @@ class Broker:
         constants: BrokerConstants | None = None,
         transaction_counts: TransactionCounts | None = None,
         timer_counts: TimerCounts | None = None,
+        share_counts: ShareCounts | None = None,
     ) -> Broker:
         """Start a broker that takes part in the cluster of this root; `run_blocking` runs Arrow and
         Parquet work (default: in threads).
@@ -165,6 +170,7 @@ class Broker:
             constants,
             transaction_counts,
             timer_counts,
+            share_counts,
         )
         await broker.membership.join()
         broker._run = asyncio.create_task(broker._main(), name=f"broker {broker.broker_id}")
@@ -186,6 +192,7 @@ class Broker:
         await self.groups.close()
         await self.transactions.close()
         await self.timers.close()
+        await self.shares.close()
         log.info("broker stopped", broker=self.broker_id, graceful=graceful)
 
     def apply(self, settings: BrokerSettings) -> None:
@@ -273,6 +280,17 @@ class Broker:
             self.timer_counts,
         )
         self.alarms.add(self.timers.alarms)
+        self.shares = open_shares(
+            self.context,
+            self.ownership,
+            self.metadata,
+            self.controller,
+            at_controller,
+            self.internal,
+            self._constants.shares,
+            self.share_counts,
+            lambda: self._settings.fetch_wait_ms_max / 1000,
+        )
         return BrokerService(
             produce_path,
             self._fetch_path,
@@ -295,6 +313,7 @@ class Broker:
             ),
             self.transactions,
             self.timers,
+            self.shares,
         )
 
     def _times(self, settings: BrokerSettings, interval_s: float) -> OwnershipTimes:

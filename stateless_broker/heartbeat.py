@@ -23,7 +23,9 @@ TRANSACTIONS = "transactions"
 """Stages, completes and reads records of transactions, and takes the topics that they need."""
 TIMERS = "timers"
 """Stores timed messages and delivers them, and takes the topics that they need."""
-FEATURES = (TRANSACTIONS, TIMERS)
+SHARES = "shares"
+"""Serves queue groups, and takes the topic that they need."""
+FEATURES = (TRANSACTIONS, TIMERS, SHARES)
 """What a broker of this release has and earlier ones lack. The controller puts into the catalog what
 needs a feature only when every broker has it.
 """

@@ -26,6 +26,7 @@ from stateless_broker.membership import Membership
 from stateless_broker.metadata import Lookup, Metadata
 from stateless_broker.ownership import Ownership
 from stateless_broker.produce_path import ProducePath
+from stateless_broker.shares.shares import Shares
 from stateless_broker.timers.timers import Timers
 from stateless_broker.transactions.stage_path import StagePath
 from stateless_broker.transactions.transactions import Transactions
@@ -54,6 +55,7 @@ class BrokerService:
         stage_path: StagePath,
         transactions: Transactions,
         timers: Timers,
+        shares: Shares,
     ) -> None:
         self.produce = produce_path.produce
         self.produce_once = produce_path.produce_once
@@ -92,6 +94,10 @@ class BrokerService:
         self.produce_delayed_once = timers.produce_delayed_once
         self.recall_delayed = timers.recall_delayed
         self.list_delayed = timers.list_delayed
+        self.share_fetch = shares.share_fetch
+        self.share_answer = shares.share_answer
+        self.reset_shares = shares.reset_shares
+        self.list_shares = shares.list_shares
 
 
 class OffsetPath:

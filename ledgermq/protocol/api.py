@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator
 from typing import Protocol
 
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.frames import FetchFrame, ProduceFrame, StageFrame
+from ledgermq.protocol.frames import FetchFrame, ProduceFrame, ShareFetchFrame, StageFrame
 
 
 class BrokerApi(Protocol):
@@ -104,6 +104,14 @@ class BrokerApi(Protocol):
     async def recall_delayed(self, request: pb.RecallDelayedRequest) -> pb.RecallDelayedResponse: ...
 
     async def list_delayed(self, request: pb.ListDelayedRequest) -> pb.ListDelayedResponse: ...
+
+    async def share_fetch(self, request: pb.ShareFetchRequest) -> ShareFetchFrame: ...
+
+    async def share_answer(self, request: pb.ShareAnswerRequest) -> pb.ShareAnswerResponse: ...
+
+    async def reset_shares(self, request: pb.ResetSharesRequest) -> pb.ResetSharesResponse: ...
+
+    async def list_shares(self, request: pb.ListSharesRequest) -> pb.ListSharesResponse: ...
 
 
 class Connection(BrokerApi, Protocol):

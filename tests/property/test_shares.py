@@ -177,7 +177,8 @@ class Life:
 def test_a_life_of_a_queue(seed: int) -> None:
     life = Life(seed)
     life.run()
-    assert life.saw["accept"] and life.saw["expired"]
+    assert life.saw["accept"]
+    assert life.saw["expired"]
 
 
 Mutate = Callable[[pytest.MonkeyPatch], None]

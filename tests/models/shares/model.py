@@ -110,8 +110,9 @@ def work(world: World, grant: Grant) -> Process:
 
 
 def at_rest(world: World) -> bool:
-    held = world.current.held
-    return world.healed and not world.busy and not world.current.flight and held.start is not None and held.start >= world.current.state.end
+    owner = world.current
+    is_quiet = world.healed and not world.busy and not owner.flight
+    return is_quiet and owner.held.start is not None and owner.held.start >= owner.state.end
 
 
 def producer(world: World) -> Process:

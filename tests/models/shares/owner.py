@@ -157,9 +157,7 @@ class Owner(Term[State]):
             number = (0 if self.world.breaks("number-without-term") else self.epoch, self.numbers)
             held.cells[offset] = (fate, count + 1)
             lease = held.leases[offset] = Lease(number, member, self.world.now + LEASE)
-            found.append(
-                Grant(offset, count + 1, number, lease.until, self.world.now, held.generation, held.life)
-            )
+            found.append(Grant(offset, count + 1, number, lease.until, self.world.now, held.generation, held.life))
         self.world.judge.granted(found)
         return found
 
@@ -273,7 +271,9 @@ class Owner(Term[State]):
             if (number + 1) * CHUNK > held.start:
                 records[number] = held.chunk(number)
                 self.stored_chunks.add(number)
-        gone = {number for number in self.stored_chunks if isinstance(number, int) and (number + 1) * CHUNK <= held.start}
+        gone = {
+            number for number in self.stored_chunks if isinstance(number, int) and (number + 1) * CHUNK <= held.start
+        }
         if gone or any((offset // CHUNK + 1) * CHUNK <= held.start for offset in offsets):
             records |= dict.fromkeys(gone)
             records["start"] = held.start
@@ -313,8 +313,9 @@ class World(TermsWorld[State]):
     def successor(self, before: Term[State]) -> Owner:
         """Some of what is in flight has landed, though the owner before does not know."""
         assert isinstance(before, Owner)
-        landed, after = before.flight[: self.walk.random.randrange(len(before.flight) + 1)], Owner(
-            self, before.state.copy(), before.epoch + 1
+        landed, after = (
+            before.flight[: self.walk.random.randrange(len(before.flight) + 1)],
+            Owner(self, before.state.copy(), before.epoch + 1),
         )
         for append in landed:
             after.land(append)

@@ -34,7 +34,9 @@ def test_golden_values_are_readable_for_ever(name: str, key: bytes, entry: Entry
     assert encode(entry).key == key
 
 
-keys = st.builds(ShareKey, st.from_regex(r"[A-Za-z0-9._-]{1,20}", fullmatch=True), st.integers(0, 2**63), st.integers(0, 9999))
+keys = st.builds(
+    ShareKey, st.from_regex(r"[A-Za-z0-9._-]{1,20}", fullmatch=True), st.integers(0, 2**63), st.integers(0, 9999)
+)
 messages = st.binary(min_size=1, max_size=CHUNK).filter(lambda data: data[-1] != 0)
 entries = st.one_of(
     st.builds(StartEntry, keys, st.one_of(st.none(), st.integers(0, 2**63 - 1))),
