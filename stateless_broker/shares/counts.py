@@ -12,7 +12,6 @@ class ShareSizes(NamedTuple):
 
     group: str
     topic: str
-    partition: int
     backlog: int
     """Messages that are not finished: leased, waiting and open."""
     leased: int

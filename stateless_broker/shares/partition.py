@@ -158,7 +158,7 @@ class BundleQueues:
             self._arm(found)
             if found.has_ready:
                 self.wake([key])
-        self._count(key, spans, decision)
+            self._count(key, spans, decision)
         await (self._state.durable() if decision.records else self._state.confirmed())
         return [span for late in decision.answer for span in late]
 
@@ -203,7 +203,6 @@ class BundleQueues:
             ShareSizes(
                 info.group,
                 info.topic,
-                info.partition,
                 max(0, info.high_watermark - info.start - info.finished),
                 info.leased,
                 info.waiting,

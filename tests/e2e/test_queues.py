@@ -283,13 +283,17 @@ async def test_handlers(cluster: Cluster) -> None:
 @in_cluster("a:1")
 async def test_what_is_refused(cluster: Cluster) -> None:
     async with client_of(cluster) as client:
-        for wrong in ({"group": "a group"}, {"group": "g", "lease_s": 0.1}, {"group": "g", "start": "error"}):
+        for wrong in ({"group": ""}, {"group": "g", "lease_s": 0.1}, {"group": "g", "start": "error"}):
             with pytest.raises(errors.LedgerMQError):
                 client.queue("jobs", **wrong)  # type: ignore[arg-type]
         with pytest.raises(errors.InvalidConfig, match="pattern"):
             client.queue("^jobs", group="g")
         with pytest.raises(errors.InvalidConfig, match="concurrency"):
             client.queue_handler("jobs", group="g", concurency=1)
+        await fill(client, 1)
+        async with client.queue("jobs", group="a group") as queue:
+            with pytest.raises(errors.InvalidGroupName):
+                await queue.fetch(timeout=20)
         async with client.queue("nothing", group="g") as queue:
             with pytest.raises(errors.UnknownTopic):
                 await queue.fetch(timeout=20)
