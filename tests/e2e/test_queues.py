@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections import Counter
+from concurrent.futures import Executor, Future
 
 import pytest
 
@@ -301,3 +302,69 @@ async def test_what_is_refused(cluster: Cluster) -> None:
                 await queue.fetch(0)
         with pytest.raises(errors.Unavailable, match="closed"):
             await queue.fetch()
+
+
+@in_cluster("a:1")
+async def test_settings_of_a_member(cluster: Cluster) -> None:
+    async with client_of(cluster) as client:
+        await client.create_topic("jobs", 1)
+        async with client.producer(linger_ms=0) as producer:
+            for number in range(4):
+                await producer.send("jobs", bytes([number]) * 1000)
+        async with client.queue("jobs", group="small", fetch_bytes_max=1500, client_id="mine") as queue:
+            assert len(await queue.fetch(timeout=5)) == 2, (
+                "fetch_bytes_max: at least one batch, and no more than needed"
+            )
+            [member] = (await client.queues.describe("small")).partitions[0].members
+            assert member.member_id == queue.member_id
+            assert member.member_id.startswith("mine-")
+        async with client.queue("jobs", group="other", decoded_bytes_max=10) as queue:
+            with pytest.raises(errors.MessageTooLarge):
+                await queue.fetch(timeout=5)
+        async with client.queue("jobs", group="late", request_timeout_s=5) as queue:
+            await queue.fetch(1)
+            await cluster.stop("a:1", graceful=False)
+            begun_s = asyncio.get_running_loop().time()
+            with pytest.raises(errors.Unavailable):
+                await queue.fetch(timeout=60)
+            assert 4 < asyncio.get_running_loop().time() - begun_s < 40
+
+
+@in_cluster("a:1")
+async def test_settings_of_handlers(cluster: Cluster) -> None:
+    failures: list[tuple[bytes | None, str, int]] = []
+    in_executor: list[bytes | None] = []
+
+    class Inline(Executor):
+        def submit(self, function, /, *given, **named):  # type: ignore[no-untyped-def]
+            done = Future()  # type: ignore[var-annotated]
+            done.set_result(function(*given, **named))
+            return done
+
+    async with client_of(cluster) as client:
+        await fill(client, 2)
+
+        @client.queue_handler(
+            "jobs",
+            group="slow",
+            timeout_s=1.0,
+            wait_ms_first=40_000,
+            wait_ms_max=10,
+            attempts_max=2,
+            on_failure=lambda message, error, attempt: failures.append((message.value, type(error).__name__, attempt)),
+        )
+        async def slow(message: ledgermq.QueueMessage) -> None:
+            if message.value == b"0":
+                await asyncio.sleep(100)
+
+        @client.queue_handler("jobs", group="plain", executor=Inline())
+        def plain(message: ledgermq.QueueMessage) -> None:
+            in_executor.append(message.value)
+
+        stop = asyncio.Event()
+        task = asyncio.create_task(client.run_handlers(stop=stop))
+        await until(lambda: slow.dead_lettered == 1 and plain.handled == 2, 20)
+        stop.set()
+        await task
+        assert failures == [(b"0", "TimeoutError", 1), (b"0", "TimeoutError", 2)], "wait_ms_max bounds the wait"
+        assert sorted(value or b"" for value in in_executor) == [b"0", b"1"]

@@ -14,6 +14,7 @@ from stateless_broker.internal.issued_state import IssuedState
 from stateless_broker.shares.fetching import ShareFetching
 from stateless_broker.shares.partition import BundleQueues
 from tests.simulation.mutants import mutant
+from tests.simulation.queues_run import queues_plan_of
 
 LOADED = True
 Patch = pytest.MonkeyPatch
@@ -49,7 +50,7 @@ def queue_window_forgotten(patch: Patch) -> None:
     patch.setattr(SharePartition, "load_chunk", lambda self, chunk, messages: None)
 
 
-@mutant("queues")
+@mutant("queues", lambda seed: queues_plan_of(seed).outlives)
 def queue_sends_without_a_fence_check(patch: Patch) -> None:
     """A former owner sends messages that its successor has seen acknowledged."""
 

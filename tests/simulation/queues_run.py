@@ -12,12 +12,8 @@ import random
 from dataclasses import dataclass, replace
 
 from ledger import keys
-from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.queues.queue import Queue
-from ledgermq.client.queues.words import Word
 from ledgermq.errors import LedgerMQError, UnknownGroup
-from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.frames import ShareFetchFrame
 from shares.limits import ShareLimits
 from tests.simulation.cluster_clients import PARTITIONS, Reader, Sender, SimulatedClient
 from tests.simulation.cluster_plan import ClusterPlan
@@ -26,8 +22,7 @@ from tests.simulation.history import FinalLog, Partition
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.model import Violation
 from tests.simulation.network import Network
-from tests.simulation.queues_truth import Grant, QueuesTruth, Said
-from tests.simulation.result import Result
+from tests.simulation.queues_truth import QueuesTruth, write_down
 from tests.simulation.world import World
 
 TOPIC, GROUP = "main", "workers"
@@ -41,6 +36,8 @@ class QueuesPlan:
     records_max: int
     work_s: float
     fails: float
+    outlives: bool
+    """Now and then a broker stands still until another has claimed its bundles."""
     limits: ShareLimits
 
 
@@ -52,6 +49,7 @@ def queues_plan_of(seed: int) -> QueuesPlan:
         records_max=r.choice((1, 5, 50)),
         work_s=r.choice((0.0, 0.05, 0.5)),
         fails=r.choice((0.0, 0.1, 0.3)),
+        outlives=r.random() < 0.6,
         limits=ShareLimits(window_max=r.choice((5, 60, 2000))),
     )
 
@@ -73,12 +71,11 @@ class QueueMember(SimulatedClient):
         self.random = random.Random(f"queue member {name} {incarnation} {world.seed}")
         self._own = own
         self._truth = truth
-        self._place = f"{name}/{incarnation}"
 
     async def work(self) -> None:
         while not self.stopped.is_set():
             queue = self.client.queue(TOPIC, group=GROUP, lease_s=self._own.lease_s, dead_letters=False)
-            self._write_down(queue)
+            write_down(queue, self._truth, self._world.loop.time, self._world.coverage.saw)
             try:
                 for _ in range(self.random.randint(1, 40)):
                     if self.stopped.is_set():
@@ -106,58 +103,23 @@ class QueueMember(SimulatedClient):
                     message.extend()
                 message.ack()
 
-    def _write_down(self, queue: Queue) -> None:
-        take_in, add = queue._polls.on_answer, queue._add
-        lease_s = self._own.lease_s
-
-        def answered(frame: ShareFetchFrame, asked_s: float) -> None:
-            now_s = self._world.loop.time()
-            for part in frame.header.partitions:
-                for span in part.ranges:
-                    for offset in range(span.first, span.last + 1):
-                        grant = Grant(
-                            part.partition, offset, part.epoch, part.lease, span.deliveries, asked_s, now_s, lease_s
-                        )
-                        self._truth.grants.append(grant)
-                        self._world.coverage.saw("a message was leased")
-                        if span.deliveries > 1:
-                            self._world.coverage.saw("a message was leased again")
-            take_in(frame, asked_s)
-
-        def said(at: TopicPartition, word: Word) -> None:
-            about = Said(
-                at.partition, word.offset, word.lease.epoch, word.lease.number, word.word, self._world.loop.time()
-            )
-            self._truth.said.append(about)
-            word.reply._future.add_done_callback(lambda done: self._told(about, done))
-            add(at, word)
-
-        queue._polls.on_answer = answered
-        queue._add = said  # type: ignore[method-assign]
-
-    def _told(self, about: Said, done: object) -> None:
-        error = done.exception()  # type: ignore[attr-defined]
-        about.told_s = self._world.loop.time()
-        about.counts = error is None and done.result()  # type: ignore[attr-defined]
-        name = pb.ShareWord.Name(about.word)
-        self._world.coverage.saw(f"{name} was answered: {'error' if error else about.counts}")
-
 
 class QueuesRun(ClusterRun):
     def __init__(self, loop: SimulatedLoop, seed: int, lines_kept: int | None) -> None:
         super().__init__(loop, seed, lines_kept)
         self.own = queues_plan_of(seed)
+        settings = self.cluster.settings
+        if self.own.outlives:  # so that it is soon taken for gone
+            settings = settings.model_copy(update={"heartbeat_interval_ms": 200})
         self.cluster = replace(
             self.cluster,
             seconds=min(self.cluster.seconds, 30.0),
+            settings=settings,
             constants=replace(self.cluster.constants, shares=self.own.limits),
         )
         self._truth = QueuesTruth()
         self._members: dict[str, QueueMember] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-
-    async def run(self) -> Result:
-        return await super().run()
 
     def _start_clients(self) -> list[asyncio.Task[None]]:
         world, network, plan = self.world, self.network, self.cluster
@@ -165,6 +127,8 @@ class QueuesRun(ClusterRun):
             Sender(world, network, plan, "idem", [TOPIC, "brief"]),
             Reader(world, network, plan, "reader", [TOPIC]),
         ]
+        if self.own.outlives:
+            world.loop.in_world(self._outlive_terms())
         for number in range(self.own.members):
             self._start(f"q{number}")
         return [client.start() for client in self._clients]

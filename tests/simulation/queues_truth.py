@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.queues.queue import Queue
+from ledgermq.client.queues.words import Word
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.frames import ShareFetchFrame
 from stateless_broker.shares.partition import LIFE_NUMBERS
 from tests.simulation.model import Violation
 
@@ -42,10 +47,53 @@ class Said:
     counts: bool | None = None
 
 
+def write_down(
+    queue: Queue, truth: QueuesTruth, now_s: Callable[[], float], saw: Callable[[str], None] = lambda what: None
+) -> None:
+    """Let a member write down what it is given and says, as it happens."""
+    take_in, add = queue._polls.on_answer, queue._add
+
+    def answered(frame: ShareFetchFrame, asked_s: float) -> None:
+        got_s = now_s()
+        for part in frame.header.partitions:
+            for span in part.ranges:
+                for offset in range(span.first, span.last + 1):
+                    lease_s = part.lease_ms / 1000
+                    truth.grants.append(
+                        Grant(part.partition, offset, part.epoch, part.lease, span.deliveries, asked_s, got_s, lease_s)
+                    )
+                    saw("a message was leased")
+                    if span.deliveries > 1:
+                        saw("a message was leased again")
+        take_in(frame, asked_s)
+
+    def said(at: TopicPartition, word: Word) -> None:
+        about = Said(at.partition, word.offset, word.lease.epoch, word.lease.number, word.word, now_s())
+        truth.said.append(about)
+
+        def told(done: Future[bool]) -> None:
+            about.told_s, error = now_s(), done.exception()
+            about.counts = error is None and done.result()
+            saw(f"{pb.ShareWord.Name(about.word)} was answered: {'error' if error else about.counts}")
+
+        word.reply._future.add_done_callback(told)
+        add(at, word)
+
+    queue._polls.on_answer = answered
+    queue._add = said  # type: ignore[method-assign]
+
+
 @dataclass
 class QueuesTruth:
     grants: list[Grant] = field(default_factory=list)
     said: list[Said] = field(default_factory=list)
+    starts: dict[int, int] = field(default_factory=dict)
+    """Below these offsets brokers say that everything is finished, by partition; where a run asked for it."""
+
+    def figures(self) -> str:
+        again = sum(grant.deliveries > 1 for grant in self.grants)
+        late = sum(said.counts is False for said in self.said)
+        return f"{len(self.grants)} messages leased, {again} of them again; {len(self.said)} words, {late} too late"
 
     def judge(self, offsets: Mapping[int, range]) -> Iterator[Violation]:
         """`offsets`: of the messages that the topic has at the end, by partition."""
