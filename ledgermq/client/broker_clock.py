@@ -75,10 +75,11 @@ class BrokerClock:
 
     def correction_us(self) -> int:
         """Return what to add to a time of `local_us`."""
-        if self._known is None or self._loop_s is None:
-            return 0
-        reported_us, at_s = self._known
-        return reported_us + round((self._loop_s() - at_s) * _SECOND_US) - self.local_us()
+        return self.now_us() - self.local_us()
 
     def now_us(self) -> int:
-        return self.local_us() + self.correction_us()
+        """Return the brokers' time, as far as it is known."""
+        if self._known is None or self._loop_s is None:
+            return self.local_us()
+        reported_us, at_s = self._known
+        return reported_us + round((self._loop_s() - at_s) * _SECOND_US)

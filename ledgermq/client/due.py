@@ -11,8 +11,10 @@ from datetime import datetime, timedelta
 from math import isfinite
 from typing import Any
 
+from ledgermq.client.broker_clock import BrokerClock
 from ledgermq.client.record import microseconds_of
 from ledgermq.errors import InvalidRecord
+from ledgermq.protocol.records import TIMESTAMP_MIN_US
 
 HORIZON = timedelta(days=366)
 """Longest time that a message may wait."""
@@ -31,29 +33,28 @@ class AfterDelay(int):
     """A due time in microseconds since the epoch, computed by this machine's clock."""
 
 
-def due_of(delay: Any, deliver_at: Any, delay_level: Any, timestamp: Any, local_us: int, now_us: int) -> int | None:
+def due_of(delay: Any, deliver_at: Any, delay_level: Any, timestamp: Any, clock: BrokerClock) -> int | None:
     """Return when a record is due, in microseconds since the epoch; None: it is not delayed.
 
-    `local_us`: the time by this machine's clock. `now_us`: the brokers' time, as far as it is known.
     Raises InvalidRecord.
     """
-    given = [
-        name
-        for name, value in (("delay", delay), ("deliver_at", deliver_at), ("delay_level", delay_level))
-        if value is not None
-    ]
-    if not given:
-        return None
-    if timestamp is not None:
-        given.append("timestamp")
-    if len(given) > 1:
-        raise InvalidRecord(
-            f"{' and '.join(given)} are given: give only one of delay, deliver_at and delay_level, and no timestamp,"
-            " which is the due time of a delayed record"
-        )
+    if (delay is None) + (deliver_at is None) + (delay_level is None) + (timestamp is None) < 3:
+        _refuse_several(delay=delay, deliver_at=deliver_at, delay_level=delay_level, timestamp=timestamp)
     if deliver_at is not None:
-        return _checked_time(deliver_at, now_us)
-    return AfterDelay(local_us + (_delay_us(delay) if delay is not None else _level_us(delay_level)))
+        return _checked_time(deliver_at, clock.now_us())
+    if delay is not None:
+        return AfterDelay(clock.local_us() + _delay_us(delay))
+    if delay_level is not None:
+        return AfterDelay(clock.local_us() + _level_us(delay_level))
+    return None
+
+
+def _refuse_several(**times: Any) -> None:
+    given = " and ".join(name for name, value in times.items() if value is not None)
+    raise InvalidRecord(
+        f"{given} are given: give only one of delay, deliver_at and delay_level, and no timestamp,"
+        " which is the due time of a delayed record"
+    )
 
 
 def _checked_time(deliver_at: Any, now_us: int) -> int:
@@ -62,6 +63,8 @@ def _checked_time(deliver_at: Any, now_us: int) -> int:
     due_us = microseconds_of(deliver_at)
     if due_us > now_us + _HORIZON_US:
         raise InvalidRecord(f"deliver_at {deliver_at.isoformat()} is more than {HORIZON.days} days ahead")
+    if due_us < TIMESTAMP_MIN_US:
+        raise InvalidRecord(f"deliver_at {deliver_at.isoformat()} is before the year 1 in UTC")
     return due_us
 
 
