@@ -77,6 +77,12 @@ class BrokerClock:
         """Return what to add to a time of `local_us`."""
         return self.now_us() - self.local_us()
 
+    def is_ahead(self, time_us: int, by_us: int) -> bool:
+        """Return whether a time lies more than `by_us` after the brokers' time, as far as it is known."""
+        if self._known is not None and time_us - by_us <= self._known[0]:
+            return False  # brokers have reported a later time, so the clock need not be read
+        return time_us - by_us > self.now_us()
+
     def now_us(self) -> int:
         """Return the brokers' time, as far as it is known."""
         if self._known is None or self._loop_s is None:

@@ -24,6 +24,7 @@ LEVELS = (
 """Levels 1 to 18, those of RocketMQ."""
 
 _US = timedelta(microseconds=1)
+_NUMBER = int | float
 _HORIZON_US = HORIZON // _US
 _UNIT_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
 _LEVELS_US = tuple(int(level[:-1]) * _UNIT_US[level[-1]] for level in LEVELS)
@@ -38,18 +39,16 @@ def due_of(delay: Any, deliver_at: Any, delay_level: Any, timestamp: Any, clock:
 
     Raises InvalidRecord.
     """
-    if (delay is None) + (deliver_at is None) + (delay_level is None) + (timestamp is None) < 3:
-        _refuse_several(delay=delay, deliver_at=deliver_at, delay_level=delay_level, timestamp=timestamp)
-    if deliver_at is not None:
-        return _checked_time(deliver_at, clock.now_us())
-    if delay is not None:
-        return AfterDelay(clock.local_us() + _delay_us(delay))
-    if delay_level is not None:
-        return AfterDelay(clock.local_us() + _level_us(delay_level))
-    return None
-
-
-def _refuse_several(**times: Any) -> None:
+    if timestamp is None:  # most records take the first way, so there are no loops
+        if delay is None and delay_level is None:
+            return None if deliver_at is None else _checked_time(deliver_at, clock)
+        if deliver_at is None and delay_level is None:
+            return AfterDelay(clock.local_us() + _delay_us(delay))
+        if deliver_at is None and delay is None:
+            return AfterDelay(clock.local_us() + _level_us(delay_level))
+    elif delay is None and deliver_at is None and delay_level is None:
+        return None
+    times = {"delay": delay, "deliver_at": deliver_at, "delay_level": delay_level, "timestamp": timestamp}
     given = " and ".join(name for name, value in times.items() if value is not None)
     raise InvalidRecord(
         f"{given} are given: give only one of delay, deliver_at and delay_level, and no timestamp,"
@@ -57,11 +56,11 @@ def _refuse_several(**times: Any) -> None:
     )
 
 
-def _checked_time(deliver_at: Any, now_us: int) -> int:
+def _checked_time(deliver_at: Any, clock: BrokerClock) -> int:
     if not isinstance(deliver_at, datetime):
         raise InvalidRecord(f"deliver_at must be a datetime with a time zone, not {type(deliver_at).__name__}")
     due_us = microseconds_of(deliver_at)
-    if due_us > now_us + _HORIZON_US:
+    if clock.is_ahead(due_us, _HORIZON_US):
         raise InvalidRecord(f"deliver_at {deliver_at.isoformat()} is more than {HORIZON.days} days ahead")
     if due_us < TIMESTAMP_MIN_US:
         raise InvalidRecord(f"deliver_at {deliver_at.isoformat()} is before the year 1 in UTC")
@@ -71,7 +70,7 @@ def _checked_time(deliver_at: Any, now_us: int) -> int:
 def _delay_us(delay: Any) -> int:
     if isinstance(delay, timedelta):
         delay_us = delay // _US
-    elif isinstance(delay, bool) or not isinstance(delay, int | float) or not isfinite(delay):
+    elif isinstance(delay, bool) or not isinstance(delay, _NUMBER) or not isfinite(delay):
         raise InvalidRecord(f"delay must be a number of seconds or a timedelta, not {delay!r:.100}")
     else:
         delay_us = round(delay * 1_000_000)
