@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,13 +13,9 @@ from typing import Any
 
 import pytest
 
-from ledger import keys
 from ledger.object_store.file import FileStore
 from ledger.object_store.memory import MemoryStore
-from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
-from stateless_broker import pulse
-from stateless_broker.bundle import write_gate
 from stateless_broker.settings import BrokerConstants
 from tests.broker.cluster import Cluster, cluster_of
 from tests.broker.timer_calls import Sender, constants_of, listed, recall, send, served
@@ -30,13 +25,15 @@ from tests.powercut.recording import Recording, Step
 from tests.stores.backends import seeded_sources
 from tests.virtual_time import EPOCH_US, run_virtual, virtual_sources
 from tests.waiting import until
+from timers.limits import DAY_US, MINUTE_US
 
 BUNDLES = 2
-MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
+HOUR_S, DAY_S = 3600, 86_400
 AHEAD_S = 3 * HOUR_S
 """The store's clock jumps so far: ranges of two hours, of ten minutes and of minutes are turned at once."""
-DUE_S = (0, 0.5, 150, 700, 1.5 * HOUR_S, 2.9 * HOUR_S, 30 * HOUR_S, 2.2 * DAY_S)
+DUE_S = (0, 0.5, 200, 700, 1.5 * HOUR_S, 2.9 * HOUR_S, 30 * HOUR_S, 2.2 * DAY_S)
 RECALLED = (1.4 * HOUR_S, 2.2 * DAY_S + 1)
+TRANSACTIONAL = b"of a transaction"
 AFTER_S = 2.5 * DAY_S
 """Then everything is due."""
 
@@ -86,10 +83,11 @@ class Life:
     def __init__(self, cluster: Cluster, recording: Recording) -> None:
         self.cluster = cluster
         self.recording = recording
-        self.begun_us = seeded_sources().now_us()
-        self.watermark_us = 0
+        # four minutes past midnight: then there is a range of each width
+        self.begun_us = (seeded_sources().now_us() // DAY_US + 2) * DAY_US + 4 * MINUTE_US
 
     async def live(self) -> None:
+        pass_time(self.cluster, self.begun_us)
         await self.cluster.create("t", 1)
         self.recording.note(TopicMade())
         sender = await Sender(self.cluster, "t", 0).open()
@@ -102,9 +100,7 @@ class Life:
         await until(lambda: len(self.widths()) >= 4, 30)
         await self.recall(sent, RECALLED[1])
         await self.seen(2)
-        for broker in self.cluster.brokers.values():
-            now_ms = self.begun_us // 1000 + AHEAD_S * 1000
-            broker.timers._clock.learn(now_ms, asyncio.get_running_loop().time())
+        pass_time(self.cluster, self.begun_us, AHEAD_S)
         await self.asked(b"jump", AHEAD_S, sender.send((b"jump", self.at_s(AHEAD_S))))  # it wakes all that waited
         await self.seen(1 + sum(after_s <= AHEAD_S for after_s in DUE_S))
         last = await self.asked(b"last", AHEAD_S + 700, sender.send((b"last", self.at_s(AHEAD_S + 700))))
@@ -112,8 +108,7 @@ class Life:
         await asyncio.sleep(1)  # log starts move behind what was delivered
 
     def at_s(self, after_s: float) -> float:
-        """Of the loop's clock in the tests' calls, whose zero is `EPOCH_US`."""
-        return (self.begun_us - EPOCH_US) / 1e6 + after_s
+        return at_s(self.begun_us, after_s)
 
     def widths(self) -> set[int]:
         found = served(self.cluster)
@@ -127,8 +122,8 @@ class Life:
 
     async def in_a_transaction(self, after_s: float) -> None:
         producer = await beginner(self.cluster, "orders")
-        await producer.send_timed("t", 0, (b"of a transaction", self.at_s(after_s)))
-        await self.asked(b"of a transaction", after_s, self.committed(producer))
+        await producer.send_timed("t", 0, (TRANSACTIONAL, self.at_s(after_s)))
+        await self.asked(TRANSACTIONAL, after_s, self.committed(producer))
 
     async def committed(self, producer: Any) -> int:
         assert await producer.commit() == pb.COMMITTED
@@ -149,6 +144,19 @@ class Life:
         self.recording.note(Seen(tuple(await self.cluster.read_all("t", 0))))
 
 
+def at_s(begun_us: int, after_s: float) -> float:
+    """Return a time of the clock in the tests' calls, whose zero is `EPOCH_US`."""
+    return (begun_us - EPOCH_US) / 1e6 + after_s
+
+
+def pass_time(cluster: Cluster, begun_us: int, after_s: float = 0.0) -> None:
+    """Let the store's clock show a time after the begin of the life, for timed messages. What waits notices
+    it with the next message.
+    """
+    for broker in cluster.brokers.values():
+        broker.timers._clock.learn(begun_us // 1000 + round(after_s * 1000), asyncio.get_running_loop().time())
+
+
 async def check(events: Sequence[Any], left: Path, begun_us: int) -> None:
     """Start a broker on what is left, in virtual time."""
     objects: dict[str, bytes] = {}
@@ -162,21 +170,21 @@ async def restart(events: list[Any], objects: dict[str, bytes], begun_us: int) -
     skew_us = begun_us - EPOCH_US + AHEAD_S * 1_000_000 + 60_000_000
     store = MemoryStore("", virtual_sources(1000, skew_us))
     for key, content in objects.items():
-        if not key.startswith(keys.BROKERS):
-            await store.put(key, content)
-    slow = {"heartbeat_interval_ms": 6 * HOUR_S * 1000, "holding_ms": 0}
-    cluster = Cluster(store, constants=small(1 << 20), bundles=BUNDLES, **slow)
+        await store.put(key, content)
+    cluster = Cluster(store, constants=small(1 << 20), bundles=BUNDLES)
     try:
         await cluster.start("b:1", skew_us / 1e6)
         await cluster.settled()
         if any(isinstance(event, TopicMade) for event in events):
-            await check_cluster(cluster, events)
+            await check_cluster(cluster, events, begun_us)
     finally:
         await cluster.close()
 
 
-async def check_cluster(cluster: Cluster, events: list[Any]) -> None:
-    of_kind = {kind: [e for e in events if isinstance(e, kind)] for kind in (Asked, Acknowledged, RecallAsked, Recalled)}
+async def check_cluster(cluster: Cluster, events: list[Any], begun_us: int) -> None:
+    of_kind = {
+        kind: [e for e in events if isinstance(e, kind)] for kind in (Asked, Acknowledged, RecallAsked, Recalled)
+    }
     dues = {event.value: event.due_us for event in of_kind[Asked]}
     acknowledged, asked_back, taken_back = (
         {event.value for event in of_kind[kind]} for kind in (Acknowledged, RecallAsked, Recalled)
@@ -184,19 +192,18 @@ async def check_cluster(cluster: Cluster, events: list[Any]) -> None:
     seen = next((event.values for event in reversed(events) if isinstance(event, Seen)), ())
     before = await cluster.read_all("t", 0)
     assert tuple(before[: len(seen)]) == seen, f"{seen} were read before, there are {before}"
-    await asyncio.sleep(AFTER_S)
-    with suppress(InvalidRequest):  # there is no topic of timed messages yet
-        assert (await listed(cluster, 1)).summary.messages == 0
-    found = await cluster.read_all("t", 0)
+    pass_time(cluster, begun_us, AFTER_S)
+    offset = await send(cluster, "t", 0, (b"after", at_s(begun_us, AFTER_S)))
+    assert offset >= len(acknowledged & {value for value in dues if value != TRANSACTIONAL})
+    await asyncio.sleep(600)
+    assert (await listed(cluster, 1)).summary.messages == 0
+    *found, after = await cluster.read_all("t", 0)
+    assert after == b"after"
     assert len(found) == len(set(found)), f"one came twice: {found}"
     assert set(found) <= dues.keys() - taken_back, f"{found}, though {taken_back} were recalled"
     missing = acknowledged - asked_back - set(found)
     assert not missing, f"{missing} were acknowledged, and did not come: {found}"
     assert found == sorted(found, key=lambda value: dues[value])
-    offset = await send(cluster, "t", 0, (b"after", 0.0))
-    assert offset >= len(acknowledged)
-    await asyncio.sleep(60)
-    assert await cluster.read_all("t", 0) == [*found, b"after"]
 
 
 async def test_a_power_cut_loses_no_timed_message_and_doubles_none(
@@ -213,8 +220,6 @@ async def test_a_power_cut_loses_no_timed_message_and_doubles_none(
         ):
             life = Life(cluster, recording)
             await life.live()
-    monkeypatch.setattr(pulse, "BEAT_S", 6.0 * HOUR_S)
-    monkeypatch.setattr(write_gate, "RESERVE_LOOK_S", 6.0 * HOUR_S)
     log = recording.log
     assert sum(isinstance(event, Acknowledged) for event in log) == len(DUE_S) + len(RECALLED) + 3
     jumped = max(at for at, event in enumerate(log) if isinstance(event, Seen))
