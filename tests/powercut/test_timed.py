@@ -18,7 +18,7 @@ from ledger.object_store.memory import MemoryStore
 from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker.settings import BrokerConstants
 from tests.broker.cluster import Cluster, cluster_of
-from tests.broker.timer_calls import Sender, constants_of, listed, recall, send, served
+from tests.broker.timer_calls import Sender, constants_of, listed, pass_time, recall, send, served
 from tests.broker.transaction_calls import beginner
 from tests.powercut.cutting import CUTS, check_cuts
 from tests.powercut.recording import Recording, Step
@@ -100,8 +100,8 @@ class Life:
         await until(lambda: len(self.widths()) >= 4, 30)
         await self.recall(sent, RECALLED[1])
         await self.seen(2)
-        pass_time(self.cluster, self.begun_us, AHEAD_S)
-        await self.asked(b"jump", AHEAD_S, sender.send((b"jump", self.at_s(AHEAD_S))))  # it wakes all that waited
+        pass_time(self.cluster, self.begun_us + AHEAD_S * 1_000_000)
+        await self.asked(b"jump", AHEAD_S, sender.send((b"jump", self.at_s(AHEAD_S))))
         await self.seen(1 + sum(after_s <= AHEAD_S for after_s in DUE_S))
         last = await self.asked(b"last", AHEAD_S + 700, sender.send((b"last", self.at_s(AHEAD_S + 700))))
         assert last > max(sent.values())
@@ -149,14 +149,6 @@ def at_s(begun_us: int, after_s: float) -> float:
     return (begun_us - EPOCH_US) / 1e6 + after_s
 
 
-def pass_time(cluster: Cluster, begun_us: int, after_s: float = 0.0) -> None:
-    """Let the store's clock show a time after the begin of the life, for timed messages. What waits notices
-    it with the next message.
-    """
-    for broker in cluster.brokers.values():
-        broker.timers._clock.learn(begun_us // 1000 + round(after_s * 1000), asyncio.get_running_loop().time())
-
-
 async def check(events: Sequence[Any], left: Path, begun_us: int) -> None:
     """Start a broker on what is left, in virtual time."""
     objects: dict[str, bytes] = {}
@@ -192,7 +184,7 @@ async def check_cluster(cluster: Cluster, events: list[Any], begun_us: int) -> N
     seen = next((event.values for event in reversed(events) if isinstance(event, Seen)), ())
     before = await cluster.read_all("t", 0)
     assert tuple(before[: len(seen)]) == seen, f"{seen} were read before, there are {before}"
-    pass_time(cluster, begun_us, AFTER_S)
+    pass_time(cluster, begun_us + round(AFTER_S * 1e6))
     offset = await send(cluster, "t", 0, (b"after", at_s(begun_us, AFTER_S)))
     assert offset >= len(acknowledged & {value for value in dues if value != TRANSACTIONAL})
     await asyncio.sleep(600)
