@@ -28,7 +28,12 @@ import numpy as np
 
 import ledgermq
 from bench.ours import rss_bytes_of
+from ledger.cluster import read_cluster
+from ledger.fsck.problem import Problems
+from ledger.root.open import open_store
 from ledgermq.errors import LedgerMQError
+from ledgermq.sources import Sources
+from ledgermq_tools.ledger.timers_view import read_timers
 from tests.chaos.children import LEDGERMQ, PROJECT, Child, Children
 from tests.chaos.judge import compact_all, fsck, judge_logs
 from tests.chaos.stores import FolderStore
@@ -363,6 +368,10 @@ class SoakRun:
             self.facts["timed_waiting"] = waiting
         self.timed_reader.signal(signal.SIGTERM)
         await self._ended_well(self.timed_reader, "timed reader")
+        try:
+            await until_freed(self.store.direct_url, limit_s)
+        except TimeoutError:
+            self.violations.append(Violation("stuck", f"delivered timed messages are not freed after {limit_s:.0f} s"))
         await asyncio.sleep(LOG_START_S)
         self.note("all timed messages have come")
 
@@ -451,6 +460,19 @@ class SoakRun:
 
 async def count_waiting(client: ledgermq.Client) -> int:
     return sum(bundle.messages for bundle in (await client.list_delayed(messages_max=0)).bundles)
+
+
+async def until_freed(url: str, limit_s: float) -> None:
+    """Wait until delivery has passed all that flushes left in memory: only then the log starts of intakes
+    move, and segments go. Raises TimeoutError.
+    """
+    async with asyncio.timeout(limit_s), await open_store(url, sources=Sources()) as store:
+        cluster = await read_cluster(store)
+        while True:
+            found, _ = await read_timers(store, cluster, Sources(), Problems().collecting, blocks=False)
+            if not any(one.state.flushed.pieces for one in found):
+                return
+            await asyncio.sleep(2.0)
 
 
 def sizes_of(root: Path) -> dict[str, int]:
