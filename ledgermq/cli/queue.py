@@ -153,7 +153,7 @@ async def delete(
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
-    """Forget a queue group in a topic: a member that comes later begins anew."""
+    """Forget a queue group in a topic: a member that comes later begins again."""
     if not yes:
         confirm(f"Forget queue group {name} in topic {topic}?")
     async with connected(target, timeout_s) as client:

@@ -1,7 +1,7 @@
 """Serve one partition of `__shares` for one term of its bundle: the queue groups of this bundle's partitions.
 
 Leases are numbered in the order in which they are given, over all lives of the state in one term of the
-bundle. Together with the epoch of the term, a number names a lease for ever. Must not know: how a caller
+bundle. Together with the epoch of the term, a number names a lease forever. Must not know: how a caller
 finds the bundle, what a message contains.
 """
 

@@ -113,7 +113,7 @@ class QueueAdmin:
         return await self._reset(group, offsets)
 
     async def delete(self, group: str, topic: str, partitions: Iterable[int] | None = None) -> None:
-        """Forget a group in a topic: a member that comes later begins anew, by its `start`.
+        """Forget a group in a topic: a member that comes later begins again, by its `start`.
 
         Raises UnknownTopic, UnknownPartition, InvalidGroupName, Unavailable.
         """
