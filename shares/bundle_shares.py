@@ -21,10 +21,13 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from ledger.log.log_record import LogRecord
-from ledgermq.errors import ResourceExhausted
+from ledgermq.errors import DataDamaged, ResourceExhausted
 from shares.limits import FULL_RETRY_MS, ShareLimits
 from shares.records import ChunkEntry, Entry, ShareKey, decode, encode
 from shares.share_partition import SharePartition, Span, Word
+
+SPREAD_MAX = 1 << 20
+"""Offsets between the start of a partition and its last chunk, whatever limits brokers have had."""
 
 T = TypeVar("T")
 
@@ -65,6 +68,11 @@ class BundleShares:
             found.load_chunk(entry.chunk, entry.messages)
         else:
             found.load_start(entry.offset)
+        if found.spread > SPREAD_MAX:
+            raise DataDamaged(
+                f"record {key[:600]!r} of __shares: a queue's messages would span {found.spread} offsets, more than any"
+                " broker leases"
+            )
 
     def loaded(self) -> None:
         """Call it once, after the last record."""

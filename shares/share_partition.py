@@ -232,6 +232,11 @@ class SharePartition:
     # Reading
 
     @property
+    def spread(self) -> int:
+        """Return how many offsets lie between the start and the end of the last chunk; 0 without a start."""
+        return (max(self._chunks, default=0) + 1) * CHUNK - self.start if self.is_begun else 0
+
+    @property
     def is_begun(self) -> bool:
         """Return whether it has a start."""
         return self._stored_start is not None
