@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
 
-from ledgermq.protocol import ledgermq_pb2 as pb
-from shares.bundle_shares import Answer, BundleShares
+from shares.bundle_shares import BundleShares
 from shares.share_partition import Grant, SharePartition, Span, Word
 from stateless_broker.internal.issued_state import IssuedState
 from stateless_broker.shares.fetching import ShareFetching
-from stateless_broker.shares.partition import BundleQueues
 from tests.simulation.mutants import mutant
 from tests.simulation.queues_run import queues_plan_of
 
@@ -73,21 +70,6 @@ def queue_lease_not_fenced(patch: Patch) -> None:
         return late
 
     patch.setattr(SharePartition, "answer", answer)
-
-
-@mutant("queues")
-def queue_leases_without_terms(patch: Patch) -> None:
-    """A lease of a former owner counts at its successor, whose leases have the same numbers."""
-
-    def answers(self: BundleQueues, spans: Sequence[pb.SharedSpan]) -> Iterable[Answer]:
-        for span in spans:
-            copy = pb.SharedSpan()
-            copy.CopyFrom(span)
-            copy.epoch = self.owner.epoch
-            yield from real(self, [copy])
-
-    real = BundleQueues._answers
-    patch.setattr(BundleQueues, "_answers", answers)
 
 
 @mutant("queues")

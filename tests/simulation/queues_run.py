@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ledger import keys
 from ledgermq.client.queues.queue import Queue
 from ledgermq.errors import LedgerMQError, UnknownGroup
+from ledgermq.protocol.methods import SHARE_FETCH, Method
 from shares.limits import ShareLimits
 from tests.simulation.cluster_clients import PARTITIONS, Reader, Sender, SimulatedClient
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.cluster_run import HEALING_S, ClusterRun
+from tests.simulation.former_owners import FormerOwners
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.model import Violation
@@ -118,8 +122,32 @@ class QueuesRun(ClusterRun):
             constants=replace(self.cluster.constants, shares=self.own.limits),
         )
         self._truth = QueuesTruth()
+        self._former = FormerOwners(self.world, self.brokers)
+        self.network.on_call = self._arrived
         self._members: dict[str, QueueMember] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def _arrived(self, address: str, method: Method, request: Any) -> Callable[[Any], None]:
+        """Judge that a broker sends no messages of a bundle that another one has claimed before the call came."""
+        served = self.brokers[address].broker
+        if method is not SHARE_FETCH or served is None:
+            return lambda answer: None
+        topics = served.metadata.catalog.topics_by_name
+        newest = {
+            each.partition: self._former.newest_epoch(topics[each.topic].bundles[each.partition])
+            for each in request.partitions
+            if each.topic in topics
+        }
+
+        def answered(answer: Any) -> None:
+            if isinstance(answer, LedgerMQError):
+                return
+            for part in answer.header.partitions:
+                if part.ranges and part.epoch < newest.get(part.partition, 0):
+                    text = f"{address} sent messages of partition {part.partition}, epoch {part.epoch}: {newest}"
+                    self.world.violations.append(Violation("former owner sent messages", text))
+
+        return answered
 
     def _start_clients(self) -> list[asyncio.Task[None]]:
         world, network, plan = self.world, self.network, self.cluster

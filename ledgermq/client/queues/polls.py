@@ -16,6 +16,8 @@ from ledgermq.runtime.backoff import Backoff
 from ledgermq.runtime.tasks import end
 
 POLL_S_MAX = 5.0
+UNOWNED_LOOK_S = 0.2
+"""A topic with a partition whose owner is not known is looked up again after this time."""
 UNKNOWN_TOPIC_GRACE_S = 5.0
 """A broker may not know a new topic yet."""
 
@@ -50,7 +52,7 @@ class Polls:
     def __post_init__(self) -> None:
         self._sources: dict[TopicPartition, _Source] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._refreshed_s = float("-inf")
+        self._refreshed_s: dict[str, float] = {}
 
     async def begin(self, wait_s: float) -> None:
         """Poll each owner that is not polled; a poll is held up to `wait_s` while nothing is open.
@@ -89,8 +91,9 @@ class Polls:
         for topic in self.topics:
             route = routing.known(topic)
             unowned = route is not None and any(routing.owner(topic, p) is None for p in range(route.partitions))
-            if route is None or (now_s - self._refreshed_s > (0.2 if unowned else routing.age_s_max)):
-                self._refreshed_s = now_s
+            age_s = now_s - self._refreshed_s.get(topic, float("-inf"))
+            if route is None or age_s > (UNOWNED_LOOK_S if unowned else routing.age_s_max):
+                self._refreshed_s[topic] = now_s
                 try:
                     route = await routing.refresh(topic, self.context.connections.deadline())
                 except LedgerMQError as error:
