@@ -6,6 +6,7 @@ import asyncio
 import pickle
 from collections import Counter
 from concurrent.futures import Executor, Future
+from datetime import timedelta
 
 import pytest
 
@@ -87,6 +88,8 @@ async def test_a_message_that_is_given_back_comes_again_at_its_time(cluster: Clu
             assert (again.value, again.attempt) == (b"0", 2)
             with pytest.raises(errors.InvalidRequest, match="number"):
                 again.nack(delay=float("inf"))
+            with pytest.raises(errors.InvalidRequest, match="12 hours"):
+                again.extend(timedelta(days=50))
 
 
 @in_cluster("a:1")

@@ -5,15 +5,16 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 import ledgermq.sync
 from ledgermq import errors
-from tests.e2e.test_cli import LEDGERMQ, Shell
+from tests.e2e import test_cli
+from tests.e2e.test_cli import Shell
 from tests.waiting import wait_until
 
+shell = test_cli.shell
 _names = (f"sync-queue-{number}" for number in itertools.count())
 
 
@@ -67,13 +68,11 @@ def test_handlers_run_in_threads(client: ledgermq.sync.Client) -> None:
     assert threading.current_thread().name not in {name for _, name in seen}
 
 
-def test_the_command_line(tmp_path: Path) -> None:
-    root = (tmp_path / "root").as_uri()
-    with ledgermq.sync.connect(root) as client:
+def test_the_command_line(shell: Shell) -> None:
+    with ledgermq.sync.connect(shell.address) as client:
         fill(client, 5)
         with client.queue("jobs", group="workers") as queue:
-            queue.fetch(max_records=2, timeout=10)[0].ack().result(30)
-            shell = Shell(root, tmp_path / "root", LEDGERMQ)
+            assert queue.fetch(max_records=2, timeout=10)[0].ack().result(30)
             [row] = shell.json("queue", "list")["queues"]
             assert (row["group"], row["backlog"], row["leased"]) == ("workers", 4, 1)
             found = shell.json("queue", "describe", "workers")
@@ -81,5 +80,6 @@ def test_the_command_line(tmp_path: Path) -> None:
             assert found["members"][0]["member"] == queue.member_id
         [reset] = shell.json("queue", "reset", "workers", "--topic", "jobs", "--to", "latest", "--yes")["partitions"]
         assert reset["begins_at"] == 5
+        assert shell("queue", "reset", "workers", "--topic", "jobs", "--to", "0:1", "--yes").code != 0
         shell("queue", "delete", "workers", "--topic", "jobs", "--yes")
         assert shell.json("queue", "list")["queues"] == []

@@ -15,6 +15,9 @@ from ledgermq.client.descriptions import TopicPartition
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
 
+SECONDS_MAX = 12 * 3600
+"""Longest lease, and longest wait of a message that is given back."""
+
 
 class Reply:
     """The cluster's answer to what was said about a message. Await it, or leave it: it is sent all the same.
@@ -115,12 +118,9 @@ class QueueMessage(Message):
         """Give this message back: after `delay` (seconds, or a timedelta; None: at once) any member gets it.
 
         After its last attempt (`attempts_max`) it goes to the dead-letter topic instead, with the text
-        `error`. Raises InvalidRequest if `delay` is infinite, or not a number.
+        `error`. Raises InvalidRequest for a delay above 12 hours.
         """
-        delay_s = delay.total_seconds() if isinstance(delay, timedelta) else (delay or 0.0)
-        if not isfinite(delay_s):
-            raise InvalidRequest(f"delay must be a number of seconds, not {delay!r}")
-        return self.lease.refuse(self, max(0.0, delay_s), error)
+        return self.lease.refuse(self, _seconds("delay", delay), error)
 
     def dead_letter(self, reason: str = "") -> Reply:
         """Move this message to the dead-letter topic of its group, without further attempts. With
@@ -129,12 +129,18 @@ class QueueMessage(Message):
         return self.lease.refuse(self, 0.0, reason, dead=True)
 
     def extend(self, seconds: float | timedelta | None = None) -> Reply:
-        """Let the lease last until so long from now (None: as long as it was at first)."""
-        span_s = seconds.total_seconds() if isinstance(seconds, timedelta) else (seconds or 0.0)
-        if not isfinite(span_s):
-            raise InvalidRequest(f"seconds must be a number, not {seconds!r}")
-        return self.lease.say(self, pb.RENEW, round(max(0.0, span_s) * 1000))
+        """Let the lease last until so long from now (None: as long as it was at first). Raises InvalidRequest
+        for more than 12 hours.
+        """
+        return self.lease.say(self, pb.RENEW, round(_seconds("seconds", seconds) * 1000))
 
     def __reduce__(self) -> tuple[Callable[[Iterable[Any]], Message], tuple[tuple[Any, ...]]]:
         """Pickle as the plain `Message`, because another process cannot acknowledge it."""
         return Message._make, (tuple(self),)
+
+
+def _seconds(name: str, given: float | timedelta | None) -> float:
+    seconds = given.total_seconds() if isinstance(given, timedelta) else (given or 0.0)
+    if not isfinite(seconds) or seconds > SECONDS_MAX:
+        raise InvalidRequest(f"{name} must be a number of seconds up to {SECONDS_MAX} (12 hours), not {given!r}")
+    return max(0.0, seconds)
