@@ -49,6 +49,7 @@ class Judge:
         """A member is given messages."""
         for grant in grants:
             place = grant.generation, grant.offset
+            self.firsts.setdefault(grant.generation, grant.begun)
             told = self.acknowledged.get(place)
             self._world.check(
                 told is None or grant.moment <= told,

@@ -70,6 +70,8 @@ def fetch(world: World, name: str, records_max: int) -> Process:
 
 def member(world: World, name: str) -> Process:
     walk = world.walk
+    for _ in range(walk.random.choice((0, 0, 100, 500))):
+        yield
     while not at_rest(world):
         found = yield from fetch(world, name, walk.random.choice((1, 2, 5)))
         world.judge.delivered(found)
@@ -127,7 +129,7 @@ def store(world: World) -> Process:
     while not at_rest(world):
         yield
         for owner in (*world.over, world.current):
-            if owner is world.current or world.walk.chance(0.02) or world.healed:
+            if world.healed or world.walk.chance(world.pace if owner is world.current else 0.02):
                 owner.settle()
         world.over = [owner for owner in world.over if not owner.is_over]
 

@@ -78,6 +78,8 @@ class Grant:
     moment: int
     generation: int
     life: object
+    begun: int
+    """Where the group began, as this life of the state knows it."""
 
 
 class Memory:
@@ -89,6 +91,7 @@ class Memory:
         self.cells: dict[int, Cell] = {}
         self.leases: dict[int, Lease] = {}
         self.delayed: dict[int, int] = {}
+        self.begun = self.start
         self.life = object()
         self.generation = owner.state.generation
         if self.start is None or world.breaks("state-dropped-at-takeover"):
@@ -137,7 +140,7 @@ class Owner(Term[State]):
             return NOT_OWNER
         held = self.held
         if held.start is None:
-            held.start = self.state.end if self.world.latest else self.state.log_start
+            held.start = held.begun = self.state.end if self.world.latest else self.state.log_start
             made = self._append({"start": held.start})
             if not self.world.breaks("start-not-durable"):
                 return made
@@ -157,7 +160,11 @@ class Owner(Term[State]):
             number = (0 if self.world.breaks("number-without-term") else self.epoch, self.numbers)
             held.cells[offset] = (fate, count + 1)
             lease = held.leases[offset] = Lease(number, member, self.world.now + LEASE)
-            found.append(Grant(offset, count + 1, number, lease.until, self.world.now, held.generation, held.life))
+            found.append(
+                Grant(
+                    offset, count + 1, number, lease.until, self.world.now, held.generation, held.life, held.begun or 0
+                )
+            )
         self.world.judge.granted(found)
         return found
 
@@ -193,7 +200,7 @@ class Owner(Term[State]):
         if self.is_over or self.held.start is None or not self.is_current:
             return NOT_OWNER
         held = self.held
-        held.start = max(to, self.state.log_start)
+        held.start = held.begun = max(to, self.state.log_start)
         records: dict[Key, Any] = {"start": held.start}
         if not self.world.breaks("reset-keeps-chunks"):
             held.cells.clear()
@@ -299,6 +306,8 @@ class World(TermsWorld[State]):
         from tests.models.shares.judge import Judge
 
         self.latest = walk.chance(0.6)
+        self.pace = walk.random.choice((0.05, 1.0, 1.0))
+        """How often the store does something, when it has its turn."""
         self.refused = walk.random.choice((0.0, 0.02, 0.1))
         self.busy = {"producer", "operator"}
         """Processes that have something left to do."""
