@@ -17,7 +17,6 @@ RARELY_CAUGHT = {
     ("timed", "turned-by-the-clock"),
     ("timed", "turned-in-any-order"),
     ("timed", "floor-above-the-horizon"),
-    ("shares", "start-not-durable"),
 }
 """These need hundreds of seeds: `make simulate LEVEL=models` shows them."""
 

@@ -30,7 +30,6 @@ MUTANTS = {
     "lease-not-fenced": "only the lease in force may accept, release, reject or renew",
     "number-without-term": "the numbers of leases are unique over all terms",
     "grant-of-the-leased": "what is leased is leased to nobody else",
-    "start-not-durable": "where a new group begins is durable before it is given anything",
     "start-behind-its-chunks": "the end of a chunk's record and the start above it are one append",
     "reset-keeps-chunks": "a reset removes the records of all chunks, in the same append",
     "reset-keeps-leases": "a reset ends all leases",
@@ -153,7 +152,7 @@ def starter(world: World) -> Process:
     """Notes where the group begins, once that is durable."""
     while world.current.state.generation == 0:
         if (start := world.current.state.records.get("start")) is not None:
-            world.judge.firsts[0] = start
+            world.judge.firsts.setdefault(0, start)
             return
         yield
 

@@ -89,6 +89,8 @@ class Memory:
         world, records = owner.world, owner.state.records
         self.start: int | None = records.get("start")
         self.cells: dict[int, Cell] = {}
+        self.counted: dict[int, int] = {}
+        """Deliveries in this life, also of what is below the start."""
         self.leases: dict[int, Lease] = {}
         self.delayed: dict[int, int] = {}
         self.begun = self.start
@@ -141,9 +143,9 @@ class Owner(Term[State]):
         held = self.held
         if held.start is None:
             held.start = held.begun = self.state.end if self.world.latest else self.state.log_start
-            made = self._append({"start": held.start})
-            if not self.world.breaks("start-not-durable"):
-                return made
+            return self._append({"start": held.start})
+        if "start" not in self.state.records:
+            return []
         self._end_of_leases()
         held.start = max(held.start, 0 if self.world.breaks("gone-stays") else self.state.log_start)
         found: list[Grant] = []
@@ -159,6 +161,7 @@ class Owner(Term[State]):
             self.numbers += 1
             number = (0 if self.world.breaks("number-without-term") else self.epoch, self.numbers)
             held.cells[offset] = (fate, count + 1)
+            held.counted[offset] = count + 1
             lease = held.leases[offset] = Lease(number, member, self.world.now + LEASE)
             found.append(
                 Grant(
@@ -174,7 +177,9 @@ class Owner(Term[State]):
             return NOT_OWNER
         held = self.held
         self._end_of_leases()
-        if held.start is None or grant.offset < held.start or self._is_finished(grant.offset):
+        if held.start is None:
+            return self.final("stale")
+        if grant.offset < held.start or self._is_finished(grant.offset):
             done = Append({}, answer="finished")
             self.flight.append(done) if not self.world.breaks("repeat-answered-at-once") else None
             if self.world.breaks("repeat-answered-at-once"):
@@ -237,7 +242,7 @@ class Owner(Term[State]):
     def dropped(self, state: State) -> None:
         """Note which deliveries the next life of the state does not know."""
         self.world.drops += 1
-        for offset, (_, count) in self.held.cells.items():
+        for offset, count in self.held.counted.items():
             chunk = state.records.get(offset // CHUNK, (OPEN,) * CHUNK)
             known = chunk[offset % CHUNK][1] if state.generation == self.held.generation else 0
             self.world.lost[self.held.generation, offset] += max(0, count - known)
