@@ -279,7 +279,7 @@ class Waiting:
         row of the next block are final.
         """
         popped: list[_Waiter] = []
-        few = 8
+        few = 2
         while True:
             head = self._first()
             while head is not None and head.due_us <= to_us and len(popped) < few:
