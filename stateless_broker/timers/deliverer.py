@@ -8,7 +8,6 @@ another without waiting, within a bound of bytes, and yield to live producers.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 import pyarrow as pa
