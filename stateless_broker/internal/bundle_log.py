@@ -24,9 +24,10 @@ from crc32c import crc32c
 
 from ledger.keys import PartitionId
 from ledger.log.log_record import LogRecord
+from ledger.log.producers import ProducerSession
 from ledger.log.segment import Batch
 from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted
-from ledgermq.protocol.records import FEW_ROWS_MAX, SCHEMA, encode_batch
+from ledgermq.protocol.records import FEW_ROWS_MAX, SCHEMA, Compression, encode_batch
 from ledgermq.runtime.tasks import retrieve_error
 from ledgermq.sources import Sources
 from stateless_broker.bundle.owner import BundleOwner
@@ -228,16 +229,26 @@ class BundleLog:
             yield from entry.data
 
     def _batch(self, place: PartitionId, records: Sequence[LogRecord]) -> Batch:
-        now_us, rows = self._sources.now_us(), len(records)
-        keys, values = [record.key for record in records], [record.value for record in records]
-        headers, types, tags = _same_columns(rows) if rows <= FEW_ROWS_MAX else _own_columns(rows)
-        timestamps = pa.array([now_us] * rows, pa.int64()).view(SCHEMA.field("timestamp").type)
-        columns = [pa.array(keys, pa.binary()), pa.array(values, pa.binary()), headers, timestamps, types, tags]
-        size_bytes = sum(len(key) for key in keys) + sum(len(value or b"") for value in values)
-        data = encode_batch(
-            pa.RecordBatch.from_arrays(columns, schema=SCHEMA), "lz4" if size_bytes >= COMPRESSED_BYTES_MIN else "none"
-        )
-        return Batch(place.topic_id, place.partition, rows, crc32c(data), now_us, now_us, data)
+        size_bytes = sum(len(record.key) + len(record.value or b"") for record in records)
+        compression: Compression = "lz4" if size_bytes >= COMPRESSED_BYTES_MIN else "none"
+        return batch_of(place, records, self._sources.now_us(), compression)
+
+
+def batch_of(
+    place: PartitionId,
+    records: Sequence[LogRecord],
+    now_us: int,
+    compression: Compression,
+    producer: ProducerSession | None = None,
+) -> Batch:
+    """Return one batch of an internal or hidden partition with these records, all of them as of `now_us`."""
+    rows = len(records)
+    keys, values = [record.key for record in records], [record.value for record in records]
+    headers, types, tags = _same_columns(rows) if rows <= FEW_ROWS_MAX else _own_columns(rows)
+    timestamps = pa.array([now_us] * rows, pa.int64()).view(SCHEMA.field("timestamp").type)
+    columns = [pa.array(keys, pa.binary()), pa.array(values, pa.binary()), headers, timestamps, types, tags]
+    data = encode_batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA), compression)
+    return Batch(place.topic_id, place.partition, rows, crc32c(data), now_us, now_us, data, producer)
 
 
 def _own_columns(rows: int) -> tuple[pa.Array, pa.Array, pa.Array]:

@@ -1,8 +1,8 @@
 """Deliver timed messages: append each to its partition when its time has come, in order, exactly once.
 
 A round begins with a time that the store's clock has reached. It waits until nothing that is due by then
-is still on its way into the intake (R2). Then it appends chunk by chunk: a chunk's messages and the
-watermark that covers them are one segment (R1). Copies carry no producer session. Chunks follow one
+is still on its way into the intake (W2). Then it appends chunk by chunk: a chunk's messages and the
+watermark that covers them are one segment (W1). Copies carry no producer session. Chunks follow one
 another without waiting, within a bound of bytes, and yield to live producers.
 """
 
@@ -21,7 +21,7 @@ from ledgermq.protocol.records import Compression, encode_batch, timestamps_of
 from ledgermq.runtime.wait import wait_for
 from stateless_broker.timers.counts import TimerCounts
 from stateless_broker.timers.flow import Flow
-from stateless_broker.timers.held import Held
+from stateless_broker.timers.held import Held, exists_in
 from stateless_broker.timers.store_clock import StoreClock
 from timers.blocks import end_of
 from timers.cut import batches
@@ -77,7 +77,7 @@ class Deliverer:
         now_us = self._clock.now_us()
         assert now_us is not None
         to_us = held.timers.deliverable_to(now_us, held.loaded)
-        assert to_us <= now_us, "nothing is delivered before its time (R13)"
+        assert to_us <= now_us, "nothing is delivered before its time (W13)"
         held.closed_us = max(held.closed_us, to_us)
         await self._until_settled(to_us)
         while held.timers.watermark < end_of(to_us):
@@ -103,7 +103,7 @@ class Deliverer:
         assert held.timers.watermark < to <= end_of(to_us)
         assert chunk is None or held.timers.watermark < chunk.rows.key(0), "delivered before"
         lowest_us = held.lowest_in_flight_us()
-        assert lowest_us is None or lowest_us > to_us, "a block in flight is due (R9)"
+        assert lowest_us is None or lowest_us > to_us, "a block in flight is due (W9)"
         copies, live = [], 0
         if chunk is not None:
             rows = self._live(chunk.rows)
@@ -129,7 +129,7 @@ class Deliverer:
         self._flow.appended(size_bytes, durable, within_s=within_s)
 
     def _live(self, rows: Rows) -> Rows:
-        """Leave out what was recalled, and what waits for topics that were removed (R7)."""
+        """Leave out what was recalled, and what waits for topics that were removed (W7)."""
         exists = self._exists()
         held = self._held
         wanted = held.timers.live(rows, lambda topic_id: True)
@@ -141,8 +141,7 @@ class Deliverer:
         return live
 
     def _exists(self) -> Callable[[int], bool]:
-        catalog = self._catalog()
-        return lambda topic_id: not catalog.is_removed(topic_id, catalog.offset)
+        return exists_in(self._catalog())
 
     def _copy(self, target: PartitionId, records: pa.RecordBatch) -> Batch:
         """Return a batch as it is appended to its partition. It carries no producer session."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from ledger.topics.catalog import Catalog
 from ledgermq.errors import LedgerMQError
 from stateless_broker.internal.issued_state import IssuedState
 from stateless_broker.timers.hidden_logs import HiddenLogs
@@ -31,8 +32,13 @@ MISSING_MAX = 64
 
 InFlight = dict["asyncio.Future[Any]", int]
 """Appends to the intake that have no outcome yet, and when the first of their rows is due. Those of
-producers are kept for the whole term of the bundle, also while its state is loaded again (R14).
+producers are kept for the whole term of the bundle, also while its state is loaded again (W14).
 """
+
+
+def exists_in(catalog: Catalog) -> Callable[[int], bool]:
+    """Return whether messages that wait for a topic, named by its id, are still wanted (W7)."""
+    return lambda topic_id: not catalog.is_removed(topic_id, catalog.offset)
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Move timed messages to where they should wait: from the intake into ranges of time (flush), from wide
 ranges into narrower ones (turn), and from ranges of a minute into memory (load).
 
-What is moved, and the progress of what it came from, are one segment (R3). Only durable blocks are read.
+What is moved, and the progress of what it came from, are one segment (W3). Only durable blocks are read.
 After a read everything is judged again, in the turn that appends. What was moved is freed later.
 """
 
@@ -15,7 +15,7 @@ from ledgermq.errors import Unavailable
 from ledgermq.runtime.wait import wait_for
 from stateless_broker.timers.counts import TimerCounts
 from stateless_broker.timers.flow import Flow
-from stateless_broker.timers.held import READ_BYTES, Held
+from stateless_broker.timers.held import READ_BYTES, Held, exists_in
 from stateless_broker.timers.intake import Intake
 from stateless_broker.timers.store_clock import StoreClock
 from timers.blocks import Block, Source
@@ -99,7 +99,7 @@ class Mover:
             held.state.check()
             held.note_added()
             await asyncio.sleep(0)
-        assert held.logs.next_offset(range_id) == end, f"something was placed in {range_id} while it was loaded (R10)"
+        assert held.logs.next_offset(range_id) == end, f"something was placed in {range_id} while it was loaded (W10)"
         del self._loading[range_id]
         held.loaded.add(range_id)
         held.due_changed.set()
@@ -227,8 +227,7 @@ class Mover:
         return range_blocks(rows, placement.groups)
 
     def _live(self, rows: Rows) -> Rows:
-        catalog = self._catalog()
-        return self._held.timers.live(rows, lambda topic_id: not catalog.is_removed(topic_id, catalog.offset))
+        return self._held.timers.live(rows, exists_in(self._catalog()))
 
 
 class LogStarts:
@@ -243,7 +242,7 @@ class LogStarts:
         await self._held.freed.wait()
 
     async def move(self) -> None:
-        """Raise the log starts as far as the state of this moment allows, once it is durable (R15). Raises
+        """Raise the log starts as far as the state of this moment allows, once it is durable (W15). Raises
         the store's errors; then it is repeated after the pause.
         """
         held = self._held
