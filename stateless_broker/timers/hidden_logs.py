@@ -21,7 +21,7 @@ from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
 from stateless_broker.bundle.owner import BundleOwner
-from stateless_broker.internal.bundle_log import COMPRESSED_BYTES_MIN, batch_of
+from stateless_broker.internal.bundle_log import batch_of
 from timers.blocks import Block, Source, decode_block
 from timers.cut import Moved
 from timers.places import RangeId
@@ -72,8 +72,7 @@ class HiddenLogs:
     ) -> Batch:
         """Return one batch with these blocks as its records."""
         # a block of the intake has the producer's own compression
-        is_large = place != self.intake and sum(len(block.value or b"") for block in blocks) >= COMPRESSED_BYTES_MIN
-        return batch_of(place, blocks, self._sources.now_us(), "lz4" if is_large else "none", producer)
+        return batch_of(place, blocks, self._sources.now_us(), producer, compresses=place != self.intake)
 
     async def read(self, range_id: RangeId | None, offset: int, end: int, bytes_max: int) -> list[tuple[Source, Block]]:
         """Return the blocks from `offset` on, below `end`, which is durable: about `bytes_max`, at least one.
