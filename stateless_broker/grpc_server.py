@@ -42,6 +42,7 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.server_handshake_timeout_ms", 10_000),  # a connection that does not get that far is closed
 )
 
 CALLS_MAX = 2000
@@ -60,13 +61,17 @@ class GrpcServer:
         self._service: BrokerApi | None = None
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing in the stubs
 
-    async def listen(self, host: str, port: int) -> int:
-        """Open the port and return its number; `port` 0 takes a free one. Raises InvalidConfig if
-        the port cannot be opened.
+    async def listen(self, host: str, port: int, credentials: grpc.ServerCredentials | None = None) -> int:
+        """Open the port and return its number; `port` 0 takes a free one. `credentials`: of TLS; None:
+        plain. Raises InvalidConfig if the port cannot be opened.
         """
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             _check_free(host, port)
-            bound = self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+            if credentials is None:
+                bound = self._server.add_insecure_port(address)
+            else:
+                bound = self._server.add_secure_port(address, credentials)
         except (OSError, RuntimeError) as error:
             raise InvalidConfig(
                 f"cannot listen on {host}:{port}: the port is in use, or the address is not one of this machine's"

@@ -22,6 +22,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from ledger.cluster import BUNDLES_MAX, ClusterDefaults
 from ledgermq.buffers import KIB, MIB
+from ledgermq.errors import InvalidConfig
 from offsets.limits import GroupLimits
 from stateless_broker.settings_sources import names_of, read_sources, settle
 from timers.limits import TimerLimits
@@ -100,6 +101,28 @@ class ProcessSettings(BaseSettings):
         ge=0,
         le=65535,
     )
+    admin_tls: Literal["off", "on", "mutual"] = _setting(
+        "off",
+        "TLS of the admin port: on serves HTTPS with `tls_cert_file`; mutual also refuses clients without a certificate"
+        " of `tls_client_ca_file`. Set it when the port can be reached from other machines",
+    )
+
+    tls_cert_file: str | None = _setting(
+        None,
+        "PEM file of this process's certificate, with its chain. With it a broker's port accepts TLS only (1.2 or"
+        " newer), and the broker connects to other brokers by TLS: set it alike in all brokers. Its names must include"
+        " the host of `advertised_address` and of `peer_address`. A changed file is read within seconds",
+        min_length=1,
+    )
+    tls_key_file: str | None = _setting(
+        None, "PEM file of the private key of `tls_cert_file`, without a password", min_length=1
+    )
+    tls_client_ca_file: str | None = _setting(
+        None,
+        "PEM file of the authorities that sign certificates of clients, and of the other brokers, which are clients,"
+        " too. Used where `tls_client_auth` is required or `admin_tls` is mutual",
+        min_length=1,
+    )
 
 
 class BrokerSettings(ProcessSettings):
@@ -120,6 +143,17 @@ class BrokerSettings(ProcessSettings):
         None,
         "host:port at which other brokers reach this broker; not set: the advertised address. Set it when only clients "
         "can use the advertised address",
+    )
+    tls_client_auth: Literal["none", "required"] = _setting(
+        "none",
+        "required: refuse clients that show no certificate signed by an authority of `tls_client_ca_file`. Set it to"
+        " let only machines and programs in that you gave a certificate",
+    )
+    tls_ca_file: str | None = _setting(
+        None,
+        "PEM file of the authorities that sign the certificates of the other brokers; not set: those that this machine"
+        " trusts. Clients on this machine read it, too",
+        min_length=1,
     )
     broker_id: str | None = _setting(
         None,
@@ -388,9 +422,37 @@ def load_settings(file: Path | None = None, **flags: Any) -> BrokerSettings:
     Raises InvalidConfig for a wrong value, an unknown name (with the nearest one), and a name that
     was removed (with what to do).
     """
-    return settle(BrokerSettings, read_sources(KINDS, file, flags, REMOVED))
+    settings = settle(BrokerSettings, read_sources(KINDS, file, flags, REMOVED))
+    _check_tls(settings)
+    if settings.tls_client_auth == "required" and settings.tls_client_ca_file is None:
+        raise _needs(
+            "tls_client_auth = required", "tls_client_ca_file", "the authorities that sign clients' certificates"
+        )
+    return settings
 
 
 def load_compaction_settings(file: Path | None = None, **flags: Any) -> CompactionSettings:
     """Load the settings of the compaction service, from the same file and variables."""
-    return settle(CompactionSettings, read_sources(KINDS, file, flags, REMOVED))
+    settings = settle(CompactionSettings, read_sources(KINDS, file, flags, REMOVED))
+    _check_tls(settings)
+    return settings
+
+
+def _check_tls(settings: ProcessSettings) -> None:
+    """Check which settings of TLS are given beside each other. Raises InvalidConfig."""
+    if settings.tls_cert_file is not None and settings.tls_key_file is None:
+        raise _needs("tls_cert_file", "tls_key_file", "the private key of the certificate")
+    if settings.tls_cert_file is None:
+        for name, is_set in (
+            ("tls_key_file", settings.tls_key_file is not None),
+            ("admin_tls", settings.admin_tls != "off"),
+            ("tls_client_auth", isinstance(settings, BrokerSettings) and settings.tls_client_auth != "none"),
+        ):
+            if is_set:
+                raise _needs(name, "tls_cert_file", "the certificate of this process")
+    if settings.admin_tls == "mutual" and settings.tls_client_ca_file is None:
+        raise _needs("admin_tls = mutual", "tls_client_ca_file", "the authorities that sign clients' certificates")
+
+
+def _needs(name: str, other: str, what: str) -> InvalidConfig:
+    return InvalidConfig(f"setting {name} needs {other}: {what}")
