@@ -21,7 +21,7 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable
+from ledgermq.errors import InvalidConfig, LedgerMQError, TlsFailed, Unavailable
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import FETCH, FETCH_ONCE, METHODS, SERVICE, Kind, Method
@@ -232,5 +232,7 @@ async def _refuse(method: Method, context: Context, error: Exception, metered: _
         error = LedgerMQError(
             f"{method.name} failed inside the broker ({type(error).__name__}); see the log of the broker"
         )
+    if isinstance(error, TlsFailed):  # between two brokers: the caller's own connection is sound
+        error = Unavailable(error.message)
     with _client_may_leave():
         await abort(context, error)

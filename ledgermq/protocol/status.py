@@ -96,8 +96,8 @@ def _public_code(error: LedgerMQError) -> str:
     are not part of the contract.
     """
     published: type[LedgerMQError] = next(kind for kind in type(error).__mro__ if kind in errors.BY_CODE.values())
-    if published is errors.TlsFailed or (published is errors.RetriableError and type(error) is not published):
-        return errors.Unavailable.code  # TLS between two brokers is not that of the caller
+    if published is errors.RetriableError and type(error) is not published:
+        return errors.Unavailable.code
     return published.code
 
 

@@ -116,6 +116,20 @@ async def test_brokers_reach_each_other_by_tls_and_show_their_certificates(
         await round_trip(other, "by-one")
 
 
+async def test_tls_between_brokers_is_not_that_of_the_caller(authority: Authority, tmp_path: Path) -> None:
+    """A broker that does not trust the controller is unavailable to its client, and says why."""
+    stranger = Authority(tmp_path, "other")
+    async with (
+        serving_tls(authority, tmp_path, tls_ca_file=str(authority.ca)) as first,
+        serving_tls(authority, tmp_path, tls_ca_file=str(stranger.ca)) as second,
+        ledgermq.connect(second.address, tls=authority.tls(), timeout_s=5) as client,
+    ):
+        with pytest.raises(errors.Unavailable, match="is not signed by an authority that") as failed:
+            await client.create_topic("orders", 1)
+    assert type(failed.value) is errors.Unavailable
+    assert first.address in failed.value.message
+
+
 async def test_a_client_without_tls_is_told_to_use_it(authority: Authority, tmp_path: Path) -> None:
     async with serving_tls(authority, tmp_path) as node:
         assert f"the broker at {node.address} accepts TLS only: connect with tls=True" in await refusal(
