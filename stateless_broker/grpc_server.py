@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import resource
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager
@@ -45,6 +46,8 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.server_handshake_timeout_ms", 10_000),  # a connection that does not get that far is closed
 )
 
+CONNECTIONS_MAX = 10_000
+
 CALLS_MAX = 2000
 """Concurrent calls and streams; gRPC refuses more."""
 
@@ -57,7 +60,8 @@ _connection_cut = ConnectionCut()
 class GrpcServer:
     def __init__(self, calls_max: int, meter: CallMeter) -> None:
         self._meter = meter
-        self._server = grpc.aio.server(options=GRPC_OPTIONS + _OPTIONS, maximum_concurrent_rpcs=calls_max)
+        options = (*GRPC_OPTIONS, *_OPTIONS, ("grpc.max_allowed_incoming_connections", connections_max()))
+        self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=calls_max)
         self._service: BrokerApi | None = None
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing in the stubs
 
@@ -143,6 +147,14 @@ class GrpcServer:
                     await _refuse(method, context, error, metered)
 
         return handle
+
+
+def connections_max() -> int:
+    """Return how many connections are accepted, those with an unfinished handshake included: half of
+    the files that the process may open, so that a flood leaves it those that it needs itself.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return CONNECTIONS_MAX if soft == resource.RLIM_INFINITY else max(1, min(CONNECTIONS_MAX, soft // 2))
 
 
 def _check_free(host: str, port: int) -> None:

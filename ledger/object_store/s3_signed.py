@@ -259,7 +259,7 @@ class SignedWire(S3Wire):
         url = (
             self._sign_create(name)
             if only_if_absent
-            else self._client.presign("put_object", Key=name, **encryption.parameters)
+            else self._client.presign("put_object", URL_LIFE_S, Key=name, **encryption.parameters)
         )
         headers = {**(ONLY_IF_ABSENT if only_if_absent else {}), **encryption.headers}
         _expect(self._client.send("PUT", url, headers, buffers), 200)
