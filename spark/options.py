@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from typing import Any, TypeVar
 
 from ledgermq.client.tls import Tls
@@ -93,9 +93,15 @@ def option_name(of_field: str) -> str:
     return first + "".join(word.capitalize() for word in others)
 
 
+def fields_of(kind: Any) -> list[Field[Any]]:
+    """Return the options that a dataclass declares, and after them those that it inherits."""
+    own = vars(kind)["__annotations__"]
+    return sorted(fields(kind), key=lambda each: each.name not in own)
+
+
 def names_of(kind: Any) -> tuple[str, ...]:
     """Return the names of the options that a dataclass declares."""
-    return tuple(option_name(each.name) for each in fields(kind))
+    return tuple(option_name(each.name) for each in fields_of(kind))
 
 
 def known_options(given: Mapping[str, str], names: Sequence[str], ignored: Sequence[str] = ()) -> dict[str, str]:
@@ -151,6 +157,8 @@ class TlsOptions:
             return self.tls
         if self.tls is False:
             raise InvalidConfig("tls=false takes no files of TLS")
+        if bool(self.tls_cert_file) != bool(self.tls_key_file):
+            raise InvalidConfig("tlsCertFile and tlsKeyFile go together: give both or none")
         return Tls(ca=self.tls_ca_file or None, cert=self.tls_cert_file or None, key=self.tls_key_file or None)
 
 

@@ -22,7 +22,6 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from ledger.cluster import BUNDLES_MAX, ClusterDefaults
 from ledgermq.buffers import KIB, MIB
-from ledgermq.errors import InvalidConfig
 from offsets.limits import GroupLimits
 from stateless_broker.settings_sources import names_of, read_sources, settle
 from timers.limits import TimerLimits
@@ -422,37 +421,9 @@ def load_settings(file: Path | None = None, **flags: Any) -> BrokerSettings:
     Raises InvalidConfig for a wrong value, an unknown name (with the nearest one), and a name that
     was removed (with what to do).
     """
-    settings = settle(BrokerSettings, read_sources(KINDS, file, flags, REMOVED))
-    _check_tls(settings)
-    if settings.tls_client_auth == "required" and settings.tls_client_ca_file is None:
-        raise _needs(
-            "tls_client_auth = required", "tls_client_ca_file", "the authorities that sign clients' certificates"
-        )
-    return settings
+    return settle(BrokerSettings, read_sources(KINDS, file, flags, REMOVED))
 
 
 def load_compaction_settings(file: Path | None = None, **flags: Any) -> CompactionSettings:
     """Load the settings of the compaction service, from the same file and variables."""
-    settings = settle(CompactionSettings, read_sources(KINDS, file, flags, REMOVED))
-    _check_tls(settings)
-    return settings
-
-
-def _check_tls(settings: ProcessSettings) -> None:
-    """Check which settings of TLS are given beside each other. Raises InvalidConfig."""
-    if settings.tls_cert_file is not None and settings.tls_key_file is None:
-        raise _needs("tls_cert_file", "tls_key_file", "the private key of the certificate")
-    if settings.tls_cert_file is None:
-        for name, is_set in (
-            ("tls_key_file", settings.tls_key_file is not None),
-            ("admin_tls", settings.admin_tls != "off"),
-            ("tls_client_auth", isinstance(settings, BrokerSettings) and settings.tls_client_auth != "none"),
-        ):
-            if is_set:
-                raise _needs(name, "tls_cert_file", "the certificate of this process")
-    if settings.admin_tls == "mutual" and settings.tls_client_ca_file is None:
-        raise _needs("admin_tls = mutual", "tls_client_ca_file", "the authorities that sign clients' certificates")
-
-
-def _needs(name: str, other: str, what: str) -> InvalidConfig:
-    return InvalidConfig(f"setting {name} needs {other}: {what}")
+    return settle(CompactionSettings, read_sources(KINDS, file, flags, REMOVED))

@@ -146,7 +146,7 @@ class Certificates:
         given = self.loaded
 
         def changed() -> grpc.ServerCertificateConfiguration | None:
-            """gRPC calls this in a thread of its own, before each handshake."""
+            """gRPC calls this in one of its threads, before each handshake."""
             nonlocal given
             if given is self.loaded:
                 return None
@@ -237,6 +237,29 @@ def _configuration(loaded: Loaded, *, asks_clients: bool) -> grpc.ServerCertific
     )
 
 
+def check_tls(settings: ProcessSettings) -> None:
+    """Check which settings of TLS are given beside each other. Raises InvalidConfig."""
+    asks_clients = isinstance(settings, BrokerSettings) and settings.tls_client_auth == "required"
+    authorities = "the authorities that sign clients' certificates"
+    needs = (
+        ("tls_cert_file", settings.tls_cert_file, "tls_key_file", settings.tls_key_file, "its private key"),
+        ("tls_key_file", settings.tls_key_file, "tls_cert_file", settings.tls_cert_file, "its certificate"),
+        ("tls_client_auth = required", asks_clients, "tls_cert_file", settings.tls_cert_file, "a certificate"),
+        ("tls_client_auth = required", asks_clients, "tls_client_ca_file", settings.tls_client_ca_file, authorities),
+        ("admin_tls", settings.admin_tls != "off", "tls_cert_file", settings.tls_cert_file, "a certificate"),
+        (
+            "admin_tls = mutual",
+            settings.admin_tls == "mutual",
+            "tls_client_ca_file",
+            settings.tls_client_ca_file,
+            authorities,
+        ),
+    )
+    for name, is_set, other, there, what in needs:
+        if is_set and not there:
+            raise InvalidConfig(f"setting {name} needs {other}: {what}")
+
+
 @asynccontextmanager
 async def followed_certificates(
     settings: ProcessSettings, sources: Sources, meter: TlsMeter | None = None
@@ -245,6 +268,7 @@ async def followed_certificates(
 
     Raises InvalidConfig.
     """
+    check_tls(settings)
     is_used = isinstance(settings, BrokerSettings) or settings.admin_tls != "off"
     if settings.tls_cert_file is None or settings.tls_key_file is None or not is_used:
         yield None

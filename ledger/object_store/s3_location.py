@@ -31,8 +31,8 @@ class S3Location:
     """`prefix` has no "/" at its ends. None: from the environment.
 
     `path_style`: ``endpoint/bucket/key`` instead of ``bucket.endpoint/key``; by default for
-    endpoints other than Amazon's. `sse`: how the store is asked to encrypt each object, AES256 by keys
-    of its own (SSE-S3), aws:kms by a key of its key service (SSE-KMS); None: as the bucket says.
+    endpoints other than Amazon's. `sse`: how the store is asked to encrypt each object, AES256 by the
+    store's keys (SSE-S3), aws:kms by a key of its key service (SSE-KMS); None: as the bucket says.
     `kms_key`: id, ARN or alias of that key; None: the store's default.
     """
 

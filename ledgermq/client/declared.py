@@ -126,7 +126,7 @@ def having(*methods: str) -> Any:
 
 
 def checked(default: Any, check: Check) -> Any:
-    """Declare a setting with a rule of its own; None is accepted where it is the default."""
+    """Declare a setting with its own rule; None is accepted where it is the default."""
     return _declared(default, check)
 
 

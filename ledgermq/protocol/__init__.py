@@ -6,5 +6,5 @@ import os
 # child processes crash.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
-# Its core prints a line about each handshake that fails, in a form of its own; typed errors say more.
+# Its core prints a line about each handshake that fails, in another form than logs have; typed errors say more.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

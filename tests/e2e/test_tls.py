@@ -15,6 +15,9 @@ import pytest
 import ledgermq
 from ledgermq import Tls, errors
 from ledgermq.sources import Sources
+from spark.sink.cluster import opened
+from spark.sink.options import parse_options as sink_options
+from spark.source.data_source import LedgerMQDataSource
 from stateless_broker.node import Node
 from stateless_broker.settings import BrokerSettings, load_settings
 from stateless_broker.tls import followed_certificates
@@ -261,6 +264,50 @@ async def test_a_call_shows_the_names_in_the_client_s_certificate(
     ):
         await client.describe_cluster()
     assert seen[-1]["x509_subject_alternative_name"] == [b"billing.example"]
+
+
+# -- Spark: what its driver and executors call
+
+
+async def test_the_spark_sink_connects_by_tls(authority: Authority, tmp_path: Path) -> None:
+    """Options tlsCaFile, tlsCertFile, tlsKeyFile."""
+    settings = {"tls_client_ca_file": str(authority.ca), "tls_client_auth": "required"}
+    program = authority.issue("program")
+    async with serving_tls(authority, tmp_path, **settings) as node:
+        files = {"tlsCaFile": authority.ca, "tlsCertFile": program.cert, "tlsKeyFile": program.key}
+        given = {"servers": node.address, **{name: str(path) for name, path in files.items()}}
+        async with opened(sink_options(given, streaming=False)) as place:
+            await round_trip(place.client)
+        with pytest.raises(errors.TlsFailed, match="asks for a certificate"):
+            async with opened(sink_options({"servers": node.address, "tlsCaFile": str(authority.ca)}, streaming=False)):
+                pass
+        with pytest.raises(errors.TlsFailed, match="accepts TLS only"):
+            async with opened(sink_options({"servers": node.address, "tls": "false"}, streaming=False)):
+                pass
+        with pytest.raises(errors.InvalidConfig, match="tls=false takes no files"):
+            sink_options({"servers": node.address, "tls": "false", "tlsCaFile": "/ca.pem"}, streaming=False)
+
+
+async def test_the_spark_source_asks_brokers_by_tls(authority: Authority, tmp_path: Path) -> None:
+    """Options tlsCaFile, tlsCertFile, tlsKeyFile: the source has only `servers`, and asks them for the root."""
+    settings = {"tls_client_ca_file": str(authority.ca), "tls_client_auth": "required"}
+    program = authority.issue("program")
+    async with (
+        serving_tls(authority, tmp_path, **settings) as node,
+        ledgermq.connect(node.address, tls=authority.tls(program), timeout_s=SLOW_S) as client,
+    ):
+        await round_trip(client)
+        files = {"tlsCaFile": authority.ca, "tlsCertFile": program.cert, "tlsKeyFile": program.key}
+        given = {"servers": node.address, "topic": "orders", **{name: str(path) for name, path in files.items()}}
+
+        def read(options: dict[str, str]) -> int:
+            source = LedgerMQDataSource(options)
+            reader = source.reader(source.schema())
+            return sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part))
+
+        assert await asyncio.to_thread(read, given) == 20
+        with pytest.raises(errors.TlsFailed, match="accepts TLS only"):
+            await asyncio.to_thread(read, {"servers": node.address, "topic": "orders", "tls": "false"})
 
 
 # -- reload

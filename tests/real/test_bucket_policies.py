@@ -23,7 +23,7 @@ from spark.source.data_source import LedgerMQDataSource
 from tests.conftest import BUCKET
 from tests.e2e.processes import QUICK, BrokerProcesses
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 POLICY = re.compile(r"<!-- policy: (\w+) -->\n```json\n(.*?)```", re.DOTALL)
@@ -81,7 +81,7 @@ def denied(call: Callable[[], object]) -> bool:
 def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ledgermq.cli.main", *arguments]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=200, check=False, env={**os.environ, **variables}
+        command, capture_output=True, text=True, timeout=600, check=False, env={**os.environ, **variables}
     )
 
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from ledgermq.errors import InvalidConfig
 from stateless_broker.settings import load_compaction_settings, load_settings
-from stateless_broker.tls import CertificateFiles, tls_to_peers
+from stateless_broker.tls import CertificateFiles, check_tls, tls_to_peers
 from tests.certificates import Authority, Pair
 
 FILES = {"tls_cert_file": "a", "tls_key_file": "b"}
@@ -27,7 +27,7 @@ FILES = {"tls_cert_file": "a", "tls_key_file": "b"}
     [
         ({"tls_cert_file": "a"}, "setting tls_cert_file needs tls_key_file"),
         ({"tls_key_file": "a"}, "setting tls_key_file needs tls_cert_file"),
-        ({"tls_client_auth": "required"}, "setting tls_client_auth needs tls_cert_file"),
+        ({"tls_client_auth": "required"}, "setting tls_client_auth = required needs tls_cert_file"),
         ({"admin_tls": "on"}, "setting admin_tls needs tls_cert_file"),
         ({**FILES, "tls_client_auth": "required"}, "tls_client_auth = required needs tls_client_ca_file"),
         ({**FILES, "admin_tls": "mutual"}, "admin_tls = mutual needs tls_client_ca_file"),
@@ -35,10 +35,15 @@ FILES = {"tls_cert_file": "a", "tls_key_file": "b"}
 )
 def test_settings_that_do_not_fit_together_are_refused(given: dict[str, Any], why: str) -> None:
     with pytest.raises(InvalidConfig, match=why):
-        load_settings(None, **given)
+        check_tls(load_settings(None, **given))
     if "tls_client_auth" not in given:
         with pytest.raises(InvalidConfig, match=why):
-            load_compaction_settings(None, **given)
+            check_tls(load_compaction_settings(None, **given))
+
+
+def test_settings_that_fit_are_accepted() -> None:
+    check_tls(load_settings(None))
+    check_tls(load_settings(None, **FILES, tls_client_auth="required", tls_client_ca_file="c", admin_tls="mutual"))
 
 
 def files_of(pair: Pair, client_ca: Path | None = None) -> CertificateFiles:
