@@ -57,6 +57,7 @@ from ledgermq.client.record import Outgoing, Record
 from ledgermq.client.spill import Spill, SpillState
 from ledgermq.client.tables.rows import Change
 from ledgermq.client.tables.table import Table
+from ledgermq.client.tls import Tls
 from ledgermq.client.transactions.admin import (
     StagedTransaction,
     TransactionDescription,
@@ -127,6 +128,7 @@ __all__ = [
     "StagedTransaction",
     "StoredOffset",
     "Table",
+    "Tls",
     "TopicDescription",
     "TopicPartition",
     "Transaction",

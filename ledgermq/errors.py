@@ -14,6 +14,7 @@ gRPC, HTTP and any store: `ledgermq.protocol.status` maps codes to the wire.
     ├── RetriableError            the same call may succeed later (retry_after_ms says when)
     │   ├── NotOwner              send the request to the broker at `owner` instead
     │   ├── Unavailable           no broker, or no store, answers at present
+    │   │   └── TlsFailed         broker and client do not agree on TLS; the text says what to change
     │   ├── TopicBeingDeleted     the name cannot be used again yet
     │   ├── ResourceExhausted     a limit was reached; nothing was accepted
     │   │   └── StoreFull         the store has no room: nothing was stored, reads still work
@@ -149,6 +150,10 @@ class NotOwner(RetriableError):
 
 class Unavailable(RetriableError):
     code = "UNAVAILABLE"
+
+
+class TlsFailed(Unavailable):
+    code = "TLS_FAILED"
 
 
 class TopicBeingDeleted(RetriableError):

@@ -125,6 +125,11 @@ def having(*methods: str) -> Any:
     return _declared(None, check)
 
 
+def checked(default: Any, check: Check) -> Any:
+    """Declare a setting with its own rule; None is accepted where it is the default."""
+    return _declared(default, check)
+
+
 def _declared(default: Any, check: Check) -> Any:
     return field(default=default, metadata={"check": check})
 

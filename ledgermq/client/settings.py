@@ -13,9 +13,10 @@ from math import inf
 from typing import Any, Literal, Self, TypeVar
 
 from ledgermq.buffers import MIB
-from ledgermq.client.declared import above_zero, between, check_fields, function, having, place, switch, text
+from ledgermq.client.declared import above_zero, between, check_fields, checked, function, having, place, switch, text
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.spill import Spill
+from ledgermq.client.tls import Tls, check_tls
 from ledgermq.errors import InvalidConfig, LedgerMQError
 from ledgermq.hints import did_you_mean
 from ledgermq.offset_stores.contract import OffsetStore
@@ -49,6 +50,12 @@ class ClientSettings:
     """Longest wait between two attempts. Raise it if many clients retry against a busy cluster."""
     metadata_age_s_max: float = above_zero(60.0)
     """Age at which a topic's metadata is fetched again, so that added partitions are found."""
+    tls: Tls | bool | None = checked(None, check_tls)
+    """True: connect by TLS; `ledgermq.Tls(ca=…, cert=…, key=…)`: with these PEM files; False: plain. Not
+    set: as LEDGERMQ_TLS, LEDGERMQ_TLS_CA_FILE, LEDGERMQ_TLS_CERT_FILE and LEDGERMQ_TLS_KEY_FILE say, or
+    `tls`, `tls_ca_file`, … in the TOML file that LEDGERMQ_CONFIG names. True takes files from there,
+    too. Brokers in this process take the settings of brokers instead.
+    """
     must_exist: bool = switch(False)
     """Root URLs only: set True to refuse a root that holds no cluster, instead of creating one."""
     on_trouble: Callable[[LedgerMQError | None], None] | None = function("an error or None")

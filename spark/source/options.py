@@ -13,9 +13,10 @@ from typing import Literal
 
 from ledgermq.client.consuming.message import TABLE_SCHEMA
 from ledgermq.client.record import microseconds_of
+from ledgermq.client.tls import Tls
 from ledgermq.errors import InvalidConfig
 from ledgermq.protocol.limits import OFFSET_MAX
-from spark.options import between, check_servers, known_options, names_of, option, parse_known, switch
+from spark.options import TlsOptions, between, check_servers, known_options, names_of, option, parse_known, switch
 
 COLUMNS = tuple(TABLE_SCHEMA.names)
 EARLIEST, LATEST = -2, -1
@@ -95,7 +96,7 @@ def _offset(name: str, topic: str, partition: str, offset: object) -> tuple[int,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GivenOptions:
+class GivenOptions(TlsOptions):
     """The options, one field each; `spark.options` has the rules."""
 
     root: str = option("")
@@ -171,6 +172,7 @@ class SourceOptions:
     tags: frozenset[str] = frozenset()
     offsets_per_trigger_max: int | None = None
     servers: str = ""
+    tls: Tls | bool | None = None
     group: str = ""
     include_archive: bool = False
 
@@ -194,6 +196,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     options = SourceOptions(
         root=found.root,
         servers=found.servers,
+        tls=found.chosen_tls(),
         group=found.group_id_for_commit,
         topics=(found.topic,) if found.topic else found.topics,
         topics_pattern=found.topics_pattern or None,

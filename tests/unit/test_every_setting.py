@@ -217,6 +217,7 @@ class _Executor:
 
 
 SDK_VALUES: dict[str, Any] = {
+    "tls": True,
     "must_exist": True,
     "on_trouble": _nothing,
     "acks": "received",
@@ -289,7 +290,7 @@ BAD_SOURCE = {
     "topicsPattern": "(",
 }
 BAD_SINK = {"servers": "s3://b/p", "writeId": "a b", "writeEpoch": "-1"}
-ANY_TEXT = {"Spark source": {"tag"}, "Spark sink": {"topic", "root"}}
+ANY_TEXT = {"Spark source": {"tag", "tlsCaFile"}, "Spark sink": {"topic", "root", "tlsCaFile"}}
 """Every text is a value of these."""
 
 
