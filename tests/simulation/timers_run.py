@@ -50,7 +50,7 @@ TOGETHER: dict[str, type[TimedTransactor | TimedManager]] = {"t": TimedTransacto
 SHARED_ID = "timed"
 LOOKS_EVERY_S = 5.0
 ROUNDS_MAX = 20
-STORM_EVERY_S, STORM_S_MAX = 4.0, 2.0
+STORM_EVERY_S, STORM_S_MAX = 1.5, 1.5
 STORM_SLOW, STORM_SLOW_S, STORM_FULL = 0.4, 3.0, 0.5
 
 
