@@ -135,7 +135,12 @@ class TimersRun(ClusterRun):
             if world.healed:
                 return
             before = weather.slow, weather.slow_s
-            weather.slow, weather.slow_s, weather.full, weather.full_for_all = STORM_SLOW, STORM_SLOW_S, STORM_FULL, False
+            weather.slow, weather.slow_s, weather.full, weather.full_for_all = (
+                STORM_SLOW,
+                STORM_SLOW_S,
+                STORM_FULL,
+                False,
+            )
             world.note("world", "the store is slow and full")
             world.coverage.saw("disturbance: slow and full store")
             await asyncio.sleep(r.uniform(0, STORM_S_MAX))
