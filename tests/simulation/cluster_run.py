@@ -267,6 +267,7 @@ class ClusterRun:
         self.network.resets = 0.0
         world.net_delay_s_max = 0.002
         world.weather.stalls, world.weather.ambush, world.weather.full = 0.0, NO_AMBUSH, 0.0
+        world.weather.torn = False
         world.note("world", "heals")
         world.healed = True
         if self.cluster.is_s3:

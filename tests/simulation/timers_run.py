@@ -51,7 +51,6 @@ SHARED_ID = "timed"
 LOOKS_EVERY_S = 5.0
 ROUNDS_MAX = 20
 STORM_EVERY_S, STORM_S_MAX = 1.5, 1.5
-STORM_SLOW, STORM_SLOW_S, STORM_FULL = 0.4, 3.0, 0.5
 
 
 class TimersRun(ClusterRun):
@@ -128,25 +127,14 @@ class TimersRun(ClusterRun):
         return Resolver(*about) if name[0] == "y" else TOGETHER[name[0]](self.own, *about)
 
     async def _storms(self) -> None:
-        """Now and then the store is slow and full at once: it refuses a put while one below it is under way."""
+        """Now and then the store refuses a put while one below it is under way: what the log has appended fails,
+        and the bundle's timed messages are loaded again beside a block that is not durable yet (W14).
+        """
         world, weather, r = self.world, self.world.weather, random.Random(f"storms {self.world.seed}")
-        while True:
-            await asyncio.sleep(r.expovariate(1 / STORM_EVERY_S))
-            if world.healed:
-                return
-            before = weather.slow, weather.slow_s
-            weather.slow, weather.slow_s, weather.full, weather.full_for_all = (
-                STORM_SLOW,
-                STORM_SLOW_S,
-                STORM_FULL,
-                False,
-            )
-            world.note("world", "the store is slow and full")
-            world.coverage.saw("disturbance: slow and full store")
-            await asyncio.sleep(r.uniform(0, STORM_S_MAX))
-            if world.healed:
-                return
-            (weather.slow, weather.slow_s), weather.full = before, 0.0
+        while not world.healed:
+            world.coverage.saw("disturbance: slow and full store", weather.torn)
+            await asyncio.sleep(r.uniform(0, STORM_S_MAX) if weather.torn else r.expovariate(1 / STORM_EVERY_S))
+            weather.torn = not weather.torn and not world.healed
 
     def _victims(self) -> list[Process]:
         return super()._victims() + [member.process for member in self._members.values()]
