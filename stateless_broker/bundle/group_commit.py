@@ -187,7 +187,7 @@ class GroupCommit:
         if not self._queue:
             return None
         if self._writer.refusal is not None:
-            return 0.0  # they fail at once, and the end of a void put would wake nobody
+            return 0.0  # they fail at once, and no end of a void put would wake this task
         if in_flight >= self._limits.puts_in_flight_max:
             return None
         if in_flight == 0 or in_flight < self._in_flight_before or self._queued_bytes >= self._limits.flush_bytes:
