@@ -21,15 +21,13 @@ from ledger.log.segment import Batch
 from ledgermq.sources import Sources
 from stateless_broker.internal.core import Opening
 from stateless_broker.internal.issued_state import IssuedState
-from stateless_broker.timers.counts import TimerCounts
 from stateless_broker.timers.deliverer import Deliverer
-from stateless_broker.timers.held import Held, InFlight
+from stateless_broker.timers.held import Held
 from stateless_broker.timers.hidden_logs import HiddenLogs
 from stateless_broker.timers.intake import Intake
 from stateless_broker.timers.mover import LogStarts, Mover
 from stateless_broker.timers.partition import TimerPartition, TimerParts
 from tests.simulation.mutants import mutant
-from tests.simulation.timers_plan import timers_plan_of
 from timers import limits
 from timers.blocks import Block, Id, Key, encode_block
 from timers.bundle_timers import BundleTimers, Decision, RecallAnswer
@@ -368,18 +366,6 @@ def ranges_never_turned(patch: Patch) -> None:
 
     patch.setattr(BundleTimers, "to_turn", lambda self, now_us: None)
     patch.setattr(BundleTimers, "next_move_us", next_move_us)  # otherwise the mover looks again without a pause
-
-
-@mutant("timers", lambda seed: timers_plan_of(seed).storms)
-def loaded_again_beside_what_is_under_way(patch: Patch) -> None:
-    """After a refusal memory is loaded while earlier appends to the intake have no outcome yet."""
-    real = Intake.__init__
-
-    def init(self: Intake, held: Held, in_term: InFlight, counts: TimerCounts) -> None:
-        real(self, held, in_term, counts)
-        self._before = []
-
-    patch.setattr(Intake, "__init__", init)
 
 
 @mutant("timers")
