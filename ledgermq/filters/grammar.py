@@ -202,7 +202,7 @@ def parse_sql(text: str) -> Condition:
         at = len(text) if error.token.type == "$END" else _at(error.token)
         raise _invalid(text, at, _expected(error.expected)) from None
     except UnexpectedCharacters as error:
-        at = error.pos_in_stream or 0
+        at = cast(int, error.pos_in_stream)
         raise _invalid(text, at, _unreadable(text[at])) from None
     except UnexpectedInput as error:
         raise _invalid(text, len(text), str(error)) from error
