@@ -186,16 +186,18 @@ class FetchRequest(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[FetchPartition, _Mapping]]] = ..., max_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., min_bytes: _Optional[int] = ..., direct: _Optional[bool] = ...) -> None: ...
 
 class FetchPartition(_message.Message):
-    __slots__ = ("topic", "topic_id", "partition", "offset")
+    __slots__ = ("topic", "topic_id", "partition", "offset", "tags")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     topic_id: int
     partition: int
     offset: int
-    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class FetchResponse(_message.Message):
     __slots__ = ("header", "payload")
@@ -214,7 +216,7 @@ class FetchHeader(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[FetchedPartition, _Mapping]]] = ..., objects: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class FetchedPartition(_message.Message):
-    __slots__ = ("topic", "topic_id", "partition", "high_watermark", "log_start", "batches", "error")
+    __slots__ = ("topic", "topic_id", "partition", "high_watermark", "log_start", "batches", "error", "next_offset")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -222,6 +224,7 @@ class FetchedPartition(_message.Message):
     LOG_START_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     topic: str
     topic_id: int
     partition: int
@@ -229,7 +232,8 @@ class FetchedPartition(_message.Message):
     log_start: int
     batches: _containers.RepeatedCompositeFieldContainer[FetchedBatch]
     error: Error
-    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[FetchedBatch, _Mapping]]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+    next_offset: int
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[FetchedBatch, _Mapping]]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., next_offset: _Optional[int] = ...) -> None: ...
 
 class FetchedBatch(_message.Message):
     __slots__ = ("base_offset", "record_count", "length", "crc", "object", "position")

@@ -14,6 +14,9 @@ import pytest
 
 import ledgermq
 from ledgermq import Retry, errors
+from ledgermq.client.consuming.prefetch import Prefetch
+from ledgermq.client.consuming.reading import FetchedRun
+from stateless_broker import received_batches
 from tests.broker.cluster import Cluster, in_cluster
 from tests.e2e.group_clients import committed, drop
 from tests.e2e.test_client_takeover import client_of
@@ -137,7 +140,7 @@ async def test_a_filter_that_leaves_out_everything_keeps_nothing_else_from_runni
         async with client.producer(batch_bytes_max=2000) as producer:
             for _ in range(2000):
                 producer.send("t", bytes(100), tag="B")
-        async with client.consumer("t", until_end=True, filter="A") as consumer:
+        async with client.consumer("t", until_end=True, filter="TAGS = 'A'") as consumer:  # the broker sends all
             await consumer.wait_ready()
             while consumer._reader._prefetch.held_bytes < 100_000:
                 await asyncio.sleep(0.01)
@@ -146,6 +149,86 @@ async def test_a_filter_that_leaves_out_everything_keeps_nothing_else_from_runni
             assert [message async for message in consumer] == []
             working.cancel()
             assert turns >= batches > 50
+
+
+# -- the broker leaves out
+
+
+async def send_in_batches(client: ledgermq.Client, topic: str, tags: list[str | None]) -> None:
+    """A batch of ten records for each tag."""
+    async with client.producer() as producer:
+        for tag in tags:
+            for _ in range(10):
+                producer.send(topic, bytes(100), tag=tag)
+            await producer.flush()
+
+
+@pytest.fixture
+def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The offsets of batches that come from brokers; empty it before each consumer."""
+    offsets: list[int] = []
+    add = Prefetch.add
+
+    def counted(self: Prefetch, run: FetchedRun) -> None:
+        offsets.append(run.base_offset)
+        add(self, run)
+
+    monkeypatch.setattr(Prefetch, "add", counted)
+    return offsets
+
+
+@in_cluster("a:1", "b:1")
+async def test_batches_without_a_rare_tag_are_not_sent(cluster: Cluster, fetched: list[int]) -> None:
+    """Those in memory, and those that a new owner reads from segments."""
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        tags = ["rare" if number % 50 == 20 else random.Random(number).choice(TAGS) for number in range(200)]
+        await send_in_batches(client, "t", tags)
+        rare = [offset for number in (20, 70, 120, 170) for offset in range(10 * number, 10 * number + 10)]
+        for _ in range(2):
+            fetched.clear()
+            async with client.consumer("t", until_end=True, filter="rare || other") as consumer:
+                assert [message.offset async for message in consumer] == rare
+                assert (consumer.position(0), consumer.filtered) == (2000, 1960)
+            assert fetched == [200, 700, 1200, 1700]
+            fetched.clear()
+            async with client.consumer("t", until_end=True, filter="TAGS = 'rare'") as consumer:
+                assert [message.offset async for message in consumer] == rare
+            assert len(fetched) > 50, "conditions are judged by the client alone"
+            if len(cluster.brokers) == 2:
+                await cluster.stop("a:1", graceful=False)
+                await cluster.settled()
+
+
+@in_cluster("a:1")
+async def test_a_group_whose_tag_never_comes_commits_the_end_again_and_again(cluster: Cluster) -> None:
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        async with client.consumer("t", group="g", filter="rare", commit_interval_ms=100) as consumer:
+            waiting = asyncio.create_task(anext(consumer))
+            for times in range(1, 4):
+                await send_in_batches(client, "t", ["A", None] * 10)
+                await until(lambda: _is_committed(cluster, 200 * times))  # noqa: B023
+                assert (await consumer.lag())[ledgermq.TopicPartition("t", 0)].messages == 0
+            assert consumer.filtered == 600
+            await send_in_batches(client, "t", ["A", "rare"])
+            assert (await waiting).offset == 610
+            assert [message.offset for message in await consumer.fetch()] == list(range(611, 620))
+
+
+@in_cluster("a:1")
+async def test_a_broker_that_does_not_leave_out_is_read_alike(
+    cluster: Cluster, fetched: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of an earlier release: it ignores what it does not know, and stores batches without summary."""
+    monkeypatch.setattr(received_batches, "summary_of", lambda tags: 0)
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        await send_in_batches(client, "t", ["A", "B"] * 10)
+        async with client.consumer("t", until_end=True, filter="A") as consumer:
+            assert len([message async for message in consumer]) == 100
+            assert consumer.filtered == 100
+        assert fetched == list(range(0, 200, 10))
 
 
 # -- groups

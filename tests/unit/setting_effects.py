@@ -26,7 +26,6 @@ PROCESS = {
     "produce_memory_bytes_max": "broker/test_live_settings.py::test_a_live_setting_counts_at_once",
     "cache_bytes_max": "broker/test_live_settings.py::test_a_smaller_cache_lets_go_at_once",
     "answer_memory_bytes_max": "broker/test_setting_effects.py::test_memory_bounds_come_to_their_budgets_and_change_while_the_broker_runs",
-    "filter": "e2e/test_filters.py::test_a_consumer_gets_what_passes_however_it_reads",
     "direct_reads": "e2e/test_direct_reads.py::test_a_broker_says_where_only_if_it_is_asked_and_may",
     "fetch_wait_ms_max": "broker/test_live_settings.py::test_a_live_setting_counts_at_once",
     "reserve_bytes": "broker/test_setting_effects.py::test_the_reserve_has_the_size_that_was_set",

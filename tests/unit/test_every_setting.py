@@ -218,6 +218,7 @@ class _Executor:
 
 SDK_VALUES: dict[str, Any] = {
     "must_exist": True,
+    "filter": "A",
     "on_trouble": _nothing,
     "acks": "received",
     "idempotent": False,

@@ -60,8 +60,6 @@ class Reader(Generic[M]):
         self._messages_of = messages_of
         self._reports = reports
         self._on_expired = expired
-        self._filter = parse_filter(settings.filter)
-        self._unfiltered = unfiltered
         self.filtered = 0
         """Number of messages that the filter has left out."""
         self._went_past = False
@@ -72,7 +70,10 @@ class Reader(Generic[M]):
         self._prefetch = Prefetch(
             settings.prefetch_bytes_max, DecodeAhead(context.connections.threads, settings.decoded_bytes_max)
         )
-        self._fetcher = Fetcher(context, self.readings, self._prefetch, settings, out_of_range, on_route)
+        self._filter = parse_filter(settings.filter)
+        self._tags = () if self._filter is None else tuple(sorted(self._filter.tags or ()))
+        self._unfiltered = unfiltered
+        self._fetcher = Fetcher(context, self.readings, self._prefetch, settings, out_of_range, on_route, self._tags_of)
         self._background: asyncio.Task[None] | None = None
         self.run: DecodedRun[M] | None = None
         self.interrupted: Callable[[], bool] = lambda: False
@@ -281,11 +282,28 @@ class Reader(Generic[M]):
                 if fetched.base_offset >= reading.end:
                     reading.position = max(reading.position, reading.end)  # the records between them were deleted
                 rows = rows.slice(0, max(0, reading.end - fetched.base_offset))
+            if self._tags:  # what lies between was left out by the broker
+                self.filtered += max(0, fetched.base_offset - reading.position)
             skip = max(0, reading.position - fetched.base_offset)
             if skip < rows.num_rows:
                 self.run = self._run_of(reading, rows.slice(skip), fetched.base_offset + skip)
                 return self.run
+        if self._tags:
+            self._go_past_left_out()
         return None
+
+    def _tags_of(self, topic: str) -> Sequence[str]:
+        """Return the tags that alone are wanted; none: all."""
+        return () if topic == self._unfiltered else self._tags
+
+    def _go_past_left_out(self) -> None:
+        """Continue behind what the broker has left out. Nothing that was fetched waits to be read before it."""
+        for reading in self.readings:
+            end = reading.fetch_at if reading.end is None else min(reading.fetch_at, reading.end)
+            if reading.position < end and not reading.held_back:
+                self._went_past = True
+                self.filtered += end - reading.position
+                go_past(reading, end, self._reports)
 
     def _run_of(self, reading: Reading, rows: pa.RecordBatch, offset: int) -> DecodedRun[M] | None:
         """Return the batch without what the filter leaves out; None: it leaves out all, and the reading goes on."""
