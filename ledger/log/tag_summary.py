@@ -2,8 +2,8 @@
 
     bit 63: the summary is known      bits 0 to 62: a Bloom filter of the tags, two bits for each
 
-A summary of 0 is not known: of a batch that an earlier release stored, or that was copied without being decoded. Records without a
-tag set no bits, because no filter by tag lets them pass.
+A summary of 0 is not known: of a batch that an earlier release stored, or that was copied without being
+decoded. Records without a tag set no bits, because no filter by tag lets them pass.
 """
 
 from __future__ import annotations
