@@ -92,7 +92,7 @@ class Intake:
         appends = []
         for sent in batches:
             target = PartitionId(sent.batch.topic_id, sent.batch.partition)
-            record = encode_block(target, floor_us, bytes(sent.batch.data))
+            record = encode_block(target, floor_us, sent.batch.data)
             appends.append(held.logs.batch_of(held.logs.intake, [record], sent.batch.producer))
         done = owner.produce(appends, durable=True)
         for sent, future in zip(batches, done, strict=True):
@@ -113,7 +113,7 @@ class Intake:
         floor_us = held.closed_us + 1
         appends = []
         for batch in batches:
-            record = encode_block(PartitionId(batch.topic_id, batch.partition), floor_us, bytes(batch.data))
+            record = encode_block(PartitionId(batch.topic_id, batch.partition), floor_us, batch.data)
             appends.append(held.logs.batch_of(held.logs.intake, [record]))
         return Blocks(appends, max(floor_us, min(batch.timestamp_min_us for batch in batches)))
 
