@@ -16,6 +16,7 @@ from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
 from ledgermq.errors import InvalidConfig
+from ledgermq.filters.filter import parse_filter
 
 Check = Callable[[str, Any], None]
 """A rule, called with (name, value). Raises InvalidConfig, naming both."""
@@ -92,6 +93,17 @@ def _is_place(value: Any) -> bool:
         return False
     known = (parts.scheme, bool(parts.netloc)) in {("file", False), ("http", True), ("https", True)}
     return known and not (parts.query or parts.fragment)
+
+
+def filtering() -> Any:
+    """Declare a filter (`ledgermq.filters.filter`); empty unless it is set. Raises InvalidFilter where it is wrong."""
+
+    def check(name: str, value: Any) -> None:
+        if not isinstance(value, str):
+            raise InvalidConfig(f'{name} must be text like "TagA || TagB" or "price > 5", not {value!r}')
+        parse_filter(value)
+
+    return _declared("", check)
 
 
 def switch(default: bool) -> Any:

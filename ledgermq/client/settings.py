@@ -13,11 +13,23 @@ from math import inf
 from typing import Any, Literal, Self, TypeVar
 
 from ledgermq.buffers import MIB
-from ledgermq.client.declared import above_zero, between, check_fields, checked, function, having, place, switch, text
+from ledgermq.client.declared import (
+    above_zero,
+    between,
+    check_fields,
+    checked,
+    filtering,
+    function,
+    having,
+    place,
+    switch,
+    text,
+)
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.spill import Spill
 from ledgermq.client.tls import Tls, check_tls
 from ledgermq.errors import InvalidConfig, LedgerMQError
+from ledgermq.filters.filter import parse_filter
 from ledgermq.hints import did_you_mean
 from ledgermq.offset_stores.contract import OffsetStore
 from ledgermq.protocol.limits import BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX, WINDOW_BATCHES
@@ -168,6 +180,10 @@ class ConsumerSettings:
 
     deliver_expired: bool = switch(False)
     """Set True to get messages whose time to live is over, too, instead of skipping them."""
+    filter: str = filtering()
+    """Which messages are returned; the others are skipped. Tags ("TagA || TagB"), or a condition over
+    headers ("region IN ('eu', 'us') AND price > 5"). Not set: all. All members of a group need the same.
+    """
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -187,6 +203,8 @@ class TableSettings(ConsumerSettings):
         ConsumerSettings.__post_init__(self)
         if not self.deliver_expired:  # an older value of the key would come back
             raise InvalidConfig("deliver_expired must be True for a table: it keeps the newest value of each key")
+        if parse_filter(self.filter) is not None:  # the same, and it would miss tombstones
+            raise InvalidConfig("a table cannot have a filter: it keeps the newest value of each key; leave out filter")
         if self.auto_offset_reset != "error":  # a table that skipped records would lack keys
             raise InvalidConfig(f"auto_offset_reset must be error, not {self.auto_offset_reset!r}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.fuzz import (
     command_surfaces,
+    filter_surfaces,
     group_surfaces,
     input_surfaces,
     lake_surfaces,
@@ -34,6 +35,7 @@ def all_surfaces() -> dict[str, Surface]:
         timer_surfaces,
         input_surfaces,
         command_surfaces,
+        filter_surfaces,
         group_surfaces,
         root_surfaces,
         round_trip_surfaces,

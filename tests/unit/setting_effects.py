@@ -110,6 +110,7 @@ CONSUMER = {
     "request_timeout_s": "e2e/test_client_processes.py::test_requests_fail_when_no_process_listens",
     "decoded_bytes_max": "unit/client/test_decode_ahead.py::test_a_batch_above_the_programs_own_bound_is_refused",
     "deliver_expired": "e2e/test_expiry.py::test_a_consumer_skips_what_is_older_than_its_ttl",
+    "filter": "e2e/test_filters.py::test_a_consumer_gets_what_passes_however_it_reads",
     "direct_reads": "e2e/test_direct_reads.py::test_a_consumer_that_reads_segments_gets_what_everybody_gets",
 }
 TABLE = {"table_bytes_max": "e2e/test_table.py::test_what_a_table_cannot_do_is_told"}
@@ -172,6 +173,7 @@ SPARK_SOURCE = {
     "includeArchive": "unit/spark_source/test_archive.py::test_all_is_read_whether_it_has_moved_or_not",
     "includeHeaders": "spark/test_source.py::test_nulls_headers_and_tags",
     "tag": "unit/spark_source/test_columns.py::test_only_records_with_one_of_the_tags_are_given",
+    "filter": "unit/spark_source/test_columns.py::test_only_records_that_pass_the_filter_are_given",
 }
 SPARK_SINK = {
     "tls": "e2e/test_tls.py::test_the_spark_sink_connects_by_tls",

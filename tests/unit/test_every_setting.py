@@ -219,6 +219,7 @@ class _Executor:
 SDK_VALUES: dict[str, Any] = {
     "tls": True,
     "must_exist": True,
+    "filter": "A",
     "on_trouble": _nothing,
     "acks": "received",
     "idempotent": False,
