@@ -54,7 +54,7 @@ async def open_embedded(
     node = await Node.start(url, chosen, sources or Sources())
     network = Network()
     network.listen(node.address, node.broker.service)
-    return Embedded(_OwnFirst(network), [node.address], node.stop)
+    return Embedded(_OwnFirst(network, node.broker.credentials.credential), [node.address], node.stop)
 
 
 def embedded_settings() -> BrokerSettings:
@@ -84,11 +84,13 @@ async def _open_in_memory(url: str, settings: BrokerSettings, sources: Sources) 
 
 
 class _OwnFirst(Connector):
-    """Connect directly to the broker of this process, and by gRPC to all others."""
+    """Connect directly to the broker of this process, and by gRPC to all others, with the credentials of
+    this process's broker: whoever holds those of the root may do what a broker may.
+    """
 
-    def __init__(self, own: Network) -> None:
+    def __init__(self, own: Network, credential: Callable[[str], str]) -> None:
         self._own = own
-        self._grpc = GrpcConnector()
+        self._grpc = GrpcConnector(credential=credential)
 
     def connect(self, address: str) -> Connection:
         return (

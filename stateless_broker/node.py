@@ -101,7 +101,7 @@ class Node:
             await server.stop(0)
             await store.close()
             raise
-        await server.serve(broker.service)
+        await server.serve(broker.service, broker.door)
         return cls(store, server, broker, settings)
 
     def apply(self, settings: BrokerSettings) -> None:

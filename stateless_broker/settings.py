@@ -134,6 +134,24 @@ class BrokerSettings(ProcessSettings):
         max_length=249,
     )
 
+    security: Literal["open", "rules"] = _setting(
+        "open",
+        "open: every caller may do everything. rules: callers need a token or a client certificate, and only what"
+        " access rules allow is served (docs/security.md). A broker refuses to start with rules while one of an older"
+        " release, which would ignore them, is in the cluster. Set it alike in all brokers",
+    )
+    super_principals: str = _live(
+        "",
+        "Principals that may do everything, whatever the rules say: user:NAME, cert:NAME or jwt:SUBJECT, separated by"
+        " commas. Set one to be able to grant the first rules",
+        pattern=r"^\s*((user|cert|jwt):[^\s,]+\s*(,\s*(user|cert|jwt):[^\s,]+\s*)*)?$",
+    )
+    audit_file: Path | None = _setting(
+        None,
+        "File to which the audit log is appended, one JSON object a line: who did what, on what, allowed or not, from"
+        " where. Not set: it is part of the ordinary log",
+    )
+
     flush_spacing_ms: int | None = _live(
         None,
         "Least time between the puts of two segments of a bundle while one is under way; a full segment does not wait. "
@@ -281,6 +299,10 @@ class BrokerSettings(ProcessSettings):
         """Return what `cluster.json` gets if this process creates the cluster."""
         chosen = constants or BrokerConstants()
         return ClusterDefaults(self.bundles, self.producer_states_max, chosen.url_life_ms, chosen.parquet_min_age_ms)
+
+    def supers(self) -> frozenset[str]:
+        """Return the super principals."""
+        return frozenset(name.strip() for name in self.super_principals.split(",") if name.strip())
 
     def heartbeat_interval_s(self, root_url: str) -> float:
         """Return the interval of heartbeats. A heartbeat is a PUT and a LIST: on S3, three seconds

@@ -24,6 +24,7 @@ from ledgermq.protocol.frames import FetchFrame, Frame, H, ProduceFrame, StageFr
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import METHODS, Kind, Method, UnaryCalls
 from ledgermq.protocol.status import error_from_rpc
+from ledgermq.protocol.tokens import AUTHORIZATION
 
 REQUEST_TIMEOUT_S = 30.0
 _PROBE_TIMEOUT_S = 2.0
@@ -39,6 +40,7 @@ _CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.enable_retries", 0),
 )
 
+Credential = Callable[[str], str]
 
 _first_use: list[Home] = []
 """Home of the first connection of this process; empty before it."""
@@ -47,14 +49,20 @@ _guarded: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
 
 class GrpcConnector:
     """`request_timeout_s`: deadline of each unary call; a long poll gets its waiting time in
-    addition.
+    addition. `credential(address)`: what calls to this address carry as `authorization`, "" for
+    nothing; asked for each call, so that it may change.
     """
 
-    def __init__(self, *, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+    def __init__(self, *, request_timeout_s: float = REQUEST_TIMEOUT_S, credential: Credential | None = None) -> None:
         self._request_timeout_s = request_timeout_s
+        self._credential = credential
 
     def connect(self, address: str) -> GrpcConnection:
-        return GrpcConnection(address, self._request_timeout_s)
+        return GrpcConnection(address, self._request_timeout_s, self._credential)
+
+    def proving(self, credential: Credential) -> GrpcConnector:
+        """See `Connector.proving`."""
+        return GrpcConnector(request_timeout_s=self._request_timeout_s, credential=credential)
 
 
 class GrpcConnection(UnaryCalls):
@@ -63,13 +71,16 @@ class GrpcConnection(UnaryCalls):
     It opens no socket before its first use. Raises UsedElsewhere in a forked process.
     """
 
-    def __init__(self, address: str, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+    def __init__(
+        self, address: str, request_timeout_s: float = REQUEST_TIMEOUT_S, credential: Credential | None = None
+    ) -> None:
         refuse_after_fork()
         if not _first_use:
             _first_use.append(Home())
         _drop_late_events(asyncio.get_running_loop())
         self.address = address
         self._timeout_s = request_timeout_s
+        self._credential = credential
         self._channel = grpc.aio.insecure_channel(address, options=GRPC_OPTIONS + _CLIENT_OPTIONS)
         self._watch: asyncio.Task[None] | None = None
         self._calls: dict[str, Any] = {method.name: self._multi_callable(method) for method in METHODS}
@@ -86,8 +97,15 @@ class GrpcConnection(UnaryCalls):
 
     async def ask(self, method: Method, request: Any, wait_s: float = 0.0) -> Any:
         with self._typed_errors():
-            answer = await self._calls[method.name](method.encode_request(request), timeout=self._timeout_s + wait_s)
+            call = self._calls[method.name]
+            answer = await call(
+                method.encode_request(request), timeout=self._timeout_s + wait_s, metadata=self._metadata()
+            )
         return method.decode_response(answer)
+
+    def _metadata(self) -> tuple[tuple[str, str], ...] | None:
+        found = self._credential(self.address) if self._credential is not None else ""
+        return ((AUTHORIZATION, found),) if found else None
 
     @contextmanager
     def _typed_errors(self) -> Iterator[None]:
@@ -106,7 +124,7 @@ class GrpcConnection(UnaryCalls):
 
     async def _stream(self, method: Method, request: Any) -> AsyncIterator[Any]:
         with self._typed_errors():
-            call = self._calls[method.name](request)
+            call = self._calls[method.name](request, metadata=self._metadata())
         try:
             with self._typed_errors():
                 async for data in call:

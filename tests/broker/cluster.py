@@ -24,6 +24,7 @@ from ledgermq.protocol.api import Connection
 from ledgermq.protocol.frames import FetchFrame, Frame, ProduceFrame
 from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.protocol.status import error_from_proto
+from ledgermq.protocol.tokens import bearer
 from stateless_broker.broker import Broker
 from stateless_broker.bundle.context import BundleMetrics
 from stateless_broker.in_process import InProcessConnector, Network
@@ -107,7 +108,7 @@ class Cluster:
             self.transaction_counts.get(address),
             self.timer_counts.get(address),
         )
-        self.network.listen(address, broker.service)
+        self.network.listen(address, broker.service, broker.door)
         self.brokers[address] = broker
         return broker
 
@@ -124,8 +125,9 @@ class Cluster:
         for address in list(self.brokers):
             await self.stop(address, graceful=False)
 
-    def line(self, address: str) -> Connection:
-        return InProcessConnector(self.network).connect(address)
+    def line(self, address: str, token: str = "") -> Connection:
+        """`token`: what the caller proves itself by, where the cluster has `security="rules"`."""
+        return InProcessConnector(self.network, lambda _: bearer(token) if token else "").connect(address)
 
     async def settled(self) -> None:
         """Until every bundle is open somewhere that answers, and every such broker has caught up."""
