@@ -29,7 +29,7 @@ def audit(principal: str, operation: str, name: str, *, allowed: bool, why: str 
         "allowed" if allowed else "refused",
         principal=principal[:NAME_CHARS_MAX],
         operation=operation,
-        name=name[:NAME_CHARS_MAX],
+        resource=name[:NAME_CHARS_MAX],
         why=why[:NAME_CHARS_MAX],
     )
 

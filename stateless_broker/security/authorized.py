@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import aclosing
 from typing import Any, TypeVar
 
+from ledger.keys import METADATA_TOPIC
 from ledgermq.errors import Unauthorized, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
@@ -78,7 +79,11 @@ def _stage_errors(may: Permissions, frame: Frame[Any]) -> Errors:
 
 
 def _allowed_part(frame: Frame[Any], errors: Errors) -> Frame[Any]:
-    """Return the frame without its refused batches. Raises CorruptFrame."""
+    """Return the frame without its refused batches. Raises CorruptFrame.
+
+    If no batch is left, one that the broker surely refuses takes their place, so that the frame keeps
+    its turn among the answers of its stream.
+    """
     batches = list(frame.header.batches)
     lengths = [batch.batch if isinstance(batch, pb.StageBatch) else batch for batch in batches]
     pieces = split_payload(lengths, frame)
@@ -86,6 +91,13 @@ def _allowed_part(frame: Frame[Any], errors: Errors) -> Frame[Any]:
     header.CopyFrom(frame.header)
     del header.batches[:]
     header.batches.extend(batch for batch, error in zip(batches, errors, strict=True) if error is None)
+    if not header.batches:
+        stand_in = pb.ProduceBatch(topic=METADATA_TOPIC)
+        if isinstance(header, pb.StageHeader):
+            header.ClearField("transaction")
+            header.batches.append(pb.StageBatch(batch=stand_in))
+        else:
+            header.batches.append(stand_in)
     return Frame(header, [piece for piece, error in zip(pieces, errors, strict=True) if error is None])
 
 
@@ -131,7 +143,11 @@ async def _produce_once(may: Permissions, frame: ProduceFrame, call: Call) -> pb
     if not any(errors):
         answer: pb.ProduceResponse = await call(frame)
         return answer
-    merged: pb.ProduceResponse = _merged(await call(_allowed_part(frame, errors)), errors)
+    passed = _allowed_part(frame, errors)
+    merged: pb.ProduceResponse = _merged(
+        pb.ProduceResponse() if all(errors) else await call(passed),
+        errors,
+    )
     return merged
 
 

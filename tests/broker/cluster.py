@@ -125,9 +125,14 @@ class Cluster:
         for address in list(self.brokers):
             await self.stop(address, graceful=False)
 
-    def line(self, address: str, token: str = "") -> Connection:
-        """`token`: what the caller proves itself by, where the cluster has `security="rules"`."""
-        return InProcessConnector(self.network, lambda _: bearer(token) if token else "").connect(address)
+    def line(self, address: str, token: str = "", credential: str = "") -> Connection:
+        """`token`, or another `credential`: what the caller proves itself by, where the cluster has
+        `security="rules"`.
+        """
+        return InProcessConnector(self.network, lambda _: bearer(token) if token else credential).connect(address)
+
+    def now_ms(self) -> int:
+        return next(iter(self.brokers.values())).context.sources.now_ms()
 
     async def settled(self) -> None:
         """Until every bundle is open somewhere that answers, and every such broker has caught up."""
@@ -136,11 +141,11 @@ class Cluster:
             lambda: len({b for broker in listening for b in broker.ownership.terms.opened}) == self.settings.bundles
         )
 
-    async def create(self, name: str, partitions: int = 2, **settings: str) -> pb.TopicInfo:
+    async def create(self, name: str, partitions: int = 2, token: str = "", **settings: str) -> pb.TopicInfo:
         request = pb.CreateTopicRequest(
             name=name, partitions=partitions, settings={k.replace("_", "."): v for k, v in settings.items()}
         )
-        return (await self.line(next(iter(self.brokers))).create_topic(request)).topic
+        return (await self.line(next(iter(self.brokers)), token).create_topic(request)).topic
 
     def serving(self, topic: str, partition: int) -> list[str]:
         """Addresses of the brokers that believe to own a partition."""
