@@ -16,8 +16,8 @@ from ledgermq.hints import nearest
 
 PREFIX = "LEDGERMQ_"
 SEE = "docs/settings.md lists all variables"
-COMMAND_LINE = frozenset({"CONFIG", "ROOT", "TARGET", "DEBUG", "COMPLETE"})
-"""Variables of the command line that are not settings."""
+COMMAND_LINE = frozenset({"CONFIG", "ROOT", "TARGET", "DEBUG", "COMPLETE", "TOKEN", "TOKEN_FILE"})
+"""Variables of the command line and of clients that are not settings of processes."""
 COMPOSE = frozenset({"TAG", "SETTINGS"})
 """Variables of infra/compose/.env, which people export as well."""
 TESTS = frozenset({"MINIO", "POSTGRES", "SEEDS", "POWER_CUTS"})

@@ -16,6 +16,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from ledgermq.client.credentials import Credential
 from ledgermq.client.home import Home
 from ledgermq.errors import Unavailable, UsedElsewhere
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -39,8 +40,6 @@ _CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),
 )
-
-Credential = Callable[[str], str]
 
 _first_use: list[Home] = []
 """Home of the first connection of this process; empty before it."""

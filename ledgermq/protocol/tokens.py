@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from ledgermq.errors import InvalidConfig
 from ledgermq.sources import Sources
@@ -29,11 +29,12 @@ _ID = re.compile(r"[0-9a-f]{12}\Z")
 _SENDABLE = re.compile(r"[\x21-\x7e]+\Z")
 
 
-class DrawnToken(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class DrawnToken:
     """`text`: the token, which is shown once and stored nowhere."""
 
     token_id: str
-    text: str
+    text: str = field(repr=False)
     hash: bytes
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from ledgermq.buffers import MIB
 from ledgermq.client.settings import ProducerSettings
@@ -85,6 +85,15 @@ class SinkOptions:
     """after this time the write fails. Publishing of a decided write is then begun again, and fails
     when nothing more of it was stored in three tries
     """
+
+    token_file: str = option("")
+    """file with the token that proves to brokers who writes, at the same path on driver and executors; it
+    is read again when it changes. Not set: the variables LEDGERMQ_TOKEN and LEDGERMQ_TOKEN_FILE
+    """
+
+    def client_settings(self) -> dict[str, Any]:
+        """Return the settings of the clients that driver and tasks make."""
+        return {"timeout_s": self.delivery_timeout_s, "token_file": self.token_file}
 
     def producer_settings(self) -> dict[str, object]:
         return {
