@@ -27,6 +27,7 @@ from stateless_broker.logs import configure_logs, follow_process, get_logger
 from stateless_broker.metrics.process_metrics import ProcessMetrics
 from stateless_broker.node import Node
 from stateless_broker.reload import LiveSettings
+from stateless_broker.security.audit import open_audit_file
 from stateless_broker.settings import BrokerSettings, ProcessSettings
 
 STALE_INTERVALS = 3
@@ -53,6 +54,7 @@ def run_node(
     """
     settings = read_settings()
     configure_logs(settings.log_format, settings.log_level)
+    open_audit_file(settings.audit_file)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_serve(url, settings, read_settings, on_ready, supervised=supervised))
 
