@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TypeVar
 
 from ledger import keys
@@ -54,7 +55,7 @@ def run_node(
     """
     settings = read_settings()
     configure_logs(settings.log_format, settings.log_level)
-    open_audit_file(settings.audit_file)
+    open_audit_file(Path(settings.audit_file) if settings.audit_file else None)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_serve(url, settings, read_settings, on_ready, supervised=supervised))
 

@@ -146,7 +146,7 @@ class BrokerSettings(ProcessSettings):
         " commas. Set one to be able to grant the first rules",
         pattern=r"^\s*((user|cert|jwt):[^\s,]+\s*(,\s*(user|cert|jwt):[^\s,]+\s*)*)?$",
     )
-    audit_file: Path | None = _setting(
+    audit_file: str | None = _setting(
         None,
         "File to which the audit log is appended, one JSON object a line: who did what, on what, allowed or not, from"
         " where. Not set: it is part of the ordinary log",

@@ -362,10 +362,11 @@ async def _describe_topics(may: Permissions, request: pb.DescribeTopicsRequest, 
 
 
 async def _describe_cluster(may: Permissions, request: pb.DescribeClusterRequest, call: Call) -> Any:
-    """Every principal needs the owners of bundles; the rest is for administrators."""
+    """Every principal needs the owners of bundles, and the sink of Spark the root; problems name topics
+    and groups, and are for administrators.
+    """
     answer: pb.DescribeClusterResponse = await call(request)
     if not may.may(Operation.CLUSTER):
-        answer.ClearField("root")
         answer.ClearField("problems")
         for bundle in answer.bundles:
             bundle.ClearField("trouble")

@@ -16,7 +16,7 @@ from ledger import keys
 from ledgermq.client.settings import ClientSettings
 from ledgermq.errors import InvalidConfig, LedgerMQError, Unauthorized, Unavailable, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.methods import LIST_OFFSETS, PRODUCE_ONCE
+from ledgermq.protocol.methods import LIST_OFFSETS, LIST_RULES, PRODUCE_ONCE
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.protocol.tokens import bearer
 from security.format import ledgermq_security_pb2 as fmt
@@ -344,3 +344,13 @@ async def test_only_a_broker_passes_for_one(cluster: Cluster, change_: str) -> N
         await cluster.line("a:1", credential=good).confirm_rules(request)
     with pytest.raises(Unauthorized):
         await cluster.line("a:1", credential=bad).confirm_rules(request)
+
+
+@in_cluster("a:1", **RULES)
+async def test_super_principals_change_while_a_broker_runs(cluster: Cluster) -> None:
+    broker, line = cluster.brokers["a:1"], cluster.line("a:1", (await token(cluster, "root")).text)
+    assert not is_refused(await call(line, LIST_RULES, pb.ListRulesRequest()))
+    broker.apply(cluster.settings.model_copy(update={"super_principals": "user:other"}))
+    assert is_refused(await call(line, LIST_RULES, pb.ListRulesRequest()))
+    broker.apply(cluster.settings)
+    assert not is_refused(await call(line, LIST_RULES, pb.ListRulesRequest()))

@@ -48,6 +48,7 @@ class Shell:
             capture_output=True,
             text=True,
             timeout=120,
+            check=False,
         )
         assert done.returncode == code, done.stderr
         self.printed += done.stdout + done.stderr
@@ -111,7 +112,7 @@ async def test_a_cluster_with_tokens_from_the_first_one_on(tmp_path: Path, progr
         secrets = [root, shop, renewed]
         texts = [shell.printed.replace(root, "", 1).replace(shop, "", 1).replace(renewed, "", 1)]
         texts += [broker.text() for broker in brokers.running]
-        lines = [json.loads(line) for number in range(2) for line in Path(f"{audit}{number}").read_text().splitlines()]
+        lines = _lines(audit)
         texts.append(json.dumps(lines))
     stored = [path.read_bytes() for path in (tmp_path / "root").rglob("*") if path.is_file()]
     for secret in secrets:
@@ -124,6 +125,10 @@ async def test_a_cluster_with_tokens_from_the_first_one_on(tmp_path: Path, progr
     assert ("refused", "user:shop", "cluster", "") in said
     assert ("refused", "unknown", "admission", "") in said
     assert all({"timestamp", "connection", "method"} <= line.keys() for line in lines), lines
+
+
+def _lines(audit: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for number in range(2) for line in Path(f"{audit}{number}").read_text().splitlines()]
 
 
 def _error(shell: Shell, *words: str) -> str:
