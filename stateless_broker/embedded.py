@@ -85,7 +85,7 @@ async def _open_in_memory(url: str, settings: BrokerSettings, sources: Sources) 
 
 class _OwnFirst(Connector):
     """Connect directly to the broker of this process, and by gRPC to all others, with the credentials of
-    this process's broker: whoever holds those of the root may do what a broker may.
+    this process's broker: a process that holds those of the root may do what a broker may.
     """
 
     def __init__(self, own: Network, credential: Callable[[str], str]) -> None:

@@ -137,7 +137,7 @@ class BrokerSettings(ProcessSettings):
     security: Literal["open", "rules"] = _setting(
         "open",
         "open: every caller may do everything. rules: callers need a token or a client certificate, and only what"
-        " access rules allow is served (docs/security.md). A broker refuses to start with rules while one of an older"
+        " access rules allow is served (docs/access.md). A broker refuses to start with rules while one of an older"
         " release, which would ignore them, is in the cluster. Set it alike in all brokers",
     )
     super_principals: str = _live(

@@ -2,7 +2,7 @@
 0, partition 0).
 
 Each topic has one record, key ``topic/<name>``, value TopicRecord. Records with other keys are kept
-as they are, for folds of their own (`security`). A topic's id is the offset of
+as they are, for other folds (`security`). A topic's id is the offset of
 its creation record. So a name that is deleted and created again is another topic, and an id below M
 that is not live was removed (design G1). Record 0 creates `__metadata` itself.
 """

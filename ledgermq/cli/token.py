@@ -50,8 +50,8 @@ async def create(
 ) -> None:
     """Create a token, and print it once: brokers keep only its hash.
 
-    The token is the only line on stdout. To make the first one, give the root as target: whoever
-    holds the credentials of the bucket may do everything.
+    The token is the only line on stdout. To make the first one, give the root as target: a program
+    that holds the credentials of the bucket may do everything.
     """
     life = timedelta(milliseconds=parse_duration_ms(expires_in, "--expires-in", 1000)) if expires_in else None
     async with connected(target, timeout_s) as client:

@@ -123,8 +123,8 @@ class Access:
         """Make a token for the principal user:NAME and its groups. `expires_in`: None for a token that
         never expires.
 
-        Raises InvalidRequest, Unauthorized, Unavailable; after Unavailable the token may exist, but
-        nobody has it.
+        Raises InvalidRequest, Unauthorized, Unavailable; after Unavailable such a token may exist, but
+        no program has it.
         """
         drawn = draw_token(self._sources)
         expires_ms = 0

@@ -3,7 +3,7 @@
     lmq_<id, 12 characters>_<secret, 43 characters>
 
 A token is drawn by the client that creates it. Brokers get its SHA-256, which is enough to
-recognize it: the secret has 256 random bits, so nobody finds it by trying. The id is no secret; it
+recognize it: the secret has 256 random bits, which cannot be found by trying. The id is no secret; it
 names the token in lists, logs and revocations.
 """
 

@@ -2,7 +2,7 @@
 
 Every change of topics, groups, rules and tokens is a line, and so is every first use of a right and
 every first refusal, per principal and name, since the rules last changed. So reads and writes of
-records do not fill the log. Lines are JSON in a file of their own (setting `audit_file`), else
+records do not fill the log. Lines are JSON in a separate file (setting `audit_file`), else
 ordinary lines of the logger `ledgermq.audit`. No line holds a credential.
 """
 

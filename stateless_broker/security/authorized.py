@@ -2,9 +2,9 @@
 
 `GUARDS` has one guard for each method; a method without one cannot be called (and a test fails). A
 guard judges by the names in the request only, never by what exists, so what is unknown and what is
-forbidden look alike to those who may not see it. Batches and partitions get errors of their own, as
+forbidden look alike to those who may not see it. Each batch and each partition gets its own error, as
 they do from the broker itself. What only brokers send (`forwarded`, internal topics, calls about
-transactions between brokers) is refused to everybody else, super principals included.
+transactions between brokers) is refused to all other callers, super principals included.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Prove that a call comes from a broker of this cluster, without certificates.
 
-A broker draws a key pair when it starts, and announces the public half in its heartbeat. Whoever may
-write heartbeats may claim bundles anyway, so a signature by that key is as good a proof as the
-cluster has (decision 44). Each call to another broker carries a credential:
+A broker draws a key pair when it starts, and announces the public half in its heartbeat. A process
+that may write heartbeats may claim bundles anyway, so a signature by that key is as good a proof as
+the cluster has (decision 44). Each call to another broker carries a credential:
 
     LedgerMQ-Broker base64url(JSON of [broker id, session, address that is called, time in ms]).base64url(signature)
 

@@ -52,7 +52,7 @@ class Door:
         return self._in_force.enforced
 
     async def admit(self, credential: str, certified: Sequence[str] = ()) -> tuple[BrokerApi, str]:
-        """Return the API for a caller, and the name of its principal ("" if nobody asks who calls).
+        """Return the API for a caller, and the name of its principal ("" if callers need not be known).
 
         `credential`: what the call carries, "" for none. `certified`: the names in the caller's
         certificate, which the transport has verified. Raises Unauthorized, Unavailable.

@@ -3,7 +3,7 @@
 A change of rules is acknowledged when no broker judges by the rules before it. Each broker proves to
 itself, again and again, that it has read everything that was in `__metadata` at some moment, and
 judges for `LEASE_S` after that moment. The controller waits until every other broker has confirmed
-the change, or its last proof from before the change has ended. So a broker that nobody reaches stops
+the change, or its last proof from before the change has ended. So a broker that is not reached stops
 serving; it never serves by old rules (decision 45).
 """
 
