@@ -146,6 +146,20 @@ class BrokerSettings(ProcessSettings):
         " commas. Set one to be able to grant the first rules",
         pattern=r"^\s*((user|cert|jwt):[^\s,]+\s*(,\s*(user|cert|jwt):[^\s,]+\s*)*)?$",
     )
+    jwt_issuer: str | None = _setting(
+        None,
+        "Identity provider (OpenID Connect) whose signed tokens prove callers: the https:// URL that is their claim"
+        " iss. The subject of a token is the principal jwt:SUBJECT. Needs jwt_audience and security = rules",
+    )
+    jwt_audience: str = _setting(
+        "", "The claim aud that a signed token must have, so that tokens for other programs do not count here"
+    )
+    jwt_keys_url: str | None = _setting(
+        None,
+        "https:// URL of the provider's public keys (JWKS); not set: found by its discovery document. They are fetched"
+        " in the background every 10 minutes, and when a token names an unknown one",
+    )
+    jwt_groups_claim: str = _setting("groups", "Claim with the list of the caller's groups, group:NAME in rules")
     audit_file: str | None = _setting(
         None,
         "File to which the audit log is appended, one JSON object a line: who did what, on what, allowed or not, from"

@@ -2,6 +2,7 @@
 
     credential                        principal
     Bearer lmq_…                      user:NAME, of a static token
+    Bearer, another text              jwt:SUBJECT, of a token that the identity provider signed
     LedgerMQ-Broker …                 a broker of this cluster
     none, and a client certificate    cert:NAME, the first name in the certificate
 
@@ -24,6 +25,7 @@ from stateless_broker.security.audit import audit
 from stateless_broker.security.authorized import AuthorizedService
 from stateless_broker.security.broker_identity import LIFE_MS, SCHEME, BrokerProofs
 from stateless_broker.security.freshness import RulesInForce
+from stateless_broker.security.jwt import SignedTokens
 from stateless_broker.security.permissions import Permissions
 
 ADMITTED_MAX = 10_000
@@ -44,6 +46,8 @@ class Door:
         self._in_force = in_force
         self._proofs = proofs
         self._sources = sources
+        self.signed: SignedTokens | None = None
+        """Recognizes tokens of an identity provider; None: there is none."""
         self._admitted: OrderedDict[tuple[str, str], AuthorizedService] = OrderedDict()
 
     @property
@@ -101,6 +105,8 @@ class Door:
         )
 
     def _of_token(self, token: str) -> Principal:
+        if self.signed is not None and token.count(".") == 2:
+            return self.signed.principal(token)
         self._in_force.check_fresh()  # otherwise a token that was just made would seem to be wrong
         stored = self._in_force.rules.token(token)
         if stored is None:
