@@ -37,11 +37,8 @@ BUGS = (
 GRPC_TELLS = re.compile(
     r"Exception not handled by _handle_exceptions in servicer method.*\n(Traceback.*\n( "
     r" .*\n)+asyncio\S+CancelledError\n)+"
-    r"|ExecuteBatchError raised in core by servicer method.*\nTraceback.*\n(  .*\n)+grpc\S+ExecuteBatchError: .*\n"
 )
-"""How gRPC itself tells of a call that did not end in the time that a server which stops gives it,
-and of an answer whose line was gone.
-"""
+"""How gRPC itself tells of a call that did not end in the time that a server which stops gives it."""
 
 
 def judge_history(

@@ -1,4 +1,4 @@
-"""A share of `make mutants` forevery test run: what fell at once must go on falling, or the
+"""A share of `make mutants` for every test run: what fell at once must go on falling, or the
 simulation has gone blind.
 
 Seeds move with every change of the product, so each of these is one that many seeds catch, and a
@@ -108,3 +108,8 @@ def test_a_late_put_on_s3_is_caught() -> None:
 def test_every_mutant_says_what_is_wrong() -> None:
     assert all(mutant.what and mutant.level in LEVELS for mutant in MUTANTS.values())
     assert len(MUTANTS) >= 30
+
+
+@pytest.mark.parametrize("name", sorted(MUTANTS))
+def test_each_mutant_finds_what_it_replaces(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTANTS[name].apply(monkeypatch)
