@@ -20,7 +20,7 @@ from ledger.object_store.memory import MemoryStore
 from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.errors import NotOwner, RetriableError
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.api import Connection
+from ledgermq.protocol.api import Connection, Connector
 from ledgermq.protocol.frames import FetchFrame, Frame, ProduceFrame
 from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.protocol.status import error_from_proto
@@ -95,7 +95,7 @@ class Cluster:
         self._started += 1
         sources = virtual_sources(self._started, round(skew_s * 1e6))
         view = self.views[address] = PausableStore(self.store)
-        connector = InProcessConnector(self.network)
+        connector = self.connector(address)
         broker = await Broker.start(
             view,
             sources,
@@ -111,6 +111,10 @@ class Cluster:
         self.network.listen(address, broker.service, broker.door)
         self.brokers[address] = broker
         return broker
+
+    def connector(self, address: str) -> Connector:
+        """How the broker at this address reaches the others."""
+        return InProcessConnector(self.network)
 
     async def stop(self, address: str, *, graceful: bool = True) -> None:
         """Not graceful: as a killed process, which closes its port at once."""
@@ -196,9 +200,10 @@ async def cluster_of(
     *addresses: str,
     store: ObjectStore | None = None,
     constants: BrokerConstants = FAST_CONSTANTS,
+    kind: type[Cluster] = Cluster,
     **settings: object,
 ) -> AsyncIterator[Cluster]:
-    cluster = Cluster(store or MemoryStore("", virtual_sources(1000)), constants, **settings)
+    cluster = kind(store or MemoryStore("", virtual_sources(1000)), constants, **settings)
     try:
         for address in addresses:
             await cluster.start(address)
