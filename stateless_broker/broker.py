@@ -89,7 +89,6 @@ class Broker:
         self._clocks = TwoClocks(store, sources)
         self._store_clock = StoreClock(store)
         self.alarms = Alarms()
-        enforced = settings.security == "rules"
         pair = KeyPair(sources)
         self.membership = Membership(
             store,
@@ -102,9 +101,8 @@ class Broker:
             settings.rack,
             self.alarms.now,
             self.version,
-            (*FEATURES, ENFORCING) if enforced else FEATURES,
-            self._store_clock.learn,
-            pair.public,
+            on_store_time_reached=self._store_clock.learn,
+            public_key=pair.public,
         )
         self.credentials = BrokerCredentials(pair, self.membership, self._store_clock.now_us)
         self.directory = Directory(cluster.bundles)
@@ -115,7 +113,9 @@ class Broker:
             self._peers.connection,
             self._catalog_changed,
         )
-        self.rules = RulesInForce(self.metadata, self.membership, settings.supers(), enforced=enforced)
+        self.rules = RulesInForce(
+            self.metadata, self.membership, settings.supers(), enforced=settings.security == "rules"
+        )
         self.alarms.add(self._unguarded)
         context = self.context = BundleContext(
             store,
@@ -182,7 +182,7 @@ class Broker:
             transaction_counts,
             timer_counts,
         )
-        await broker.membership.join()
+        await broker.membership.join(broker._features)
         try:
             broker._refuse_to_enforce_beside_old_brokers()
         except InvalidConfig:
@@ -328,6 +328,15 @@ class Broker:
                 self.membership.me.session,
             ),
         )
+
+    def _features(self) -> tuple[str, ...]:
+        """Decide whether rules are enforced, if that depends on the other brokers; return what this broker
+        has.
+        """
+        others = [heartbeat for name, heartbeat in self.membership.present().items() if name != self.broker_id]
+        if self._settings.security == "auto" and any(ENFORCING in heartbeat.features for heartbeat in others):
+            self.rules.enforced = True
+        return (*FEATURES, ENFORCING) if self.rules.enforced else FEATURES
 
     def _refuse_to_enforce_beside_old_brokers(self) -> None:
         """Raise InvalidConfig if rules are to be enforced while a broker is present that ignores them."""

@@ -100,8 +100,9 @@ class Membership:
         self._unreadable: dict[str, tuple[tuple[str, int], float]] = {}
         """Keys below brokers/ that hold no readable heartbeat: as seen, and since when."""
 
-    async def join(self) -> None:
-        """Take the next incarnation of this address and id, and announce it.
+    async def join(self, features: Callable[[], tuple[str, ...]] | None = None) -> None:
+        """Take the next incarnation of this address and id, and announce it, with what `features` returns
+        after a look at the other brokers.
 
         Raises the store's errors.
         """
@@ -111,6 +112,8 @@ class Membership:
             before = decode_heartbeat(await self._store.get(keys.broker(self.me.broker)))
         except ObjectMissing:
             before = None
+        if features is not None:
+            self.me = replace(self.me, features=features())
         known = [heartbeat.incarnation for heartbeat in rivals] + ([before.incarnation] if before else [])
         self.me = replace(self.me, incarnation=max(known, default=0) + 1)
         await self.beat({}, {})

@@ -312,6 +312,7 @@ async def test_brokers_with_and_without_rules_make_one_cluster(cluster: Cluster)
     await cluster.start("b:1")
     await cluster.settled()
     await cluster.create("t", 4)
+    assert not cluster.brokers["a:1"].rules.enforced
     async with client_with(cluster, (await token(cluster, "root")).text) as client, client.producer() as producer:
         for number in range(20):
             await producer.send("t", b"x", key=str(number))
@@ -354,3 +355,17 @@ async def test_super_principals_change_while_a_broker_runs(cluster: Cluster) -> 
     assert is_refused(await call(line, LIST_RULES, pb.ListRulesRequest()))
     broker.apply(cluster.settings)
     assert not is_refused(await call(line, LIST_RULES, pb.ListRulesRequest()))
+
+
+@in_cluster("a:1", **RULES)
+async def test_a_broker_that_is_not_told_does_as_the_others(cluster: Cluster) -> None:
+    """As the embedded broker of a command, whose port would let every program of the machine in."""
+    for security, enforced in (("auto", True), ("open", False)):
+        cluster.settings = load_settings(None, **(FAST | {"security": security}))
+        broker = await cluster.start("b:1")
+        assert broker.rules.enforced == enforced
+        assert broker.door.closed == enforced
+        await cluster.stop("b:1")
+    await cluster.stop("a:1")
+    cluster.settings = load_settings(None, **FAST)
+    assert not (await cluster.start("c:1")).rules.enforced
