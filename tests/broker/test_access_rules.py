@@ -24,7 +24,7 @@ from security.records import rule_key
 from stateless_broker.heartbeat import RULES as RULES_FEATURE
 from stateless_broker.heartbeat import Heartbeat, encode_heartbeat
 from stateless_broker.in_process import InProcessConnector
-from stateless_broker.security.freshness import LEASE_S
+from stateless_broker.security.freshness import LEASE_S, Everywhere, RulesInForce
 from stateless_broker.settings import load_settings
 from tests.broker.access import RULES, call, change, is_refused, token
 from tests.broker.cluster import FAST, Cluster, fetch_of, frame_of, in_cluster, values_of
@@ -179,7 +179,38 @@ async def test_the_unknown_and_the_forbidden_look_alike(cluster: Cluster) -> Non
 
 @in_cluster("a:1", "b:1", "c:1", **RULES)
 async def test_no_broker_serves_by_old_rules_once_a_change_is_answered(cluster: Cluster) -> None:
-    """A broker that nobody reaches, and that reaches nothing, holds a change up for a lease; then it
+    await _revoke_beside_a_broker_that_is_cut_off(cluster)
+
+
+async def _counts_what_it_has(self: RulesInForce) -> None:
+    """A proof that reads nothing."""
+    self._proven_until_s = asyncio.get_running_loop().time() + LEASE_S
+
+
+async def _waits_for_nobody(self: Everywhere, offset: int) -> None:
+    return None
+
+
+MUTANTS = {
+    "old-rules-judge": (RulesInForce, "check_fresh", lambda self: None),
+    "proofs-read-nothing": (RulesInForce, "prove", _counts_what_it_has),
+    "changes-wait-for-no-broker": (Everywhere, "wait", _waits_for_nobody),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+@in_cluster("a:1", "b:1", "c:1", **RULES)
+async def test_a_broken_lease_is_noticed(cluster: Cluster, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, attribute, broken = MUTANTS[name]
+    monkeypatch.setattr(kind, attribute, broken)
+    with pytest.raises(AssertionError, match="it serve"):
+        await _revoke_beside_a_broker_that_is_cut_off(cluster)
+    for view in cluster.views.values():
+        view.resume()
+
+
+async def _revoke_beside_a_broker_that_is_cut_off(cluster: Cluster) -> None:
+    """A broker that is not reached, and that reaches nothing, holds a change up for a lease; then it
     refuses.
     """
     root = (await token(cluster, "root")).text
@@ -215,7 +246,7 @@ async def test_no_broker_serves_by_old_rules_once_a_change_is_answered(cluster: 
     assert served_s - began_s > LEASE_S / 2, "it served by the rules that it could not know to be old"
     assert loop.time() - began_s < LEASE_S * 1.1
     answer = await call(own, LIST_OFFSETS, ends)
-    assert isinstance(answer, Unavailable), answer
+    assert isinstance(answer, Unavailable), f"it serves by old rules: {answer}"
     cluster.views[far].resume()
 
 
