@@ -226,6 +226,7 @@ def _line(cluster: CutCluster, secret: str, address: str) -> Connection:
     return InProcessConnector(cluster.network, lambda _: bearer(secret)).connect(address)
 
 
+@pytest.mark.slow
 def test_no_call_passes_after_its_right_was_revoked() -> None:
     law = Law()
     for seed in range(3):
@@ -263,6 +264,7 @@ MUTANTS: dict[str, tuple[type, str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_broken_rule_breaks_the_law(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*MUTANTS[name])

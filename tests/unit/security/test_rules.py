@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import hypothesis.strategies as st
 import pytest
 import re2
@@ -214,3 +216,27 @@ def test_entries_that_did_not_change_are_taken_over() -> None:
     assert after.rules[first.id] is before.rules[first.id]
     assert set(after.rules) == {first.id, second.id}
     assert set(rule_set_of({}, after).rules) == set()
+
+
+GOLDEN = Path(__file__).resolve().parents[2] / "golden"
+
+
+def test_golden_records_of_version_1() -> None:
+    """Written by the first release with rules; what is stored must be read forever."""
+    value = (GOLDEN / "security-rule-v1.bin").read_bytes()
+    stored = StoredRule(rule("deny group:ops produce,consume orders.*"), 1_764_547_200_000, "user:root")
+    assert rule_key(stored.rule.id) == b"acl/f7e65bdd5a9f0eac"
+    assert decode_rule(b"acl/f7e65bdd5a9f0eac", value) == stored
+    assert encode_rule(stored) == value
+    value = (GOLDEN / "security-token-v1.bin").read_bytes()
+    token = StoredToken(
+        "0123456789ab",
+        bytes(range(32)),
+        "alice",
+        ("ops", "staff"),
+        1_764_547_200_000,
+        1_764_547_300_000,
+        "user:root",
+    )
+    assert decode_token(b"token/0123456789ab", value) == token
+    assert encode_token(token) == value
