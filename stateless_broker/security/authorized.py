@@ -169,9 +169,11 @@ async def _fetch(
             yield _refusals(refused)
         if not wanted:
             return
-        passed = pb.FetchRequest(
-            partitions=wanted, max_bytes=request.max_bytes, direct=request.direct and _may_read_all(may)
-        )
+        passed = pb.FetchRequest()
+        passed.CopyFrom(request)
+        del passed.partitions[:]
+        passed.partitions.extend(wanted)
+        passed.direct = request.direct and _may_read_all(may)
         at = {(part.topic, part.partition): part for part in passed.partitions}
         async with aclosing(call(passed)) as frames:  # type: ignore[type-var]
             async for frame in frames:
