@@ -58,6 +58,7 @@ from ledgermq.client.record import Outgoing, Record
 from ledgermq.client.spill import Spill, SpillState
 from ledgermq.client.tables.rows import Change
 from ledgermq.client.tables.table import Table
+from ledgermq.client.tls import Tls
 from ledgermq.client.transactions.admin import (
     StagedTransaction,
     TransactionDescription,
@@ -132,6 +133,7 @@ __all__ = [
     "StagedTransaction",
     "StoredOffset",
     "Table",
+    "Tls",
     "TokenDescription",
     "TopicDescription",
     "TopicPartition",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import resource
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager
@@ -21,7 +22,7 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from ledgermq.errors import InvalidConfig, LedgerMQError, Unauthorized, Unavailable
+from ledgermq.errors import InvalidConfig, LedgerMQError, TlsFailed, Unauthorized, Unavailable
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import FETCH, FETCH_ONCE, METHODS, SERVICE, Kind, Method
@@ -44,7 +45,10 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.server_handshake_timeout_ms", 10_000),  # a connection that does not get that far is closed
 )
+
+CONNECTIONS_MAX = 10_000
 
 CALLS_MAX = 2000
 """Concurrent calls and streams; gRPC refuses more."""
@@ -58,18 +62,23 @@ _connection_cut = ConnectionCut()
 class GrpcServer:
     def __init__(self, calls_max: int, meter: CallMeter) -> None:
         self._meter = meter
-        self._server = grpc.aio.server(options=GRPC_OPTIONS + _OPTIONS, maximum_concurrent_rpcs=calls_max)
+        options = (*GRPC_OPTIONS, *_OPTIONS, ("grpc.max_allowed_incoming_connections", connections_max()))
+        self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=calls_max)
         self._service: BrokerApi | None = None
         self._door: Door | None = None
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing in the stubs
 
-    async def listen(self, host: str, port: int) -> int:
-        """Open the port and return its number; `port` 0 takes a free one. Raises InvalidConfig if
-        the port cannot be opened.
+    async def listen(self, host: str, port: int, credentials: grpc.ServerCredentials | None = None) -> int:
+        """Open the port and return its number; `port` 0 takes a free one. `credentials`: of TLS; None:
+        plain. Raises InvalidConfig if the port cannot be opened.
         """
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             _check_free(host, port)
-            bound = self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+            if credentials is None:
+                bound = self._server.add_insecure_port(address)
+            else:
+                bound = self._server.add_secure_port(address, credentials)
         except (OSError, RuntimeError) as error:
             raise InvalidConfig(
                 f"cannot listen on {host}:{port}: the port is in use, or the address is not one of this machine's"
@@ -149,6 +158,14 @@ class GrpcServer:
                     await _refuse(method, context, error, metered)
 
         return handle
+
+
+def connections_max() -> int:
+    """Return how many connections are accepted, those with an unfinished handshake included: half of
+    the files that the process may open, so that a flood leaves it those that it needs itself.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return CONNECTIONS_MAX if soft == resource.RLIM_INFINITY else max(1, min(CONNECTIONS_MAX, soft // 2))
 
 
 def _check_free(host: str, port: int) -> None:
@@ -255,5 +272,7 @@ async def _refuse(method: Method, context: Context, error: Exception, metered: _
         error = LedgerMQError(
             f"{method.name} failed inside the broker ({type(error).__name__}); see the log of the broker"
         )
+    if isinstance(error, TlsFailed):  # between two brokers: the caller's own connection is sound
+        error = Unavailable(error.message)
     with _client_may_leave():
         await abort(context, error)

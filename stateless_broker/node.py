@@ -31,6 +31,7 @@ from stateless_broker.security.jwt import Issuer, SignedTokens, fetch_by_http
 from stateless_broker.settings import BrokerSettings
 from stateless_broker.store_wait import when_store_answers
 from stateless_broker.timers.counts import TimerCounts
+from stateless_broker.tls import Certificates, tls_to_peers
 from stateless_broker.transactions.counts import TransactionCounts
 
 PEER_TIMEOUT_S = 10.0
@@ -70,9 +71,10 @@ class Node:
         *,
         hooks: Hooks | None = None,
         wait_for_store: Health | None = None,
+        certificates: Certificates | None = None,
     ) -> Node:
         """Start a node. `wait_for_store`: report and wait while the store does not answer; without
-        it, a store that does not answer is an error.
+        it, a store that does not answer is an error. `certificates`: of the port; None: no TLS.
 
         Raises InvalidConfig, Unauthorized, StoreUnusable, FormatNotSupported, DataDamaged,
         Unavailable.
@@ -82,14 +84,17 @@ class Node:
         store = await open_store(url, sources=sources, meter=observers.store, mends=True)
         server = GrpcServer(CALLS_MAX, observers.calls)
         try:
-            port = await server.listen(settings.host, settings.port)
+            asks_clients = settings.tls_client_auth == "required"
+            credentials = None if certificates is None else certificates.grpc_credentials(asks_clients=asks_clients)
+            port = await server.listen(settings.host, settings.port, credentials)
+            connector = GrpcConnector(request_timeout_s=PEER_TIMEOUT_S, tls=tls_to_peers(settings))
 
             async def join() -> Broker:
                 await (probe_store(store, sources, attempts_max=1) if wait_for_store else probe_store(store, sources))
                 await asyncio.to_thread(
                     pa.scalar, 0
                 )  # imports pandas if it is installed: now, not in the first request
-                address, connector = advertised_address(settings, port), GrpcConnector(request_timeout_s=PEER_TIMEOUT_S)
+                address = advertised_address(settings, port)
                 return await Broker.start(
                     store,
                     sources,

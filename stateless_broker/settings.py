@@ -100,6 +100,28 @@ class ProcessSettings(BaseSettings):
         ge=0,
         le=65535,
     )
+    admin_tls: Literal["off", "on", "mutual"] = _setting(
+        "off",
+        "TLS of the admin port: on serves HTTPS with `tls_cert_file`; mutual also refuses clients without a certificate"
+        " of `tls_client_ca_file`. Set it when the port can be reached from other machines",
+    )
+
+    tls_cert_file: str | None = _setting(
+        None,
+        "PEM file of this process's certificate, with its chain. With it a broker's port accepts TLS only (1.2 or"
+        " newer), and the broker connects to other brokers by TLS: set it alike in all brokers. Its names must include"
+        " the host of `advertised_address` and of `peer_address`. A changed file is read within seconds",
+        min_length=1,
+    )
+    tls_key_file: str | None = _setting(
+        None, "PEM file of the private key of `tls_cert_file`, without a password", min_length=1
+    )
+    tls_client_ca_file: str | None = _setting(
+        None,
+        "PEM file of the authorities that sign certificates of clients, and of the other brokers, which are clients,"
+        " too. Used where `tls_client_auth` is required or `admin_tls` is mutual",
+        min_length=1,
+    )
 
 
 class BrokerSettings(ProcessSettings):
@@ -120,6 +142,17 @@ class BrokerSettings(ProcessSettings):
         None,
         "host:port at which other brokers reach this broker; not set: the advertised address. Set it when only clients "
         "can use the advertised address",
+    )
+    tls_client_auth: Literal["none", "required"] = _setting(
+        "none",
+        "required: refuse clients that show no certificate signed by an authority of `tls_client_ca_file`. Set it to"
+        " let only machines and programs in that you gave a certificate",
+    )
+    tls_ca_file: str | None = _setting(
+        None,
+        "PEM file of the authorities that sign the certificates of the other brokers; not set: those that this machine"
+        " trusts. Clients on this machine read it, too",
+        min_length=1,
     )
     broker_id: str | None = _setting(
         None,

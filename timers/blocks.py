@@ -100,7 +100,7 @@ class Block:
         return PartitionId(self.topic_id, self.partition)
 
 
-def encode_block(target: PartitionId, floor_us: int, data: bytes, ids: Ids | None = None) -> LogRecord:
+def encode_block(target: PartitionId, floor_us: int, data: Buffer, ids: Ids | None = None) -> LogRecord:
     """Return the record of a hidden partition. `data`: one Arrow record batch message. `ids`: one for each
     row; None in the intake.
     """

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from ledger.keys import PartitionId
 from ledger.log.log_record import LogRecord
-from ledgermq.protocol.records import SCHEMA, encode_batch
+from ledgermq.protocol.records import SCHEMA, serialized_batch
 from timers.blocks import Block, encode_block
 from timers.places import Group, Range, RangeId
 from timers.rows import Rows
@@ -48,7 +48,9 @@ def range_blocks(rows: Rows, groups: Sequence[Group]) -> dict[RangeId, Moved]:
         found = rows.slice(group.start, group.stop)
         # Their rows are due after the floors of their blocks: a floor is at most one above the present.
         blocks = tuple(
-            encode_block(target, 0, encode_batch(batch), found.ids if positions is None else found.ids.take(positions))
+            encode_block(
+                target, 0, serialized_batch(batch), found.ids if positions is None else found.ids.take(positions)
+            )
             for target, batch, positions in _split(found)
         )
         after = replace(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ledgermq.buffers import Buffer
+
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
     """`value` None: a tombstone."""
 
     key: bytes
-    value: bytes | None
+    value: Buffer | None

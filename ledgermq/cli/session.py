@@ -18,6 +18,7 @@ from rich.console import Console
 
 import ledgermq
 from ledgermq.cli.terminal import notes
+from ledgermq.cli.tls_options import given_tls
 from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable
 from ledgermq.runtime.tasks import end
 
@@ -141,6 +142,7 @@ async def connected_session(target: str, timeout_s: float, *, may_make: bool = F
                     timeout_s=timeout_s,
                     attempt_timeout_s=min(ATTEMPT_S_MAX, timeout_s),
                     must_exist=not may_make,
+                    tls=given_tls(),
                     on_trouble=session.note_trouble,
                     token_file=_token_file,
                 )

@@ -75,10 +75,17 @@ class BrokerClock:
 
     def correction_us(self) -> int:
         """Return what to add to a time of `local_us`."""
-        if self._known is None or self._loop_s is None:
-            return 0
-        reported_us, at_s = self._known
-        return reported_us + round((self._loop_s() - at_s) * _SECOND_US) - self.local_us()
+        return self.now_us() - self.local_us()
+
+    def is_ahead(self, time_us: int, by_us: int) -> bool:
+        """Return whether a time lies more than `by_us` after the brokers' time, as far as it is known."""
+        if self._known is not None and time_us - by_us <= self._known[0]:
+            return False  # brokers have reported a later time, so the clock need not be read
+        return time_us - by_us > self.now_us()
 
     def now_us(self) -> int:
-        return self.local_us() + self.correction_us()
+        """Return the brokers' time, as far as it is known."""
+        if self._known is None or self._loop_s is None:
+            return self.local_us()
+        reported_us, at_s = self._known
+        return reported_us + round((self._loop_s() - at_s) * _SECOND_US)

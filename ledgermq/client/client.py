@@ -61,6 +61,7 @@ from ledgermq.client.settings import (
 )
 from ledgermq.client.tables.table import Table
 from ledgermq.client.target import is_root_url, open_embedded, parse_addresses
+from ledgermq.client.tls import Tls, chosen_tls
 from ledgermq.client.transactions.checks import Check
 from ledgermq.client.transactions.half_messages import HalfMessages
 from ledgermq.client.transactions.handling import TransactionalRunner
@@ -598,12 +599,19 @@ async def connect(target: str, *, sources: Sources | None = None, **settings: An
     async with AsyncExitStack() as stack:
         threads = stack.enter_context(ThreadPoolExecutor(DECODING_THREADS, "ledgermq decoding"))
         if is_root_url(target):
+            if parsed.tls is True or isinstance(parsed.tls, Tls):
+                raise InvalidConfig(
+                    f"tls is for connections to brokers, and {target} starts one in this process: leave tls out"
+                )
             embedded = await open_embedded(target, must_exist=parsed.must_exist)
             stack.push_async_callback(embedded.close)
             client = Client(embedded.connector, embedded.addresses, parsed, sources, threads)
         else:
             addresses = parse_addresses(target)
-            credential = credential_of(parsed.token, parsed.token_file)
-            connector = GrpcConnector(request_timeout_s=parsed.attempt_timeout_s, credential=credential)
+            connector = GrpcConnector(
+                request_timeout_s=parsed.attempt_timeout_s,
+                tls=chosen_tls(parsed.tls),
+                credential=credential_of(parsed.token, parsed.token_file),
+            )
             client = Client(connector, addresses, parsed, sources, threads)
         yield await stack.enter_async_context(client)

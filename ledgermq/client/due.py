@@ -11,8 +11,10 @@ from datetime import datetime, timedelta
 from math import isfinite
 from typing import Any
 
+from ledgermq.client.broker_clock import BrokerClock
 from ledgermq.client.record import microseconds_of
 from ledgermq.errors import InvalidRecord
+from ledgermq.protocol.records import TIMESTAMP_MIN_US
 
 HORIZON = timedelta(days=366)
 """Longest time that a message may wait."""
@@ -22,6 +24,7 @@ LEVELS = (
 """Levels 1 to 18, those of RocketMQ."""
 
 _US = timedelta(microseconds=1)
+_NUMBER = int | float
 _HORIZON_US = HORIZON // _US
 _UNIT_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
 _LEVELS_US = tuple(int(level[:-1]) * _UNIT_US[level[-1]] for level in LEVELS)
@@ -31,44 +34,43 @@ class AfterDelay(int):
     """A due time in microseconds since the epoch, computed by this machine's clock."""
 
 
-def due_of(delay: Any, deliver_at: Any, delay_level: Any, timestamp: Any, local_us: int, now_us: int) -> int | None:
+def due_of(delay: Any, deliver_at: Any, delay_level: Any, timestamp: Any, clock: BrokerClock) -> int | None:
     """Return when a record is due, in microseconds since the epoch; None: it is not delayed.
 
-    `local_us`: the time by this machine's clock. `now_us`: the brokers' time, as far as it is known.
     Raises InvalidRecord.
     """
-    given = [
-        name
-        for name, value in (("delay", delay), ("deliver_at", deliver_at), ("delay_level", delay_level))
-        if value is not None
-    ]
-    if not given:
+    if timestamp is None:  # most records take the first way, so there are no loops
+        if delay is None and delay_level is None:
+            return None if deliver_at is None else _checked_time(deliver_at, clock)
+        if deliver_at is None and delay_level is None:
+            return AfterDelay(clock.local_us() + _delay_us(delay))
+        if deliver_at is None and delay is None:
+            return AfterDelay(clock.local_us() + _level_us(delay_level))
+    elif delay is None and deliver_at is None and delay_level is None:
         return None
-    if timestamp is not None:
-        given.append("timestamp")
-    if len(given) > 1:
-        raise InvalidRecord(
-            f"{' and '.join(given)} are given: give only one of delay, deliver_at and delay_level, and no timestamp,"
-            " which is the due time of a delayed record"
-        )
-    if deliver_at is not None:
-        return _checked_time(deliver_at, now_us)
-    return AfterDelay(local_us + (_delay_us(delay) if delay is not None else _level_us(delay_level)))
+    times = {"delay": delay, "deliver_at": deliver_at, "delay_level": delay_level, "timestamp": timestamp}
+    given = " and ".join(name for name, value in times.items() if value is not None)
+    raise InvalidRecord(
+        f"{given} are given: give only one of delay, deliver_at and delay_level, and no timestamp,"
+        " which is the due time of a delayed record"
+    )
 
 
-def _checked_time(deliver_at: Any, now_us: int) -> int:
+def _checked_time(deliver_at: Any, clock: BrokerClock) -> int:
     if not isinstance(deliver_at, datetime):
         raise InvalidRecord(f"deliver_at must be a datetime with a time zone, not {type(deliver_at).__name__}")
     due_us = microseconds_of(deliver_at)
-    if due_us > now_us + _HORIZON_US:
+    if clock.is_ahead(due_us, _HORIZON_US):
         raise InvalidRecord(f"deliver_at {deliver_at.isoformat()} is more than {HORIZON.days} days ahead")
+    if due_us < TIMESTAMP_MIN_US:
+        raise InvalidRecord(f"deliver_at {deliver_at.isoformat()} is before the year 1 in UTC")
     return due_us
 
 
 def _delay_us(delay: Any) -> int:
     if isinstance(delay, timedelta):
         delay_us = delay // _US
-    elif isinstance(delay, bool) or not isinstance(delay, int | float) or not isfinite(delay):
+    elif isinstance(delay, bool) or not isinstance(delay, _NUMBER) or not isfinite(delay):
         raise InvalidRecord(f"delay must be a number of seconds or a timedelta, not {delay!r:.100}")
     else:
         delay_us = round(delay * 1_000_000)

@@ -67,18 +67,28 @@ def encode_batch(batch: pa.RecordBatch, compression: Compression = "none") -> by
 
     Raises InvalidRecord: no row, or not `SCHEMA`.
     """
-    if not batch.schema.equals(SCHEMA):
-        raise InvalidRecord(f"a record batch must have the columns {', '.join(f'{f.name}: {f.type}' for f in SCHEMA)}")
-    if batch.num_rows == 0:
-        raise InvalidRecord("a record batch must have at least one row")
     if compression == "none":
-        return bytes(batch.serialize())  # the same bytes as below, but eight times as fast for a small batch
+        return bytes(serialized_batch(batch))  # the same bytes as below, but eight times as fast for a small batch
+    _check_encodable(batch)
     options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=batch.nbytes > THREADS_BYTES_MIN)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, SCHEMA, options=options) as writer:
         writer.write_batch(batch)
     stream = sink.getvalue()
     return bytes(stream[len(schema_prefix()) : stream.size - len(END_OF_STREAM)])
+
+
+def serialized_batch(batch: pa.RecordBatch) -> memoryview:
+    """Return what `encode_batch` does without compression, in Arrow's memory: this saves a copy."""
+    _check_encodable(batch)
+    return memoryview(batch.serialize())
+
+
+def _check_encodable(batch: pa.RecordBatch) -> None:
+    if not batch.schema.equals(SCHEMA):
+        raise InvalidRecord(f"a record batch must have the columns {', '.join(f'{f.name}: {f.type}' for f in SCHEMA)}")
+    if batch.num_rows == 0:
+        raise InvalidRecord("a record batch must have at least one row")
 
 
 def decode_batch(
@@ -128,7 +138,8 @@ def timestamps_of(batch: pa.RecordBatch) -> tuple[int, int] | None:
 
 def record_bytes(batch: pa.RecordBatch) -> pa.Array:
     """Return the size of each record: key, value and headers, in bytes (int64)."""
-    sizes = pc.add(_length(batch.column("key")), _length(batch.column("value")))
+    keys, values = batch.column("key"), batch.column("value")
+    sizes = _length(values) if keys.null_count == len(keys) else pc.add(_length(keys), _length(values))
     headers = batch.column("headers")
     if headers.null_count == len(headers):
         return sizes
@@ -157,4 +168,5 @@ def largest_record_bytes(batch: pa.RecordBatch) -> int:
 
 
 def _length(column: pa.Array) -> pa.Array:
-    return pc.fill_null(pc.binary_length(column), 0).cast(pa.int64())
+    lengths = pc.binary_length(column)
+    return (pc.fill_null(lengths, 0) if column.null_count else lengths).cast(pa.int64())

@@ -24,9 +24,11 @@ from crc32c import crc32c
 
 from ledger.keys import PartitionId
 from ledger.log.log_record import LogRecord
+from ledger.log.producers import ProducerSession
 from ledger.log.segment import Batch
+from ledgermq.buffers import Buffer
 from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted
-from ledgermq.protocol.records import FEW_ROWS_MAX, SCHEMA, encode_batch
+from ledgermq.protocol.records import FEW_ROWS_MAX, SCHEMA, encode_batch, serialized_batch
 from ledgermq.runtime.tasks import retrieve_error
 from ledgermq.sources import Sources
 from stateless_broker.bundle.owner import BundleOwner
@@ -223,21 +225,37 @@ class BundleLog:
                 records.setdefault(place, []).extend(more)
         for place, found in records.items():
             if found:
-                yield self._batch(place, found)
+                yield batch_of(place, found, self._sources.now_us())
         for entry in group:
             yield from entry.data
 
-    def _batch(self, place: PartitionId, records: Sequence[LogRecord]) -> Batch:
-        now_us, rows = self._sources.now_us(), len(records)
-        keys, values = [record.key for record in records], [record.value for record in records]
-        headers, types, tags = _same_columns(rows) if rows <= FEW_ROWS_MAX else _own_columns(rows)
-        timestamps = pa.array([now_us] * rows, pa.int64()).view(SCHEMA.field("timestamp").type)
-        columns = [pa.array(keys, pa.binary()), pa.array(values, pa.binary()), headers, timestamps, types, tags]
-        size_bytes = sum(len(key) for key in keys) + sum(len(value or b"") for value in values)
-        data = encode_batch(
-            pa.RecordBatch.from_arrays(columns, schema=SCHEMA), "lz4" if size_bytes >= COMPRESSED_BYTES_MIN else "none"
-        )
-        return Batch(place.topic_id, place.partition, rows, crc32c(data), now_us, now_us, data)
+
+def batch_of(
+    place: PartitionId,
+    records: Sequence[LogRecord],
+    now_us: int,
+    producer: ProducerSession | None = None,
+    *,
+    compresses: bool = True,
+) -> Batch:
+    """Return one batch with these records, compressed if it is large. `compresses` False: never."""
+    rows = len(records)
+    keys, values = [record.key for record in records], [record.value for record in records]
+    headers, types, tags = _same_columns(rows) if rows <= FEW_ROWS_MAX else _own_columns(rows)
+    timestamps = pa.array([now_us] * rows, pa.int64()).view(SCHEMA.field("timestamp").type)
+    columns = [pa.array(keys, pa.binary()), _column_of(values), headers, timestamps, types, tags]
+    is_large = sum(len(key) for key in keys) + sum(len(value or b"") for value in values) >= COMPRESSED_BYTES_MIN
+    arrow = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    data = encode_batch(arrow, "lz4") if compresses and is_large else serialized_batch(arrow)
+    return Batch(place.topic_id, place.partition, rows, crc32c(data), now_us, now_us, data, producer)
+
+
+def _column_of(values: Sequence[Buffer | None]) -> pa.Array:
+    """Return a column of bytes: a view of the value if there is only one, which may have a megabyte."""
+    if len(values) > 1 or values[0] is None:
+        return pa.array(values, pa.binary())
+    offsets = pa.array([0, len(values[0])], pa.int32()).buffers()[1]
+    return pa.Array.from_buffers(pa.binary(), 1, [None, offsets, pa.py_buffer(values[0])])
 
 
 def _own_columns(rows: int) -> tuple[pa.Array, pa.Array, pa.Array]:

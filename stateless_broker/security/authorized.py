@@ -197,6 +197,8 @@ def _note(at: dict[tuple[str, int], pb.FetchPartition], part: pb.FetchedPartitio
     elif part.batches and key in at:
         at[key].offset = part.batches[-1].base_offset + part.batches[-1].record_count
         at[key].topic_id = part.topic_id
+    elif key in at:  # nothing in between is wanted
+        at[key].offset = max(at[key].offset, part.next_offset)
 
 
 def _split_partitions(

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import pyarrow as pa
-from crc32c import crc32c
-
 from ledger import keys
 from ledger.keys import PartitionId
 from ledger.log.log_record import LogRecord
@@ -21,14 +18,13 @@ from ledger.log.stored_batch import StoredBatch
 from ledger.topics.catalog import Topic
 from ledgermq.errors import CorruptFrame, DataDamaged, LedgerMQError, MessageTooLarge
 from ledgermq.protocol.batch_header import check_crc
-from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
+from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
 from stateless_broker.bundle.owner import BundleOwner
+from stateless_broker.internal.bundle_log import batch_of
 from timers.blocks import Block, Source, decode_block
 from timers.cut import Moved
 from timers.places import RangeId
-
-COMPRESSED_BYTES_MIN = 16 * 1024
 
 
 class HiddenLogs:
@@ -75,20 +71,8 @@ class HiddenLogs:
         self, place: PartitionId, blocks: Sequence[LogRecord], producer: ProducerSession | None = None
     ) -> Batch:
         """Return one batch with these blocks as its records."""
-        now_us, rows = self._sources.now_us(), len(blocks)
-        columns = [
-            pa.array([block.key for block in blocks], pa.binary()),
-            pa.array([block.value for block in blocks], pa.binary()),
-            pa.nulls(rows, SCHEMA.field("headers").type),
-            pa.array([now_us] * rows, pa.int64()).view(SCHEMA.field("timestamp").type),
-            pa.array([1] * rows, pa.int32()),
-            pa.nulls(rows, SCHEMA.field("tag").type),
-        ]
-        records = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
         # a block of the intake has the producer's own compression
-        is_large = place != self.intake and sum(len(block.value or b"") for block in blocks) >= COMPRESSED_BYTES_MIN
-        data = encode_batch(records, "lz4" if is_large else "none")
-        return Batch(place.topic_id, place.partition, rows, crc32c(data), now_us, now_us, data, producer)
+        return batch_of(place, blocks, self._sources.now_us(), producer, compresses=place != self.intake)
 
     async def read(self, range_id: RangeId | None, offset: int, end: int, bytes_max: int) -> list[tuple[Source, Block]]:
         """Return the blocks from `offset` on, below `end`, which is durable: about `bytes_max`, at least one.

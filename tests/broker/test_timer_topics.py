@@ -49,9 +49,9 @@ async def test_a_broker_of_a_release_without_timed_messages_keeps_them_from_bein
     controller = controller_of(cluster)
     older = next(broker for broker in cluster.brokers.values() if broker is not controller)
     name = older.broker_id
-    older.membership.me = replace(older.membership.me, features=(TRANSACTIONS,), release="0.2.0")
-    await until(lambda: controller.membership.present()[name].release == "0.2.0", 10)
-    with pytest.raises(Unavailable, match=rf"{TIMERS} need every broker, but broker {name} .* runs 0\.2\.0") as refused:
+    older.membership.me = replace(older.membership.me, features=(TRANSACTIONS,), release="0.1.9")
+    await until(lambda: controller.membership.present()[name].release == "0.1.9", 10)
+    with pytest.raises(Unavailable, match=rf"{TIMERS} need every broker, but broker {name} .* runs 0\.1\.9") as refused:
         await wish(cluster, keys.TIMERS_TOPIC)
     assert refused.value.retry_after_ms
     assert not any(topic in controller.metadata.catalog.topics_by_name for topic in NAMES)

@@ -167,6 +167,16 @@ async def bundle_of(cluster: Cluster, topic: str, partition: int) -> int:
     return broker.metadata.catalog.topics_by_name[topic].bundles[partition]
 
 
+def pass_time(cluster: Cluster, now_us: int) -> None:
+    """Let the store's clock show a later time to the timed messages of all brokers, and let them look at it:
+    months pass without the work that everything else does meanwhile.
+    """
+    for broker in cluster.brokers.values():
+        broker.timers._clock.learn(now_us // 1000, now_s())
+    for found in served(cluster).values():
+        found.held.note_moved()
+
+
 class Watcher:
     """Reads one partition as soon as something comes. `seen`: (value, when it was seen first), in order of
     offsets.

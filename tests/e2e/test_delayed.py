@@ -164,6 +164,50 @@ async def test_a_wrong_clock_of_the_client_delivers_nothing_early_or_late(cluste
 
 
 @in_cluster("a:1")
+async def test_records_of_one_batch_with_times_and_delays_keep_their_own(cluster: Cluster) -> None:
+    """The client's clock is an hour ahead: delays are corrected, times are not."""
+    await cluster.create("t", 1)
+    async with (
+        client_of(cluster, skew_s=HOUR_S) as client,
+        reading(client, "t") as reader,
+        client.producer(linger_ms=1000) as producer,
+    ):
+        await producer.send("t", b"first", delay=0)
+        begun_us = EPOCH_US + round(now_s() * 1e6)
+        at = datetime_of(begun_us) + timedelta(seconds=20)
+        sent = [
+            producer.send("t", b"5", delay=5),
+            producer.send("t", b"20", deliver_at=at),
+            producer.send("t", b"10", delay_level=3),
+            producer.send("t", "15", delay=timedelta(seconds=15)),
+            producer.send("t", b"25", key=b"k", partition=0, delay=25),
+            producer.send("t", b"30", delay=30.0),
+        ]
+        results = [await delivery for delivery in sent]
+        assert len({result.handle for result in results}) == len(sent)
+        for result, after_s in zip(results, (5, 20, 10, 15, 25, 30), strict=True):
+            assert abs(result.timestamp_us - begun_us - after_s * 1_000_000) < LATE_S * 1e6
+        assert results[1].timestamp_us == begun_us + 20_000_000
+        assert await reader.until(7) == [b"first", b"5", b"10", b"15", b"20", b"25", b"30"]
+
+
+@in_cluster("a:1")
+async def test_a_producer_that_ends_takes_no_further_delayed_record(cluster: Cluster) -> None:
+    await cluster.create("t", 1)
+    async with client_of(cluster) as client, reading(client, "t") as reader:
+        producer = client.producer(linger_ms=1000)
+        await producer.send("t", b"first", delay=0)
+        producer.send("t", b"second", delay=1)
+        producer.send("t", b"third", delay=1)
+        closing = asyncio.create_task(producer.close())
+        await asyncio.sleep(0)
+        with pytest.raises(errors.Unavailable, match="the producer is closed"):
+            producer.send("t", b"late", delay=1)
+        await closing
+        assert await reader.until(3) == [b"first", b"second", b"third"]
+
+
+@in_cluster("a:1")
 async def test_what_waits_for_a_deleted_topic_is_dropped(cluster: Cluster) -> None:
     await cluster.create("t", 1)
     async with client_of(cluster) as client, client.producer() as producer:

@@ -14,6 +14,7 @@ import struct
 from contextlib import redirect_stdout
 from functools import cache
 
+import pyarrow as pa
 from crc32c import crc32c
 from google.protobuf.message import Message
 
@@ -21,26 +22,37 @@ from ledger import keys
 from ledger.blocking import run_inline
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.check import check_root
+from ledger.keys import PartitionId
 from ledger.log.envelope import ObjectKind, unseal
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.memory import MemoryStore
+from ledger.topics.catalog import Topic
 from ledgermq.cli.options import OutputFormat
 from ledgermq.cli.report import Report, show
 from ledgermq.errors import LedgerMQError
+from ledgermq.protocol.records import encode_batch
 from ledgermq_tools.ledger.checkpoint_report import checkpoint_report
 from ledgermq_tools.ledger.cluster_report import cluster_report
 from ledgermq_tools.ledger.findings import Findings
 from ledgermq_tools.ledger.ledger_report import ledger_report, view_ledger
 from ledgermq_tools.ledger.segment_report import segment_report
+from ledgermq_tools.ledger.timers_check import add_timers
+from ledgermq_tools.ledger.timers_report import timers_report
 from ledgermq_tools.ledger.transactions_check import add_transactions
 from ledgermq_tools.ledger.transactions_report import transactions_report
 from tests.fuzz.ledger_surfaces import spoil_segment
 from tests.fuzz.mutation import mutate_sealed
 from tests.fuzz.surface import Surface, Untyped
+from tests.property.timer_life import batch_of
 from tests.stores.backends import seeded_sources
 from tests.worlds.batches import mutate
 from tests.worlds.ledgers import append_and_wait, batch, ledger_of, session
 from tests.worlds.roots import Root
+from timers.blocks import Id, Ids, Key, encode_block
+from timers.limits import DAY_US, MINUTE_US
+from timers.places import Range, RangeId
+from timers.records import Flushed, FlushedEntry, Piece, RangeEntry, RecallEntry, WatermarkEntry
+from timers.records import encode as encode_timer
 from transactions.records import IdEntry, IdValue, ReferencesEntry, ReferencesValue, encode
 from transactions.types import Kind, Part, Reference, State, Stream, Transaction
 
@@ -55,13 +67,15 @@ _SEALED: tuple[tuple[str, ObjectKind, type[Message]], ...] = (
 
 
 async def _filled() -> tuple[Root, dict[str, bytes]]:
-    """Two topics in Parquet, a tail behind it, a plan that is not finished, an open transaction, and
-    two brokers.
+    """Two topics in Parquet, a tail behind it, a plan that is not finished, an open transaction, timed
+    messages in hidden files and in segments, and two brokers.
     """
     sources = seeded_sources()
     root = await Root.open(MemoryStore("root", sources), sources)
     await root.create_topic("flights", 2)
     await root.produce("flights", (0, [b"a"] * 5), (1, [b"b"] * 3))
+    hidden = await _hidden_topics(root)
+    await _put_block(root, hidden[1], DAY_US)
     await root.compact()
     await root.create_topic("planes")
     await root.produce("flights", (0, [b"c"] * 5))
@@ -70,6 +84,7 @@ async def _filled() -> tuple[Root, dict[str, bytes]]:
     for sequence in (0, 1):
         await append_and_wait(writer, batch(b"tail", topic_id=root.topics["planes"].id, producer=session(sequence)))
     await _stage(root)
+    await _delay(root, *hidden)
     await root.store.put(keys.broker("a"), b'{"address": "127.0.0.1:9650"}')
     return root, {info.key: await root.store.get(info.key) async for info in root.store.list("")}
 
@@ -90,6 +105,39 @@ async def _stage(root: Root) -> None:
     ):
         record = encode(entry)
         await root.put_internal(topic, record.key, record.value)
+
+
+async def _hidden_topics(root: Root) -> tuple[Topic, Topic]:
+    near = await root.create_topic(keys.DELAYED_TOPIC, keys.NEAR_PARTITIONS, internal_kind="staged")
+    return near, await root.create_topic(keys.DELAYED_FAR_TOPIC, keys.FAR_PARTITIONS, internal_kind="hidden")
+
+
+async def _put_block(root: Root, topic: Topic, due_us: int, place: int = 0, *, is_moved: bool = True) -> None:
+    """Two messages. `is_moved`: out of the intake, to a range."""
+    ids = Ids(pa.array([0, 1], pa.int64()), pa.array([0, 1], pa.uint32()))
+    data = encode_batch(batch_of([1, 2], [due_us, due_us + 1]))
+    block = encode_block(PartitionId(root.topics["flights"].id, 1), 1, data, ids if is_moved else None)
+    await root.put_internal(topic, block.key, block.value, place)
+
+
+async def _delay(root: Root, near: Topic, far: Topic) -> None:
+    """Timed messages in a hidden file, in segments behind it, in a range of a minute and in the intake;
+    one of them is recalled.
+    """
+    timers = await root.create_topic(keys.TIMERS_TOPIC)
+    await _put_block(root, far, DAY_US + 5)
+    await _put_block(root, near, MINUTE_US, 1)
+    for _ in range(2):
+        await _put_block(root, near, MINUTE_US, is_moved=False)
+    for entry in (
+        WatermarkEntry(Key(MINUTE_US // 2, 0, 0)),
+        FlushedEntry(Flushed(0, (Piece(1, MINUTE_US),))),
+        RangeEntry(RangeId(True, 0), Range(DAY_US, 2 * DAY_US, 0, False, 4, 2000)),
+        RangeEntry(RangeId(False, 1), Range(MINUTE_US, 2 * MINUTE_US, 0, False, 2, 1000)),
+        RecallEntry(Id(1, 0), MINUTE_US),
+    ):
+        record = encode_timer(entry)
+        await root.put_internal(timers, record.key, record.value)
 
 
 @cache
@@ -134,6 +182,7 @@ async def _check(data: bytes) -> None:
         await store.put(name, content)
     checked = await check_root(store, root.cluster, run_blocking=run_inline)
     await add_transactions(store, root.cluster, seeded_sources(), checked)
+    await add_timers(store, root.cluster, seeded_sources(), checked, quick=False)
     is_damaged = is_plain and spoiled != objects[key] and keys.parse_broker(key) is None
     if is_damaged and not any(key in problem.object_key for problem in checked.problems):
         raise Untyped(f"fsck says nothing of {key}, which was edited: {checked.problems}")
@@ -146,6 +195,7 @@ async def _inspect(store: MemoryStore, root: Root, key: str) -> None:
     reports: list[Report] = [
         await cluster_report(store, seeded_sources(), full=True, on_bundle=lambda done, total: None),
         await transactions_report(store, seeded_sources(), every=True),
+        await timers_report(store, seeded_sources(), every=True),
     ]
     for bundle in range(root.cluster.bundles):
         findings = Findings()

@@ -154,7 +154,7 @@ class ServedTransactions(Served):
         assert await self._half.end(pb.PREPARED) == pb.PREPARED
 
 
-def _ref(name: str) -> pb.TransactionRef:
+def ref_of(name: str) -> pb.TransactionRef:
     return pb.TransactionRef(
         transactional_id=name,
         coordinator=crc32c(name.encode()) % COORDINATORS,
@@ -172,7 +172,7 @@ def seeds() -> list[bytes]:
         found.extend(bytes([METHODS.index(method)]) + method.encode_request(request) for request in requests)
 
     for name in NAMES:
-        ref = _ref(name)
+        ref = ref_of(name)
         parts = [pb.TransactionPart(bundle=bundle) for bundle in (1, 2)]
         for part in parts:
             part.counts.add(topic_id=1, partition=part.bundle - 1, batches=1)

@@ -24,9 +24,16 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import ledgermq
 from bench.ours import rss_bytes_of
+from ledger.cluster import read_cluster
+from ledger.fsck.problem import Problems
+from ledger.root.open import open_store
 from ledgermq.errors import LedgerMQError
+from ledgermq.sources import Sources
+from ledgermq_tools.ledger.timers_view import read_timers
 from tests.chaos.children import LEDGERMQ, PROJECT, Child, Children
 from tests.chaos.judge import compact_all, fsck, judge_logs
 from tests.chaos.stores import FolderStore
@@ -36,7 +43,7 @@ from tests.soak.cluster import GRACE_S, LOG_START_MS, SoakCluster
 from tests.soak.full_disk import FullDisk
 from tests.soak.numbered import TIMED
 from tests.soak.programs import Programs
-from tests.soak.timed import A_SECOND, MESSAGES_MAX, judge_parquet
+from tests.soak.timed import A_SECOND, AFTER_S, MESSAGES_MAX, Came, Sent, judge_parquet, judge_waiting
 from tests.soak.timed import PARTITIONS as TIMED_PARTITIONS
 from tests.soak.timed import judge as judge_timed
 from tests.soak.transactor import MOVED, PARTITIONS, SOURCE, WHOLE
@@ -340,18 +347,31 @@ class SoakRun:
         self.note("the producers have ended")
 
     async def _end_timed(self) -> None:
-        """Until every timed message has come, and what waited in hidden topics is freed."""
+        """Until every timed message has come that is due by now, and what waited in hidden topics is freed."""
         self.timed_sender.signal(signal.SIGTERM)
         await self._ended_well(self.timed_sender, "timed sender")
+        sent = Sent.load(self.folder)
+        _, most = sent.waiting()
+        limit_s = DRAIN_S_MAX + AFTER_S
         try:
-            async with asyncio.timeout(DRAIN_S_MAX), ledgermq.connect(self.cluster.target, timeout_s=60) as client:
-                while waiting := sum(b.messages for b in (await client.list_delayed(messages_max=0)).bundles):
+            async with (
+                asyncio.timeout(limit_s),
+                ledgermq.connect(self.cluster.target, timeout_s=60) as client,
+            ):
+                while (waiting := await count_waiting(client)) > most:
                     self.note(f"{waiting:,} timed messages wait")
                     await asyncio.sleep(2.0)
         except TimeoutError:
-            self.violations.append(Violation("stuck", f"timed messages wait after {DRAIN_S_MAX:.0f} s"))
+            self.violations.append(Violation("stuck", f"timed messages wait after {limit_s:.0f} s"))
+        else:
+            self.violations += judge_waiting(sent, waiting)
+            self.facts["timed_waiting"] = waiting
         self.timed_reader.signal(signal.SIGTERM)
         await self._ended_well(self.timed_reader, "timed reader")
+        try:
+            await until_freed(self.store.direct_url, limit_s)
+        except TimeoutError:
+            self.violations.append(Violation("stuck", f"delivered timed messages are not freed after {limit_s:.0f} s"))
         await asyncio.sleep(LOG_START_S)
         self.note("all timed messages have come")
 
@@ -427,11 +447,32 @@ class SoakRun:
         )
 
     def _judge_timed(self) -> None:
-        sent, came = (json.loads((self.folder / f"timed-{name}.json").read_text()) for name in ("sent", "read"))
+        sent, came = Sent.load(self.folder), Came.load(self.folder)
         self.violations += judge_timed(sent, came)
         self.violations += judge_parquet(self.root / "parquet", came)
-        count = sum(last + 1 - first for part in came["came"] for first, last in part)
-        self.facts["timed"] = {"came": count, "late_max_ms": came["late_max_ms"], "told": sent["told"]}
+        self.facts["timed"] = {
+            "acknowledged": int(np.count_nonzero(sent.acknowledged)),
+            "came": int(np.count_nonzero(came.came)),
+            "late_max_ms": came.late_max_ms,
+            "told": sent.told,
+        }
+
+
+async def count_waiting(client: ledgermq.Client) -> int:
+    return sum(bundle.messages for bundle in (await client.list_delayed(messages_max=0)).bundles)
+
+
+async def until_freed(url: str, limit_s: float) -> None:
+    """Wait until delivery has passed all that flushes left in memory: only then the log starts of intakes
+    move, and segments go. Raises TimeoutError.
+    """
+    async with asyncio.timeout(limit_s), await open_store(url, sources=Sources()) as store:
+        cluster = await read_cluster(store)
+        while True:
+            found, _ = await read_timers(store, cluster, Sources(), Problems().collecting, blocks=False)
+            if not any(one.state.flushed.pieces for one in found):
+                return
+            await asyncio.sleep(2.0)
 
 
 def sizes_of(root: Path) -> dict[str, int]:

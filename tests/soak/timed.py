@@ -1,14 +1,15 @@
 """Timed messages beside everything else of a soak, as two processes until SIGTERM: one sends many that
-are due at random times of the soak, one reads them.
+are due at random times of the soak and after it, one reads them.
 
 python -m tests.soak.timed send TARGET FOLDER MESSAGES SECONDS
 python -m tests.soak.timed read TARGET FOLDER
 
-`send` sends numbered messages to `timed`, MESSAGES within the first half of SECONDS, each due between
-now and the end of SECONDS. It writes to FOLDER/timed-sent.json what was acknowledged, and of which
-counters it does not know whether they were stored. `read` follows the topic until SIGTERM, then to its
-end, and writes to FOLDER/timed-read.json which counters came, and what came twice or early. `judge`
-compares the two.
+`send` sends numbered messages to `timed`: most of MESSAGES at once, so that they wait together, the rest
+within the first half of SECONDS. By its counter a message is due before the end of SECONDS, within
+`AFTER_S` after it, or so late that it does not come in a soak (`is_far`). It writes to FOLDER/timed-sent.npz
+what was acknowledged, and of which counters it does not know whether they were stored. `read` follows the
+topic until SIGTERM, then to its end, and writes to FOLDER/timed-read.npz which counters came, and what came
+twice or early. `judge` compares the two. A message costs a byte at each.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,38 +32,90 @@ import pyarrow.dataset as ds
 
 import ledgermq
 from ledgermq.client.producing.delivery import Delivery
-from ledgermq.client.producing.producer import Producer
 from ledgermq.errors import LedgerMQError, OutcomeUnknown
 from tests.simulation.model import Violation
 from tests.soak.numbered import TIMED, heads, values
 
 PARTITIONS, SIZE = 4, 100
+SENT, CAME = "timed-sent.npz", "timed-read.npz"
 A_SECOND = 20
 """Messages for each second of a soak, unless an option says otherwise."""
 MESSAGES_MAX = 1_000_000
 STEP = 500
 """Messages that are sent at once."""
+AT_ONCE = 0.8
+"""Share of the messages that are sent at the start."""
+FAR_OF_TEN, AFTER_OF_TEN = 9, (7, 8)
+"""Last digits of the counters of messages that are due after any soak, and soon after its end."""
 DUE_S_MIN = 1.0
+AFTER_S, FAR_S = 60.0, 30 * 86_400.0
 FETCH_S = 1.0
 PAUSE_S = 0.3
 UNANSWERED_MAX = 100
 """Steps."""
-Intervals = list[tuple[int, int]]
+Bits = np.ndarray[Any, np.dtype[np.bool_]]
+"""[partition, counter]."""
 
 
-def intervals(counters: Iterable[int]) -> Intervals:
-    """Return sorted counters as (first, last) of each run without a gap; a repeated one counts once."""
-    ordered = np.unique(np.fromiter(counters, dtype=np.int64))
-    if not len(ordered):
-        return []
-    cuts = np.flatnonzero(np.diff(ordered) != 1) + 1
-    return [(int(part[0]), int(part[-1])) for part in np.split(ordered, cuts)]
+def is_far(counters: np.ndarray) -> Bits:
+    """Return which messages are due after any soak."""
+    return counters % 10 == FAR_OF_TEN
 
 
-def counters_of(found: Intervals) -> np.ndarray:
-    """Return all counters, ascending."""
-    parts = [np.arange(first, last + 1) for first, last in found]
-    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+def intervals(bits: Bits) -> list[tuple[int, int]]:
+    """Return (first, last) of each run of counters that are set."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], bits, [False]))))
+    return [(int(first), int(end) - 1) for first, end in edges.reshape(-1, 2)]
+
+
+def padded(bits: Bits, count: int) -> Bits:
+    """Return the same with at least `count` counters in each partition."""
+    missing = max(0, count - bits.shape[-1])
+    return np.pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, missing)])
+
+
+@dataclass
+class Sent:
+    """`told`: how often each error was returned."""
+
+    acknowledged: Bits
+    unknown: Bits
+    told: dict[str, int] = field(default_factory=dict)
+
+    def save(self, folder: Path) -> None:
+        np.savez_compressed(
+            folder / SENT, acknowledged=self.acknowledged, unknown=self.unknown, told=json.dumps(self.told)
+        )
+
+    @classmethod
+    def load(cls, folder: Path) -> Sent:
+        with np.load(folder / SENT) as found:
+            return cls(found["acknowledged"], found["unknown"], json.loads(str(found["told"])))
+
+    def waiting(self) -> tuple[int, int]:
+        """Return how many messages wait at least, and at most, when all others have come."""
+        far = is_far(np.arange(self.acknowledged.shape[1]))
+        surely = int(np.count_nonzero(self.acknowledged & far))
+        return surely, surely + int(np.count_nonzero(self.unknown & far))
+
+
+@dataclass
+class Came:
+    """`twice`: counters of each partition; `early`: (counter, how early in microseconds) likewise."""
+
+    came: Bits
+    twice: list[list[int]]
+    early: list[list[tuple[int, int]]]
+    late_max_ms: float = 0.0
+
+    def save(self, folder: Path) -> None:
+        rest = json.dumps({"twice": self.twice, "early": self.early, "late_max_ms": self.late_max_ms})
+        np.savez_compressed(folder / CAME, came=self.came, rest=rest)
+
+    @classmethod
+    def load(cls, folder: Path) -> Came:
+        with np.load(folder / CAME) as found:
+            return cls(found["came"], **json.loads(str(found["rest"])))
 
 
 @dataclass
@@ -92,16 +144,15 @@ class TimedSender:
         self._folder, self._messages, self._seconds = folder, messages, seconds
         self._random = random.Random("timed")
         self._next = [0] * PARTITIONS
-        self._acknowledged: list[list[int]] = [[] for _ in range(PARTITIONS)]
-        self._unknown: list[list[int]] = [[] for _ in range(PARTITIONS)]
+        self._sent = Sent(np.zeros((PARTITIONS, messages), bool), np.zeros((PARTITIONS, messages), bool))
         self._told: Counter[str] = Counter()
         self._unanswered = asyncio.Semaphore(UNANSWERED_MAX)
-        self._latest_due_s = 0.0
         self.stopping = asyncio.Event()
 
     async def run(self, target: str) -> None:
         loop = asyncio.get_running_loop()
-        begun_s, begun_at_s, sent = loop.time(), time.time(), 0
+        begun_s, end_s, sent = loop.time(), time.time() + self._seconds, 0
+        at_once = round(self._messages * AT_ONCE)
         async with (
             ledgermq.connect(target, timeout_s=60) as client,
             client.producer(delivery_timeout_s=120) as producer,
@@ -113,40 +164,40 @@ class TimedSender:
                 first = self._next[partition]
                 self._next[partition] += count
                 deliveries = []
-                for value in values(partition, first, count, SIZE).to_pylist():
+                for counter, value in enumerate(values(partition, first, count, SIZE).to_pylist(), first):
                     await producer.wait_for_room()
-                    deliveries.append(self._send(producer, partition, value, begun_at_s + self._seconds))
+                    due = datetime.fromtimestamp(self._due_s(counter, end_s), UTC)
+                    deliveries.append(producer.send(TIMED, value, partition=partition, deliver_at=due))
                 group.create_task(self._await(partition, first, deliveries))
                 sent += count
-                await asyncio.sleep(begun_s + self._seconds / 2 * sent / self._messages - loop.time())
+                if sent >= at_once:
+                    paced = (sent - at_once) / max(1, self._messages - at_once)
+                    await asyncio.sleep(begun_s + self._seconds / 2 * paced - loop.time())
+            print(f"all sent after {loop.time() - begun_s:.1f} s", flush=True)
             await self.stopping.wait()
 
-    def _send(self, producer: Producer, partition: int, value: bytes, until_s: float) -> Delivery:
+    def _due_s(self, counter: int, end_s: float) -> float:
         now_s = time.time()
-        due_s = self._random.uniform(now_s + DUE_S_MIN, max(now_s + 2 * DUE_S_MIN, until_s))
-        self._latest_due_s = max(self._latest_due_s, due_s)
-        return producer.send(TIMED, value, partition=partition, deliver_at=datetime.fromtimestamp(due_s, UTC))
+        if counter % 10 == FAR_OF_TEN:
+            return self._random.uniform(now_s + FAR_S, now_s + 10 * FAR_S)
+        if counter % 10 in AFTER_OF_TEN:
+            return self._random.uniform(end_s, end_s + AFTER_S)
+        return self._random.uniform(now_s + DUE_S_MIN, max(now_s + 2 * DUE_S_MIN, end_s))
 
     async def _await(self, partition: int, first: int, deliveries: list[Delivery]) -> None:
         for counter, delivery in enumerate(deliveries, first):
             await delivery.wait()
             error = delivery.exception()
             if error is None:
-                self._acknowledged[partition].append(counter)
+                self._sent.acknowledged[partition, counter] = True
                 continue
             self._told[f"{type(error).__name__}: {error}"[:120]] += 1
-            if isinstance(error, OutcomeUnknown):
-                self._unknown[partition].append(counter)
+            self._sent.unknown[partition, counter] = isinstance(error, OutcomeUnknown)
         self._unanswered.release()
 
     def write(self) -> None:
-        document = {
-            "acknowledged": [intervals(each) for each in self._acknowledged],
-            "unknown": [intervals(each) for each in self._unknown],
-            "told": dict(self._told),
-            "latest_due_s": self._latest_due_s,
-        }
-        (self._folder / "timed-sent.json").write_text(json.dumps(document))
+        self._sent.told = dict(self._told)
+        self._sent.save(self._folder)
 
 
 async def read(target: str, folder: Path, stopping: asyncio.Event) -> None:
@@ -166,43 +217,58 @@ async def read(target: str, folder: Path, stopping: asyncio.Event) -> None:
                 for partition in np.unique(partitions):
                     mine = partitions == partition
                     seen[partition].add(counters[mine], due_us[mine], now_us)
-    document = {
-        "came": [intervals(np.flatnonzero(each.came)) for each in seen],
-        "twice": [intervals(each.twice) for each in seen],
-        "early": [each.early for each in seen],
-        "late_max_ms": max(each.late_max_us for each in seen) / 1000,
-    }
-    (folder / "timed-read.json").write_text(json.dumps(document))
+    came_of(seen).save(folder)
 
 
-def judge(sent: Mapping[str, Any], came: Mapping[str, Any]) -> list[Violation]:
-    """Each acknowledged message came once, none came early, and nothing came that was not sent."""
+def came_of(seen: list[Seen]) -> Came:
+    count = max(len(each.came) for each in seen)
+    late_ms = max(each.late_max_us for each in seen) / 1000
+    bits = np.stack([padded(each.came, count) for each in seen])
+    return Came(bits, [each.twice for each in seen], [each.early for each in seen], late_ms)
+
+
+def judge(sent: Sent, came: Came) -> list[Violation]:
+    """Each acknowledged message came once, unless it is due after any soak; none came early, and nothing
+    came that was not sent.
+    """
     found = []
+    count = max(sent.acknowledged.shape[1], came.came.shape[1])
+    acknowledged, unknown, arrived = (padded(each, count) for each in (sent.acknowledged, sent.unknown, came.came))
+    far = is_far(np.arange(count))
+    twice = np.zeros_like(arrived)
+    for partition, counters in enumerate(came.twice):
+        twice[partition, counters] = True
     for partition in range(PARTITIONS):
-        acknowledged, unknown, arrived = (
-            counters_of(each[partition]) for each in (sent["acknowledged"], sent["unknown"], came["came"])
-        )
-        for kind, counters in (
-            ("timed message lost", np.setdiff1d(acknowledged, arrived)),
-            ("timed message never sent", np.setdiff1d(arrived, np.union1d(acknowledged, unknown))),
-            ("timed message doubled", counters_of(came["twice"][partition])),
+        for kind, bits in (
+            ("timed message lost", acknowledged[partition] & ~far & ~arrived[partition]),
+            ("timed message never sent", arrived[partition] & ~(acknowledged | unknown)[partition]),
+            ("timed message months early", arrived[partition] & far),
+            ("timed message doubled", twice[partition]),
         ):
-            if len(counters):
-                found.append(Violation(kind, f"{TIMED}-{partition}: counters {intervals(counters)[:10]}"))
-        if early := came["early"][partition]:
+            if bits.any():
+                found.append(Violation(kind, f"{TIMED}-{partition}: counters {intervals(bits)[:10]}"))
+        if early := came.early[partition]:
             found.append(Violation("timed message early", f"{TIMED}-{partition}: (counter, µs) {early[:10]}"))
     return found
 
 
-def judge_parquet(parquet: Path, came: Mapping[str, Any]) -> list[Violation]:
+def judge_waiting(sent: Sent, waiting: int) -> list[Violation]:
+    """As many wait as are due after any soak."""
+    least, most = sent.waiting()
+    if least <= waiting <= most:
+        return []
+    return [Violation("timed message lost", f"{waiting} timed messages wait, not {least} to {most}")]
+
+
+def judge_parquet(parquet: Path, came: Came) -> list[Violation]:
     """Parquet holds what came, each message once."""
     found = []
     for partition in range(PARTITIONS):
         folder = parquet / f"topic={TIMED}" / f"partition={partition}"
         column = ds.dataset(folder, format="parquet").to_table(["value"])["value"] if folder.exists() else None
         counters = np.sort(heads(column)[0]) if column is not None and len(column) else np.empty(0, dtype=np.int64)
-        if not np.array_equal(counters, counters_of(came["came"][partition])):
-            text = f"{TIMED}-{partition}: {len(counters)} rows, counters {intervals(counters)[:10]}"
+        if not np.array_equal(counters, np.flatnonzero(came.came[partition])):
+            text = f"{TIMED}-{partition}: {len(counters)} rows, {np.count_nonzero(came.came[partition])} came"
             found.append(Violation("Parquet differs from what came", text))
     return found
 

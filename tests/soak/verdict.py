@@ -161,9 +161,10 @@ async def _live_bytes(url: str, sizes: dict[str, int], facts: dict[str, Any]) ->
                 live += sum(file.size for file in await pages.files_from(part, part.parquet_start))
     facts["live_parquet_bytes"] = live
     violations = []
-    if sizes.get("parquet", 0) != live:
-        violations.append(Violation("bucket size", f"parquet/ holds {sizes.get('parquet', 0)} bytes, {live} are live"))
-    rest = sum(size for name, size in sizes.items() if name not in ("parquet", RESERVE))
+    files = sizes.get("parquet", 0) + sizes.get("hidden", 0)
+    if files != live:
+        violations.append(Violation("bucket size", f"parquet/ and hidden/ hold {files} bytes, {live} are live"))
+    rest = sum(size for name, size in sizes.items() if name not in ("parquet", "hidden", RESERVE))
     facts["bookkeeping_bytes"] = rest
     if rest > BOOKKEEPING_BYTES_MAX:
         violations.append(Violation("bucket size", f"{rest} bytes beside Parquet: {sizes}"))

@@ -217,7 +217,9 @@ class _Executor:
 
 
 SDK_VALUES: dict[str, Any] = {
+    "tls": True,
     "must_exist": True,
+    "filter": "A",
     "token": "t",
     "token_file": "/t",
     "on_trouble": _nothing,
@@ -291,7 +293,7 @@ BAD_SOURCE = {
     "topicsPattern": "(",
 }
 BAD_SINK = {"servers": "s3://b/p", "writeId": "a b", "writeEpoch": "-1"}
-ANY_TEXT = {"Spark source": {"tag"}, "Spark sink": {"topic", "root", "tokenFile"}}
+ANY_TEXT = {"Spark source": {"tag", "tlsCaFile"}, "Spark sink": {"topic", "root", "tlsCaFile", "tokenFile"}}
 """Every text is a value of these."""
 
 

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from ledgermq.client.record import Record, as_bytes
+from tests.upgrades.delayed import Left
 
 ROOTS = Path(__file__).parents[1] / "golden" / "roots"
 VERSIONS = sorted((folder.name for folder in ROOTS.iterdir()), key=lambda name: [int(part) for part in name.split(".")])
 """Ascending."""
+TIMED = "timed"
+"""The topic of delayed messages. What is in it depends on the time."""
 
 Row = tuple[int, str | None, str | None, list[list[str | None]], str | None, int]
 """offset, key, value, headers, tag, timestamp in µs; bytes as Latin-1, so that every byte is one
@@ -35,6 +38,10 @@ class Expected:
     """Values by key, of each keyed topic."""
     transactions: dict[str, str] = field(default_factory=dict)
     """What is answered about each transaction that was left, by its id."""
+    delayed: list[Left] = field(default_factory=list)
+    """The delayed messages that were left in the topic `timed`, in no order."""
+    written_us: int = 0
+    """The time of the store when the root was complete; 0: of a release without delayed messages."""
 
     def note(self, topic: str, partition: int, offset: int, record: Record) -> None:
         headers = [*(record.headers.items() if isinstance(record.headers, dict) else record.headers or ())]
@@ -57,7 +64,8 @@ class Expected:
     def of(cls, version: str) -> Expected:
         found: dict[str, Any] = json.loads((ROOTS / version / "expected.json").read_text())
         records = {name: [_row(*row) for row in rows] for name, rows in found.pop("records").items()}
-        return cls(records=records, **found)
+        delayed = [Left(**each) for each in found.pop("delayed", ())]
+        return cls(records=records, delayed=delayed, **found)
 
 
 def row_of(

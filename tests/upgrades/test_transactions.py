@@ -30,6 +30,7 @@ from stateless_broker.groups.offsets_topic import partition_of
 from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.e2e.raw_client import RawClient
 from tests.upgrades.calls import Proxy
+from tests.upgrades.delayed import XID, XID_FORMAT
 from tests.upgrades.golden import VERSIONS, Expected, copy_root
 from tests.upgrades.test_golden_roots import consume
 from tests.upgrades.test_newer_formats import BUNDLE, NEWER, append_record, error_of, group_in, partition_in, produce
@@ -142,6 +143,9 @@ async def test_what_an_older_release_left_is_decided_and_completed(of: str, tmp_
                 line = raw.line(broker.address)
                 await commit_prepared(line, "prepared")
                 await line.end_transaction(await checked(line, coordinator, CHECKERS))
+            if Expected.of(of).delayed:
+                async with client.transactions.two_phase() as branch:
+                    await branch.tpc_rollback(branch.xid(XID_FORMAT, XID))
             async with client.transactions("committed") as transactions:
                 assert transactions.epoch == 2
                 async with transactions.begin() as transaction:

@@ -45,7 +45,9 @@ from ledgermq.errors import UnknownTopic
 from ledgermq.sources import Sources
 from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.upgrades.calls import record_calls
-from tests.upgrades.golden import ROOTS, Expected
+from tests.upgrades.delayed import LEFT_OPTIONS, leave_delayed, leave_in_the_intake
+from tests.upgrades.delayed import PARTITIONS as TIMED_PARTITIONS
+from tests.upgrades.golden import ROOTS, TIMED, Expected
 from tests.upgrades.transactions import LEFT, STATES, leave_transactions
 from tests.worlds.ledgers import ledger_of
 
@@ -166,10 +168,12 @@ async def _live(brokers: BrokerProcesses, expected: Expected) -> None:
         await writer.fill("second")
         await writer.consume("readers", 9, "static-1")
     brokers.kill(first)
-    second = await asyncio.to_thread(brokers.start, "--broker-id", "second")
+    second = await asyncio.to_thread(brokers.start, "--broker-id", "second", *LEFT_OPTIONS)
     async with ledgermq.connect(second.address) as client:
         writer = _Writer(client, expected)
         await writer.fill("third")
+        await client.create_topic(TIMED, TIMED_PARTITIONS)
+        expected.delayed = await leave_delayed(client, TIMED)
         await asyncio.to_thread(_compact, brokers.root_url)
         await writer.fill("fourth")
         await writer.consume("late", 7, "static-2")
@@ -179,6 +183,8 @@ async def _live(brokers: BrokerProcesses, expected: Expected) -> None:
         for partition in range(2):
             expected.note(MOVES, partition, 0, Record(LEFT[0], None, None, None, TIMESTAMP_US))
         await client.delete_topic(GOING)
+        expected.delayed += await leave_in_the_intake(client, TIMED)
+        expected.written_us = Sources().now_us()
     assert await asyncio.to_thread(brokers.stop, second) == 0
     del expected.committed["forgotten"]
     for name in (GONE, GOING):

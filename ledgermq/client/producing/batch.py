@@ -263,6 +263,8 @@ class Batch:
 
     def correct_delays(self, correction_us: int) -> None:
         """Add the correction to the due times of records with a delay, once, before the batch is encoded."""
+        if AfterDelay not in set(map(type, self._plain_timestamps)).union(type(row[3]) for row in self._rows):
+            return
         self._plain_timestamps = [_corrected(at_us, correction_us) for at_us in self._plain_timestamps]
         self._rows = [
             (key, value, headers, _corrected(at_us, correction_us), tag)

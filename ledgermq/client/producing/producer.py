@@ -127,6 +127,9 @@ class Producer:
         """
         if get_ident() != self._home.thread or self._home.left:
             self._home.check()
+        due_us = None
+        if delay is not None or deliver_at is not None or delay_level is not None:
+            due_us = self.due_us(delay, deliver_at, delay_level, timestamp)
         if (
             type(value) is bytes
             and key is None
@@ -134,15 +137,13 @@ class Producer:
             and tag is None
             and timestamp is None
             and partition is None
-            and delay is None
-            and deliver_at is None
-            and delay_level is None
             and ttl is None
         ):
-            delivery = self._add_plain(topic, value, self._buffer.limit_bytes)
-            if delivery is not None:
-                return delivery
-        due_us = self.due_us(delay, deliver_at, delay_level, timestamp)
+            sender = self if due_us is None else self._delayed
+            if sender is not None:
+                delivery = sender._add_plain(topic, value, self._buffer.limit_bytes, due_us)
+                if delivery is not None:
+                    return delivery
         row = row_of(value, key, headers, tag, timestamp if due_us is None else due_us, self._sources.now_us(), ttl)
         return self.add_row(topic, row, row_bytes(row), partition, delayed=due_us is not None)
 
@@ -161,11 +162,11 @@ class Producer:
         clock = self._context.clock
         if self._delayed is None:
             self._publishing.delaying(clock)
-        return due_of(delay, deliver_at, delay_level, timestamp, clock.local_us(), clock.now_us())
+        return due_of(delay, deliver_at, delay_level, timestamp, clock)
 
-    def _add_plain(self, topic: str, value: bytes, limit_bytes: int) -> Delivery | None:
+    def _add_plain(self, topic: str, value: bytes, limit_bytes: int, due_us: int | None = None) -> Delivery | None:
         """Add a record on the fast path: into the open batch, while the buffer stays below
-        `limit_bytes`. Return None if any other check is needed.
+        `limit_bytes`. Return None if any other check is needed. `due_us`: its timestamp; None: the present.
         """
         batch = self._open.get(topic)
         if batch is None:
@@ -175,7 +176,13 @@ class Producer:
         if batch.data_bytes + size > batch.plain_bytes_max or held_bytes > limit_bytes:
             return None
         buffer.held_bytes = held_bytes
-        return batch.deliver_plain(value, size, self._sources.now_us())
+        return batch.deliver_plain(value, size, self._sources.now_us() if due_us is None else due_us)
+
+    def _close_fast_path(self) -> None:
+        """From now on, every record takes the path with all checks."""
+        self._open.clear()
+        if self._delayed is not None:
+            self._delayed._close_fast_path()
 
     def add_row(self, topic: str, row: Row, size: int, partition: int | None, *, delayed: bool = False) -> Delivery:
         """Queue a row that was checked already; `size` is its `row_bytes`. `delayed`: its timestamp is
@@ -424,7 +431,7 @@ class Producer:
         """
         self._fresh_starts += 1
         self._ended_before = error
-        self._open.clear()
+        self._close_fast_path()
         self._topics.abandon(error)
         if self._delayed is not None:
             self._delayed.start_over(error)
@@ -442,7 +449,7 @@ class Producer:
             raise again(failure) from self._background.exception()
 
     def _ended(self, background: asyncio.Task[None]) -> None:
-        self._open.clear()
+        self._close_fast_path()
         if self._keeps:
             return
         failed = not background.cancelled() and background.exception() is not None
@@ -463,7 +470,7 @@ class Producer:
         if self.closed:
             return
         self.closed = True
-        self._open.clear()
+        self._close_fast_path()
         try:
             if self._background is not None and not self._background.done():
                 try:
@@ -495,7 +502,7 @@ class Producer:
         """
         self._home.check()
         self.closed = True
-        self._open.clear()
+        self._close_fast_path()
         if self._delayed is not None:
             await self._delayed.abort()
         await end(self._background)

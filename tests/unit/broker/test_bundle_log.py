@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from crc32c import crc32c
 
 from ledger import keys
 from ledger.keys import PartitionId
@@ -20,7 +21,7 @@ from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleLimits
 from stateless_broker.bundle.owner import BundleOwner
-from stateless_broker.internal.bundle_log import GROUP_BYTES, BundleLog, Entry, packed
+from stateless_broker.internal.bundle_log import GROUP_BYTES, BundleLog, Entry, batch_of, packed
 from tests.stores.one_put import OnePut
 from tests.virtual_time import virtual, virtual_sources
 from tests.worlds.bundles import TOPIC, bundle_context, fetch_values, opened
@@ -61,6 +62,20 @@ async def test_decisions_of_one_turn_share_a_batch_and_later_ones_follow(
         await log.durable()
         assert await batches(owner) == [[b"0", b"1", b"10", b"11", b"20", b"21"], [b"30"]]
         assert not failures
+
+
+@pytest.mark.parametrize("values", [[b""], [b"v"], [None], [b"v", None, b""], [bytes(GROUP_BYTES)]])
+@pytest.mark.parametrize("compresses", [False, True])
+def test_a_batch_has_the_records_whatever_memory_their_values_are_in(
+    values: list[bytes | None], compresses: bool
+) -> None:
+    given = [None if value is None else memoryview(b"<" + value + b">")[1:-1] for value in values]
+    found = batch_of(PLACE, [LogRecord(b"k", value) for value in given], 5, compresses=compresses)
+    rows = decode_batch(found.data)
+    assert (rows.column("key").to_pylist(), rows.column("value").to_pylist()) == ([b"k"] * len(values), values)
+    assert (found.record_count, found.timestamp_min_us, found.timestamp_max_us) == (len(values), 5, 5)
+    assert found.crc == crc32c(found.data)
+    assert (len(found.data) < GROUP_BYTES // 2) == (compresses or len(values[0] or b"") < GROUP_BYTES)
 
 
 async def test_what_was_appended_before_is_durable_when_durable_returns(

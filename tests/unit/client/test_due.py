@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
+from ledgermq.client.broker_clock import BrokerClock
 from ledgermq.client.due import LEVELS, AfterDelay, due_of
 from ledgermq.durations import parse_duration_ms
 from ledgermq.errors import InvalidRecord
+from ledgermq.sources import Sources
+from tests.virtual_time import run_virtual
 
 LOCAL_US = 1_700_000_000_000_000
 HOUR_US = 3_600_000_000
@@ -19,7 +24,12 @@ DAY = timedelta(days=1)
 
 
 def due(delay: Any = None, deliver_at: Any = None, level: Any = None, timestamp: Any = None) -> int | None:
-    return due_of(delay, deliver_at, level, timestamp, LOCAL_US, NOW_US)
+    async def by_clocks() -> int | None:
+        clock = BrokerClock(Sources(lambda: LOCAL_US, random.Random(1)))
+        clock.learn(NOW_US, asyncio.get_running_loop().time())
+        return due_of(delay, deliver_at, level, timestamp, clock)
+
+    return run_virtual(by_clocks)
 
 
 def broker_time(after: timedelta) -> datetime:
@@ -71,6 +81,7 @@ def test_the_horizon_of_a_time_counts_from_the_brokers_clock() -> None:
         ({"delay": "10s"}, "seconds or a timedelta"),
         ({"deliver_at": NOW_US}, "datetime with a time zone, not int"),
         ({"deliver_at": datetime(2027, 1, 1)}, "no time zone"),  # noqa: DTZ001  # that it has none is the point
+        ({"deliver_at": datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=1)))}, "before the year 1"),
         ({"level": 0}, "must be 1 to 18, not 0: 1 = 1s, 2 = 5s"),
         ({"level": 19}, "18 = 2h"),
         ({"level": True}, "must be 1 to 18"),

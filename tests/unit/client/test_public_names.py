@@ -46,6 +46,7 @@ def test_every_public_type_is_in_a_signature_of_another_one() -> None:
         "Spill",
         "Spilled",
         "SpilledBatch",
+        "Tls",
         "TransactionClient",
         "Transactions",
     ]

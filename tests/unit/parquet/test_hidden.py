@@ -298,7 +298,7 @@ async def test_files_of_a_hidden_topic_go_with_it() -> None:
 
 @virtual
 async def test_a_release_that_does_not_know_hidden_topics_touches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Release 0.2.0 knows staged topics. It would clean a hidden one by key, and delete the rest."""
+    """It may know staged topics. It would clean a hidden one by key, and delete the rest."""
     root = await _root(virtual_sources(10))
     await root.produce(FAR, (0, [b"f0", b"f1"]))
     before = [info.key async for info in root.store.list("")]
