@@ -57,7 +57,7 @@ def test_everything_can_be_given_in_any_case() -> None:
     assert found == SinkOptions(
         "a:1,b:2", "t", "exactlyOnce", True, 90.0, "s3://b/p", "day=2026-11-21", 7, "zstd", 1000, 2000, 1.5, 60.0, "/t"
     )
-    assert found.client_settings() == {"timeout_s": 60.0, "token_file": "/t"}
+    assert found.client_settings() == {"timeout_s": 60.0, "tls": None, "token_file": "/t"}
 
 
 @pytest.mark.parametrize(
