@@ -4,7 +4,7 @@ SHELL := /bin/bash
 PYTHON := .venv/bin/python
 BIN := .venv/bin
 STAMP := .venv/.complete
-PROTOS := ledgermq/protocol/ledgermq.proto ledger/format/ledgermq_format.proto offsets/format/ledgermq_offsets.proto transactions/format/ledgermq_transactions.proto timers/format/ledgermq_timers.proto
+PROTOS := ledgermq/protocol/ledgermq.proto ledger/format/ledgermq_format.proto offsets/format/ledgermq_offsets.proto transactions/format/ledgermq_transactions.proto timers/format/ledgermq_timers.proto security/format/ledgermq_security.proto
 # Processes that tests run side by side: one more than cores, as tests of whole processes wait as much as they work. Spark tests share one
 # session and run alone.
 WORKERS ?= 3

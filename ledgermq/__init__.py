@@ -22,6 +22,7 @@ from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 
 from ledgermq import errors
+from ledgermq.client.access import Access, AccessDecision, AccessRule, NewToken, TokenDescription
 from ledgermq.client.client import Client, connect
 from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import Message
@@ -80,6 +81,9 @@ except PackageNotFoundError:  # running from a checkout that was not installed
     __version__ = "0"
 
 __all__ = [
+    "Access",
+    "AccessDecision",
+    "AccessRule",
     "BatchDelivery",
     "BatchResult",
     "BrokerDescription",
@@ -110,6 +114,7 @@ __all__ = [
     "Like",
     "MemberDescription",
     "Message",
+    "NewToken",
     "OffsetEntry",
     "OffsetStore",
     "Outgoing",
@@ -129,6 +134,7 @@ __all__ = [
     "StoredOffset",
     "Table",
     "Tls",
+    "TokenDescription",
     "TopicDescription",
     "TopicPartition",
     "Transaction",

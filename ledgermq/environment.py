@@ -16,8 +16,8 @@ from ledgermq.hints import nearest
 
 PREFIX = "LEDGERMQ_"
 SEE = "docs/settings.md lists all variables"
-COMMAND_LINE = frozenset({"CONFIG", "ROOT", "TARGET", "DEBUG", "COMPLETE"})
-"""Variables of the command line that are not settings."""
+COMMAND_LINE = frozenset({"CONFIG", "ROOT", "TARGET", "DEBUG", "COMPLETE", "TOKEN", "TOKEN_FILE"})
+"""Variables of the command line and of clients that are not settings of processes."""
 CLIENT = ("tls", "tls_ca_file", "tls_cert_file", "tls_key_file")
 """Settings that clients read, from variables and from the file. Brokers have the last three, too."""
 COMPOSE = frozenset({"TAG", "SETTINGS"})

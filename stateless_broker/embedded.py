@@ -60,7 +60,9 @@ async def open_embedded(
         starting.push_async_callback(node.stop)
         network = Network()
         network.listen(node.address, node.broker.service)
-        connector = _OwnFirst(network, GrpcConnector(tls=tls_to_peers(chosen)))
+        connector = _OwnFirst(
+            network, GrpcConnector(tls=tls_to_peers(chosen), credential=node.broker.credentials.credential)
+        )
         return Embedded(connector, [node.address], starting.pop_all().aclose)
 
 
@@ -91,7 +93,9 @@ async def _open_in_memory(url: str, settings: BrokerSettings, sources: Sources) 
 
 
 class _OwnFirst(Connector):
-    """Connect directly to the broker of this process, and by gRPC to all others."""
+    """Connect directly to the broker of this process, and by gRPC to all others, with the credentials of
+    this process's broker: a process that holds those of the root may do what a broker may.
+    """
 
     def __init__(self, own: Network, others: GrpcConnector) -> None:
         self._own = own

@@ -22,15 +22,17 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from ledgermq.errors import InvalidConfig, LedgerMQError, TlsFailed, Unavailable
+from ledgermq.errors import InvalidConfig, LedgerMQError, TlsFailed, Unauthorized, Unavailable
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import FETCH, FETCH_ONCE, METHODS, SERVICE, Kind, Method
 from ledgermq.protocol.status import abort
+from ledgermq.protocol.tokens import AUTHORIZATION
 from stateless_broker.bundle.budgets import CALLER, Caller
 from stateless_broker.call_meter import CANCELLED, OK, CallMeter
 from stateless_broker.connection_cut import ConnectionCut
 from stateless_broker.logs import follow_call, get_logger
+from stateless_broker.security.door import Door
 
 KEEPALIVE_MS = 20_000
 KEEPALIVE_TIMEOUT_MS = 10_000
@@ -63,6 +65,7 @@ class GrpcServer:
         options = (*GRPC_OPTIONS, *_OPTIONS, ("grpc.max_allowed_incoming_connections", connections_max()))
         self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=calls_max)
         self._service: BrokerApi | None = None
+        self._door: Door | None = None
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing in the stubs
 
     async def listen(self, host: str, port: int, credentials: grpc.ServerCredentials | None = None) -> int:
@@ -88,8 +91,9 @@ class GrpcServer:
         await self._server.start()
         return bound
 
-    async def serve(self, service: BrokerApi) -> None:
-        self._service = service
+    async def serve(self, service: BrokerApi, door: Door | None = None) -> None:
+        """Serve calls. With a door, each caller gets what it returns for the caller's credentials."""
+        self._service, self._door = service, door
         await self._set_health(serving=True)
 
     async def drain(self) -> None:
@@ -112,17 +116,22 @@ class GrpcServer:
             return grpc.unary_stream_rpc_method_handler(self._server_stream(method))
         return grpc.stream_stream_rpc_method_handler(self._bidi_stream(method))
 
-    def _call(self, method: Method) -> Callable[[Any], Any]:
-        if self._service is None:
+    async def _call(self, method: Method, context: Context, metered: _Metered) -> Callable[[Any], Any]:
+        service = self._service
+        if service is None:
             raise Unavailable("the broker is starting", retry_after_ms=200)
-        call: Callable[[Any], Any] = getattr(self._service, method.attribute)
+        if self._door is not None and self._door.closed:
+            service, principal = await self._door.admit(_credential(context), _certified(context))
+            metered.follow(principal=principal)
+        call: Callable[[Any], Any] = getattr(service, method.attribute)
         return call
 
     def _unary(self, method: Method) -> Callable[[bytes, Context], Awaitable[bytes]]:
         async def handle(data: bytes, context: Context) -> bytes:
             with _Metered(self._meter, method, context) as metered:
                 try:
-                    return method.encode_response(await self._call(method)(method.decode_request(data)))
+                    call = await self._call(method, context, metered)
+                    return method.encode_response(await call(method.decode_request(data)))
                 except Exception as error:
                     return await _refuse(method, context, error, metered)
 
@@ -132,7 +141,8 @@ class GrpcServer:
         async def handle(data: bytes, context: Context) -> None:
             with _Metered(self._meter, method, context) as metered:
                 try:
-                    await _answer(method, self._call(method)(method.decode_request(data)), context)
+                    call = await self._call(method, context, metered)
+                    await _answer(method, call(method.decode_request(data)), context)
                 except Exception as error:
                     await _refuse(method, context, error, metered)
 
@@ -142,7 +152,8 @@ class GrpcServer:
         async def handle(requests: AsyncIterator[bytes], context: Context) -> None:
             with _Metered(self._meter, method, context) as metered:
                 try:
-                    await _answer(method, self._call(method)(_decoded(method, requests)), context)
+                    call = await self._call(method, context, metered)
+                    await _answer(method, call(_decoded(method, requests)), context)
                 except Exception as error:
                     await _refuse(method, context, error, metered)
 
@@ -210,6 +221,9 @@ class _Metered:
         if method in (FETCH, FETCH_ONCE):
             _follow_answers(context)
 
+    def follow(self, **ids: object) -> None:
+        self._ids.update(ids)
+
     def __enter__(self) -> Self:
         self._meter.begun(self._method)
         return self
@@ -220,6 +234,20 @@ class _Metered:
         code = self.code or (OK if error is None else CANCELLED)
         self._meter.ended(self._method, code, self._loop.time() - self._begun_s)
         self._ids.clear()
+
+
+def _credential(context: Context) -> str:
+    """Return the credential of a call; "" if it has none. Raises Unauthorized for more than one."""
+    found = [value for key, value in context.invocation_metadata() or () if key == AUTHORIZATION]
+    if len(found) > 1 or not all(isinstance(value, str) for value in found):
+        raise Unauthorized("a call carries one credential at most")
+    return str(found[0]) if found else ""
+
+
+def _certified(context: Context) -> list[str]:
+    """Return the names in the certificate that the transport has verified; none without one."""
+    identity = context.peer_identities() or ()
+    return [name.decode(errors="replace") for name in identity]
 
 
 def _follow_answers(context: Context) -> None:

@@ -18,6 +18,8 @@ from ledger.object_store.metered import StoreMeter
 from ledger.object_store.probe import probe_store
 from ledger.root.open import open_store
 from ledgermq.client.grpc_connection import GrpcConnector
+from ledgermq.errors import InvalidConfig
+from ledgermq.runtime.tasks import end
 from ledgermq.sources import Sources
 from stateless_broker.broker import Broker
 from stateless_broker.bundle.context import BundleMetrics
@@ -25,6 +27,7 @@ from stateless_broker.call_meter import CallMeter
 from stateless_broker.grpc_server import CALLS_MAX, GrpcServer
 from stateless_broker.health import Health
 from stateless_broker.logs import get_logger
+from stateless_broker.security.jwt import Issuer, SignedTokens, fetch_by_http
 from stateless_broker.settings import BrokerSettings
 from stateless_broker.store_wait import when_store_answers
 from stateless_broker.timers.counts import TimerCounts
@@ -57,6 +60,7 @@ class Node:
         self.address = broker.address
         self._server = server
         self._settings = settings
+        self._following: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(
@@ -76,6 +80,7 @@ class Node:
         Unavailable.
         """
         observers = hooks or Hooks()
+        issuer = issuer_of(settings)
         store = await open_store(url, sources=sources, meter=observers.store, mends=True)
         server = GrpcServer(CALLS_MAX, observers.calls)
         try:
@@ -106,8 +111,12 @@ class Node:
             await server.stop(0)
             await store.close()
             raise
-        await server.serve(broker.service)
-        return cls(store, server, broker, settings)
+        node = cls(store, server, broker, settings)
+        if issuer is not None:
+            broker.door.signed = SignedTokens(issuer, sources, fetch_by_http)
+            node._following = asyncio.create_task(broker.door.signed.run(), name="keys of the identity provider")
+        await server.serve(broker.service, broker.door)
+        return node
 
     def apply(self, settings: BrokerSettings) -> None:
         """Apply the live settings of these."""
@@ -124,6 +133,8 @@ class Node:
             log.warning("not everything was handed over in time", shutdown_ms=self._settings.shutdown_ms)
             await self.broker.stop(graceful=False)
         await self._server.stop(GRACE_S)
+        if self._following is not None:
+            await end(self._following)
         await self.store.close()
 
     async def __aenter__(self) -> Self:
@@ -133,6 +144,15 @@ class Node:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+
+
+def issuer_of(settings: BrokerSettings) -> Issuer | None:
+    """Return the identity provider that the settings name. Raises InvalidConfig."""
+    if settings.jwt_issuer is None:
+        return None
+    if settings.security != "rules":
+        raise InvalidConfig("jwt_issuer needs security = rules: otherwise no caller has to prove itself")
+    return Issuer(settings.jwt_issuer, settings.jwt_audience, settings.jwt_keys_url or "", settings.jwt_groups_claim)
 
 
 def advertised_address(settings: BrokerSettings, port: int) -> str:

@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TypeVar
 
 from ledger import keys
@@ -27,6 +28,7 @@ from stateless_broker.logs import configure_logs, follow_process, get_logger
 from stateless_broker.metrics.process_metrics import ProcessMetrics
 from stateless_broker.node import Node
 from stateless_broker.reload import LiveSettings
+from stateless_broker.security.audit import open_audit_file
 from stateless_broker.settings import BrokerSettings, ProcessSettings
 from stateless_broker.tls import Certificates, followed_certificates
 
@@ -54,6 +56,7 @@ def run_node(
     """
     settings = read_settings()
     configure_logs(settings.log_format, settings.log_level)
+    open_audit_file(Path(settings.audit_file) if settings.audit_file else None)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_serve(url, settings, read_settings, on_ready, supervised=supervised))
 

@@ -167,6 +167,40 @@ class BrokerSettings(ProcessSettings):
         max_length=249,
     )
 
+    security: Literal["auto", "open", "rules"] = _setting(
+        "auto",
+        "auto: as the brokers that are in the cluster when this one starts, open if there is none. open: every caller"
+        " may do everything. rules: callers need a token or a client certificate, and only what access rules allow is"
+        " served (docs/access.md). A broker refuses to start with rules while one of an older release, which would"
+        " ignore them, is in the cluster. Set rules in all brokers, so that they stay in force after a stop of the"
+        " whole cluster",
+    )
+    super_principals: str = _live(
+        "",
+        "Principals that may do everything, whatever the rules say: user:NAME, cert:NAME or jwt:SUBJECT, separated by"
+        " commas. Set one to be able to grant the first rules",
+        pattern=r"^\s*((user|cert|jwt):[^\s,]+\s*(,\s*(user|cert|jwt):[^\s,]+\s*)*)?$",
+    )
+    jwt_issuer: str | None = _setting(
+        None,
+        "Identity provider (OpenID Connect) whose signed tokens prove callers: the https:// URL that is their claim"
+        " iss. The subject of a token is the principal jwt:SUBJECT. Needs jwt_audience and security = rules",
+    )
+    jwt_audience: str = _setting(
+        "", "The claim aud that a signed token must have, so that tokens for other programs do not count here"
+    )
+    jwt_keys_url: str | None = _setting(
+        None,
+        "https:// URL of the provider's public keys (JWKS); not set: found by its discovery document. They are fetched"
+        " in the background every 10 minutes, and when a token names an unknown one",
+    )
+    jwt_groups_claim: str = _setting("groups", "Claim with the list of the caller's groups, group:NAME in rules")
+    audit_file: str | None = _setting(
+        None,
+        "File to which the audit log is appended, one JSON object a line: who did what, on what, allowed or not, from"
+        " where. Not set: it is part of the ordinary log",
+    )
+
     flush_spacing_ms: int | None = _live(
         None,
         "Least time between the puts of two segments of a bundle while one is under way; a full segment does not wait. "
@@ -314,6 +348,10 @@ class BrokerSettings(ProcessSettings):
         """Return what `cluster.json` gets if this process creates the cluster."""
         chosen = constants or BrokerConstants()
         return ClusterDefaults(self.bundles, self.producer_states_max, chosen.url_life_ms, chosen.parquet_min_age_ms)
+
+    def supers(self) -> frozenset[str]:
+        """Return the super principals."""
+        return frozenset(name.strip() for name in self.super_principals.split(",") if name.strip())
 
     def heartbeat_interval_s(self, root_url: str) -> float:
         """Return the interval of heartbeats. A heartbeat is a PUT and a LIST: on S3, three seconds

@@ -19,6 +19,7 @@ from typing import Any, Literal, Self, overload
 
 import pyarrow as pa
 
+from ledgermq.client.access import Access
 from ledgermq.client.admin import Admin
 from ledgermq.client.broker_clock import BrokerClock
 from ledgermq.client.connections import Connections
@@ -26,6 +27,7 @@ from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import TABLE_SCHEMA
 from ledgermq.client.consuming.start import Start
 from ledgermq.client.context import ClientContext
+from ledgermq.client.credentials import credential_of
 from ledgermq.client.delayed import Delayed, DelayedList, RecallOutcome
 from ledgermq.client.deletion import Before, DeletedRecords, Deletion, chosen_befores
 from ledgermq.client.descriptions import ClusterDescription, TopicDescription, TopicPartition
@@ -105,6 +107,8 @@ class Client:
         self._deletion = Deletion(self._context)
         self.groups = GroupAdmin(self._context)
         """Administration of consumer groups: list, describe, reset, delete."""
+        self.access = Access(self._context)
+        """Access rules and tokens: grant, revoke, list, test."""
         self._handlers: list[Handler] = []
         self.transactions = TransactionClient(self._context, self._keep)
         """Transactions: records of any topics, and offsets of groups, all or nothing."""
@@ -604,6 +608,10 @@ async def connect(target: str, *, sources: Sources | None = None, **settings: An
             client = Client(embedded.connector, embedded.addresses, parsed, sources, threads)
         else:
             addresses = parse_addresses(target)
-            connector = GrpcConnector(request_timeout_s=parsed.attempt_timeout_s, tls=chosen_tls(parsed.tls))
+            connector = GrpcConnector(
+                request_timeout_s=parsed.attempt_timeout_s,
+                tls=chosen_tls(parsed.tls),
+                credential=credential_of(parsed.token, parsed.token_file),
+            )
             client = Client(connector, addresses, parsed, sources, threads)
         yield await stack.enter_async_context(client)

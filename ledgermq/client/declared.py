@@ -73,6 +73,16 @@ def text(chars_max: int) -> Any:
     return _declared("", check)
 
 
+def secret() -> Any:
+    """Declare a text that is shown nowhere: neither in errors nor in the settings' own text."""
+
+    def check(name: str, value: Any) -> None:
+        if not isinstance(value, str):
+            raise InvalidConfig(f"{name} must be text, not a {type(value).__name__}")
+
+    return field(default="", repr=False, metadata={"check": check})
+
+
 def place() -> Any:
     """Declare the URL of a folder, of files or of an HTTP server; empty unless it is set."""
     return _declared("", check_place)

@@ -17,6 +17,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from ledgermq.client.credentials import Credential
 from ledgermq.client.home import Home
 from ledgermq.client.tls import Credentials, Tls
 from ledgermq.client.tls_probe import why_refused
@@ -27,6 +28,7 @@ from ledgermq.protocol.frames import FetchFrame, Frame, H, ProduceFrame, StageFr
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import METHODS, Kind, Method, UnaryCalls
 from ledgermq.protocol.status import NOT_CONNECTED, error_from_rpc
+from ledgermq.protocol.tokens import AUTHORIZATION
 
 REQUEST_TIMEOUT_S = 30.0
 _PROBE_TIMEOUT_S = 2.0
@@ -44,7 +46,6 @@ _CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
 _RETIRED_S_MAX = 3600.0
 """How long calls may go on over a channel whose certificate files were replaced."""
 
-
 _first_use: list[Home] = []
 """Home of the first connection of this process; empty before it."""
 _guarded: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
@@ -52,15 +53,30 @@ _guarded: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
 
 class GrpcConnector:
     """`request_timeout_s`: deadline of each unary call; a long poll gets its waiting time in
-    addition. `tls`: None for plain connections. Raises InvalidConfig if files of `tls` cannot be used.
+    addition. `tls`: None for plain connections. `credential(address)`: what calls to this address carry
+    as `authorization`, "" for nothing; asked for each call, so that it may change. Raises InvalidConfig
+    if files of `tls` cannot be used.
     """
 
-    def __init__(self, *, request_timeout_s: float = REQUEST_TIMEOUT_S, tls: Tls | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+        tls: Tls | None = None,
+        credential: Credential | None = None,
+    ) -> None:
         self._request_timeout_s = request_timeout_s
         self._credentials = None if tls is None else Credentials(tls)
+        self._credential = credential
 
     def connect(self, address: str) -> GrpcConnection:
-        return GrpcConnection(address, self._request_timeout_s, self._credentials)
+        return GrpcConnection(address, self._request_timeout_s, self._credentials, self._credential)
+
+    def proving(self, credential: Credential) -> GrpcConnector:
+        """See `Connector.proving`."""
+        other = GrpcConnector(request_timeout_s=self._request_timeout_s, credential=credential)
+        other._credentials = self._credentials
+        return other
 
 
 class GrpcConnection(UnaryCalls):
@@ -70,7 +86,11 @@ class GrpcConnection(UnaryCalls):
     """
 
     def __init__(
-        self, address: str, request_timeout_s: float = REQUEST_TIMEOUT_S, credentials: Credentials | None = None
+        self,
+        address: str,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+        credentials: Credentials | None = None,
+        credential: Credential | None = None,
     ) -> None:
         refuse_after_fork()
         if not _first_use:
@@ -78,6 +98,7 @@ class GrpcConnection(UnaryCalls):
         _drop_late_events(asyncio.get_running_loop())
         self.address = address
         self._timeout_s = request_timeout_s
+        self._credential = credential
         self._credentials = credentials
         self._version = 0 if credentials is None else credentials.version
         self._retired: dict[grpc.aio.Channel, asyncio.Task[None]] = {}
@@ -115,10 +136,17 @@ class GrpcConnection(UnaryCalls):
     async def ask(self, method: Method, request: Any, wait_s: float = 0.0) -> Any:
         try:
             with self._typed_errors():
-                answer = await self._call(method)(method.encode_request(request), timeout=self._timeout_s + wait_s)
+                call = self._call(method)
+                answer = await call(
+                    method.encode_request(request), timeout=self._timeout_s + wait_s, metadata=self._metadata()
+                )
         except Unavailable as error:
             raise await self._explained(error) from error.__cause__
         return method.decode_response(answer)
+
+    def _metadata(self) -> tuple[tuple[str, str], ...] | None:
+        found = self._credential(self.address) if self._credential is not None else ""
+        return ((AUTHORIZATION, found),) if found else None
 
     async def _explained(self, error: Unavailable) -> Unavailable:
         """Return TlsFailed if TLS is why no connection was made, otherwise the error itself."""
@@ -146,7 +174,7 @@ class GrpcConnection(UnaryCalls):
 
     async def _stream(self, method: Method, request: Any) -> AsyncIterator[Any]:
         with self._typed_errors():
-            call = self._call(method)(request)
+            call = self._call(method)(request, metadata=self._metadata())
         try:
             with self._typed_errors():
                 async for data in call:

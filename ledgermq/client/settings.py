@@ -22,6 +22,7 @@ from ledgermq.client.declared import (
     function,
     having,
     place,
+    secret,
     switch,
     text,
 )
@@ -39,6 +40,7 @@ from ledgermq.protocol.records import Compression
 MEMBER_TIMEOUT_S_MAX = 24 * 3600.0
 HEARTBEAT_WAIT_S, REVOKE_WAIT_S = 3.0, 30.0
 HEARTBEATS_PER_SESSION = 3
+PATH_CHARS_MAX = 4096
 
 ChosenCompression = Literal["auto", Compression]
 
@@ -70,6 +72,12 @@ class ClientSettings:
     """
     must_exist: bool = switch(False)
     """Root URLs only: set True to refuse a root that holds no cluster, instead of creating one."""
+    token: str = secret()
+    """Token that proves to brokers who calls. Not set: that of `token_file`, else the variables
+    LEDGERMQ_TOKEN and LEDGERMQ_TOKEN_FILE. Root URLs need none.
+    """
+    token_file: str = text(PATH_CHARS_MAX)
+    """File that holds the token. It is read again when it changes, so that a token can be renewed."""
     on_trouble: Callable[[LedgerMQError | None], None] | None = function("an error or None")
     """Called with the error of each failed attempt that is retried, and with None when a broker
     answers again.

@@ -1215,3 +1215,161 @@ class DelayedSummary(_message.Message):
     now_us: int
     trouble: str
     def __init__(self, messages: _Optional[int] = ..., size_bytes: _Optional[int] = ..., next_due_us: _Optional[int] = ..., watermark_us: _Optional[int] = ..., now_us: _Optional[int] = ..., trouble: _Optional[str] = ...) -> None: ...
+
+class Rule(_message.Message):
+    __slots__ = ("deny", "principal", "operations", "name", "prefix")
+    DENY_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    OPERATIONS_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    deny: bool
+    principal: str
+    operations: _containers.RepeatedScalarFieldContainer[str]
+    name: str
+    prefix: bool
+    def __init__(self, deny: _Optional[bool] = ..., principal: _Optional[str] = ..., operations: _Optional[_Iterable[str]] = ..., name: _Optional[str] = ..., prefix: _Optional[bool] = ...) -> None: ...
+
+class StoredRule(_message.Message):
+    __slots__ = ("id", "rule", "created_ms", "created_by", "trouble")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    rule: Rule
+    created_ms: int
+    created_by: str
+    trouble: str
+    def __init__(self, id: _Optional[str] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ..., created_ms: _Optional[int] = ..., created_by: _Optional[str] = ..., trouble: _Optional[str] = ...) -> None: ...
+
+class ChangeRulesRequest(_message.Message):
+    __slots__ = ("grant", "revoke", "forwarded", "created_by")
+    GRANT_FIELD_NUMBER: _ClassVar[int]
+    REVOKE_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
+    grant: _containers.RepeatedCompositeFieldContainer[Rule]
+    revoke: _containers.RepeatedScalarFieldContainer[str]
+    forwarded: bool
+    created_by: str
+    def __init__(self, grant: _Optional[_Iterable[_Union[Rule, _Mapping]]] = ..., revoke: _Optional[_Iterable[str]] = ..., forwarded: _Optional[bool] = ..., created_by: _Optional[str] = ...) -> None: ...
+
+class ChangeRulesResponse(_message.Message):
+    __slots__ = ("granted", "revoked")
+    GRANTED_FIELD_NUMBER: _ClassVar[int]
+    REVOKED_FIELD_NUMBER: _ClassVar[int]
+    granted: _containers.RepeatedScalarFieldContainer[str]
+    revoked: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, granted: _Optional[_Iterable[str]] = ..., revoked: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ListRulesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListRulesResponse(_message.Message):
+    __slots__ = ("rules", "enforced")
+    RULES_FIELD_NUMBER: _ClassVar[int]
+    ENFORCED_FIELD_NUMBER: _ClassVar[int]
+    rules: _containers.RepeatedCompositeFieldContainer[StoredRule]
+    enforced: bool
+    def __init__(self, rules: _Optional[_Iterable[_Union[StoredRule, _Mapping]]] = ..., enforced: _Optional[bool] = ...) -> None: ...
+
+class TestRulesRequest(_message.Message):
+    __slots__ = ("principal", "groups", "operation", "name")
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    principal: str
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    operation: str
+    name: str
+    def __init__(self, principal: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., operation: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class TestRulesResponse(_message.Message):
+    __slots__ = ("allowed", "why", "rule_id", "principal")
+    ALLOWED_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    RULE_ID_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    allowed: bool
+    why: str
+    rule_id: str
+    principal: str
+    def __init__(self, allowed: _Optional[bool] = ..., why: _Optional[str] = ..., rule_id: _Optional[str] = ..., principal: _Optional[str] = ...) -> None: ...
+
+class CreateTokenRequest(_message.Message):
+    __slots__ = ("token_id", "hash", "user", "groups", "expires_ms", "forwarded", "created_by")
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    HASH_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
+    token_id: str
+    hash: bytes
+    user: str
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    expires_ms: int
+    forwarded: bool
+    created_by: str
+    def __init__(self, token_id: _Optional[str] = ..., hash: _Optional[bytes] = ..., user: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., expires_ms: _Optional[int] = ..., forwarded: _Optional[bool] = ..., created_by: _Optional[str] = ...) -> None: ...
+
+class CreateTokenResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RevokeTokenRequest(_message.Message):
+    __slots__ = ("token_id", "forwarded")
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
+    token_id: str
+    forwarded: bool
+    def __init__(self, token_id: _Optional[str] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+
+class RevokeTokenResponse(_message.Message):
+    __slots__ = ("existed",)
+    EXISTED_FIELD_NUMBER: _ClassVar[int]
+    existed: bool
+    def __init__(self, existed: _Optional[bool] = ...) -> None: ...
+
+class ListTokensRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListTokensResponse(_message.Message):
+    __slots__ = ("tokens",)
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    tokens: _containers.RepeatedCompositeFieldContainer[TokenInfo]
+    def __init__(self, tokens: _Optional[_Iterable[_Union[TokenInfo, _Mapping]]] = ...) -> None: ...
+
+class TokenInfo(_message.Message):
+    __slots__ = ("token_id", "user", "groups", "created_ms", "expires_ms", "created_by")
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
+    token_id: str
+    user: str
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    created_ms: int
+    expires_ms: int
+    created_by: str
+    def __init__(self, token_id: _Optional[str] = ..., user: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., created_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ..., created_by: _Optional[str] = ...) -> None: ...
+
+class ConfirmRulesRequest(_message.Message):
+    __slots__ = ("offset",)
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    def __init__(self, offset: _Optional[int] = ...) -> None: ...
+
+class ConfirmRulesResponse(_message.Message):
+    __slots__ = ("session",)
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    def __init__(self, session: _Optional[str] = ...) -> None: ...

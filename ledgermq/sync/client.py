@@ -26,6 +26,7 @@ from ledgermq.client.groups.handlers.handler import HandlerFunction, handler_set
 from ledgermq.client.grpc_connection import refuse_after_fork
 from ledgermq.client.transactions.checks import Resolution
 from ledgermq.sources import Sources
+from ledgermq.sync.access import Access
 from ledgermq.sync.background import Background, as_coroutine
 from ledgermq.sync.consuming import Consumer, GroupConsumer
 from ledgermq.sync.group_admin import GroupAdmin
@@ -79,6 +80,8 @@ class Client:
         self.settings = inner.settings
         self.groups = GroupAdmin(background, inner.groups)
         """Administration of consumer groups: list, describe, reset, delete."""
+        self.access = Access(background, inner.access)
+        """Access rules and tokens: grant, revoke, list, test."""
         self.transactions = TransactionClient(background, inner.transactions, sources)
         """Transactions: records of any topics, and offsets of groups, all or nothing."""
         self._closed = False

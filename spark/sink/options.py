@@ -96,8 +96,14 @@ class SinkOptions(TlsOptions):
     when nothing more of it was stored in three tries
     """
 
+    token_file: str = option("")
+    """file with the token that proves to brokers who writes, at the same path on driver and executors; it
+    is read again when it changes. Not set: the variables LEDGERMQ_TOKEN and LEDGERMQ_TOKEN_FILE
+    """
+
     def client_settings(self) -> dict[str, Any]:
-        return {"timeout_s": self.delivery_timeout_s, "tls": self.chosen_tls()}
+        """Return the settings of the clients that driver and tasks make."""
+        return {"timeout_s": self.delivery_timeout_s, "tls": self.chosen_tls(), "token_file": self.token_file}
 
     def producer_settings(self) -> dict[str, object]:
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.fuzz import (
+    access_surfaces,
     command_surfaces,
     filter_surfaces,
     group_surfaces,
@@ -24,6 +25,7 @@ from tests.fuzz.surface import Surface
 
 def all_surfaces() -> dict[str, Surface]:
     modules = (
+        access_surfaces,
         wire_surfaces,
         ledger_surfaces,
         lake_surfaces,

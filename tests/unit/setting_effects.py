@@ -27,6 +27,13 @@ PROCESS = {
     "peer_address": "broker/test_peer_address.py::test_brokers_work_together_where_only_clients_reach_what_is_advertised",
     "broker_id": "e2e/test_operations.py::test_one_message_can_be_followed_by_its_ids_from_end_to_end",
     "rack": "broker/test_groups.py::test_members_get_the_partitions_of_the_brokers_in_their_rack",
+    "security": "broker/test_access_matrix.py::test_a_method_by_every_kind_of_caller",
+    "super_principals": "broker/test_access_rules.py::test_super_principals_change_while_a_broker_runs",
+    "jwt_issuer": "unit/security/test_jwt.py::test_settings_name_the_provider",
+    "jwt_audience": "unit/security/test_jwt.py::test_settings_name_the_provider",
+    "jwt_keys_url": "unit/security/test_jwt.py::test_settings_name_the_provider",
+    "jwt_groups_claim": "unit/security/test_jwt.py::test_settings_name_the_provider",
+    "audit_file": "e2e/test_access.py::test_a_cluster_with_tokens_from_the_first_one_on",
     "flush_spacing_ms": "broker/test_metrics.py::test_a_batch_that_waits_for_its_put_is_timed",
     "flush_bytes": "unit/bundle/test_group_commit.py::test_or_until_enough_bytes_wait",
     "produce_memory_bytes_max": "broker/test_live_settings.py::test_a_live_setting_counts_at_once",
@@ -84,6 +91,8 @@ CLIENT = {
     "backoff_ms_max": "broker/test_setting_effects.py::test_waits_between_attempts_are_as_set",
     "metadata_age_s_max": "e2e/test_produce_consume.py::test_added_partitions_are_read",
     "tls": "e2e/test_tls.py::test_records_go_to_and_fro_by_tls",
+    "token": "e2e/test_access.py::test_a_cluster_with_tokens_from_the_first_one_on",
+    "token_file": "e2e/test_access.py::test_a_cluster_with_tokens_from_the_first_one_on",
     "must_exist": "e2e/test_embedded.py::test_a_root_that_must_exist_is_not_made",
     "on_trouble": "unit/client/test_settings.py::test_trouble_is_told_while_a_call_waits",
 }
@@ -192,6 +201,7 @@ SPARK_SINK = {
     "requestTimeoutS": "unit/spark_sink/test_options.py::test_everything_can_be_given_in_any_case",
     "transactional": "spark/test_sink_transactions.py::test_a_named_write_is_repeated_without_adding_anything",
     "transactionTimeoutS": "broker/test_sink_transactions.py::test_a_micro_batch_that_takes_too_long_is_not_written_and_its_next_run_is",
+    "tokenFile": "unit/spark_sink/test_options.py::test_everything_can_be_given_in_any_case",
     "deliveryTimeoutS": "unit/spark_sink/test_options.py::test_everything_can_be_given_in_any_case",
 }
 EFFECTS: dict[str, dict[str, str]] = {

@@ -11,7 +11,7 @@ from pathlib import Path
 import grimp
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("ledgermq", "ledger", "offsets", "timers", "stateless_broker", "spark", "ledgermq_tools")
+PACKAGES = ("ledgermq", "ledger", "offsets", "timers", "security", "stateless_broker", "spark", "ledgermq_tools")
 SMALL_LINES = 60
 
 ALLOWED = {
