@@ -4,7 +4,7 @@ SHELL := /bin/bash
 PYTHON := .venv/bin/python
 BIN := .venv/bin
 STAMP := .venv/.complete
-PROTOS := ledgermq/protocol/ledgermq.proto ledger/format/ledgermq_format.proto offsets/format/ledgermq_offsets.proto transactions/format/ledgermq_transactions.proto timers/format/ledgermq_timers.proto shares/format/ledgermq_shares.proto
+PROTOS := ledgermq/protocol/ledgermq.proto ledger/format/ledgermq_format.proto offsets/format/ledgermq_offsets.proto transactions/format/ledgermq_transactions.proto timers/format/ledgermq_timers.proto shares/format/ledgermq_shares.proto security/format/ledgermq_security.proto
 # Processes that tests run side by side: one more than cores, as tests of whole processes wait as much as they work. Spark tests share one
 # session and run alone.
 WORKERS ?= 3
@@ -12,7 +12,7 @@ WORKERS ?= 3
 # Some machines forbid Python to keep compiled modules: each of the hundreds of processes that tests start would compile all of them again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup lint format proto pages test test-fast test-spark test-real test-nightly compose-test fuzz powercut simulate mutants chaos soak golden bench bench-quick sizing demo lock clean
+.PHONY: help setup lint format proto pages test test-fast test-spark test-real test-nightly compose-test fuzz powercut simulate mutants chaos soak golden bench bench-quick sizing demo lock sbom audit clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -121,6 +121,14 @@ demo: $(STAMP) ## Three brokers, real flights, one broker killed half-way, Spark
 
 lock: $(STAMP) ## Resolve requirements.lock again from pyproject.toml
 	@bash infra/lock.sh
+
+# Both run in an environment of their own, so that no other command depends on their parts.
+SBOM ?= ledgermq-sbom.json
+sbom: $(STAMP) ## Write what an installation consists of, by requirements.lock, as CycloneDX (SBOM=ledgermq-sbom.json)
+	$(BIN)/uv tool run --from "cyclonedx-bom>=7.5,<8" cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --mc-type application --output-reproducible --of JSON -o $(SBOM)
+
+audit: $(STAMP) ## Compare requirements.lock with the public list of known vulnerabilities; needs a network
+	$(BIN)/uv tool run --from "pip-audit>=2.10,<3" pip-audit --requirement requirements.lock --require-hashes --disable-pip --strict
 
 clean: ## Remove everything that these commands made, the environment included
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output ledgermq-data spark-warehouse

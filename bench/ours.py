@@ -14,6 +14,7 @@ from typing import Any
 from bench import topics
 from bench.load import WARM
 from bench.store_bill import Bill
+from ledgermq import Tls
 from tests.e2e.admin_port import AdminPort
 from tests.e2e.processes import BrokerProcesses
 
@@ -28,11 +29,12 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 class Cluster:
     """`root`: a root URL. By default one broker, with every default: fsync, checks and idempotence
-    on.
+    on. `tls_ca`: clients connect by TLS and trust this file.
     """
 
-    def __init__(self, folder: Path, root: str, brokers: int = 1, *options: str) -> None:
+    def __init__(self, folder: Path, root: str, brokers: int = 1, *options: str, tls_ca: Path | None = None) -> None:
         self.root = root
+        self._tls = None if tls_ca is None else Tls(ca=tls_ca)
         self.brokers = BrokerProcesses(folder, root, options)
         self._topics = 0
         try:
@@ -43,7 +45,7 @@ class Cluster:
 
     def new_topic(self, partitions: int) -> str:
         self._topics += 1
-        return topics.create(self.brokers.addresses, f"bench-{self._topics}", partitions)
+        return topics.create(self.brokers.addresses, f"bench-{self._topics}", partitions, self._tls)
 
     def bill(self) -> Bill:
         """Return the bill of the first broker, which was started with an admin port."""
@@ -57,7 +59,8 @@ class Cluster:
         ]
         program = PROGRAMS.get(what, "bench.load")
         command = [sys.executable, "-m", program, what, self.brokers.addresses, topic, *given]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        more = {} if self._tls is None else {"LEDGERMQ_TLS_CA_FILE": str(self._tls.ca)}
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **more})
 
     def start_warm_client(self, what: str, topic: str, **options: object) -> subprocess.Popen[str]:
         """Start a producer that has sent a record to each partition, or a consumer that knows where

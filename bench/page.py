@@ -28,6 +28,7 @@ from bench import (
     takeover,
     throughput,
     timed,
+    tls,
     transactions,
     visibility,
 )
@@ -58,6 +59,7 @@ MEASURES = (
     group_commit,
     transactions,
     timed,
+    tls,
 )
 """Their docstrings begin with the names of their rows, and are part of the page."""
 HEAD = """\

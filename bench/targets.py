@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bench import backlog, latency, many, parquet, processes, requests, slow, takeover, timed, transactions, visibility
+from bench import (
+    backlog,
+    latency,
+    many,
+    parquet,
+    processes,
+    requests,
+    slow,
+    takeover,
+    timed,
+    tls,
+    transactions,
+    visibility,
+)
 from bench.measures import Results
 from bench.peers import confluent
 from bench.throughput import KAFKA, OURS
@@ -147,4 +160,5 @@ TARGETS = (
     _most("D4", timed.EARLY, timed.OURS, None, 0.0),
     _most("D5", timed.BEYOND, timed.waiting(timed.IDLE_WAITING), None, 0.0),
     *(_most("P11", "brokers' CPU, end to end", processes.subject(n), None, 3.0) for n in (1, 2)),
+    *(Target(tls.ROW, what, tls.WITH, tls.WITHOUT, 0.75) for what in (tls.PRODUCE, tls.CONSUME)),
 )

@@ -11,6 +11,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,11 +26,14 @@ START_SECONDS_MAX = 30
 
 @dataclass(frozen=True)
 class Minio:
-    """A running server. `endpoint` is an http URL; the keys open everything in it."""
+    """A running server. `endpoint` is an http URL; the keys open everything in it. `kms_key`: the name of
+    the key by which it encrypts objects that ask for that.
+    """
 
     endpoint: str
     access_key: str = "ledgermq-test"
     secret_key: str = "ledgermq-test-secret"
+    kms_key: str = "ledgermq-test-key"
 
     def command(self, folder: Path) -> list[str]:
         """Return the command that starts the server on `folder`."""
@@ -44,7 +48,12 @@ class Minio:
 
     def environment(self) -> dict[str, str]:
         """Return the environment of the server's process."""
-        return {"MINIO_ROOT_USER": self.access_key, "MINIO_ROOT_PASSWORD": self.secret_key, "MINIO_BROWSER": "off"}
+        return {
+            "MINIO_ROOT_USER": self.access_key,
+            "MINIO_ROOT_PASSWORD": self.secret_key,
+            "MINIO_BROWSER": "off",
+            "MINIO_KMS_SECRET_KEY": f"{self.kms_key}:{b64encode(bytes(range(32))).decode()}",
+        }
 
     def is_ready(self) -> bool:
         """Return whether it is ready; blocks for at most a second."""

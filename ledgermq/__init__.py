@@ -22,6 +22,7 @@ from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 
 from ledgermq import errors
+from ledgermq.client.access import Access, AccessDecision, AccessRule, NewToken, TokenDescription
 from ledgermq.client.client import Client, connect
 from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import Message
@@ -61,6 +62,7 @@ from ledgermq.client.record import Outgoing, Record
 from ledgermq.client.spill import Spill, SpillState
 from ledgermq.client.tables.rows import Change
 from ledgermq.client.tables.table import Table
+from ledgermq.client.tls import Tls
 from ledgermq.client.transactions.admin import (
     StagedTransaction,
     TransactionDescription,
@@ -83,6 +85,9 @@ except PackageNotFoundError:  # running from a checkout that was not installed
     __version__ = "0"
 
 __all__ = [
+    "Access",
+    "AccessDecision",
+    "AccessRule",
     "BatchDelivery",
     "BatchResult",
     "BrokerDescription",
@@ -113,6 +118,7 @@ __all__ = [
     "Like",
     "MemberDescription",
     "Message",
+    "NewToken",
     "OffsetEntry",
     "OffsetStore",
     "Outgoing",
@@ -139,6 +145,8 @@ __all__ = [
     "StagedTransaction",
     "StoredOffset",
     "Table",
+    "Tls",
+    "TokenDescription",
     "TopicDescription",
     "TopicPartition",
     "Transaction",

@@ -16,8 +16,10 @@ from ledgermq.hints import nearest
 
 PREFIX = "LEDGERMQ_"
 SEE = "docs/settings.md lists all variables"
-COMMAND_LINE = frozenset({"CONFIG", "ROOT", "TARGET", "DEBUG", "COMPLETE"})
-"""Variables of the command line that are not settings."""
+COMMAND_LINE = frozenset({"CONFIG", "ROOT", "TARGET", "DEBUG", "COMPLETE", "TOKEN", "TOKEN_FILE"})
+"""Variables of the command line and of clients that are not settings of processes."""
+CLIENT = ("tls", "tls_ca_file", "tls_cert_file", "tls_key_file")
+"""Settings that clients read, from variables and from the file. Brokers have the last three, too."""
 COMPOSE = frozenset({"TAG", "SETTINGS"})
 """Variables of infra/compose/.env, which people export as well."""
 TESTS = frozenset({"MINIO", "POSTGRES", "SEEDS", "POWER_CUTS"})
@@ -60,7 +62,7 @@ def check_variables(settings: Iterable[str] | None = None, removed: Mapping[str,
     """
     names = set(_settings if settings is None else settings)
     gone = _removed if removed is None else removed
-    known = {*COMMAND_LINE, *(name.upper() for name in names)}
+    known = {*COMMAND_LINE, *(name.upper() for name in (*CLIENT, *names))}
     for variable, value in os.environ.items():
         name = variable.removeprefix(PREFIX)
         if name == variable or name in known | COMPOSE | TESTS or name.startswith("_") or is_of_kubernetes(name, value):

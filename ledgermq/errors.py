@@ -6,6 +6,7 @@ gRPC, HTTP and any store: `ledgermq.protocol.status` maps codes to the wire.
     LedgerMQError
     ├── InvalidRequest            fix the input; the same call fails again
     │   ├── InvalidTopicName, InvalidConfig, InvalidRecord, CorruptFrame, MessageTooLarge
+    │   │   └── InvalidFilter     an InvalidConfig: the text of a filter cannot be read; it names the place
     │   ├── UnknownTopic, UnknownPartition, TopicExists, OffsetOutOfRange
     │   ├── PublishNotAccepted, SubscribeNotAccepted
     │   ├── LegalHold             records of the topic cannot be deleted while it is held
@@ -14,6 +15,7 @@ gRPC, HTTP and any store: `ledgermq.protocol.status` maps codes to the wire.
     ├── RetriableError            the same call may succeed later (retry_after_ms says when)
     │   ├── NotOwner              send the request to the broker at `owner` instead
     │   ├── Unavailable           no broker, or no store, answers at present
+    │   │   └── TlsFailed         broker and client do not agree on TLS; the text says what to change
     │   ├── TopicBeingDeleted     the name cannot be used again yet
     │   ├── ResourceExhausted     a limit was reached; nothing was accepted
     │   │   └── StoreFull         the store has no room: nothing was stored, reads still work
@@ -30,7 +32,8 @@ gRPC, HTTP and any store: `ledgermq.protocol.status` maps codes to the wire.
     ├── GroupError                the member's assumptions about its group are outdated
     │   ├── UnknownMember         removed after it sent no heartbeat, or never joined: join again
     │   ├── StaleAssignment       the partition is not this member's under this epoch: nothing was committed
-    │   └── StaticIdInUse         another live member has the same instance id
+    │   ├── StaticIdInUse         another live member has the same instance id
+    │   └── FilterConflict        the group's members have another filter
     ├── Unauthorized              credentials missing, wrong or not sufficient
     └── StoreError                the bucket itself
         ├── DataDamaged           an object fails its checks; `object_key` names it
@@ -76,6 +79,10 @@ class InvalidTopicName(InvalidRequest):
 
 class InvalidConfig(InvalidRequest):
     code = "INVALID_CONFIG"
+
+
+class InvalidFilter(InvalidConfig):
+    code = "INVALID_FILTER"
 
 
 class InvalidRecord(InvalidRequest):
@@ -151,6 +158,10 @@ class Unavailable(RetriableError):
     code = "UNAVAILABLE"
 
 
+class TlsFailed(Unavailable):
+    code = "TLS_FAILED"
+
+
 class TopicBeingDeleted(RetriableError):
     code = "TOPIC_BEING_DELETED"
 
@@ -221,6 +232,10 @@ class StaleAssignment(GroupError):
 
 class StaticIdInUse(GroupError):
     code = "STATIC_ID_IN_USE"
+
+
+class FilterConflict(GroupError):
+    code = "FILTER_CONFLICT"
 
 
 class Unauthorized(LedgerMQError):

@@ -113,7 +113,7 @@ class GroupCoordinator:
     ) -> Decision[pb.GroupHeartbeatResponse]:
         """Handle all steps of a heartbeat.
 
-        Raises InvalidGroupName, InvalidRequest, UnknownMember, StaticIdInUse, ResourceExhausted.
+        Raises InvalidGroupName, InvalidRequest, UnknownMember, StaticIdInUse, FilterConflict, ResourceExhausted.
 
         To hold a long poll: while not `changed_for(…)`, keep the request. When the member is in
         some decision's `woken`, or the wait is over, answer `assignment(…)`.

@@ -59,6 +59,7 @@ def _member_info(group: Group, member: Member, now_s: float) -> pb.MemberInfo:
             client_id=s.client_id,
             session_timeout_ms=s.session_timeout_ms,
             rebalance_timeout_ms=s.rebalance_timeout_ms,
+            filter=s.filter,
         ),
         assigned=[_given(group, partition, h.epoch) for partition, h in held if not h.withdrawn],
         owned=[_given(group, partition, h.epoch) for partition, h in held],

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ledger.keys import PartitionId
-from ledgermq.errors import InvalidRequest, ResourceExhausted, StaticIdInUse, UnknownMember
+from ledgermq.errors import FilterConflict, InvalidRequest, ResourceExhausted, StaticIdInUse, UnknownMember
+from ledgermq.filters.filter import ALL
 from ledgermq.protocol import ledgermq_pb2 as pb
 from offsets.group import Group, Member
 from offsets.limits import GroupLimits
@@ -19,6 +20,8 @@ from offsets.records import Subscription
 from offsets.subscriptions import Meanings, subscription_bytes
 
 RETRY_MS = 1_000
+FILTER_CHARS_SHOWN = 200
+"""Characters of a filter that an error shows."""
 
 
 def member_of(group: Group | None, name: str, member_id: str) -> Member:
@@ -34,7 +37,7 @@ def member_of(group: Group | None, name: str, member_id: str) -> Member:
 def check_join(
     group: Group, member_id: str, subscription: Subscription, meanings: Meanings, limits: GroupLimits, now_s: float
 ) -> None:
-    """Check that a member may join. Raises StaticIdInUse, ResourceExhausted."""
+    """Check that a member may join. Raises StaticIdInUse, FilterConflict, ResourceExhausted."""
     holder = group.statics.get(subscription.instance_id) if subscription.instance_id else None
     replaces = holder is not None and group.members[holder].away
     if holder is not None and holder != member_id and not replaces:
@@ -49,6 +52,7 @@ def check_join(
         raise ResourceExhausted(
             f"group {group.name} has {limits.members_max} members, which is the maximum", retry_after_ms=RETRY_MS
         )
+    _check_filter(group, member_id, subscription)
     size = sum(subscription_bytes(m.subscription) for m in group.members.values() if m.member_id != member_id)
     if size + subscription_bytes(subscription) > limits.subscriptions_bytes_max:
         raise ResourceExhausted(
@@ -63,6 +67,25 @@ def check_join(
             " allowed",
             retry_after_ms=RETRY_MS,
         )
+
+
+def _check_filter(group: Group, member_id: str, subscription: Subscription) -> None:
+    """Check that the members present have the same filter. With different ones, which messages the group gets
+    would depend on the member to which their partition is given. Raises FilterConflict.
+    """
+    for other in group.members.values():
+        known = other.subscription.filter
+        if known and known != subscription.filter and other.member_id != member_id and not other.away:
+            raise FilterConflict(
+                f"group {group.name} has members with the filter {_shown(known)}, and this one has"
+                f" {_shown(subscription.filter)}: give all the same, or stop the others first, or use another group"
+            )
+
+
+def _shown(text: str) -> str:
+    if text == ALL:
+        return "* (all messages)"
+    return repr(text if len(text) <= FILTER_CHARS_SHOWN else text[:FILTER_CHARS_SHOWN] + "…")
 
 
 def join(

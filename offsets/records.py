@@ -43,7 +43,8 @@ class Held(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Subscription:
     """`topics`: sorted, without duplicates; times in milliseconds, never 0; `assignor`: a known
-    name.
+    name. `filter`: "*" if all messages pass; empty if it is not known, because a coordinator of an earlier
+    release has written the member.
     """
 
     topics: tuple[str, ...] = ()
@@ -54,6 +55,7 @@ class Subscription:
     client_id: str = ""
     session_timeout_ms: int = 45_000
     rebalance_timeout_ms: int = 300_000
+    filter: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +316,7 @@ def _subscription_of(subscription: Subscription) -> fmt.Member:
         client_id=subscription.client_id,
         session_timeout_ms=subscription.session_timeout_ms,
         rebalance_timeout_ms=subscription.rebalance_timeout_ms,
+        filter=subscription.filter,
     )
 
 
@@ -340,5 +343,6 @@ def _member_of(data: bytes) -> MemberValue:
         client_id=member.client_id,
         session_timeout_ms=member.session_timeout_ms,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
+        filter=member.filter,
     )
     return MemberValue(subscription, member.away, held, {topic.topic_id: topic.topic for topic in member.held})

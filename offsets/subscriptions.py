@@ -11,6 +11,7 @@ import re2
 
 from ledger.keys import check_topic_name
 from ledgermq.errors import InvalidRequest
+from ledgermq.filters.filter import ALL, CHARS_MAX
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.names import NAME_CHARS_MAX
 from offsets.assignors.choose import ASSIGNORS, DEFAULT
@@ -19,6 +20,8 @@ from offsets.names import check_member_name
 from offsets.records import Subscription
 from offsets.topics import TopicSize, TopicsView
 
+FILTER_CHARS_MAX = 2 * CHARS_MAX
+"""Longest text of a filter in a subscription: written uniformly, it may be longer than the program's."""
 PATTERN_BYTES_MAX = 1024 * 1024
 """Memory that one compiled pattern may take."""
 
@@ -41,6 +44,10 @@ def read_subscription(asked: pb.GroupSubscription, limits: GroupLimits) -> Subsc
     for what, text in (("rack", asked.rack), ("client id", asked.client_id)):
         if len(text) > NAME_CHARS_MAX:
             raise InvalidRequest(f"a {what} has at most {NAME_CHARS_MAX} characters, this one has {len(text)}")
+    if len(asked.filter) > FILTER_CHARS_MAX:
+        raise InvalidRequest(
+            f"a filter has at most {FILTER_CHARS_MAX} characters, this one has {len(asked.filter)}: shorten it"
+        )
     subscription = Subscription(
         topics=tuple(sorted({check_topic_name(name) for name in asked.topics})),
         topic_pattern=asked.topic_pattern,
@@ -60,6 +67,7 @@ def read_subscription(asked: pb.GroupSubscription, limits: GroupLimits) -> Subsc
             1,
             limits.rebalance_timeout_ms_max,
         ),
+        filter=asked.filter or ALL,  # a member that names none is of a release without filters, or has none
     )
     if (size := subscription_bytes(subscription)) > limits.subscription_bytes_max:
         raise InvalidRequest(f"a subscription has at most {limits.subscription_bytes_max} bytes, this one has {size}")
@@ -68,7 +76,13 @@ def read_subscription(asked: pb.GroupSubscription, limits: GroupLimits) -> Subsc
 
 def subscription_bytes(subscription: Subscription) -> int:
     """Return the approximate size of the subscription in the member's record."""
-    texts = (subscription.topic_pattern, subscription.instance_id, subscription.rack, subscription.client_id)
+    texts = (
+        subscription.topic_pattern,
+        subscription.instance_id,
+        subscription.rack,
+        subscription.client_id,
+        subscription.filter,
+    )
     return sum(len(name) + 4 for name in subscription.topics) + sum(len(text.encode()) for text in texts)
 
 

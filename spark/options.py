@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, fields
+from dataclasses import Field, dataclass, field, fields
 from typing import Any, TypeVar
 
+from ledgermq.client.tls import Tls
 from ledgermq.errors import InvalidConfig
 from ledgermq.hints import did_you_mean
 
@@ -36,6 +37,18 @@ def switch(default: bool) -> Any:
         return text == "true"
 
     return option(default, parse)
+
+
+def maybe_switch() -> Any:
+    """Declare an option that is true, false or not set."""
+
+    def parse(name: str, text: str) -> bool | None:
+        text = text.strip().lower()
+        if text not in ("true", "false", ""):
+            raise InvalidConfig(f"{name} is true or false, not {text!r}")
+        return None if not text else text == "true"
+
+    return option(None, parse, "the environment's")
 
 
 def between(default: int | None, least: int, most: int, shown: str = "") -> Any:
@@ -80,9 +93,15 @@ def option_name(of_field: str) -> str:
     return first + "".join(word.capitalize() for word in others)
 
 
+def fields_of(kind: Any) -> list[Field[Any]]:
+    """Return the options that a dataclass declares, and after them those that it inherits."""
+    own = vars(kind)["__annotations__"]
+    return sorted(fields(kind), key=lambda each: each.name not in own)
+
+
 def names_of(kind: Any) -> tuple[str, ...]:
     """Return the names of the options that a dataclass declares."""
-    return tuple(option_name(each.name) for each in fields(kind))
+    return tuple(option_name(each.name) for each in fields_of(kind))
 
 
 def known_options(given: Mapping[str, str], names: Sequence[str], ignored: Sequence[str] = ()) -> dict[str, str]:
@@ -111,6 +130,36 @@ def parse_known(kind: type[T], values: Mapping[str, str]) -> T:
         if (name := option_name(each.name)) in values:
             found[each.name] = each.metadata["parse"](name, values[name])
     return kind(**found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsOptions:
+    """Options about TLS, which source and sink share. All files are paths on every machine that
+    connects to brokers: the driver's, and for a sink also those of the executors.
+    """
+
+    tls: bool | None = maybe_switch()
+    """`true`: connect to brokers by TLS; `false`: without. Not set: as the files and the environment
+    of the driver and of each executor say
+    """
+    tls_ca_file: str = option("")
+    """PEM file of the authorities that sign the brokers' certificates; a path on the driver, and of a
+    sink also on each executor
+    """
+    tls_cert_file: str = option("")
+    """PEM file of a certificate for brokers that ask for one, there, too"""
+    tls_key_file: str = option("")
+    """PEM file of its private key, there, too"""
+
+    def chosen_tls(self) -> Tls | bool | None:
+        """Return the setting `tls` of clients. Raises InvalidConfig."""
+        if not (self.tls_ca_file or self.tls_cert_file or self.tls_key_file):
+            return self.tls
+        if self.tls is False:
+            raise InvalidConfig("tls=false takes no files of TLS")
+        if bool(self.tls_cert_file) != bool(self.tls_key_file):
+            raise InvalidConfig("tlsCertFile and tlsKeyFile go together: give both or none")
+        return Tls(ca=self.tls_ca_file or None, cert=self.tls_cert_file or None, key=self.tls_key_file or None)
 
 
 def check_servers(servers: str) -> None:

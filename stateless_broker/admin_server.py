@@ -1,4 +1,4 @@
-"""Serve the admin port: /livez, /readyz and /metrics over plain HTTP, for people, load balancers
+"""Serve the admin port: /livez, /readyz and /metrics over HTTP or HTTPS, for people, load balancers
 and Prometheus. No endpoint returns a secret or changes anything.
 
 /livez     200 while the event loop runs: if it does not, restart the process
@@ -9,6 +9,7 @@ and Prometheus. No endpoint returns a secret or changes anything.
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Callable
 
 from aiohttp import web
@@ -37,13 +38,13 @@ class AdminServer:
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=GRACE_S)
         self.port = 0
 
-    async def listen(self, host: str, port: int) -> int:
-        """Open the port and return its number; `port` 0 takes a free one. Raises InvalidConfig if
-        the port cannot be opened.
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
+        """Open the port and return its number; `port` 0 takes a free one. `tls`: None for plain HTTP.
+        Raises InvalidConfig if the port cannot be opened.
         """
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, host, port).start()
+            await web.TCPSite(self._runner, host, port, ssl_context=tls).start()
         except OSError as error:
             await self._runner.cleanup()
             raise InvalidConfig(

@@ -1,4 +1,4 @@
-"""Run changes of topics at the controller: in this broker, or forwarded once to the broker that is
+"""Run changes of topics, rules and tokens at the controller: in this broker, or forwarded once to the broker that is
 the controller.
 """
 
@@ -18,7 +18,15 @@ from stateless_broker.ownership import Ownership
 
 FORWARD_S_MAX = 15.0
 
-R = TypeVar("R", pb.CreateTopicRequest, pb.AlterTopicRequest, pb.DeleteTopicRequest)
+R = TypeVar(
+    "R",
+    pb.CreateTopicRequest,
+    pb.AlterTopicRequest,
+    pb.DeleteTopicRequest,
+    pb.ChangeRulesRequest,
+    pb.CreateTokenRequest,
+    pb.RevokeTokenRequest,
+)
 A = TypeVar("A")
 
 

@@ -18,6 +18,7 @@ from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import ObjectStore
 from ledger.root.copies import copies_of
 from ledger.root.two_clocks import TwoClocks
+from ledgermq.errors import InvalidConfig
 from ledgermq.protocol.api import BrokerApi, Connector
 from ledgermq.sources import Sources
 from stateless_broker.at_controller import AtController
@@ -28,6 +29,7 @@ from stateless_broker.directory import Directory
 from stateless_broker.fetch_path import FetchPath
 from stateless_broker.groups.groups import open_groups
 from stateless_broker.health import Alarms
+from stateless_broker.heartbeat import ENFORCING, FEATURES, RULES
 from stateless_broker.internal.term import TermParts
 from stateless_broker.internal.terms import InternalTerms
 from stateless_broker.logs import get_logger
@@ -37,6 +39,10 @@ from stateless_broker.ownership import Ownership, OwnershipTimes
 from stateless_broker.peers import Peers
 from stateless_broker.produce_path import ProducePath
 from stateless_broker.received_batches import BatchChecks
+from stateless_broker.security.broker_identity import BrokerCredentials, BrokerProofs, KeyPair
+from stateless_broker.security.door import Door
+from stateless_broker.security.freshness import Everywhere, RulesInForce
+from stateless_broker.security.rule_path import RulePath
 from stateless_broker.service import BrokerService, ClusterPath, OffsetPath, TopicPath
 from stateless_broker.settings import BrokerConstants, BrokerSettings, from_settings
 from stateless_broker.shares.counts import ShareCounts
@@ -87,6 +93,7 @@ class Broker:
         self._clocks = TwoClocks(store, sources)
         self._store_clock = StoreClock(store)
         self.alarms = Alarms()
+        pair = KeyPair(sources)
         self.membership = Membership(
             store,
             sources,
@@ -99,15 +106,21 @@ class Broker:
             self.alarms.now,
             self.version,
             on_store_time_reached=self._store_clock.learn,
+            public_key=pair.public,
         )
+        self.credentials = BrokerCredentials(pair, self.membership, self._store_clock.now_us)
         self.directory = Directory(cluster.bundles)
-        self._peers = Peers(connector, interval_s, self._peer_lost)
+        self._peers = Peers(connector.proving(self.credentials.credential), interval_s, self._peer_lost)
         self.metadata = Metadata(
             LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources),
             self._metadata_source,
             self._peers.connection,
             self._catalog_changed,
         )
+        self.rules = RulesInForce(
+            self.metadata, self.membership, settings.supers(), enforced=settings.security == "rules"
+        )
+        self.alarms.add(self._unguarded)
         context = self.context = BundleContext(
             store,
             sources,
@@ -122,6 +135,7 @@ class Broker:
         self.ownership = Ownership(
             self.membership, self._peers, self.directory, context, sources, times, self._ownership_changed
         )
+        self.ownership.on_leave = self.rules.withdraw
         self.alarms.add(self._parked)
         self.alarms.add(self._takes_no_records)
         if (copies := copies_of(store)) is not None:
@@ -134,6 +148,8 @@ class Broker:
             self.membership.lacking,
         )
         self.service = self._put_service_together(run_blocking)
+        proofs = BrokerProofs(self.membership, self._store_clock.now_us)
+        self.door = Door(self.service, self.rules, proofs, sources)
         self._run: asyncio.Task[None] | None = None
 
     @classmethod
@@ -172,7 +188,12 @@ class Broker:
             timer_counts,
             share_counts,
         )
-        await broker.membership.join()
+        await broker.membership.join(broker._features)
+        try:
+            broker._refuse_to_enforce_beside_old_brokers()
+        except InvalidConfig:
+            await broker.membership.leave()
+            raise
         broker._run = asyncio.create_task(broker._main(), name=f"broker {broker.broker_id}")
         log.info("broker started", broker=broker.broker_id, address=address, root=store.url, cluster=cluster.cluster_id)
         return broker
@@ -204,6 +225,7 @@ class Broker:
         self.ownership.times = self._times(settings, self.membership.interval_s)
         self.controller.limits = from_settings(TopicLimits, settings)
         self._fetch_path.wait_s_max = settings.fetch_wait_ms_max / 1000
+        self.rules.take_supers(settings.supers())
 
     async def _main(self) -> None:
         try:
@@ -212,6 +234,7 @@ class Broker:
                 group.create_task(self.ownership.pulse.run(), name="pulse")
                 group.create_task(self.metadata.run(), name="metadata")
                 group.create_task(self.controller.run(), name="controller")
+                group.create_task(self.rules.run(), name="access rules")
                 group.create_task(self.context.write_gate.run(self._settings.reserve_bytes), name="write gate")
         except BaseExceptionGroup as failed:
             log.error("broker failed", error=str(failed.exceptions[0]))
@@ -314,7 +337,45 @@ class Broker:
             self.transactions,
             self.timers,
             self.shares,
+            RulePath(
+                self.controller,
+                at_controller,
+                self.metadata,
+                self.rules,
+                Everywhere(self.membership, self._peers.connection),
+                self.context.sources,
+                self.membership.me.session,
+            ),
         )
+
+    def _features(self) -> tuple[str, ...]:
+        """Decide whether rules are enforced, if that depends on the other brokers; return what this broker
+        has.
+        """
+        others = [heartbeat for name, heartbeat in self.membership.present().items() if name != self.broker_id]
+        if self._settings.security == "auto" and any(ENFORCING in heartbeat.features for heartbeat in others):
+            self.rules.enforced = True
+        return (*FEATURES, ENFORCING) if self.rules.enforced else FEATURES
+
+    def _refuse_to_enforce_beside_old_brokers(self) -> None:
+        """Raise InvalidConfig if rules are to be enforced while a broker is present that ignores them."""
+        lacking = self.membership.lacking(RULES) if self.rules.enforced else ()
+        for heartbeat in lacking:
+            raise InvalidConfig(
+                f"security = rules: broker {heartbeat.broker} at {heartbeat.address} runs"
+                f" {heartbeat.release or 'a release that does not announce its number'}, which ignores access rules:"
+                " upgrade or stop it, then start this broker again"
+            )
+
+    def _unguarded(self) -> list[str]:
+        """Return an alarm for each broker that lets through what this one refuses."""
+        if not self.rules.enforced:
+            return []
+        return [
+            f"broker {heartbeat.broker} at {heartbeat.address} does not enforce access rules: start it with"
+            " security = rules"
+            for heartbeat in self.membership.lacking(ENFORCING)
+        ]
 
     def _times(self, settings: BrokerSettings, interval_s: float) -> OwnershipTimes:
         constants = self._constants
@@ -347,6 +408,7 @@ class Broker:
         return [f"the object store takes no records, reads go on: {refusal.message}"] if refusal is not None else []
 
     def _catalog_changed(self) -> None:
+        self.rules.catalog_changed()
         self.internal.catalog_changed()
 
     def _ownership_changed(self) -> None:

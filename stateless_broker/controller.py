@@ -9,10 +9,11 @@ nothing of the topic remains.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from crc32c import crc32c
@@ -30,7 +31,7 @@ from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.runtime.tasks import retrieve_error
 from ledgermq.runtime.wait import wait_for
 from stateless_broker.bundle.owner import BundleOwner
-from stateless_broker.heartbeat import SHARES, TIMERS, TRANSACTIONS, Heartbeat
+from stateless_broker.heartbeat import RULES, SHARES, TIMERS, TRANSACTIONS, Heartbeat
 from stateless_broker.logs import get_logger
 from stateless_broker.metadata import Metadata
 from stateless_broker.ownership import Ownership
@@ -45,12 +46,16 @@ from stateless_broker.topic_changes import (
     deleted,
 )
 
+Decide = Callable[[Catalog], list[tuple[bytes, bytes | None]]]
+"""Decides on records of `__metadata` that are no topic's: (key, value, or None to delete the key)."""
 TRANSACTION_TOPICS = (keys.STAGED_TOPIC, keys.TRANSACTIONS_TOPIC)
 TIMER_TOPICS = (keys.DELAYED_TOPIC, keys.DELAYED_FAR_TOPIC, keys.TIMERS_TOPIC)
 """Created in this order: what holds bytes is there before anything can refer to it."""
 REMOVAL_PAUSE_S_MIN = 0.5
 REMOVAL_PAUSE_S_MAX = 60.0
 """No jitter: a cluster has one controller, so nothing comes back at the same time."""
+
+T = TypeVar("T")
 
 log = get_logger(__name__)
 
@@ -76,7 +81,7 @@ class Controller:
         self._lock = asyncio.Lock()
         self._opened: BundleOwner | None = None
         self._changed = asyncio.Event()
-        self._changes: set[asyncio.Task[Topic]] = set()
+        self._changes: set[asyncio.Task[Any]] = set()
 
     async def create_topic(self, name: str, partitions: int, settings: dict[str, str]) -> Topic:
         """Create a topic. Raises NotOwner if this broker is not the controller, and what
@@ -215,16 +220,41 @@ class Controller:
                 retry_after_ms=5000,
             )
 
+    async def put_rules(self, decide: Decide) -> int:
+        """Write records of access rules and tokens; return the offset behind all that the decision builds
+        on, and behind its records. They are durable then.
+
+        Raises NotOwner if this broker is not the controller, what `decide` raises, and Unavailable while
+        a broker is present that would pass over the rules.
+        """
+
+        async def put() -> int:
+            async with self._lock:
+                owner = await self._ready()
+                records = decide(self._metadata.catalog)
+                if records:
+                    self._require(RULES)
+                else:
+                    await owner.check_fence()  # another controller may have changed them since
+                if records:
+                    await self._append_all(owner, records)
+                return self._metadata.catalog.offset
+
+        return await self._to_its_end(put())
+
     async def _change(self, decide: Callable[[Catalog], Topic]) -> Topic:
+        return await self._to_its_end(self._change_now(decide))
+
+    async def _to_its_end(self, change: Coroutine[Any, Any, T]) -> T:
         """Run a change to its end even if its caller is cancelled: half a change would block the
         next one.
         """
-        task = asyncio.create_task(self._change_now(decide), name="change of a topic")
+        task = asyncio.create_task(change, name="change of metadata")
         self._changes.add(task)
         task.add_done_callback(self._ended)
         return await asyncio.shield(task)
 
-    def _ended(self, task: asyncio.Task[Topic]) -> None:
+    def _ended(self, task: asyncio.Task[Any]) -> None:
         self._changes.discard(task)
         retrieve_error(task)
 
@@ -271,13 +301,20 @@ class Controller:
                 raise error
 
     async def _append(self, owner: BundleOwner, key: bytes, value: bytes | None) -> None:
-        now_us = self._sources.now_us()
-        columns = [[key], [value], [None], [now_us], [1], [None]]
+        await self._append_all(owner, [(key, value)])
+
+    async def _append_all(self, owner: BundleOwner, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Append the records as one batch, all or none."""
+        now_us, rows = self._sources.now_us(), len(records)
+        written, values = [key for key, _ in records], [value for _, value in records]
+        columns = [written, values, [None] * rows, [now_us] * rows, [1] * rows, [None] * rows]
         arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
         data = encode_batch(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
-        batch = Batch(METADATA.id, 0, 1, crc32c(data), now_us, now_us, data)
+        batch = Batch(METADATA.id, 0, rows, crc32c(data), now_us, now_us, data)
         [done] = owner.produce([batch], durable=True)
-        self._metadata.catalog.apply(await done, key, value)
+        base_offset = await done
+        for i, (key, value) in enumerate(records):
+            self._metadata.catalog.apply(base_offset + i, key, value)
 
     async def _free_names(self) -> bool:
         """Let removed topics leave their bundles as far as possible now. Return True if a name was

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from ledger.open_root import cluster_of, opened
@@ -21,6 +22,7 @@ from stateless_broker.in_process import InProcessConnector, Network
 from stateless_broker.node import Node
 from stateless_broker.settings import BrokerSettings, load_settings
 from stateless_broker.settings_sources import file_of_environment
+from stateless_broker.tls import followed_certificates, tls_to_peers
 
 _networks: dict[str, Network] = {}
 _numbers = itertools.count(1)
@@ -51,10 +53,17 @@ async def open_embedded(
             await cluster_of(store)
     if url.startswith("memory:"):
         return await _open_in_memory(url, chosen, sources or Sources())
-    node = await Node.start(url, chosen, sources or Sources())
-    network = Network()
-    network.listen(node.address, node.broker.service)
-    return Embedded(_OwnFirst(network), [node.address], node.stop)
+    async with AsyncExitStack() as starting:
+        given = sources or Sources()
+        certificates = await starting.enter_async_context(followed_certificates(chosen, given))
+        node = await Node.start(url, chosen, given, certificates=certificates)
+        starting.push_async_callback(node.stop)
+        network = Network()
+        network.listen(node.address, node.broker.service)
+        connector = _OwnFirst(
+            network, GrpcConnector(tls=tls_to_peers(chosen), credential=node.broker.credentials.credential)
+        )
+        return Embedded(connector, [node.address], starting.pop_all().aclose)
 
 
 def embedded_settings() -> BrokerSettings:
@@ -84,11 +93,13 @@ async def _open_in_memory(url: str, settings: BrokerSettings, sources: Sources) 
 
 
 class _OwnFirst(Connector):
-    """Connect directly to the broker of this process, and by gRPC to all others."""
+    """Connect directly to the broker of this process, and by gRPC to all others, with the credentials of
+    this process's broker: a process that holds those of the root may do what a broker may.
+    """
 
-    def __init__(self, own: Network) -> None:
+    def __init__(self, own: Network, others: GrpcConnector) -> None:
         self._own = own
-        self._grpc = GrpcConnector()
+        self._grpc = others
 
     def connect(self, address: str) -> Connection:
         return (

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from ledger import keys
 from ledger.keys import PartitionId
+from ledger.log.tag_summary import masks_of
 from ledger.topics.catalog import Topic
 from ledgermq.buffers import Buffer
 from ledgermq.errors import CorruptFrame, InvalidRequest, LedgerMQError, SubscribeNotAccepted
@@ -30,6 +31,8 @@ from stateless_broker.ownership import Ownership
 
 PARTITIONS_MAX = 4096
 PARALLEL_PARTITIONS = 8
+TAGS_MAX = 256
+"""A reader that wants more tags gets all batches."""
 STREAM_WAIT_S = 30.0
 ROOM_WAIT_S = 5.0
 """A reader for which there is no room gets the ends of its partitions at this interval, as a sign
@@ -53,7 +56,8 @@ log = get_logger(__name__)
 class _Cursor:
     """Where a reader is in one partition.
 
-    `shown`: the high watermark that the reader received last.
+    `shown`: the high watermark that the reader received last. `masks`: of the tags that it wants; None: it wants
+    all records.
     """
 
     name: str
@@ -62,6 +66,7 @@ class _Cursor:
     offset: int
     topic: Topic | None = None
     bundle: int | None = None
+    masks: tuple[int, ...] | None = None
     high_watermark: int = 0
     shown: int = -1
 
@@ -138,13 +143,13 @@ class FetchPath:
         """Yield the frames of a stream. The first frame comes at once, even if it is empty: it
         carries the high watermarks.
         """
-        cursors = _cursors(request)
+        cursors = _cursors(request, by_tags=True)
         room_until = 0.0
         with self._reader(cursors) as reader:
             while cursors:
                 found, had_room = await self._next_answer(reader, cursors, request, room_until)
                 room_until = asyncio.get_running_loop().time() + ROOM_WAIT_S
-                is_empty = not any(part.header.batches for part in found)
+                is_empty = not any(part.header.batches or part.header.next_offset for part in found)
                 news = [part for part, cursor in zip(found, cursors, strict=False) if _is_news(part, cursor)]
                 if not had_room and not news:
                     news = found[:1]
@@ -221,12 +226,14 @@ class FetchPath:
             owner = await self._locate(lookup, cursor)
             assert cursor.topic is not None
             header.topic_id = cursor.topic.id
-            fetched = await owner.fetch(cursor.topic, cursor.partition, cursor.offset, bytes_max, direct=direct)
+            fetched = await owner.fetch(
+                cursor.topic, cursor.partition, cursor.offset, bytes_max, direct=direct, masks=cursor.masks
+            )
         except LedgerMQError as error:
             header.error.CopyFrom(self._ownership.error(error, cursor.bundle))
             return found
         cursor.high_watermark = header.high_watermark = fetched.high_watermark
-        header.log_start = fetched.log_start
+        header.log_start, header.next_offset = fetched.log_start, fetched.next_offset
         for batch in fetched.batches:
             assert batch.base_offset + batch.record_count <= fetched.high_watermark, (
                 "no reader gets records above the high watermark"
@@ -319,21 +326,35 @@ def refuse_unreadable(topic: Topic) -> None:
         raise SubscribeNotAccepted(f"topic {topic.name!r} belongs to the system: it holds what {what}")
 
 
-def _cursors(request: pb.FetchRequest) -> list[_Cursor]:
+def _cursors(request: pb.FetchRequest, *, by_tags: bool = False) -> list[_Cursor]:
+    """`by_tags`: leave out batches without the tags that the request names."""
     if not 0 < len(request.partitions) <= PARTITIONS_MAX:
         raise InvalidRequest(f"a fetch names 1 to {PARTITIONS_MAX} partitions, not {len(request.partitions)}")
-    cursors = [_Cursor(wanted.topic, wanted.partition, wanted.topic_id, wanted.offset) for wanted in request.partitions]
+    cursors = [
+        _Cursor(
+            wanted.topic,
+            wanted.partition,
+            wanted.topic_id,
+            wanted.offset,
+            masks=masks_of(wanted.tags) if by_tags and 0 < len(wanted.tags) <= TAGS_MAX else None,
+        )
+        for wanted in request.partitions
+    ]
     if len({(cursor.name, cursor.partition) for cursor in cursors}) < len(cursors):
         raise InvalidRequest("a fetch names each partition once")
     return cursors
 
 
 def _is_news(part: _Found, cursor: _Cursor) -> bool:
-    return bool(part.header.batches) or part.header.HasField("error") or part.header.high_watermark > cursor.shown
+    header = part.header
+    return (
+        bool(header.batches or header.next_offset) or header.HasField("error") or header.high_watermark > cursor.shown
+    )
 
 
 def _advance(cursor: _Cursor, part: _Found) -> None:
     cursor.shown = max(cursor.shown, part.header.high_watermark)
+    cursor.offset = max(cursor.offset, part.header.next_offset)
     if part.header.batches:
         last = part.header.batches[-1]
         if last.base_offset + last.record_count <= cursor.offset:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import resource
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager
@@ -21,15 +22,17 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable
+from ledgermq.errors import InvalidConfig, LedgerMQError, TlsFailed, Unauthorized, Unavailable
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import FETCH, FETCH_ONCE, METHODS, SERVICE, Kind, Method
 from ledgermq.protocol.status import abort
+from ledgermq.protocol.tokens import AUTHORIZATION
 from stateless_broker.bundle.budgets import CALLER, Caller
 from stateless_broker.call_meter import CANCELLED, OK, CallMeter
 from stateless_broker.connection_cut import ConnectionCut
 from stateless_broker.logs import follow_call, get_logger
+from stateless_broker.security.door import Door
 
 KEEPALIVE_MS = 20_000
 KEEPALIVE_TIMEOUT_MS = 10_000
@@ -42,7 +45,10 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.server_handshake_timeout_ms", 10_000),  # a connection that does not get that far is closed
 )
+
+CONNECTIONS_MAX = 10_000
 
 CALLS_MAX = 2000
 """Concurrent calls and streams; gRPC refuses more."""
@@ -56,17 +62,23 @@ _connection_cut = ConnectionCut()
 class GrpcServer:
     def __init__(self, calls_max: int, meter: CallMeter) -> None:
         self._meter = meter
-        self._server = grpc.aio.server(options=GRPC_OPTIONS + _OPTIONS, maximum_concurrent_rpcs=calls_max)
+        options = (*GRPC_OPTIONS, *_OPTIONS, ("grpc.max_allowed_incoming_connections", connections_max()))
+        self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=calls_max)
         self._service: BrokerApi | None = None
+        self._door: Door | None = None
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing in the stubs
 
-    async def listen(self, host: str, port: int) -> int:
-        """Open the port and return its number; `port` 0 takes a free one. Raises InvalidConfig if
-        the port cannot be opened.
+    async def listen(self, host: str, port: int, credentials: grpc.ServerCredentials | None = None) -> int:
+        """Open the port and return its number; `port` 0 takes a free one. `credentials`: of TLS; None:
+        plain. Raises InvalidConfig if the port cannot be opened.
         """
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             _check_free(host, port)
-            bound = self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+            if credentials is None:
+                bound = self._server.add_insecure_port(address)
+            else:
+                bound = self._server.add_secure_port(address, credentials)
         except (OSError, RuntimeError) as error:
             raise InvalidConfig(
                 f"cannot listen on {host}:{port}: the port is in use, or the address is not one of this machine's"
@@ -79,8 +91,9 @@ class GrpcServer:
         await self._server.start()
         return bound
 
-    async def serve(self, service: BrokerApi) -> None:
-        self._service = service
+    async def serve(self, service: BrokerApi, door: Door | None = None) -> None:
+        """Serve calls. With a door, each caller gets what it returns for the caller's credentials."""
+        self._service, self._door = service, door
         await self._set_health(serving=True)
 
     async def drain(self) -> None:
@@ -103,17 +116,22 @@ class GrpcServer:
             return grpc.unary_stream_rpc_method_handler(self._server_stream(method))
         return grpc.stream_stream_rpc_method_handler(self._bidi_stream(method))
 
-    def _call(self, method: Method) -> Callable[[Any], Any]:
-        if self._service is None:
+    async def _call(self, method: Method, context: Context, metered: _Metered) -> Callable[[Any], Any]:
+        service = self._service
+        if service is None:
             raise Unavailable("the broker is starting", retry_after_ms=200)
-        call: Callable[[Any], Any] = getattr(self._service, method.attribute)
+        if self._door is not None and self._door.closed:
+            service, principal = await self._door.admit(_credential(context), _certified(context))
+            metered.follow(principal=principal)
+        call: Callable[[Any], Any] = getattr(service, method.attribute)
         return call
 
     def _unary(self, method: Method) -> Callable[[bytes, Context], Awaitable[bytes]]:
         async def handle(data: bytes, context: Context) -> bytes:
             with _Metered(self._meter, method, context) as metered:
                 try:
-                    return method.encode_response(await self._call(method)(method.decode_request(data)))
+                    call = await self._call(method, context, metered)
+                    return method.encode_response(await call(method.decode_request(data)))
                 except Exception as error:
                     return await _refuse(method, context, error, metered)
 
@@ -123,7 +141,8 @@ class GrpcServer:
         async def handle(data: bytes, context: Context) -> None:
             with _Metered(self._meter, method, context) as metered:
                 try:
-                    await _answer(method, self._call(method)(method.decode_request(data)), context)
+                    call = await self._call(method, context, metered)
+                    await _answer(method, call(method.decode_request(data)), context)
                 except Exception as error:
                     await _refuse(method, context, error, metered)
 
@@ -133,11 +152,20 @@ class GrpcServer:
         async def handle(requests: AsyncIterator[bytes], context: Context) -> None:
             with _Metered(self._meter, method, context) as metered:
                 try:
-                    await _answer(method, self._call(method)(_decoded(method, requests)), context)
+                    call = await self._call(method, context, metered)
+                    await _answer(method, call(_decoded(method, requests)), context)
                 except Exception as error:
                     await _refuse(method, context, error, metered)
 
         return handle
+
+
+def connections_max() -> int:
+    """Return how many connections are accepted, those with an unfinished handshake included: half of
+    the files that the process may open, so that a flood leaves it those that it needs itself.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return CONNECTIONS_MAX if soft == resource.RLIM_INFINITY else max(1, min(CONNECTIONS_MAX, soft // 2))
 
 
 def _check_free(host: str, port: int) -> None:
@@ -193,6 +221,9 @@ class _Metered:
         if method in (FETCH, FETCH_ONCE):
             _follow_answers(context)
 
+    def follow(self, **ids: object) -> None:
+        self._ids.update(ids)
+
     def __enter__(self) -> Self:
         self._meter.begun(self._method)
         return self
@@ -203,6 +234,20 @@ class _Metered:
         code = self.code or (OK if error is None else CANCELLED)
         self._meter.ended(self._method, code, self._loop.time() - self._begun_s)
         self._ids.clear()
+
+
+def _credential(context: Context) -> str:
+    """Return the credential of a call; "" if it has none. Raises Unauthorized for more than one."""
+    found = [value for key, value in context.invocation_metadata() or () if key == AUTHORIZATION]
+    if len(found) > 1 or not all(isinstance(value, str) for value in found):
+        raise Unauthorized("a call carries one credential at most")
+    return str(found[0]) if found else ""
+
+
+def _certified(context: Context) -> list[str]:
+    """Return the names in the certificate that the transport has verified; none without one."""
+    identity = context.peer_identities() or ()
+    return [name.decode(errors="replace") for name in identity]
 
 
 def _follow_answers(context: Context) -> None:
@@ -227,5 +272,7 @@ async def _refuse(method: Method, context: Context, error: Exception, metered: _
         error = LedgerMQError(
             f"{method.name} failed inside the broker ({type(error).__name__}); see the log of the broker"
         )
+    if isinstance(error, TlsFailed):  # between two brokers: the caller's own connection is sound
+        error = Unavailable(error.message)
     with _client_may_leave():
         await abort(context, error)

@@ -3,7 +3,8 @@ only; nothing safe depends on it.
 
     {"version": 1, "broker": "…", "address": "host:port", "incarnation": 3, "session": "…", "counter": 17,
      "bundles": {"1": 4, "3": 9}, "releasing": [3], "troubles": {"2": "…"}, "leaving": false,
-     "peer_address": "", "alarms": ["…"], "rack": "", "release": "0.2.0", "features": ["transactions", "timers"]}
+     "peer_address": "", "alarms": ["…"], "rack": "", "release": "0.2.0",
+     "features": ["transactions", "timers", "rules"], "public_key": "…"}
 
 `counter` grows when the content changes, not with every beat. An unchanged heartbeat keeps its ETag
 and only its time advances, so other brokers see it alive without reading it again. `incarnation` is
@@ -25,7 +26,11 @@ TIMERS = "timers"
 """Stores timed messages and delivers them, and takes the topics that they need."""
 SHARES = "shares"
 """Serves queue groups, and takes the topic that they need."""
-FEATURES = (TRANSACTIONS, TIMERS, SHARES)
+RULES = "rules"
+"""Knows access rules and tokens, and proves to other brokers that it is one."""
+ENFORCING = "rules enforced"
+"""Judges every call by the rules. It depends on a setting, so it is not among `FEATURES`."""
+FEATURES = (TRANSACTIONS, TIMERS, SHARES, RULES)
 """What a broker of this release has and earlier ones lack. The controller puts into the catalog what
 needs a feature only when every broker has it.
 """
@@ -40,7 +45,8 @@ class Heartbeat:
     over everything. `peer_address`: where other brokers reach it, if not at `address`, which
     remains its name among them. `alarms`: problems of what it does serve. `rack`: where it runs, ""
     if not set. `release`: of LedgerMQ, "" if it is one that does not announce it. `features`: see
-    `FEATURES`.
+    `FEATURES`. `public_key`: Ed25519, in hexadecimal; the broker signs its calls to other brokers with the
+    private half, which only its process has.
     """
 
     broker: str
@@ -57,6 +63,7 @@ class Heartbeat:
     rack: str = ""
     release: str = ""
     features: tuple[str, ...] = ()
+    public_key: str = ""
 
     def supersedes(self, other: Heartbeat) -> bool:
         """Return whether this process stays: of two processes with one address or one id, the later
@@ -90,6 +97,7 @@ def decode_heartbeat(data: bytes) -> Heartbeat | None:
             rack=str(found.get("rack", "")),
             release=str(found.get("release", "")),
             features=tuple(str(feature) for feature in found.get("features", ())),
+            public_key=str(found.get("public_key", "")),
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None

@@ -2,34 +2,42 @@
 ``memory://`` and the simulator.
 
 A `Network` is the set of addresses that answer. A broker that leaves it refuses connections, and
-every line to it is lost at once.
+every line to it is lost at once. One that listens with a door admits callers as a gRPC server does;
+without a door, every caller in the process may do everything.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from typing import Any
 
 from ledgermq.errors import InvalidConfig, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol import methods
 from ledgermq.protocol.api import BrokerApi, Connection, Connector
 from ledgermq.protocol.frames import FetchFrame, ProduceFrame, StageFrame
 from ledgermq.protocol.methods import Method, UnaryCalls
+from stateless_broker.security.door import Door
 
 
 class Network:
     def __init__(self) -> None:
         self._services: dict[str, tuple[BrokerApi, asyncio.Event]] = {}
+        self._doors: dict[str, Door] = {}
 
-    def listen(self, address: str, service: BrokerApi) -> None:
+    def listen(self, address: str, service: BrokerApi, door: Door | None = None) -> None:
         """Register the service. Raises InvalidConfig if the address is taken."""
         if address in self._services:
             raise InvalidConfig(f"address {address} is in use")
         self._services[address] = (service, asyncio.Event())
+        if door is not None:
+            self._doors[address] = door
 
     def stop_listening(self, address: str) -> None:
         found = self._services.pop(address, None)
+        self._doors.pop(address, None)
         if found is not None:
             found[1].set()
 
@@ -42,13 +50,23 @@ class Network:
             raise Unavailable(f"{address} refuses the connection: no broker listens there")
         return self._services[address]
 
+    async def admitted(self, address: str, credential: str) -> BrokerApi:
+        """Return the service for a caller. Raises Unavailable, Unauthorized."""
+        service, _ = self.at(address)
+        door = self._doors.get(address)
+        return service if door is None else (await door.admit(credential))[0]
+
 
 class InProcessConnector(Connector):
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, credential: Callable[[str], str] = lambda address: "") -> None:
         self.network = network
+        self._credential = credential
 
     def connect(self, address: str) -> Connection:
-        return InProcessConnection(self.network, address)
+        return InProcessConnection(self.network, address, self._credential)
+
+    def proving(self, credential: Callable[[str], str]) -> Connector:
+        return InProcessConnector(self.network, credential)
 
 
 class InProcessConnection(UnaryCalls, Connection):
@@ -56,16 +74,22 @@ class InProcessConnection(UnaryCalls, Connection):
     gRPC channel does.
     """
 
-    def __init__(self, network: Network, address: str) -> None:
+    def __init__(self, network: Network, address: str, credential: Callable[[str], str]) -> None:
         self.address = address
         self._network = network
+        self._credential = credential
 
-    @property
-    def _service(self) -> BrokerApi:
-        return self._network.at(self.address)[0]
+    async def _service(self) -> BrokerApi:
+        return await self._network.admitted(self.address, self._credential(self.address))
 
     async def ask(self, method: Method, request: Any, wait_s: float = 0.0) -> Any:
-        return await getattr(self._service, method.attribute)(request)
+        return await getattr(await self._service(), method.attribute)(request)
+
+    async def _stream(self, method: Method, request: Any) -> AsyncIterator[Any]:
+        service = await self._service()
+        async with aclosing(getattr(service, method.attribute)(request)) as answers:
+            async for answer in answers:
+                yield answer
 
     async def wait_lost(self) -> bool:
         try:
@@ -79,16 +103,16 @@ class InProcessConnection(UnaryCalls, Connection):
         return None
 
     def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
-        return self._service.produce(requests)
+        return self._stream(methods.PRODUCE, requests)
 
     def stage(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
-        return self._service.stage(requests)
+        return self._stream(methods.STAGE, requests)
 
     def stage_delayed(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
-        return self._service.stage_delayed(requests)
+        return self._stream(methods.STAGE_DELAYED, requests)
 
     def produce_delayed(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
-        return self._service.produce_delayed(requests)
+        return self._stream(methods.PRODUCE_DELAYED, requests)
 
     def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
-        return self._service.fetch(request)
+        return self._stream(methods.FETCH, request)

@@ -60,7 +60,8 @@ def logs_debug(name: str) -> bool:
     return logging.getLogger(name).isEnabledFor(logging.DEBUG)
 
 
-def _add_ids(logger: Any, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+def add_ids(logger: Any, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Add the ids of the process, and of the call that is being served, to a line."""
     for ids in (_call.get({}), _process):
         for name, value in ids.items():
             event.setdefault(name, value)
@@ -88,7 +89,7 @@ def configure_logs(log_format: LogFormat, level: LogLevel, *more: logging.Handle
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.ExtraAdder(),
-        _add_ids,
+        add_ids,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     renderer: structlog.typing.Processor

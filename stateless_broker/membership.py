@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -62,6 +63,7 @@ class Membership:
         release: str = "",
         features: tuple[str, ...] = FEATURES,
         on_store_time_reached: Callable[[int, float], None] = lambda store_ms, at_s: None,
+        public_key: str = "",
     ) -> None:
         """`on_store_time(store_ms, at_s)` is called with the time that each look shows; see
         `TwoClocks.learn`. `on_store_time_reached(store_ms, at_s)`: the store's clock showed `store_ms`
@@ -76,6 +78,7 @@ class Membership:
             rack=rack,
             release=release,
             features=features,
+            public_key=public_key,
         )
         self.members: dict[str, Member] = {}
         self.interval_s = interval_s
@@ -97,8 +100,9 @@ class Membership:
         self._unreadable: dict[str, tuple[tuple[str, int], float]] = {}
         """Keys below brokers/ that hold no readable heartbeat: as seen, and since when."""
 
-    async def join(self) -> None:
-        """Take the next incarnation of this address and id, and announce it.
+    async def join(self, features: Callable[[], tuple[str, ...]] | None = None) -> None:
+        """Take the next incarnation of this address and id, and announce it, with what `features` returns
+        after a look at the other brokers.
 
         Raises the store's errors.
         """
@@ -108,6 +112,8 @@ class Membership:
             before = decode_heartbeat(await self._store.get(keys.broker(self.me.broker)))
         except ObjectMissing:
             before = None
+        if features is not None:
+            self.me = replace(self.me, features=features())
         known = [heartbeat.incarnation for heartbeat in rivals] + ([before.incarnation] if before else [])
         self.me = replace(self.me, incarnation=max(known, default=0) + 1)
         await self.beat({}, {})
@@ -149,7 +155,46 @@ class Membership:
     async def leave(self) -> None:
         if self._id_is_taken:
             return
+        self._beaten_s = None
         await self._store.delete([keys.broker(self.me.broker)])
+
+    async def announced(self) -> dict[str, Heartbeat | None]:
+        """Return the heartbeats of all other brokers that the store holds now, by id, whether they are
+        alive or not; None for one that cannot be read. It changes nothing that `look` found.
+
+        Raises the store's errors.
+        """
+        heartbeats: dict[str, Heartbeat | None] = {}
+        async for info in self._store.list(keys.BROKERS):
+            name = keys.parse_broker(info.key)
+            if name is None or name == self.me.broker:
+                continue
+            member = self.members.get(name)
+            if member is not None and member.seen[0] == info.etag:
+                heartbeats[name] = member.heartbeat
+                continue
+            with suppress(ObjectMissing):
+                heartbeats[name] = decode_heartbeat(await self._store.get(info.key))
+        return heartbeats
+
+    async def heartbeat_of(self, broker: str, session: str) -> Heartbeat | None:
+        """Return the heartbeat of a process, from the store if the last look did not find it; None if
+        there is none. Raises the store's errors.
+        """
+        member = self.members.get(broker)
+        found = member.heartbeat if member is not None else None
+        if found is None or found.session != session:
+            try:
+                found = decode_heartbeat(await self._store.get(keys.broker(broker)))
+            except ObjectMissing:
+                return None
+        return found if found is not None and found.session == session else None
+
+    def unwritten_s(self) -> float:
+        """Return the seconds since the last successful put of this broker's heartbeat began; infinity
+        before the first one, and after the heartbeat was removed.
+        """
+        return inf if self._beaten_s is None else asyncio.get_running_loop().time() - self._beaten_s
 
     async def look(self) -> None:
         """Read the others' heartbeats. Raises Superseded, and the store's errors."""

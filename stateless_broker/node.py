@@ -18,6 +18,8 @@ from ledger.object_store.metered import StoreMeter
 from ledger.object_store.probe import probe_store
 from ledger.root.open import open_store
 from ledgermq.client.grpc_connection import GrpcConnector
+from ledgermq.errors import InvalidConfig
+from ledgermq.runtime.tasks import end
 from ledgermq.sources import Sources
 from stateless_broker.broker import Broker
 from stateless_broker.bundle.context import BundleMetrics
@@ -25,10 +27,12 @@ from stateless_broker.call_meter import CallMeter
 from stateless_broker.grpc_server import CALLS_MAX, GrpcServer
 from stateless_broker.health import Health
 from stateless_broker.logs import get_logger
+from stateless_broker.security.jwt import Issuer, SignedTokens, fetch_by_http
 from stateless_broker.settings import BrokerSettings
 from stateless_broker.shares.counts import ShareCounts
 from stateless_broker.store_wait import when_store_answers
 from stateless_broker.timers.counts import TimerCounts
+from stateless_broker.tls import Certificates, tls_to_peers
 from stateless_broker.transactions.counts import TransactionCounts
 
 PEER_TIMEOUT_S = 10.0
@@ -58,6 +62,7 @@ class Node:
         self.address = broker.address
         self._server = server
         self._settings = settings
+        self._following: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(
@@ -68,25 +73,30 @@ class Node:
         *,
         hooks: Hooks | None = None,
         wait_for_store: Health | None = None,
+        certificates: Certificates | None = None,
     ) -> Node:
         """Start a node. `wait_for_store`: report and wait while the store does not answer; without
-        it, a store that does not answer is an error.
+        it, a store that does not answer is an error. `certificates`: of the port; None: no TLS.
 
         Raises InvalidConfig, Unauthorized, StoreUnusable, FormatNotSupported, DataDamaged,
         Unavailable.
         """
         observers = hooks or Hooks()
+        issuer = issuer_of(settings)
         store = await open_store(url, sources=sources, meter=observers.store, mends=True)
         server = GrpcServer(CALLS_MAX, observers.calls)
         try:
-            port = await server.listen(settings.host, settings.port)
+            asks_clients = settings.tls_client_auth == "required"
+            credentials = None if certificates is None else certificates.grpc_credentials(asks_clients=asks_clients)
+            port = await server.listen(settings.host, settings.port, credentials)
+            connector = GrpcConnector(request_timeout_s=PEER_TIMEOUT_S, tls=tls_to_peers(settings))
 
             async def join() -> Broker:
                 await (probe_store(store, sources, attempts_max=1) if wait_for_store else probe_store(store, sources))
                 await asyncio.to_thread(
                     pa.scalar, 0
                 )  # imports pandas if it is installed: now, not in the first request
-                address, connector = advertised_address(settings, port), GrpcConnector(request_timeout_s=PEER_TIMEOUT_S)
+                address = advertised_address(settings, port)
                 return await Broker.start(
                     store,
                     sources,
@@ -104,8 +114,12 @@ class Node:
             await server.stop(0)
             await store.close()
             raise
-        await server.serve(broker.service)
-        return cls(store, server, broker, settings)
+        node = cls(store, server, broker, settings)
+        if issuer is not None:
+            broker.door.signed = SignedTokens(issuer, sources, fetch_by_http)
+            node._following = asyncio.create_task(broker.door.signed.run(), name="keys of the identity provider")
+        await server.serve(broker.service, broker.door)
+        return node
 
     def apply(self, settings: BrokerSettings) -> None:
         """Apply the live settings of these."""
@@ -122,6 +136,8 @@ class Node:
             log.warning("not everything was handed over in time", shutdown_ms=self._settings.shutdown_ms)
             await self.broker.stop(graceful=False)
         await self._server.stop(GRACE_S)
+        if self._following is not None:
+            await end(self._following)
         await self.store.close()
 
     async def __aenter__(self) -> Self:
@@ -131,6 +147,15 @@ class Node:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+
+
+def issuer_of(settings: BrokerSettings) -> Issuer | None:
+    """Return the identity provider that the settings name. Raises InvalidConfig."""
+    if settings.jwt_issuer is None:
+        return None
+    if settings.security != "rules":
+        raise InvalidConfig("jwt_issuer needs security = rules: otherwise no caller has to prove itself")
+    return Issuer(settings.jwt_issuer, settings.jwt_audience, settings.jwt_keys_url or "", settings.jwt_groups_claim)
 
 
 def advertised_address(settings: BrokerSettings, port: int) -> str:

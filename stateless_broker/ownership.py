@@ -96,6 +96,8 @@ class Ownership:
         self._looks_begun = self._looks_done = 0
         self._were_present: set[str] = set()
         self._beat_failed = False
+        self.on_leave: Callable[[], None] = _nothing
+        """Called before this broker's heartbeat is removed."""
 
     def heartbeat_age_s(self) -> float:
         """Return the seconds since this broker's heartbeat was last written; 0 before the first
@@ -211,6 +213,7 @@ class Ownership:
         self._decide()
         await self.terms.release_all(self._successor_address)
         await self._beat()
+        self.on_leave()
         try:
             await self._membership.leave()
         except LedgerMQError as error:
@@ -399,3 +402,7 @@ class Ownership:
     def _successor_address(self, bundle: int) -> str:
         heartbeat = self._membership.live().get(self.wanted.get(bundle, ""))
         return heartbeat.address if heartbeat is not None and heartbeat.broker != self.me else ""
+
+
+def _nothing() -> None:
+    return None

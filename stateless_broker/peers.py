@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 
-from ledgermq.errors import LedgerMQError
+from ledgermq.errors import LedgerMQError, Unauthorized
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection, Connector
 
@@ -96,6 +96,8 @@ class Peers:
         try:
             async with asyncio.timeout(PING_TIMEOUT_S):
                 await self.connection(address).describe_cluster(pb.DescribeClusterRequest())
+        except Unauthorized:  # it lives, even if it does not know this broker yet
+            return True
         except (LedgerMQError, TimeoutError):
             return False
         return True

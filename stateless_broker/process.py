@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TypeVar
 
 from ledger import keys
@@ -27,7 +28,9 @@ from stateless_broker.logs import configure_logs, follow_process, get_logger
 from stateless_broker.metrics.process_metrics import ProcessMetrics
 from stateless_broker.node import Node
 from stateless_broker.reload import LiveSettings
+from stateless_broker.security.audit import open_audit_file
 from stateless_broker.settings import BrokerSettings, ProcessSettings
+from stateless_broker.tls import Certificates, followed_certificates
 
 STALE_INTERVALS = 3
 END_ANYWAY_AFTER_S = 3.0
@@ -53,6 +56,7 @@ def run_node(
     """
     settings = read_settings()
     configure_logs(settings.log_format, settings.log_level)
+    open_audit_file(Path(settings.audit_file) if settings.audit_file else None)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_serve(url, settings, read_settings, on_ready, supervised=supervised))
 
@@ -74,15 +78,20 @@ async def _serve(
         _stop_at_end_of_input(stopping, lambda: live.in_force)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, live.reload)
     configure_logs(settings.log_format, settings.log_level, metrics.lines)
-    async with admin_port(settings, health, metrics) as admin:
+    sources = Sources()
+    async with (
+        followed_certificates(settings, sources, metrics.tls) as certificates,
+        admin_port(settings, health, metrics, certificates) as admin,
+    ):
         starting = asyncio.create_task(
-            Node.start(url, settings, Sources(), hooks=metrics.hooks, wait_for_store=health), name="start"
+            Node.start(url, settings, sources, hooks=metrics.hooks, wait_for_store=health, certificates=certificates),
+            name="start",
         )
         node = await unless(stopping, starting)
         if node is None:
             return
         async with node:
-            _up(node, health, metrics, live.in_force)
+            _up(node, health, metrics, live.in_force, certificates)
             _spare_what_stays()
             on_ready(node, admin)
             lag = (
@@ -101,11 +110,13 @@ async def _serve(
         raise error if isinstance(error, LedgerMQError) else LedgerMQError(f"the broker failed: {error!r}") from error
 
 
-def _up(node: Node, health: Health, metrics: ProcessMetrics, settings: BrokerSettings) -> None:
+def _up(
+    node: Node, health: Health, metrics: ProcessMetrics, settings: BrokerSettings, certificates: Certificates | None
+) -> None:
     follow_process(broker=node.broker.broker_id)
     node.apply(settings)  # they may have changed while the node was waiting for its store
     metrics.broker = node.broker
-    health.notes = lambda: _notes(node)
+    health.notes = lambda: _notes(node) + ([] if certificates is None else certificates.problems())
     health.ready()
 
 
@@ -167,7 +178,9 @@ async def unless(stopping: asyncio.Event, starting: asyncio.Task[T]) -> T | None
 
 
 @asynccontextmanager
-async def admin_port(settings: ProcessSettings, health: Health, metrics: ProcessMetrics) -> AsyncIterator[int | None]:
+async def admin_port(
+    settings: ProcessSettings, health: Health, metrics: ProcessMetrics, certificates: Certificates | None
+) -> AsyncIterator[int | None]:
     """Open the admin port for the block, if the settings name one; yield its number."""
     if settings.admin_port is None:
         yield None
@@ -177,8 +190,11 @@ async def admin_port(settings: ProcessSettings, health: Health, metrics: Process
     )  # late: a process without the port saves half a second
 
     server = AdminServer(health, lambda: metrics.render(is_ready=health.is_ready))
-    port = await server.listen(settings.admin_host, settings.admin_port)
-    log.info("admin port open", host=settings.admin_host, port=port)
+    context = None
+    if settings.admin_tls != "off" and certificates is not None:
+        context = certificates.http_context(asks_clients=settings.admin_tls == "mutual")
+    port = await server.listen(settings.admin_host, settings.admin_port, context)
+    log.info("admin port open", host=settings.admin_host, port=port, tls=settings.admin_tls)
     try:
         yield port
     finally:

@@ -19,6 +19,7 @@ import pyarrow as pa
 from ledger.blocking import RunBlocking
 from ledger.log.producers import ProducerSession
 from ledger.log.segment import Batch
+from ledger.log.tag_summary import summary_of
 from ledger.topics.catalog import Topic
 from ledgermq.errors import CorruptFrame, InvalidRecord, LedgerMQError, MessageTooLarge, PublishNotAccepted
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -101,6 +102,7 @@ class BatchChecks:
             timestamp_max_us=timestamp_max_us,
             data=data,
             producer=producer,
+            tag_summary=summary_of(records.column("tag")),
         )
         return bundle, batch, records
 

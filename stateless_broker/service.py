@@ -26,6 +26,7 @@ from stateless_broker.membership import Membership
 from stateless_broker.metadata import Lookup, Metadata
 from stateless_broker.ownership import Ownership
 from stateless_broker.produce_path import ProducePath
+from stateless_broker.security.rule_path import RulePath
 from stateless_broker.shares.shares import Shares
 from stateless_broker.timers.timers import Timers
 from stateless_broker.transactions.stage_path import StagePath
@@ -56,6 +57,7 @@ class BrokerService:
         transactions: Transactions,
         timers: Timers,
         shares: Shares,
+        rules: RulePath,
     ) -> None:
         self.produce = produce_path.produce
         self.produce_once = produce_path.produce_once
@@ -98,6 +100,13 @@ class BrokerService:
         self.share_answer = shares.share_answer
         self.reset_shares = shares.reset_shares
         self.list_shares = shares.list_shares
+        self.change_rules = rules.change_rules
+        self.list_rules = rules.list_rules
+        self.test_rules = rules.test_rules
+        self.create_token = rules.create_token
+        self.revoke_token = rules.revoke_token
+        self.list_tokens = rules.list_tokens
+        self.confirm_rules = rules.confirm_rules
 
 
 class OffsetPath:

@@ -101,6 +101,28 @@ class ProcessSettings(BaseSettings):
         ge=0,
         le=65535,
     )
+    admin_tls: Literal["off", "on", "mutual"] = _setting(
+        "off",
+        "TLS of the admin port: on serves HTTPS with `tls_cert_file`; mutual also refuses clients without a certificate"
+        " of `tls_client_ca_file`. Set it when the port can be reached from other machines",
+    )
+
+    tls_cert_file: str | None = _setting(
+        None,
+        "PEM file of this process's certificate, with its chain. With it a broker's port accepts TLS only (1.2 or"
+        " newer), and the broker connects to other brokers by TLS: set it alike in all brokers. Its names must include"
+        " the host of `advertised_address` and of `peer_address`. A changed file is read within seconds",
+        min_length=1,
+    )
+    tls_key_file: str | None = _setting(
+        None, "PEM file of the private key of `tls_cert_file`, without a password", min_length=1
+    )
+    tls_client_ca_file: str | None = _setting(
+        None,
+        "PEM file of the authorities that sign certificates of clients, and of the other brokers, which are clients,"
+        " too. Used where `tls_client_auth` is required or `admin_tls` is mutual",
+        min_length=1,
+    )
 
 
 class BrokerSettings(ProcessSettings):
@@ -122,6 +144,17 @@ class BrokerSettings(ProcessSettings):
         "host:port at which other brokers reach this broker; not set: the advertised address. Set it when only clients "
         "can use the advertised address",
     )
+    tls_client_auth: Literal["none", "required"] = _setting(
+        "none",
+        "required: refuse clients that show no certificate signed by an authority of `tls_client_ca_file`. Set it to"
+        " let only machines and programs in that you gave a certificate",
+    )
+    tls_ca_file: str | None = _setting(
+        None,
+        "PEM file of the authorities that sign the certificates of the other brokers; not set: those that this machine"
+        " trusts. Clients on this machine read it, too",
+        min_length=1,
+    )
     broker_id: str | None = _setting(
         None,
         "Name of this broker, unique in the cluster; not set: a random name at each start. Set it to recognise a broker"
@@ -133,6 +166,40 @@ class BrokerSettings(ProcessSettings):
         "Rack or availability zone in which this broker runs. Group members that give the same `rack` get partitions of"
         " this broker first, which saves traffic between zones",
         max_length=249,
+    )
+
+    security: Literal["auto", "open", "rules"] = _setting(
+        "auto",
+        "auto: as the brokers that are in the cluster when this one starts, open if there is none. open: every caller"
+        " may do everything. rules: callers need a token or a client certificate, and only what access rules allow is"
+        " served (docs/access.md). A broker refuses to start with rules while one of an older release, which would"
+        " ignore them, is in the cluster. Set rules in all brokers, so that they stay in force after a stop of the"
+        " whole cluster",
+    )
+    super_principals: str = _live(
+        "",
+        "Principals that may do everything, whatever the rules say: user:NAME, cert:NAME or jwt:SUBJECT, separated by"
+        " commas. Set one to be able to grant the first rules",
+        pattern=r"^\s*((user|cert|jwt):[^\s,]+\s*(,\s*(user|cert|jwt):[^\s,]+\s*)*)?$",
+    )
+    jwt_issuer: str | None = _setting(
+        None,
+        "Identity provider (OpenID Connect) whose signed tokens prove callers: the https:// URL that is their claim"
+        " iss. The subject of a token is the principal jwt:SUBJECT. Needs jwt_audience and security = rules",
+    )
+    jwt_audience: str = _setting(
+        "", "The claim aud that a signed token must have, so that tokens for other programs do not count here"
+    )
+    jwt_keys_url: str | None = _setting(
+        None,
+        "https:// URL of the provider's public keys (JWKS); not set: found by its discovery document. They are fetched"
+        " in the background every 10 minutes, and when a token names an unknown one",
+    )
+    jwt_groups_claim: str = _setting("groups", "Claim with the list of the caller's groups, group:NAME in rules")
+    audit_file: str | None = _setting(
+        None,
+        "File to which the audit log is appended, one JSON object a line: who did what, on what, allowed or not, from"
+        " where. Not set: it is part of the ordinary log",
     )
 
     flush_spacing_ms: int | None = _live(
@@ -282,6 +349,10 @@ class BrokerSettings(ProcessSettings):
         """Return what `cluster.json` gets if this process creates the cluster."""
         chosen = constants or BrokerConstants()
         return ClusterDefaults(self.bundles, self.producer_states_max, chosen.url_life_ms, chosen.parquet_min_age_ms)
+
+    def supers(self) -> frozenset[str]:
+        """Return the super principals."""
+        return frozenset(name.strip() for name in self.super_principals.split(",") if name.strip())
 
     def heartbeat_interval_s(self, root_url: str) -> float:
         """Return the interval of heartbeats. A heartbeat is a PUT and a LIST: on S3, three seconds

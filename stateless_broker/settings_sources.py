@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import SecretStr, ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource
 
-from ledgermq.environment import PREFIX, SEE, check_variables, is_of_kubernetes
+from ledgermq.environment import CLIENT, PREFIX, SEE, check_variables, is_of_kubernetes
 from ledgermq.errors import InvalidConfig
 from ledgermq.hints import did_you_mean
 
@@ -80,7 +80,7 @@ def read_sources(
     _refuse_unknown(given, names, gone, "")
     environment = _read_environment(every, names, gone)
     from_file = _read_toml(file) if file is not None else {}
-    _refuse_unknown(from_file, names, gone, f"{file}: ")
+    _refuse_unknown(from_file, (*names, *CLIENT), gone, f"{file}: ")
     return Given(given, environment, from_file)
 
 

@@ -11,7 +11,7 @@ How a broker uses it (one term, one bundle; no call waits):
     decision = t.recall(id, due_us, delivering_to, durable)    # answer when decision.records are durable
 
 The state is ahead of the log. Log starts may move when everything that the state knew is durable: take
-`intake_start` and `range_starts` (and the ends of the partitions without a range), wait, then move (R15).
+`intake_start` and `range_starts` (and the ends of the partitions without a range), wait, then move (W15).
 
 The state is a map from keys to values. So the records of one decision may be applied in any order, and a
 snapshot with the newest value of each key gives the same state. All other fields are derived from the map.
@@ -104,7 +104,7 @@ class BundleTimers:
 
     def deliverable_to(self, now_us: int, loaded: Collection[RangeId]) -> int:
         """Return up to which due time, inclusive, messages may be delivered: the present, but below every
-        range that is neither loaded nor turned (R2).
+        range that is neither loaded nor turned (W2).
         """
         return min([now_us, *(r.from_us - 1 for range_id, r in self.ranges.items() if range_id not in loaded)])
 
@@ -239,7 +239,7 @@ class BundleTimers:
     ) -> Decision[bool]:
         """Note that the blocks at offsets [from_offset, to_offset) of a range are moved, or dropped.
 
-        False, without records: the range is no longer as it was when they were read (R3). `is_last`: there
+        False, without records: the range is no longer as it was when they were read (W3). `is_last`: there
         are no blocks behind them, so the range goes.
         """
         found = self.ranges.get(range_id)
@@ -310,7 +310,7 @@ class BundleTimers:
         return Flushed(begin_offset, pieces)
 
     def _moves(self, moved: Mapping[RangeId, Moved], closed_us: int) -> list[Entry]:
-        """Return the entries of ranges that get blocks (R10)."""
+        """Return the entries of ranges that get blocks (W10)."""
         for range_id, after in moved.items():
             before = self.ranges.get(range_id)
             if before is None:

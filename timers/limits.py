@@ -23,7 +23,7 @@ FULL_RETRY_MS = 1_000
 class TimerLimits:
     """A call beyond a bound of a bundle raises ResourceExhausted, and may be repeated later."""
 
-    body_bytes: int = 32 * 1024 * 1024
+    body_bytes: int = 16 * 1024 * 1024
     """Bytes of messages that one bundle keeps in memory. Messages beyond it are read again when they are due."""
     index_bytes: int = 256 * 1024 * 1024
     """Memory of one bundle's index above which nothing more is taken in."""

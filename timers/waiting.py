@@ -13,8 +13,8 @@ How a broker uses it (one term, one bundle; no call waits):
 
 The index of a row of the intake takes 16 bytes, that of a row of a range 28, a block some `BLOCK_BYTES` more.
 
-Rows of many blocks are merged ahead of the chunks that need them, some `MERGED_ROWS` at a time. The merge
-is derived from the index, and dropped when the index changes below its end.
+Rows of many blocks are merged ahead of the chunks that need them: the more blocks, the more rows at a time,
+up to some `MERGED_ROWS`. The merge is derived from the index, and dropped when the index changes below its end.
 
 Invariants: rows leave in order of their keys, each once, and never before their time. Bodies are dropped in
 the reverse order.
@@ -36,7 +36,12 @@ from timers.rows import Index, Part, Rows, index_of, merge
 BLOCK_BYTES = 1536
 """Memory of a block in the index apart from its rows."""
 MERGED_ROWS = 65_536
-"""Rows that are merged ahead, about."""
+"""Rows that are merged ahead at most, about."""
+MERGED_ROWS_MIN = 4096
+MERGED_ROWS_OF_BLOCK = 64
+"""Rows that are merged ahead for each block, at least. A block costs about as much as so many rows, whatever
+is taken of it. A merge holds the event loop up, so blocks that follow one another are merged few at a time.
+"""
 FLUSHED_BLOCKS_MAX = 2_000
 """Blocks that one piece of a flush covers at most."""
 
@@ -274,7 +279,7 @@ class Waiting:
         row of the next block are final.
         """
         popped: list[_Waiter] = []
-        few = 8
+        few = 2
         while True:
             head = self._first()
             while head is not None and head.due_us <= to_us and len(popped) < few:
@@ -283,7 +288,8 @@ class Waiting:
             bound = None if head is None or head.due_us > to_us else head
             parts = [Part(w.number, w.index, w.at, _stop(w, to_us, bound)) for w in popped]
             count = sum(part.high - part.low for part in parts)
-            if bound is None or count >= MERGED_ROWS:
+            enough = min(MERGED_ROWS, max(MERGED_ROWS_MIN, MERGED_ROWS_OF_BLOCK * len(parts)))
+            if bound is None or count >= enough:
                 break
             few *= 2
         for waiter in popped:

@@ -336,6 +336,12 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel("CPU", ((f"rate(process_cpu_seconds_total{HERE}[$__rate_interval])", "{{instance}}"),), "percentunit"),
         Panel("Memory", ((f"process_resident_memory_bytes{HERE}", "{{instance}}"),), "bytes"),
         Panel("Lines logged, warning and above", ((rate("log_lines_total", "level"), "{{level}}"),), "cps"),
+        Panel(
+            "Time until the TLS certificate expires",
+            ((f"({metric('tls_certificate_expires_seconds')} > 0) - time()", "{{instance}}"),),
+            "s",
+        ),
+        Panel("Changes of TLS files", ((rate("tls_reloads_total", "outcome"), "{{outcome}}"),), "cps"),
     ),
 }
 

@@ -50,6 +50,8 @@ class Batch:
     timestamp_max_us: int
     data: Buffer
     producer: ProducerSession | None = None
+    tag_summary: int = 0
+    """See `ledger.log.tag_summary`; 0: not known."""
 
     def entry(self, base_offset: int, position: int) -> fmt.BatchEntry:
         entry = fmt.BatchEntry(
@@ -62,6 +64,7 @@ class Batch:
             crc=self.crc,
             timestamp_min_us=self.timestamp_min_us,
             timestamp_max_us=self.timestamp_max_us,
+            tag_summary=self.tag_summary,
         )
         if self.producer is not None:
             entry.producer_id = self.producer.id

@@ -1,6 +1,7 @@
 """Parse the URL of a root in S3.
 
     s3://bucket/prefix?endpoint=http://127.0.0.1:9000&region=eu-central-1&path_style=true
+    s3://bucket/prefix?sse=aws:kms&kms_key=alias/ledgermq
 
 What the URL leaves out comes from the usual AWS environment and files: AWS_ENDPOINT_URL,
 AWS_REGION, AWS_PROFILE and so on. Credentials come from there alone: a root URL is printed, stored
@@ -19,7 +20,9 @@ PREFIX_LENGTH_MAX = 120
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,254}\Z")
 _PREFIX = re.compile(r"([A-Za-z0-9._=-]+(/[A-Za-z0-9._=-]+)*)?\Z")
 _REGION = re.compile(r"[A-Za-z0-9-]{1,64}\Z")
-_SETTINGS = ("endpoint", "region", "path_style")
+_KMS_KEY = re.compile(r"[A-Za-z0-9:/_.-]{1,2048}\Z")
+_SETTINGS = ("endpoint", "region", "path_style", "sse", "kms_key")
+SSE = ("AES256", "aws:kms")
 _DIRECTORY_BUCKET = "--x-s3"
 
 
@@ -28,7 +31,9 @@ class S3Location:
     """`prefix` has no "/" at its ends. None: from the environment.
 
     `path_style`: ``endpoint/bucket/key`` instead of ``bucket.endpoint/key``; by default for
-    endpoints other than Amazon's.
+    endpoints other than Amazon's. `sse`: how the store is asked to encrypt each object, AES256 by the
+    store's keys (SSE-S3), aws:kms by a key of its key service (SSE-KMS); None: as the bucket says.
+    `kms_key`: id, ARN or alias of that key; None: the store's default.
     """
 
     bucket: str
@@ -36,11 +41,19 @@ class S3Location:
     endpoint: str | None = None
     region: str | None = None
     path_style: bool | None = None
+    sse: str | None = None
+    kms_key: str | None = None
 
     @property
     def url(self) -> str:
         path_style = None if self.path_style is None else str(self.path_style).lower()
-        given = {"endpoint": self.endpoint, "region": self.region, "path_style": path_style}
+        given = {
+            "endpoint": self.endpoint,
+            "region": self.region,
+            "path_style": path_style,
+            "sse": self.sse,
+            "kms_key": self.kms_key,
+        }
         query = urlencode({name: value for name, value in given.items() if value is not None}, safe=":/")
         path = f"/{self.prefix}" if self.prefix else ""
         return f"s3://{self.bucket}{path}" + (f"?{query}" if query else "")
@@ -75,7 +88,12 @@ def parse_s3_url(url: str) -> S3Location:
     region = settings.get("region")
     if region is not None and not _REGION.match(region):
         raise InvalidConfig(f"root URL {_shown(url)!r}: a region has a name like eu-central-1")
-    return S3Location(parts.netloc, prefix, endpoint, region, _truth(url, settings.get("path_style")))
+    sse, kms_key = settings.get("sse"), settings.get("kms_key")
+    if sse is not None and sse not in SSE:
+        raise InvalidConfig(f"root URL {_shown(url)!r}: sse has to be one of {', '.join(SSE)}")
+    if kms_key is not None and (sse != "aws:kms" or not _KMS_KEY.match(kms_key)):
+        raise InvalidConfig(f"root URL {_shown(url)!r}: kms_key is the id of a key, and goes with sse=aws:kms")
+    return S3Location(parts.netloc, prefix, endpoint, region, _truth(url, settings.get("path_style")), sse, kms_key)
 
 
 def _settings(url: str, query: str) -> dict[str, str]:

@@ -50,6 +50,8 @@ again after half of this time.
 """
 REQUEST_S_MAX = 24 * 3600
 """Effectively unlimited; each step has its own bound."""
+_ENCRYPTION = {"ServerSideEncryption": "aws_server_side_encryption", "SSEKMSKeyId": "aws_sse_kms_key_id"}
+"""obstore's names of botocore's parameters."""
 _ANSWER = re.compile(r" - Server returned non-2xx status code: ([0-9]{3})[^\n:]*: (.*?)\n\nDebug source:\n", re.DOTALL)
 _REASON = re.compile(r"HTTP error: ([a-z ]{1,60})")
 _NOT_A_PART = re.compile(r"\bsource: (NotPartial|NoContentRange|ParseContentRange)\b")
@@ -153,6 +155,7 @@ def _open(client: S3Client, connections_max: int, silence_s: float | None) -> S3
         options["proxy_url"] = client.proxy
     if client.ca_bundle:
         options["root_certificate"] = Path(client.ca_bundle).read_bytes()
+    encryption: Any = {_ENCRYPTION[name]: value for name, value in client.encryption.parameters.items()}
     return S3Store(
         client.bucket,
         endpoint=endpoint,
@@ -164,6 +167,7 @@ def _open(client: S3Client, connections_max: int, silence_s: float | None) -> S3
         unsigned_payload=True,  # as with presigned URLs: TLS, and the checksums inside a body, protect it
         credential_provider=_Credentials(client.credentials),
         client_options=options,
+        **encryption,
         retry_config={"max_retries": 0},
     )
 

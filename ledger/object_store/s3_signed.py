@@ -95,6 +95,7 @@ class S3Client:
                 config=Config(**configuration(location, connections_max)),
             )
         self.bucket = location.bucket
+        self.encryption = encryption_of(location)
         self.region = str(self._botocore.meta.region_name)
         self.ca_bundle: str | None = session.get_config_variable("ca_bundle")
         self.proxy = get_environ_proxies(self._botocore.meta.endpoint_url).get(
@@ -167,6 +168,28 @@ class S3Client:
         self._botocore.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Encryption:
+    """How the store is asked to encrypt new objects: parameters of botocore's put_object, and the
+    headers that a signed URL of it then needs.
+    """
+
+    parameters: Mapping[str, str]
+    headers: Mapping[str, str]
+
+
+def encryption_of(location: S3Location) -> Encryption:
+    given = {
+        ("ServerSideEncryption", "x-amz-server-side-encryption"): location.sse,
+        ("SSEKMSKeyId", "x-amz-server-side-encryption-aws-kms-key-id"): location.kms_key,
+    }
+    chosen = {names: value for names, value in given.items() if value is not None}
+    return Encryption(
+        {parameter: value for (parameter, _), value in chosen.items()},
+        {header: value for (_, header), value in chosen.items()},
+    )
+
+
 class SignedWire(S3Wire):
     """The requests of an `S3Client`, in threads."""
 
@@ -210,7 +233,8 @@ class SignedWire(S3Wire):
         return await self._read(partial(self._client.presign, "get_object", life_s, Key=name))
 
     async def put_signed(self, url: str, buffers: Sequence[Buffer], seconds_max: float) -> None:
-        await self._write(lambda: _expect(self._client.send("PUT", url, ONLY_IF_ABSENT, buffers, seconds_max), 200))
+        headers = {**ONLY_IF_ABSENT, **self._client.encryption.headers}
+        await self._write(lambda: _expect(self._client.send("PUT", url, headers, buffers, seconds_max), 200))
 
     async def clock(self) -> Answer:
         """Return an answer that shows the store's time in its `Date`, whatever its status."""
@@ -231,8 +255,14 @@ class SignedWire(S3Wire):
         return await asyncio.get_running_loop().run_in_executor(self._writers, step)
 
     def _put(self, name: str, buffers: Sequence[Buffer], only_if_absent: bool) -> None:
-        url = self._sign_create(name) if only_if_absent else self._client.presign("put_object", Key=name)
-        _expect(self._client.send("PUT", url, ONLY_IF_ABSENT if only_if_absent else None, buffers), 200)
+        encryption = self._client.encryption
+        url = (
+            self._sign_create(name)
+            if only_if_absent
+            else self._client.presign("put_object", URL_LIFE_S, Key=name, **encryption.parameters)
+        )
+        headers = {**(ONLY_IF_ABSENT if only_if_absent else {}), **encryption.headers}
+        _expect(self._client.send("PUT", url, headers, buffers), 200)
 
     def _get(self, name: str, wanted: str | None) -> bytes:
         answer = self._client.send(
@@ -250,7 +280,8 @@ class SignedWire(S3Wire):
         _expect(self._client.send("DELETE", self._client.presign("delete_object", Key=name)), 200, 204)
 
     def _sign_create(self, name: str, life_s: int = URL_LIFE_S) -> str:
-        return self._client.presign("put_object", life_s, Key=name, IfNoneMatch="*")
+        parameters = self._client.encryption.parameters
+        return self._client.presign("put_object", life_s, Key=name, IfNoneMatch="*", **parameters)
 
 
 def _expect(answer: Answer, *statuses: int) -> Answer:

@@ -1,7 +1,8 @@
 """Hold the catalog: the cluster's topics, as a pure fold of the internal topic `__metadata` (bundle
 0, partition 0).
 
-Each topic has one record, key ``topic/<name>``, value TopicRecord. A topic's id is the offset of
+Each topic has one record, key ``topic/<name>``, value TopicRecord. Records with other keys are kept
+as they are, for other folds (`security`). A topic's id is the offset of
 its creation record. So a name that is deleted and created again is another topic, and an id below M
 that is not live was removed (design G1). Record 0 creates `__metadata` itself.
 """
@@ -102,13 +103,14 @@ METADATA = Topic(keys.METADATA_TOPIC_ID, keys.METADATA_TOPIC, (keys.METADATA_BUN
 class Catalog:
     """Mutable fold; `offset` is M: the offset of the next record to apply.
 
-    `version` grows with every change.
+    `others`: offset and value of the newest record of each key that is no topic's.
     """
 
     def __init__(self) -> None:
         self.offset = 0
         self.topics_by_name: dict[str, Topic] = {METADATA.name: METADATA}
         self.topics_by_id: dict[int, Topic] = {METADATA.id: METADATA}
+        self.others: dict[bytes, tuple[int, bytes]] = {}
 
     def apply(self, offset: int, key: bytes, value: bytes | None) -> None:
         """Apply the record at `offset`; offsets may have gaps (a snapshot keeps the latest record
@@ -119,8 +121,11 @@ class Catalog:
         """
         if offset < self.offset:
             return
-        if not key.startswith(_TOPIC_PREFIX):  # written by a newer version
+        if not key.startswith(_TOPIC_PREFIX):
             self.offset = offset + 1
+            self.others.pop(key, None)
+            if value is not None:
+                self.others[key] = (offset, value)
             return
         name = key[len(_TOPIC_PREFIX) :].decode(errors="replace")
         topic = decode_topic_record(offset, value) if value is not None else None

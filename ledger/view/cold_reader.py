@@ -18,7 +18,7 @@ from ledger import keys
 from ledger.log.segment import whose_damage
 from ledger.log.stored_batch import StoredBatch
 from ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
-from ledger.view.fetch_index import IndexedBatch, PartitionIndex, Place
+from ledger.view.fetch_index import IndexedBatch, Masks, PartitionIndex, Place
 from ledgermq.errors import CorruptFrame, DataDamaged, LedgerMQError
 from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX
@@ -99,13 +99,13 @@ class ColdReader:
             return await self._store.get_range(key, start, end - start)
 
 
-def choose_batches(index: PartitionIndex, place: int, bytes_max: int) -> list[IndexedBatch]:
+def choose_batches(index: PartitionIndex, place: int, bytes_max: int, masks: Masks = None) -> list[IndexedBatch]:
     """Return the batches from `place` on that fit into `bytes_max`, REQUESTS_MAX requests and the
-    header of one answer; at least one.
+    header of one answer; at least one. `masks`: behind the first, only those that may have one of the tags.
     """
     chosen = [last := index[place]]
     size_bytes, requests = last.length, 1
-    for at in range(place + 1, len(index)):
+    for at in index.wanted(place + 1, masks):
         batch = index[at]
         size_bytes += batch.length
         requests += not _are_neighbours(last, batch)

@@ -4,7 +4,7 @@ offset.
 Only valid, durable segments are added, in ledger order. So each partition's entries are one dense
 run of offsets that ends at the high watermark. Records below the begin of the run are in Parquet or
 in segments that were not loaded (`covered_from` is the slot from which on all are). Compact arrays,
-some 60 bytes a batch. When `batches_max` is reached, the oldest slots are dropped, and
+some 70 bytes a batch. When `batches_max` is reached, the oldest slots are dropped, and
 `covered_from` moves up. No I/O.
 """
 
@@ -19,12 +19,17 @@ from typing import NamedTuple, TypeVar
 
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keys import PartitionId
+from ledger.log.tag_summary import may_have
 
 T = TypeVar("T")
 Place = tuple[int, int]
 """A batch: its slot, and its position there."""
 Span = tuple[int, int]
 """Offsets of a partition from the first up to, without, the second."""
+Masks = Sequence[int] | None
+"""Those of the tags that a reader wants (`ledger.log.tag_summary`); None: it wants all records."""
+LOOKED_MAX = 10_000
+"""So many batches are looked at, at most, to find those with a tag; it takes some milliseconds."""
 Wanted = Callable[[PartitionId], bool]
 """Whether a partition's batches are to take memory."""
 
@@ -38,6 +43,7 @@ class IndexedBatch(NamedTuple):
     crc: int
     timestamp_min_us: int
     timestamp_max_us: int
+    tag_summary: int = 0
 
     @property
     def end(self) -> int:
@@ -54,6 +60,7 @@ def indexed(slot: int, entry: fmt.BatchEntry) -> IndexedBatch:
         entry.crc,
         entry.timestamp_min_us,
         entry.timestamp_max_us,
+        entry.tag_summary,
     )
 
 
@@ -68,6 +75,7 @@ def _entry(topic_id: int, partition: int, batch: IndexedBatch) -> fmt.BatchEntry
         crc=batch.crc,
         timestamp_min_us=batch.timestamp_min_us,
         timestamp_max_us=batch.timestamp_max_us,
+        tag_summary=batch.tag_summary,
     )
 
 
@@ -77,7 +85,7 @@ class PartitionIndex:
     __slots__ = ("_columns", "size_bytes")
 
     def __init__(self, batches: Iterable[IndexedBatch] = ()) -> None:
-        self._columns = tuple(array(code) for code in "QIQQIIqq")
+        self._columns = tuple(array(code) for code in "QIQQIIqqQ")
         self.size_bytes = 0
         for batch in batches:
             self.append(batch)
@@ -86,9 +94,9 @@ class PartitionIndex:
         return len(self._columns[0])
 
     def __getitem__(self, at: int) -> IndexedBatch:
-        bases, counts, slots, positions, lengths, crcs, earliest, latest = self._columns
+        bases, counts, slots, positions, lengths, crcs, earliest, latest, tags = self._columns
         return IndexedBatch(
-            bases[at], counts[at], slots[at], positions[at], lengths[at], crcs[at], earliest[at], latest[at]
+            bases[at], counts[at], slots[at], positions[at], lengths[at], crcs[at], earliest[at], latest[at], tags[at]
         )
 
     @property
@@ -159,6 +167,27 @@ class PartitionIndex:
         if place < 0 or offset >= self.end:
             return None
         return place
+
+    def wanted(self, place: int, masks: Masks) -> Iterable[int]:
+        """Return the places from `place` on of batches that may have one of the tags, ascending. Not more than
+        LOOKED_MAX places are looked at.
+        """
+        if masks is None:
+            return range(place, len(self))
+        summaries = self._columns[8]
+        end = min(len(self), place + LOOKED_MAX)
+        return (at for at in range(place, end) if may_have(summaries[at], masks))
+
+    def past_unwanted(self, offset: int, masks: Masks) -> int:
+        """Return the offset, or where the first batch behind it begins that may have one of the tags; the end of
+        what was looked at if there is none.
+        """
+        place = self.at(offset)
+        if masks is None or place is None:
+            return offset
+        looked = min(len(self), place + LOOKED_MAX)
+        found = next(iter(self.wanted(place, masks)), looked)
+        return max(offset, self[found].base_offset if found < len(self) else self.end)
 
     def first_at_or_after(self, timestamp_us: int, place: int) -> int | None:
         """Return the place of the first batch, from `place` on, that holds a record of this time or

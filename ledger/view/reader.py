@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from types import MappingProxyType
 
 from ledger import keys
@@ -29,7 +30,7 @@ from ledger.object_store.contract import Buffer, ObjectStore
 from ledger.parquet.reader import ParquetCache, read_parquet
 from ledger.topics.catalog import Topic
 from ledger.view.cold_reader import ColdReader, choose_batches
-from ledger.view.fetch_index import IndexedBatch, PartitionIndex, Place
+from ledger.view.fetch_index import IndexedBatch, Masks, PartitionIndex, Place
 from ledger.view.view import LedgerView
 from ledgermq.errors import OffsetOutOfRange, Unavailable
 from ledgermq.protocol.records import Compression
@@ -63,6 +64,10 @@ class PartitionRead:
     batches: list[StoredBatch]
     located: list[LocatedBatch] = field(default_factory=list)
     """Instead of `batches`: these were not read here."""
+    next_offset: int = 0
+    """Where only records with some tags were asked for, and there are no batches: those below it have none of
+    them; 0: it is not known.
+    """
 
 
 class LedgerReader:
@@ -118,9 +123,18 @@ class LedgerReader:
         return (await self.fetch(key, offset, bytes_max, topic)).batches
 
     async def fetch(
-        self, key: PartitionId, offset: int, bytes_max: int, topic: Topic | None = None, *, direct: bool = False
+        self,
+        key: PartitionId,
+        offset: int,
+        bytes_max: int,
+        topic: Topic | None = None,
+        *,
+        direct: bool = False,
+        masks: Masks = None,
     ) -> PartitionRead:
         """Read as `read` does, and return what is known of the partition with it.
+
+        `masks`: leave out batches that surely have none of these tags.
 
         `topic`: for its name, its compression, and where its log starts. `direct`: of batches that
         lie in segments return where they are, if they can be read there. `bytes_max` 0: read none.
@@ -134,12 +148,17 @@ class LedgerReader:
             if offset == end or bytes_max == 0:
                 return PartitionRead(end, start, [])
             found = view.find(key, offset)
-            if found is not None and (held := self._held(*found, bytes_max)) and held[-1].end <= end:
+            if masks is not None and found is not None:
+                offset = min(end, found[0].past_unwanted(offset, masks))
+                if offset == end:
+                    return PartitionRead(end, start, [], next_offset=end)
+                found = view.find(key, offset)
+            if found is not None and (held := self._held(*found, bytes_max, masks)) and held[-1].end <= end:
                 return PartitionRead(end, start, held)
-        return await view.reread(partial(self._fetch, key, offset, bytes_max, topic, direct))
+        return await view.reread(partial(self._fetch, key, offset, bytes_max, topic, direct, masks))
 
     async def _fetch(
-        self, key: PartitionId, offset: int, bytes_max: int, topic: Topic | None, direct: bool
+        self, key: PartitionId, offset: int, bytes_max: int, topic: Topic | None, direct: bool, masks: Masks
     ) -> PartitionRead:
         view = self.view
         if offset > view.readable_end(key):
@@ -151,10 +170,10 @@ class LedgerReader:
             )
         if offset == end or bytes_max == 0:
             return PartitionRead(end, start, [])
-        if direct and (places := await self._locate(key, offset, bytes_max)):
+        if direct and (places := await self._locate(key, offset, bytes_max, masks)):
             self._count("direct", sum(each.batch.length for each in places))
             return PartitionRead(view.readable_end(key), start, [], places)
-        batches = await self._read(key, offset, bytes_max, topic)
+        batches = await self._read(key, offset, bytes_max, topic, masks)
         assert offset < batches[0].end, (key, offset)
         # only what was cleaned has gaps
         assert batches[0].base_offset <= max(offset, view.parquet_start(key)), (key, offset)
@@ -168,7 +187,9 @@ class LedgerReader:
             )
         return PartitionRead(end, start, readable)
 
-    async def _read(self, key: PartitionId, offset: int, bytes_max: int, topic: Topic | None) -> list[StoredBatch]:
+    async def _read(
+        self, key: PartitionId, offset: int, bytes_max: int, topic: Topic | None, masks: Masks
+    ) -> list[StoredBatch]:
         view, compression = self.view, _compression_of(topic)
         if offset < (border := view.parquet_start(key)) and view.find(key, offset) is None:
             async with self._pool:
@@ -178,11 +199,11 @@ class LedgerReader:
             offset = border
         found = await view.place(key, offset)
         if found is not None:
-            if held := self._held(*found, bytes_max):
+            if held := self._held(*found, bytes_max, masks):
                 return held
             index, place = found
             if view.is_kept(index[place], key, offset):
-                return self._counted("segment", await self._cold.read(choose_batches(index, place, bytes_max)))
+                return self._counted("segment", await self._cold.read(choose_batches(index, place, bytes_max, masks)))
         if topic is not None and topic.internal and not topic.hidden:  # a round took it while this looked for it
             raise OffsetOutOfRange(
                 f"{_name(key, topic)}: offset {offset} has left the segments, so the log starts after it"
@@ -194,15 +215,15 @@ class LedgerReader:
             )  # fmt: skip
         return self._counted("parquet", read)
 
-    def _held(self, index: PartitionIndex, place: int, bytes_max: int) -> list[StoredBatch]:
+    def _held(self, index: PartitionIndex, place: int, bytes_max: int, masks: Masks) -> list[StoredBatch]:
         """Return as many batches from `place` on as are held and fit; the first may be larger than
-        `bytes_max`.
+        `bytes_max`. Behind it, only those that may have one of the tags.
         """
         held = self.view.held
         batches: list[StoredBatch] = []
         size_bytes = slot = 0
         segment: Mapping[int, Buffer] | None = None
-        for at in range(place, len(index)):
+        for at in chain((place,), index.wanted(place + 1, masks)):
             batch = index[at]
             if batch.slot != slot:
                 slot = batch.slot
@@ -220,7 +241,7 @@ class LedgerReader:
         self._count(source, sum(len(batch.data) for batch in batches))
         return batches
 
-    async def _locate(self, key: PartitionId, offset: int, bytes_max: int) -> list[LocatedBatch]:
+    async def _locate(self, key: PartitionId, offset: int, bytes_max: int, masks: Masks) -> list[LocatedBatch]:
         """Return where the batches are that `_read` would read from segments; none where it would
         take them from elsewhere.
         """
@@ -232,7 +253,7 @@ class LedgerReader:
         first = index[place]
         if not view.is_kept(first, key, offset) or first.position in view.held.get(first.slot, ()):
             return []
-        chosen = choose_batches(index, place, bytes_max)
+        chosen = choose_batches(index, place, bytes_max, masks)
         assert chosen[-1].end <= view.durable_end(key), "the index holds acknowledged records only"
         end = view.readable_end(key)
         return await _located(self._store, self.bundle, [batch for batch in chosen if batch.end <= end])

@@ -13,6 +13,7 @@ import typer
 import ledgermq
 from ledgermq.cli import dead_letters
 from ledgermq.cli.options import DEFAULT_TARGET
+from ledgermq.cli.tls_options import given_tls, take_tls
 from ledgermq.cli.unresolved_messages import check_groups
 
 COMPLETION_TIMEOUT_S = 1.0
@@ -82,6 +83,7 @@ def _found(
     if "://" in str(target):
         return []  # starting an embedded broker takes too long for a key press
     try:
+        take_tls(context.params)
         names = asyncio.run(_names(str(target), ask))
     except Exception:
         return []
@@ -91,6 +93,6 @@ def _found(
 async def _names(target: str, ask: Callable[[ledgermq.Client], Awaitable[Iterable[str]]]) -> Iterable[str]:
     async with (
         asyncio.timeout(COMPLETION_TIMEOUT_S),
-        ledgermq.connect(target, timeout_s=COMPLETION_TIMEOUT_S) as client,
+        ledgermq.connect(target, timeout_s=COMPLETION_TIMEOUT_S, tls=given_tls()) as client,
     ):
         return await ask(client)

@@ -20,6 +20,7 @@ from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected_session
 from ledgermq.cli.start import parse_start
 from ledgermq.errors import InvalidRequest, OffsetOutOfRange, UnknownPartition
+from ledgermq.filters.filter import parse_filter
 
 FETCH_RECORDS_MAX = 5000
 FETCH_WAIT_S = 1.0
@@ -63,6 +64,17 @@ Direct = Annotated[
 Expired = Annotated[
     bool, typer.Option("--expired", help="Print messages whose time to live is over, too, instead of skipping them.")
 ]
+Filter = Annotated[
+    str,
+    typer.Option(
+        "--filter",
+        metavar="FILTER",
+        help=(
+            "Only messages with one of these tags ('TagA || TagB'), or with such headers (\"region IN ('eu', 'us') AND"
+            ' price > 5").'
+        ),
+    ),
+]
 PartitionList = Annotated[
     list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition; repeatable.")
 ]
@@ -82,6 +94,7 @@ async def consume(
     group: Group = None,
     direct: Direct = "",
     expired: Expired = False,
+    only: Filter = "",
     target: Target = DEFAULT_TARGET,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
@@ -89,6 +102,7 @@ async def consume(
     """Print messages as they come, to the end of the topic (--until-end), up to a number (--max),
     or until Ctrl-C.
     """
+    parse_filter(only)
     start = parse_start(begin or ("earliest" if until_end or group else "latest"), datetime.now(UTC))
     async with connected_session(target, timeout_s) as session:
         client = session.client
@@ -104,6 +118,7 @@ async def consume(
             settings: dict[str, Any] = {
                 "direct_reads": direct,
                 "deliver_expired": expired,
+                "filter": only,
                 "request_timeout_s": timeout_s,
                 "close_timeout_s": min(CLOSE_TIMEOUT_S_MAX, timeout_s),
             }
@@ -121,6 +136,7 @@ async def consume(
             request_timeout_s=timeout_s,
             direct_reads=direct,
             deliver_expired=expired,
+            filter=only,
         ) as consumer:
             await print_messages(consumer, Printer(form), max_messages, until_end=until_end)
 

@@ -9,7 +9,7 @@
   5  already exists
   6  damaged, or written by another version, or the store is unusable; `ledgermq inspect` and `fsck`
      return 6 for findings
-  7  refused: credentials, or the topic, the group or the transaction does not accept the request
+  7  refused: credentials, TLS, or the topic, the group or the transaction does not accept the request
   8  unknown outcome: some records may or may not be stored
   9  untidy: `ledgermq fsck` found no damage, but left-over objects
 130  interrupted (Ctrl-C)
@@ -54,6 +54,7 @@ _BY_CODE: dict[str, ExitCode] = {
     "SUBSCRIBE_NOT_ACCEPTED": ExitCode.REFUSED,
     "LEGAL_HOLD": ExitCode.REFUSED,
     "UNAUTHORIZED": ExitCode.REFUSED,
+    "TLS_FAILED": ExitCode.REFUSED,
     "OUTCOME_UNKNOWN": ExitCode.UNKNOWN_OUTCOME,
     "TRANSACTION_UNKNOWN": ExitCode.NOT_FOUND,
     "TRANSACTION_OUTCOME_UNKNOWN": ExitCode.UNKNOWN_OUTCOME,
@@ -84,6 +85,7 @@ _HINTS: dict[str, str] = {
     ),
     "TOPIC_BEING_DELETED": "try again in a moment",
     "UNAUTHORIZED": "check the credentials of the store or the cluster, and this machine's clock",
+    "TLS_FAILED": "docs/security.md shows how to set TLS up on brokers and clients",
     "DATA_DAMAGED": "`ledgermq inspect cluster ROOT` checks every object",
     "FORMAT_NOT_SUPPORTED": "install the version of ledgermq that wrote this root",
     "STORE_UNUSABLE": "check that the root exists, is writable, and supports create-if-absent",

@@ -122,6 +122,7 @@ async def describe(
         "state": summary.state,
         "epoch": summary.epoch,
         "assignor": summary.assignor,
+        "filter": next((member.filter for member in found.members if member.filter), ""),
         "coordinator": found.coordinator,
         "lag": sum(lag.messages for lag in lags.values()),
     }

@@ -13,8 +13,9 @@ from typing import Annotated
 
 import typer
 
-from ledgermq.cli import consume, delayed, dlq, group, produce, queue, status, topic, transaction
+from ledgermq.cli import acl, consume, delayed, dlq, group, produce, queue, status, token, topic, transaction
 from ledgermq.cli.exit_codes import EPILOG, ExitCode
+from ledgermq.cli.session import use_token_file
 from ledgermq.cli.terminal import end_quietly_at_broken_pipes, notes, results
 
 COMMANDS_GROUP = "ledgermq.commands"
@@ -32,7 +33,7 @@ def build() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for part in (topic, produce, consume, delayed, group, queue, dlq, transaction, status):
+    for part in (topic, produce, consume, delayed, group, queue, dlq, transaction, token, acl, status):
         part.register(app)
     for extra, error in sorted(_register_installed(app).items()):
         for name in COMMANDS_OF_EXTRA.get(extra, (extra,)):
@@ -50,10 +51,21 @@ def _root(
     shown: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version and exit.")
     ] = False,
+    token_file: Annotated[
+        str,
+        typer.Option(
+            "--token-file",
+            envvar="LEDGERMQ_TOKEN_FILE",
+            metavar="FILE",
+            show_default=False,
+            help="File with the token that proves to brokers who you are. LEDGERMQ_TOKEN holds a token itself.",
+        ),
+    ] = "",
 ) -> None:
     """LedgerMQ: a message broker with nothing durable but an object-store bucket, whose topics
     plain Spark reads as Parquet files.
     """
+    use_token_file(token_file)
 
 
 def _register_installed(app: typer.Typer) -> dict[str, ImportError]:

@@ -23,28 +23,36 @@ from rich.markup import escape
 
 from ledgermq.cli.exit_codes import ExitCode, exit_code, hint
 from ledgermq.cli.terminal import forget_output, notes
+from ledgermq.cli.tls_options import take_tls, with_tls_options
 from ledgermq.environment import check_variables
 from ledgermq.errors import LedgerMQError
 
 Function = Callable[..., Any]
 
 
-def command(app: typer.Typer, name: str, **settings: Any) -> Callable[[Function], Function]:
+def command(
+    app: typer.Typer, name: str, *, connects: bool | None = None, **settings: Any
+) -> Callable[[Function], Function]:
     """Register the decorated function, plain or async, as a command that reports its errors as
-    this module describes.
+    this module describes. `connects`: it takes the options of TLS, too; None: if it has a `target`.
     """
 
     def register(function: Function) -> Function:
+        parameters = inspect.signature(function).parameters
+        has_tls = "target" in parameters if connects is None else connects
+
         @functools.wraps(function)
         def reported(*args: Any, **kwargs: Any) -> None:
             with reporting(debug=bool(kwargs.get("debug"))):
                 check_variables()
+                if has_tls:
+                    kwargs = take_tls(kwargs)
                 if inspect.iscoroutinefunction(function):
                     asyncio.run(function(*args, **kwargs))
                 else:
                     function(*args, **kwargs)
 
-        app.command(name, **settings)(reported)
+        app.command(name, **settings)(with_tls_options(reported) if has_tls else reported)
         return function
 
     return register

@@ -18,6 +18,7 @@ from rich.console import Console
 
 import ledgermq
 from ledgermq.cli.terminal import notes
+from ledgermq.cli.tls_options import given_tls
 from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable
 from ledgermq.runtime.tasks import end
 
@@ -29,8 +30,16 @@ broker takes this long, and so does the first connection on a busy machine.
 LOOK_S = 0.1
 ATTEMPT_S_MAX = 10.0
 
+_token_file = ""
+
 Progress = Callable[[], object]
 """Return a value that changes with each answer that the command awaits; None while it awaits none."""
+
+
+def use_token_file(path: str) -> None:
+    """Let all commands of this process prove themselves by the token in this file; "" for none."""
+    global _token_file  # noqa: PLW0603 - an option of the program, not of a command
+    _token_file = path
 
 
 class Session:
@@ -133,7 +142,9 @@ async def connected_session(target: str, timeout_s: float, *, may_make: bool = F
                     timeout_s=timeout_s,
                     attempt_timeout_s=min(ATTEMPT_S_MAX, timeout_s),
                     must_exist=not may_make,
+                    tls=given_tls(),
                     on_trouble=session.note_trouble,
+                    token_file=_token_file,
                 )
                 async with connecting as session.client:
                     yield session

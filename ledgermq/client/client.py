@@ -19,6 +19,7 @@ from typing import Any, Literal, Self, overload
 
 import pyarrow as pa
 
+from ledgermq.client.access import Access
 from ledgermq.client.admin import Admin
 from ledgermq.client.broker_clock import BrokerClock
 from ledgermq.client.connections import Connections
@@ -26,6 +27,7 @@ from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import TABLE_SCHEMA
 from ledgermq.client.consuming.start import Start
 from ledgermq.client.context import ClientContext
+from ledgermq.client.credentials import credential_of
 from ledgermq.client.delayed import Delayed, DelayedList, RecallOutcome
 from ledgermq.client.deletion import Before, DeletedRecords, Deletion, chosen_befores
 from ledgermq.client.descriptions import ClusterDescription, TopicDescription, TopicPartition
@@ -64,6 +66,7 @@ from ledgermq.client.settings import (
 )
 from ledgermq.client.tables.table import Table
 from ledgermq.client.target import is_root_url, open_embedded, parse_addresses
+from ledgermq.client.tls import Tls, chosen_tls
 from ledgermq.client.transactions.checks import Check
 from ledgermq.client.transactions.half_messages import HalfMessages
 from ledgermq.client.transactions.handling import TransactionalRunner
@@ -109,6 +112,8 @@ class Client:
         self._deletion = Deletion(self._context)
         self.groups = GroupAdmin(self._context)
         """Administration of consumer groups: list, describe, reset, delete."""
+        self.access = Access(self._context)
+        """Access rules and tokens: grant, revoke, list, test."""
         self.queues = QueueAdmin(self._context, self._admin)
         """Administration of queue groups: list, describe, reset, delete."""
         self._handlers: list[Handler | QueueHandler] = []
@@ -662,12 +667,19 @@ async def connect(target: str, *, sources: Sources | None = None, **settings: An
     async with AsyncExitStack() as stack:
         threads = stack.enter_context(ThreadPoolExecutor(DECODING_THREADS, "ledgermq decoding"))
         if is_root_url(target):
+            if parsed.tls is True or isinstance(parsed.tls, Tls):
+                raise InvalidConfig(
+                    f"tls is for connections to brokers, and {target} starts one in this process: leave tls out"
+                )
             embedded = await open_embedded(target, must_exist=parsed.must_exist)
             stack.push_async_callback(embedded.close)
             client = Client(embedded.connector, embedded.addresses, parsed, sources, threads)
         else:
             addresses = parse_addresses(target)
-            client = Client(
-                GrpcConnector(request_timeout_s=parsed.attempt_timeout_s), addresses, parsed, sources, threads
+            connector = GrpcConnector(
+                request_timeout_s=parsed.attempt_timeout_s,
+                tls=chosen_tls(parsed.tls),
+                credential=credential_of(parsed.token, parsed.token_file),
             )
+            client = Client(connector, addresses, parsed, sources, threads)
         yield await stack.enter_async_context(client)

@@ -22,6 +22,7 @@ from ledgermq.errors import (
     NotOwner,
     ResourceExhausted,
     RetriableError,
+    TlsFailed,
     Unavailable,
 )
 from ledgermq.protocol.api import Connection, Connector
@@ -133,24 +134,30 @@ class Connections:
         """Return the answer of any broker, or of the one that it redirects to; `avoid` is tried
         last.
 
-        Errors that a retry may cure are retried until the deadline; then raises Unavailable.
+        Errors that a retry may cure are retried until the deadline; then raises Unavailable. Raises
+        TlsFailed at once if TLS fails with every broker and no broker has ever answered: a setting is
+        wrong. Later it may be a certificate that is renewed soon.
         """
         backoff = self.backoff()
         while True:
             wait_ms: int | None = None
             last: RetriableError | None = None
-            for address in self.candidates(avoid):
+            candidates, failed_by_tls = self.candidates(avoid), 0
+            for address in candidates:
                 try:
                     return await self._ask_redirected(address, call, deadline)
                 except (Unavailable, DeadlineExceeded) as error:
                     last = error
+                    failed_by_tls += isinstance(error, TlsFailed)
                 except (NotOwner, ResourceExhausted) as error:
                     last, wait_ms = error, error.retry_after_ms
                     break
                 if asyncio.get_running_loop().time() >= deadline:
                     break
+            if last is not None and self._last_good is None and failed_by_tls == len(candidates):
+                raise last
             if not await backoff.pause(wait_ms, deadline):
-                if isinstance(last, ResourceExhausted):
+                if isinstance(last, ResourceExhausted | TlsFailed):
                     raise last
                 raise Unavailable(
                     f"no broker of {', '.join(self.candidates())} answered in time; the last error: {last}"

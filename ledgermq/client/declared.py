@@ -16,6 +16,7 @@ from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
 from ledgermq.errors import InvalidConfig
+from ledgermq.filters.filter import parse_filter
 
 Check = Callable[[str, Any], None]
 """A rule, called with (name, value). Raises InvalidConfig, naming both."""
@@ -72,6 +73,16 @@ def text(chars_max: int) -> Any:
     return _declared("", check)
 
 
+def secret() -> Any:
+    """Declare a text that is shown nowhere: neither in errors nor in the settings' own text."""
+
+    def check(name: str, value: Any) -> None:
+        if not isinstance(value, str):
+            raise InvalidConfig(f"{name} must be text, not a {type(value).__name__}")
+
+    return field(default="", repr=False, metadata={"check": check})
+
+
 def place() -> Any:
     """Declare the URL of a folder, of files or of an HTTP server; empty unless it is set."""
     return _declared("", check_place)
@@ -92,6 +103,17 @@ def _is_place(value: Any) -> bool:
         return False
     known = (parts.scheme, bool(parts.netloc)) in {("file", False), ("http", True), ("https", True)}
     return known and not (parts.query or parts.fragment)
+
+
+def filtering() -> Any:
+    """Declare a filter (`ledgermq.filters.filter`); empty unless it is set. Raises InvalidFilter where it is wrong."""
+
+    def check(name: str, value: Any) -> None:
+        if not isinstance(value, str):
+            raise InvalidConfig(f'{name} must be text like "TagA || TagB" or "price > 5", not {value!r}')
+        parse_filter(value)
+
+    return _declared("", check)
 
 
 def switch(default: bool) -> Any:
@@ -123,6 +145,11 @@ def having(*methods: str) -> Any:
             raise InvalidConfig(f"{name} must be an object with the methods {', '.join(methods)}, not {value!r}")
 
     return _declared(None, check)
+
+
+def checked(default: Any, check: Check) -> Any:
+    """Declare a setting with its own rule; None is accepted where it is the default."""
+    return _declared(default, check)
 
 
 def _declared(default: Any, check: Check) -> Any:

@@ -2,7 +2,8 @@
 
 Every unary call has a deadline. Streams have none; their readers bound the time without an answer.
 Errors are those of `ledgermq.errors`. A connection connects itself, lazily and again after a loss;
-only `close` ends it.
+only `close` ends it. When the files of its TLS change, it opens a channel with the new ones; calls
+under way finish on the former channel.
 """
 
 from __future__ import annotations
@@ -16,14 +17,18 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from ledgermq.client.credentials import Credential
 from ledgermq.client.home import Home
-from ledgermq.errors import Unavailable, UsedElsewhere
+from ledgermq.client.tls import Credentials, Tls
+from ledgermq.client.tls_probe import why_refused
+from ledgermq.errors import TlsFailed, Unavailable, UsedElsewhere
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol import methods
 from ledgermq.protocol.frames import FetchFrame, Frame, H, ProduceFrame, StageFrame, encode_frame
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import METHODS, Kind, Method, UnaryCalls
-from ledgermq.protocol.status import error_from_rpc
+from ledgermq.protocol.status import NOT_CONNECTED, error_from_rpc
+from ledgermq.protocol.tokens import AUTHORIZATION
 
 REQUEST_TIMEOUT_S = 30.0
 _PROBE_TIMEOUT_S = 2.0
@@ -38,7 +43,8 @@ _CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),
 )
-
+_RETIRED_S_MAX = 3600.0
+"""How long calls may go on over a channel whose certificate files were replaced."""
 
 _first_use: list[Home] = []
 """Home of the first connection of this process; empty before it."""
@@ -47,14 +53,30 @@ _guarded: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
 
 class GrpcConnector:
     """`request_timeout_s`: deadline of each unary call; a long poll gets its waiting time in
-    addition.
+    addition. `tls`: None for plain connections. `credential(address)`: what calls to this address carry
+    as `authorization`, "" for nothing; asked for each call, so that it may change. Raises InvalidConfig
+    if files of `tls` cannot be used.
     """
 
-    def __init__(self, *, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        *,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+        tls: Tls | None = None,
+        credential: Credential | None = None,
+    ) -> None:
         self._request_timeout_s = request_timeout_s
+        self._credentials = None if tls is None else Credentials(tls)
+        self._credential = credential
 
     def connect(self, address: str) -> GrpcConnection:
-        return GrpcConnection(address, self._request_timeout_s)
+        return GrpcConnection(address, self._request_timeout_s, self._credentials, self._credential)
+
+    def proving(self, credential: Credential) -> GrpcConnector:
+        """See `Connector.proving`."""
+        other = GrpcConnector(request_timeout_s=self._request_timeout_s, credential=credential)
+        other._credentials = self._credentials
+        return other
 
 
 class GrpcConnection(UnaryCalls):
@@ -63,16 +85,43 @@ class GrpcConnection(UnaryCalls):
     It opens no socket before its first use. Raises UsedElsewhere in a forked process.
     """
 
-    def __init__(self, address: str, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        address: str,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+        credentials: Credentials | None = None,
+        credential: Credential | None = None,
+    ) -> None:
         refuse_after_fork()
         if not _first_use:
             _first_use.append(Home())
         _drop_late_events(asyncio.get_running_loop())
         self.address = address
         self._timeout_s = request_timeout_s
-        self._channel = grpc.aio.insecure_channel(address, options=GRPC_OPTIONS + _CLIENT_OPTIONS)
+        self._credential = credential
+        self._credentials = credentials
+        self._version = 0 if credentials is None else credentials.version
+        self._retired: dict[grpc.aio.Channel, asyncio.Task[None]] = {}
         self._watch: asyncio.Task[None] | None = None
+        self._open()
+
+    def _open(self) -> None:
+        options = GRPC_OPTIONS + _CLIENT_OPTIONS
+        if self._credentials is None:
+            self._channel = grpc.aio.insecure_channel(self.address, options=options)
+        else:
+            self._channel = grpc.aio.secure_channel(self.address, self._credentials.current(), options=options)
         self._calls: dict[str, Any] = {method.name: self._multi_callable(method) for method in METHODS}
+
+    def _call(self, method: Method) -> Any:
+        """Return the gRPC callable, on a new channel if the files of TLS have changed."""
+        if self._credentials is not None and self._credentials.look() != self._version:
+            self._version = self._credentials.version
+            former = self._channel
+            self._open()
+            self._retired[former] = asyncio.create_task(former.close(_RETIRED_S_MAX), name="close the former channel")
+            self._retired[former].add_done_callback(lambda _: self._retired.pop(former, None))
+        return self._calls[method.name]
 
     def _multi_callable(self, method: Method) -> Any:
         """Return the gRPC callable. `bytes` of bytes is the same object, so gRPC serializes
@@ -85,9 +134,28 @@ class GrpcConnection(UnaryCalls):
         return self._channel.stream_stream(method.path, bytes, bytes)
 
     async def ask(self, method: Method, request: Any, wait_s: float = 0.0) -> Any:
-        with self._typed_errors():
-            answer = await self._calls[method.name](method.encode_request(request), timeout=self._timeout_s + wait_s)
+        try:
+            with self._typed_errors():
+                call = self._call(method)
+                answer = await call(
+                    method.encode_request(request), timeout=self._timeout_s + wait_s, metadata=self._metadata()
+                )
+        except Unavailable as error:
+            raise await self._explained(error) from error.__cause__
         return method.decode_response(answer)
+
+    def _metadata(self) -> tuple[tuple[str, str], ...] | None:
+        found = self._credential(self.address) if self._credential is not None else ""
+        return ((AUTHORIZATION, found),) if found else None
+
+    async def _explained(self, error: Unavailable) -> Unavailable:
+        """Return TlsFailed if TLS is why no connection was made, otherwise the error itself."""
+        cause = error.__cause__
+        details = (cause.details() or "") if isinstance(cause, grpc.aio.AioRpcError) else ""
+        if not details.startswith(NOT_CONNECTED) or "Connection refused" in details:
+            return error
+        why = await why_refused(self.address, None if self._credentials is None else self._credentials.tls)
+        return error if why is None else TlsFailed(why)
 
     @contextmanager
     def _typed_errors(self) -> Iterator[None]:
@@ -106,11 +174,13 @@ class GrpcConnection(UnaryCalls):
 
     async def _stream(self, method: Method, request: Any) -> AsyncIterator[Any]:
         with self._typed_errors():
-            call = self._calls[method.name](request)
+            call = self._call(method)(request, metadata=self._metadata())
         try:
             with self._typed_errors():
                 async for data in call:
                     yield method.decode_response(data)
+        except Unavailable as error:
+            raise await self._explained(error) from error.__cause__
         finally:
             call.cancel()
             _end_requests(call)
@@ -135,18 +205,27 @@ class GrpcConnection(UnaryCalls):
 
         A plain TCP connect distinguishes a lost line, whose peer still listens, from a refusal.
         """
-        state = self._channel.get_state(try_to_connect=True)
-        while state in (grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.CONNECTING):
-            await self._changed_from(state)
-            state = self._channel.get_state(try_to_connect=True)
-        while state is grpc.ChannelConnectivity.READY:
-            await self._changed_from(state)
-            state = self._channel.get_state()
+        channel = None
+        while channel is not self._channel:  # a new one has taken its place
+            channel = self._channel
+            await self._until_lost(channel)
         for pause_s in _REFUSAL_PAUSES_S:
             await asyncio.sleep(pause_s)
             if await _refuses(self.address):
                 return True
         return False
+
+    async def _until_lost(self, channel: grpc.aio.Channel) -> None:
+        """Wait until the channel loses its connection, fails to make one, or is replaced."""
+        state = channel.get_state(try_to_connect=True)
+        while state in (grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.CONNECTING):
+            await self._changed_from(state)
+            if channel is not self._channel:
+                return
+            state = channel.get_state(try_to_connect=True)
+        while state is grpc.ChannelConnectivity.READY and channel is self._channel:
+            await self._changed_from(state)
+            state = channel.get_state()
 
     async def _changed_from(self, state: grpc.ChannelConnectivity) -> None:
         """Return one watch of the channel, shared by all that wait: gRPC cannot cancel a watch; it
@@ -160,6 +239,11 @@ class GrpcConnection(UnaryCalls):
         """Close the channel, and wait for the watch: an event of a closed loop makes gRPC raise in
         another loop of this process.
         """
+        retired = list(self._retired.items())
+        for former, closing in retired:
+            closing.cancel()
+            await asyncio.wait([closing])
+            await former.close(None)
         await self._channel.close(None)
         if self._watch is not None:
             await asyncio.wait([self._watch], timeout=_PROBE_TIMEOUT_S)

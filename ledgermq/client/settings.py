@@ -13,10 +13,24 @@ from math import inf
 from typing import Any, Literal, Self, TypeVar
 
 from ledgermq.buffers import MIB
-from ledgermq.client.declared import above_zero, between, check_fields, function, having, place, switch, text
+from ledgermq.client.declared import (
+    above_zero,
+    between,
+    check_fields,
+    checked,
+    filtering,
+    function,
+    having,
+    place,
+    secret,
+    switch,
+    text,
+)
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.spill import Spill
+from ledgermq.client.tls import Tls, check_tls
 from ledgermq.errors import InvalidConfig, LedgerMQError
+from ledgermq.filters.filter import parse_filter
 from ledgermq.hints import did_you_mean
 from ledgermq.offset_stores.contract import OffsetStore
 from ledgermq.protocol.limits import BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX, WINDOW_BATCHES
@@ -26,6 +40,7 @@ from ledgermq.protocol.records import Compression
 MEMBER_TIMEOUT_S_MAX = 24 * 3600.0
 HEARTBEAT_WAIT_S, REVOKE_WAIT_S = 3.0, 30.0
 HEARTBEATS_PER_SESSION = 3
+PATH_CHARS_MAX = 4096
 
 ChosenCompression = Literal["auto", Compression]
 
@@ -49,8 +64,20 @@ class ClientSettings:
     """Longest wait between two attempts. Raise it if many clients retry against a busy cluster."""
     metadata_age_s_max: float = above_zero(60.0)
     """Age at which a topic's metadata is fetched again, so that added partitions are found."""
+    tls: Tls | bool | None = checked(None, check_tls)
+    """True: connect by TLS; `ledgermq.Tls(ca=…, cert=…, key=…)`: with these PEM files; False: plain. Not
+    set: as LEDGERMQ_TLS, LEDGERMQ_TLS_CA_FILE, LEDGERMQ_TLS_CERT_FILE and LEDGERMQ_TLS_KEY_FILE say, or
+    `tls`, `tls_ca_file`, … in the TOML file that LEDGERMQ_CONFIG names. True takes files from there,
+    too. Brokers in this process take the settings of brokers instead.
+    """
     must_exist: bool = switch(False)
     """Root URLs only: set True to refuse a root that holds no cluster, instead of creating one."""
+    token: str = secret()
+    """Token that proves to brokers who calls. Not set: that of `token_file`, else the variables
+    LEDGERMQ_TOKEN and LEDGERMQ_TOKEN_FILE. Root URLs need none.
+    """
+    token_file: str = text(PATH_CHARS_MAX)
+    """File that holds the token. It is read again when it changes, so that a token can be renewed."""
     on_trouble: Callable[[LedgerMQError | None], None] | None = function("an error or None")
     """Called with the error of each failed attempt that is retried, and with None when a broker
     answers again.
@@ -161,6 +188,10 @@ class ConsumerSettings:
 
     deliver_expired: bool = switch(False)
     """Set True to get messages whose time to live is over, too, instead of skipping them."""
+    filter: str = filtering()
+    """Which messages are returned; the others are skipped. Tags ("TagA || TagB"), or a condition over
+    headers ("region IN ('eu', 'us') AND price > 5"). Not set: all. All members of a group need the same.
+    """
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -180,6 +211,8 @@ class TableSettings(ConsumerSettings):
         ConsumerSettings.__post_init__(self)
         if not self.deliver_expired:  # an older value of the key would come back
             raise InvalidConfig("deliver_expired must be True for a table: it keeps the newest value of each key")
+        if parse_filter(self.filter) is not None:  # the same, and it would miss tombstones
+            raise InvalidConfig("a table cannot have a filter: it keeps the newest value of each key; leave out filter")
         if self.auto_offset_reset != "error":  # a table that skipped records would lack keys
             raise InvalidConfig(f"auto_offset_reset must be error, not {self.auto_offset_reset!r}")
 

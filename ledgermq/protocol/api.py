@@ -11,7 +11,7 @@ response holds.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -112,6 +112,19 @@ class BrokerApi(Protocol):
     async def reset_shares(self, request: pb.ResetSharesRequest) -> pb.ResetSharesResponse: ...
 
     async def list_shares(self, request: pb.ListSharesRequest) -> pb.ListSharesResponse: ...
+    async def change_rules(self, request: pb.ChangeRulesRequest) -> pb.ChangeRulesResponse: ...
+
+    async def list_rules(self, request: pb.ListRulesRequest) -> pb.ListRulesResponse: ...
+
+    async def test_rules(self, request: pb.TestRulesRequest) -> pb.TestRulesResponse: ...
+
+    async def create_token(self, request: pb.CreateTokenRequest) -> pb.CreateTokenResponse: ...
+
+    async def revoke_token(self, request: pb.RevokeTokenRequest) -> pb.RevokeTokenResponse: ...
+
+    async def list_tokens(self, request: pb.ListTokensRequest) -> pb.ListTokensResponse: ...
+
+    async def confirm_rules(self, request: pb.ConfirmRulesRequest) -> pb.ConfirmRulesResponse: ...
 
 
 class Connection(BrokerApi, Protocol):
@@ -134,3 +147,9 @@ class Connector(Protocol):
     """
 
     def connect(self, address: str) -> Connection: ...
+
+    def proving(self, credential: Callable[[str], str]) -> Connector:
+        """Return a connector whose calls to an address carry `credential(address)`; this one, if its
+        calls carry none.
+        """
+        return self

@@ -199,16 +199,18 @@ class FetchRequest(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[FetchPartition, _Mapping]]] = ..., max_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., min_bytes: _Optional[int] = ..., direct: _Optional[bool] = ...) -> None: ...
 
 class FetchPartition(_message.Message):
-    __slots__ = ("topic", "topic_id", "partition", "offset")
+    __slots__ = ("topic", "topic_id", "partition", "offset", "tags")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     topic_id: int
     partition: int
     offset: int
-    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class FetchResponse(_message.Message):
     __slots__ = ("header", "payload")
@@ -227,7 +229,7 @@ class FetchHeader(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[FetchedPartition, _Mapping]]] = ..., objects: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class FetchedPartition(_message.Message):
-    __slots__ = ("topic", "topic_id", "partition", "high_watermark", "log_start", "batches", "error")
+    __slots__ = ("topic", "topic_id", "partition", "high_watermark", "log_start", "batches", "error", "next_offset")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -235,6 +237,7 @@ class FetchedPartition(_message.Message):
     LOG_START_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     topic: str
     topic_id: int
     partition: int
@@ -242,7 +245,8 @@ class FetchedPartition(_message.Message):
     log_start: int
     batches: _containers.RepeatedCompositeFieldContainer[FetchedBatch]
     error: Error
-    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[FetchedBatch, _Mapping]]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+    next_offset: int
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[FetchedBatch, _Mapping]]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., next_offset: _Optional[int] = ...) -> None: ...
 
 class FetchedBatch(_message.Message):
     __slots__ = ("base_offset", "record_count", "length", "crc", "object", "position")
@@ -560,7 +564,7 @@ class GroupHeartbeatRequest(_message.Message):
     def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., step: _Optional[_Union[GroupStep, str]] = ..., owned: _Optional[_Iterable[_Union[GivenPartition, _Mapping]]] = ..., max_wait_ms: _Optional[int] = ..., subscription: _Optional[_Union[GroupSubscription, _Mapping]] = ..., seen_epoch: _Optional[int] = ...) -> None: ...
 
 class GroupSubscription(_message.Message):
-    __slots__ = ("topics", "topic_pattern", "assignor", "instance_id", "rack", "client_id", "session_timeout_ms", "rebalance_timeout_ms")
+    __slots__ = ("topics", "topic_pattern", "assignor", "instance_id", "rack", "client_id", "session_timeout_ms", "rebalance_timeout_ms", "filter")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_PATTERN_FIELD_NUMBER: _ClassVar[int]
     ASSIGNOR_FIELD_NUMBER: _ClassVar[int]
@@ -569,6 +573,7 @@ class GroupSubscription(_message.Message):
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     REBALANCE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     topic_pattern: str
     assignor: str
@@ -577,7 +582,8 @@ class GroupSubscription(_message.Message):
     client_id: str
     session_timeout_ms: int
     rebalance_timeout_ms: int
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., topic_pattern: _Optional[str] = ..., assignor: _Optional[str] = ..., instance_id: _Optional[str] = ..., rack: _Optional[str] = ..., client_id: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., rebalance_timeout_ms: _Optional[int] = ...) -> None: ...
+    filter: str
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., topic_pattern: _Optional[str] = ..., assignor: _Optional[str] = ..., instance_id: _Optional[str] = ..., rack: _Optional[str] = ..., client_id: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., rebalance_timeout_ms: _Optional[int] = ..., filter: _Optional[str] = ...) -> None: ...
 
 class GroupHeartbeatResponse(_message.Message):
     __slots__ = ("group_epoch", "assigned", "session_timeout_ms", "heartbeat_interval_ms")
@@ -1446,3 +1452,161 @@ class ShareMember(_message.Message):
     leased: int
     lease_ms: int
     def __init__(self, member_id: _Optional[str] = ..., leased: _Optional[int] = ..., lease_ms: _Optional[int] = ...) -> None: ...
+
+class Rule(_message.Message):
+    __slots__ = ("deny", "principal", "operations", "name", "prefix")
+    DENY_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    OPERATIONS_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    deny: bool
+    principal: str
+    operations: _containers.RepeatedScalarFieldContainer[str]
+    name: str
+    prefix: bool
+    def __init__(self, deny: _Optional[bool] = ..., principal: _Optional[str] = ..., operations: _Optional[_Iterable[str]] = ..., name: _Optional[str] = ..., prefix: _Optional[bool] = ...) -> None: ...
+
+class StoredRule(_message.Message):
+    __slots__ = ("id", "rule", "created_ms", "created_by", "trouble")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    rule: Rule
+    created_ms: int
+    created_by: str
+    trouble: str
+    def __init__(self, id: _Optional[str] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ..., created_ms: _Optional[int] = ..., created_by: _Optional[str] = ..., trouble: _Optional[str] = ...) -> None: ...
+
+class ChangeRulesRequest(_message.Message):
+    __slots__ = ("grant", "revoke", "forwarded", "created_by")
+    GRANT_FIELD_NUMBER: _ClassVar[int]
+    REVOKE_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
+    grant: _containers.RepeatedCompositeFieldContainer[Rule]
+    revoke: _containers.RepeatedScalarFieldContainer[str]
+    forwarded: bool
+    created_by: str
+    def __init__(self, grant: _Optional[_Iterable[_Union[Rule, _Mapping]]] = ..., revoke: _Optional[_Iterable[str]] = ..., forwarded: _Optional[bool] = ..., created_by: _Optional[str] = ...) -> None: ...
+
+class ChangeRulesResponse(_message.Message):
+    __slots__ = ("granted", "revoked")
+    GRANTED_FIELD_NUMBER: _ClassVar[int]
+    REVOKED_FIELD_NUMBER: _ClassVar[int]
+    granted: _containers.RepeatedScalarFieldContainer[str]
+    revoked: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, granted: _Optional[_Iterable[str]] = ..., revoked: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ListRulesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListRulesResponse(_message.Message):
+    __slots__ = ("rules", "enforced")
+    RULES_FIELD_NUMBER: _ClassVar[int]
+    ENFORCED_FIELD_NUMBER: _ClassVar[int]
+    rules: _containers.RepeatedCompositeFieldContainer[StoredRule]
+    enforced: bool
+    def __init__(self, rules: _Optional[_Iterable[_Union[StoredRule, _Mapping]]] = ..., enforced: _Optional[bool] = ...) -> None: ...
+
+class TestRulesRequest(_message.Message):
+    __slots__ = ("principal", "groups", "operation", "name")
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    principal: str
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    operation: str
+    name: str
+    def __init__(self, principal: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., operation: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class TestRulesResponse(_message.Message):
+    __slots__ = ("allowed", "why", "rule_id", "principal")
+    ALLOWED_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    RULE_ID_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    allowed: bool
+    why: str
+    rule_id: str
+    principal: str
+    def __init__(self, allowed: _Optional[bool] = ..., why: _Optional[str] = ..., rule_id: _Optional[str] = ..., principal: _Optional[str] = ...) -> None: ...
+
+class CreateTokenRequest(_message.Message):
+    __slots__ = ("token_id", "hash", "user", "groups", "expires_ms", "forwarded", "created_by")
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    HASH_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
+    token_id: str
+    hash: bytes
+    user: str
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    expires_ms: int
+    forwarded: bool
+    created_by: str
+    def __init__(self, token_id: _Optional[str] = ..., hash: _Optional[bytes] = ..., user: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., expires_ms: _Optional[int] = ..., forwarded: _Optional[bool] = ..., created_by: _Optional[str] = ...) -> None: ...
+
+class CreateTokenResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RevokeTokenRequest(_message.Message):
+    __slots__ = ("token_id", "forwarded")
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
+    token_id: str
+    forwarded: bool
+    def __init__(self, token_id: _Optional[str] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+
+class RevokeTokenResponse(_message.Message):
+    __slots__ = ("existed",)
+    EXISTED_FIELD_NUMBER: _ClassVar[int]
+    existed: bool
+    def __init__(self, existed: _Optional[bool] = ...) -> None: ...
+
+class ListTokensRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListTokensResponse(_message.Message):
+    __slots__ = ("tokens",)
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    tokens: _containers.RepeatedCompositeFieldContainer[TokenInfo]
+    def __init__(self, tokens: _Optional[_Iterable[_Union[TokenInfo, _Mapping]]] = ...) -> None: ...
+
+class TokenInfo(_message.Message):
+    __slots__ = ("token_id", "user", "groups", "created_ms", "expires_ms", "created_by")
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
+    token_id: str
+    user: str
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    created_ms: int
+    expires_ms: int
+    created_by: str
+    def __init__(self, token_id: _Optional[str] = ..., user: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., created_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ..., created_by: _Optional[str] = ...) -> None: ...
+
+class ConfirmRulesRequest(_message.Message):
+    __slots__ = ("offset",)
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    def __init__(self, offset: _Optional[int] = ...) -> None: ...
+
+class ConfirmRulesResponse(_message.Message):
+    __slots__ = ("session",)
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    def __init__(self, session: _Optional[str] = ...) -> None: ...

@@ -198,6 +198,13 @@ SHARE_FETCH = Method(
 SHARE_ANSWER = _unary("ShareAnswer", "share_answer", pb.ShareAnswerRequest, pb.ShareAnswerResponse)
 RESET_SHARES = _unary("ResetShares", "reset_shares", pb.ResetSharesRequest, pb.ResetSharesResponse)
 LIST_SHARES = _unary("ListShares", "list_shares", pb.ListSharesRequest, pb.ListSharesResponse)
+CHANGE_RULES = _unary("ChangeRules", "change_rules", pb.ChangeRulesRequest, pb.ChangeRulesResponse)
+LIST_RULES = _unary("ListRules", "list_rules", pb.ListRulesRequest, pb.ListRulesResponse)
+TEST_RULES = _unary("TestRules", "test_rules", pb.TestRulesRequest, pb.TestRulesResponse)
+CREATE_TOKEN = _unary("CreateToken", "create_token", pb.CreateTokenRequest, pb.CreateTokenResponse)
+REVOKE_TOKEN = _unary("RevokeToken", "revoke_token", pb.RevokeTokenRequest, pb.RevokeTokenResponse)
+LIST_TOKENS = _unary("ListTokens", "list_tokens", pb.ListTokensRequest, pb.ListTokensResponse)
+CONFIRM_RULES = _unary("ConfirmRules", "confirm_rules", pb.ConfirmRulesRequest, pb.ConfirmRulesResponse)
 
 METHODS: tuple[Method, ...] = (
     PRODUCE,
@@ -240,6 +247,13 @@ METHODS: tuple[Method, ...] = (
     SHARE_ANSWER,
     RESET_SHARES,
     LIST_SHARES,
+    CHANGE_RULES,
+    LIST_RULES,
+    TEST_RULES,
+    CREATE_TOKEN,
+    REVOKE_TOKEN,
+    LIST_TOKENS,
+    CONFIRM_RULES,
 )
 
 
@@ -393,4 +407,32 @@ class UnaryCalls(ABC):
 
     async def list_shares(self, request: pb.ListSharesRequest) -> pb.ListSharesResponse:
         answer: pb.ListSharesResponse = await self.ask(LIST_SHARES, request)
+        return answer
+
+    async def change_rules(self, request: pb.ChangeRulesRequest) -> pb.ChangeRulesResponse:
+        answer: pb.ChangeRulesResponse = await self.ask(CHANGE_RULES, request)
+        return answer
+
+    async def list_rules(self, request: pb.ListRulesRequest) -> pb.ListRulesResponse:
+        answer: pb.ListRulesResponse = await self.ask(LIST_RULES, request)
+        return answer
+
+    async def test_rules(self, request: pb.TestRulesRequest) -> pb.TestRulesResponse:
+        answer: pb.TestRulesResponse = await self.ask(TEST_RULES, request)
+        return answer
+
+    async def create_token(self, request: pb.CreateTokenRequest) -> pb.CreateTokenResponse:
+        answer: pb.CreateTokenResponse = await self.ask(CREATE_TOKEN, request)
+        return answer
+
+    async def revoke_token(self, request: pb.RevokeTokenRequest) -> pb.RevokeTokenResponse:
+        answer: pb.RevokeTokenResponse = await self.ask(REVOKE_TOKEN, request)
+        return answer
+
+    async def list_tokens(self, request: pb.ListTokensRequest) -> pb.ListTokensResponse:
+        answer: pb.ListTokensResponse = await self.ask(LIST_TOKENS, request)
+        return answer
+
+    async def confirm_rules(self, request: pb.ConfirmRulesRequest) -> pb.ConfirmRulesResponse:
+        answer: pb.ConfirmRulesResponse = await self.ask(CONFIRM_RULES, request)
         return answer

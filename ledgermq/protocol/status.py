@@ -24,6 +24,9 @@ ERROR_KEY = "ledgermq-error-bin"
 RETRY_AFTER_MS_MAX = 24 * 3600 * 1000
 """Largest retry_after_ms that is sent, because a store may request any number."""
 
+NOT_CONNECTED = "failed to connect to all addresses"
+"""How gRPC begins its text when it cannot make a connection."""
+
 Trailers = Iterable[tuple[str, str | bytes]]
 
 # The nearest class up the tree decides the status.
@@ -146,6 +149,6 @@ def _plain(details: str) -> str:
     """Shorten gRPC's text about an unreachable broker: it repeats the address, and adds internal
     parts and the system's error number.
     """
-    if not details.startswith("failed to connect to all addresses"):
+    if not details.startswith(NOT_CONNECTED):
         return details
     return "connection refused" if "Connection refused" in details else details.rpartition("last error: ")[2]

@@ -27,6 +27,7 @@ from ledgermq.client.grpc_connection import refuse_after_fork
 from ledgermq.client.queues.runner import QueueFunction
 from ledgermq.client.transactions.checks import Resolution
 from ledgermq.sources import Sources
+from ledgermq.sync.access import Access
 from ledgermq.sync.background import Background, as_coroutine
 from ledgermq.sync.consuming import Consumer, GroupConsumer
 from ledgermq.sync.group_admin import GroupAdmin
@@ -82,6 +83,8 @@ class Client:
         self.groups = GroupAdmin(background, inner.groups)
         self.queues = QueueAdmin(background, inner.queues)
         """Administration of consumer groups: list, describe, reset, delete."""
+        self.access = Access(background, inner.access)
+        """Access rules and tokens: grant, revoke, list, test."""
         self.transactions = TransactionClient(background, inner.transactions, sources)
         """Transactions: records of any topics, and offsets of groups, all or nothing."""
         self._closed = False

@@ -143,6 +143,11 @@ class Consumer:
         return self._inner.expired
 
     @property
+    def filtered(self) -> int:
+        """See `ledgermq.Consumer.filtered`."""
+        return self._inner.filtered
+
+    @property
     def assignment(self) -> list[ledgermq.TopicPartition]:
         return self._inner.assignment
 
@@ -314,6 +319,11 @@ class GroupConsumer:
     @property
     def expired(self) -> int:
         return self._inner.expired
+
+    @property
+    def filtered(self) -> int:
+        """See `ledgermq.Consumer.filtered`."""
+        return self._inner.filtered
 
     @property
     def member_id(self) -> str:

@@ -39,6 +39,8 @@ from stateless_broker.settings import (
     load_settings,
 )
 
+LOOPBACK = "127.0.0.1"
+
 ConfigFile = Annotated[
     Path | None,
     typer.Option(
@@ -105,7 +107,8 @@ def dev(
 ) -> None:
     """Run an all-in-one broker on a local folder; topics are created when they are first used.
 
-    Ctrl-C stops it.
+    It is for development: it listens on this machine only, and every program here may use it. Ctrl-C
+    stops it.
     """
     url = root_url(folder)
     if not url.startswith("file:"):
@@ -113,6 +116,8 @@ def dev(
             f"dev keeps everything in a local folder, not in {folder!r}; `ledgermq broker ROOT` takes URLs"
         )
     flags = {
+        "host": LOOPBACK,
+        "admin_host": LOOPBACK,
         "port": port,
         "admin_port": admin_port,
         "auto_create_topics": True,
@@ -231,6 +236,7 @@ def _welcome(address: str, admin: int | None, folder: str, url: str) -> str:
     watching = "" if admin is None else f"  ledgermq top{'' if admin == ADMIN_PORT else f' localhost:{admin}'}\n"
     return f"""\
 LedgerMQ is ready at {address}; all its data is in {folder}/. Ctrl-C stops it.
+Only programs on this machine reach it, and each of them may read and change everything.
 
 In another terminal:
   ledgermq topic create hello --partitions 4{target}

@@ -25,6 +25,7 @@ from stateless_broker.process import admin_port, loop_factory, stop_signals, unl
 from stateless_broker.reload import LiveSettings
 from stateless_broker.settings import CompactionSettings
 from stateless_broker.store_wait import when_store_answers
+from stateless_broker.tls import followed_certificates
 
 log = get_logger(__name__)
 
@@ -55,7 +56,8 @@ async def _serve(
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, live.reload)
     apply(settings)
     async with (
-        admin_port(settings, health, metrics),
+        followed_certificates(settings, sources, metrics.tls) as certificates,
+        admin_port(settings, health, metrics, certificates),
         await open_store(url, sources=sources, meter=metrics.store, mends=True) as store,
     ):
         starting = asyncio.create_task(
@@ -66,6 +68,7 @@ async def _serve(
             return
         with find_engine(settings.compaction_engine)(sources) as engine:
             compactor = CompactionService(store, cluster, sources, engine, LoggedEvents(metrics.owners))
+            health.notes = list if certificates is None else certificates.problems
             health.ready()
             on_ready()
             work = asyncio.create_task(

@@ -17,6 +17,7 @@ from ledgermq.cli.reporting import command
 from ledgermq_tools.broker.settings_page import unit_of
 from stateless_broker.settings import KINDS, LIVE, REMOVED, BrokerSettings, CompactionSettings, ProcessSettings
 from stateless_broker.settings_sources import read_sources, settle, shown
+from stateless_broker.tls import check_tls
 
 COLUMNS = ("setting", "value", "unit", "from", "live")
 
@@ -66,7 +67,7 @@ def validate(file: Checked = None, debug: Debug = False) -> None:
     """
     given = read_sources(KINDS, file, {}, REMOVED)
     for kind in KINDS:
-        settle(kind, given)
+        check_tls(settle(kind, given))
     settle(BrokerSettings, given).cluster_defaults().check()
     typer.echo(
         f"{file or 'the environment'}: valid, {len(given.file)} settings in the file, {len(given.environment)} in the"

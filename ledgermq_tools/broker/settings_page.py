@@ -10,7 +10,8 @@ import ast
 import inspect
 import sys
 from collections.abc import Iterable
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
+from itertools import chain
 from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
@@ -57,8 +58,8 @@ By topic, kept in the cluster: `ledgermq topic create NAME --set retention.ms=86
 `ledgermq topic alter NAME --set … --unset …`. A change takes effect in every broker within seconds,
 without a restart."""
 OF_CLIENTS = """\
-Arguments of `ledgermq.connect(…)`, `client.producer(…)` and `client.consumer(…)`. Clients read
-neither variables nor a file."""
+Arguments of `ledgermq.connect(…)`, `client.producer(…)` and `client.consumer(…)`. Clients read no
+other variables, and nothing else from the file, than those of `tls`."""
 
 _UNITS = {
     "ms": "ms",
@@ -185,18 +186,22 @@ def _client_rows(kind: type, elsewhere: frozenset[str]) -> Iterable[tuple[str, .
 
 
 def meanings_of(kind: type) -> dict[str, str]:
-    """Return the text below each field of a class. A text below two fields describes both."""
-    [body] = ast.parse(inspect.getsource(kind)).body
-    assert isinstance(body, ast.ClassDef)
+    """Return the text below each field of a dataclass. A text below two fields describes both."""
     found: dict[str, str] = {}
     waiting: list[str] = []
-    for statement in body.body:
+    for statement in chain.from_iterable(_statements(each) for each in reversed(kind.__mro__) if is_dataclass(each)):
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             waiting.append(statement.target.id)
         elif waiting and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
             found |= dict.fromkeys(waiting, " ".join(str(statement.value.value).split()))
             waiting.clear()
     return found
+
+
+def _statements(kind: type) -> list[ast.stmt]:
+    [body] = ast.parse(inspect.getsource(kind)).body
+    assert isinstance(body, ast.ClassDef)
+    return body.body
 
 
 def _shown(value: Any) -> str:

@@ -12,6 +12,8 @@ from ledgermq.cli.options import Debug, Output, OutputFormat
 from ledgermq.cli.report import print_json
 from ledgermq.cli.reporting import command
 from ledgermq.cli.terminal import notes, results
+from ledgermq.cli.tls_options import given_tls
+from ledgermq.client.tls import chosen_tls
 from ledgermq.errors import InvalidRequest
 from stateless_broker.settings import ADMIN_PORT
 
@@ -29,7 +31,7 @@ Once = Annotated[bool, typer.Option("--once", help="Show one interval and exit."
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "top")(top)
+    command(app, "top", connects=True)(top)
 
 
 async def top(
@@ -42,6 +44,8 @@ async def top(
 ) -> None:
     """Show live what brokers do: rates, latencies, cost. In a pipe, one table follows another.
 
+    Admin ports with TLS (setting admin_tls) need --tls or a file of TLS.
+
     --once or --output json: show one interval. Except on a terminal, the exit code is 3 if no admin
     port answers at first.
     """
@@ -51,7 +55,8 @@ async def top(
     from ledgermq_tools.top.watch import watch  # late: every command of the application loads this module
 
     addresses = [_checked(address) for address in admins or [f"localhost:{ADMIN_PORT}"]]
-    views = watch(addresses, interval, timeout_s)
+    tls = chosen_tls(given_tls())
+    views = watch(addresses, interval, timeout_s, None if tls is None else tls.context())
     console = results()
     if console.is_terminal and not once and output is OutputFormat.TABLE:
         with Live(console=console, screen=False, auto_refresh=False) as live:

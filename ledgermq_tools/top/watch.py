@@ -5,6 +5,7 @@ does not answer.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Sequence
@@ -25,18 +26,20 @@ Found = Reading | str
 """Reading of one admin port; text: why there is none."""
 
 
-async def watch(addresses: Sequence[str], interval_s: float, timeout_s: float) -> AsyncIterator[View]:
+async def watch(
+    addresses: Sequence[str], interval_s: float, timeout_s: float, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[View]:
     """Yield a view of every interval, with a row for each address; one at once if no port answers.
-    `timeout_s`: of one answer.
+    `timeout_s`: of one answer. `tls`: None for plain HTTP.
 
     Raises NotAdminPort if a port is not an admin port, when it is first read.
     """
-    before = await _read_all(addresses, timeout_s, is_first=True)
+    before = await _read_all(addresses, timeout_s, tls, is_first=True)
     if not any(isinstance(found, Reading) for found in before.values()):
         yield _view(before, before)
     while True:
         await asyncio.sleep(interval_s)
-        now = await _read_all(addresses, timeout_s, is_first=False)
+        now = await _read_all(addresses, timeout_s, tls, is_first=False)
         yield _view(before, now)
         before = now
 
@@ -54,8 +57,10 @@ def _view(before: dict[str, Found], now: dict[str, Found]) -> View:
     return View(rows, topic_rows(pairs))
 
 
-async def _read_all(addresses: Sequence[str], timeout_s: float, *, is_first: bool) -> dict[str, Found]:
-    found = await asyncio.gather(*(asyncio.to_thread(_read, address, timeout_s) for address in addresses))
+async def _read_all(
+    addresses: Sequence[str], timeout_s: float, tls: ssl.SSLContext | None, *, is_first: bool
+) -> dict[str, Found]:
+    found = await asyncio.gather(*(asyncio.to_thread(_read, address, timeout_s, tls) for address in addresses))
     at_s = asyncio.get_running_loop().time()
     return {
         address: _parsed(address, text, at_s, is_first=is_first) for address, text in zip(addresses, found, strict=True)
@@ -90,9 +95,10 @@ def _why_none(error: Exception) -> str:
     return "it does not speak HTTP; is it the port for clients?"
 
 
-def _read(address: str, timeout_s: float) -> str | Exception:
+def _read(address: str, timeout_s: float, tls: ssl.SSLContext | None) -> str | Exception:
+    url = f"{'http' if tls is None else 'https'}://{address}/metrics"
     try:
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=timeout_s) as answer:
+        with urllib.request.urlopen(url, timeout=timeout_s, context=tls) as answer:
             text: bytes = answer.read(TEXT_BYTES_MAX)
             return text.decode("utf-8", "replace")
     except (OSError, HTTPException) as error:

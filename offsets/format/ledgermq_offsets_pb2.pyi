@@ -29,7 +29,7 @@ class Group(_message.Message):
     def __init__(self, version: _Optional[int] = ..., epoch: _Optional[int] = ..., bare_epoch: _Optional[int] = ..., empty_since_ms: _Optional[int] = ..., assignor: _Optional[str] = ...) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("version", "topics", "topic_pattern", "assignor", "instance_id", "rack", "client_id", "session_timeout_ms", "rebalance_timeout_ms", "away", "held")
+    __slots__ = ("version", "topics", "topic_pattern", "assignor", "instance_id", "rack", "client_id", "session_timeout_ms", "rebalance_timeout_ms", "away", "held", "filter")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_PATTERN_FIELD_NUMBER: _ClassVar[int]
@@ -41,6 +41,7 @@ class Member(_message.Message):
     REBALANCE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     AWAY_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
     version: int
     topics: _containers.RepeatedScalarFieldContainer[str]
     topic_pattern: str
@@ -52,7 +53,8 @@ class Member(_message.Message):
     rebalance_timeout_ms: int
     away: bool
     held: _containers.RepeatedCompositeFieldContainer[HeldTopic]
-    def __init__(self, version: _Optional[int] = ..., topics: _Optional[_Iterable[str]] = ..., topic_pattern: _Optional[str] = ..., assignor: _Optional[str] = ..., instance_id: _Optional[str] = ..., rack: _Optional[str] = ..., client_id: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., rebalance_timeout_ms: _Optional[int] = ..., away: _Optional[bool] = ..., held: _Optional[_Iterable[_Union[HeldTopic, _Mapping]]] = ...) -> None: ...
+    filter: str
+    def __init__(self, version: _Optional[int] = ..., topics: _Optional[_Iterable[str]] = ..., topic_pattern: _Optional[str] = ..., assignor: _Optional[str] = ..., instance_id: _Optional[str] = ..., rack: _Optional[str] = ..., client_id: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., rebalance_timeout_ms: _Optional[int] = ..., away: _Optional[bool] = ..., held: _Optional[_Iterable[_Union[HeldTopic, _Mapping]]] = ..., filter: _Optional[str] = ...) -> None: ...
 
 class HeldTopic(_message.Message):
     __slots__ = ("topic_id", "topic", "partitions", "epochs", "withdrawn")

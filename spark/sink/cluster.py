@@ -29,7 +29,7 @@ class Place:
 async def opened(options: SinkOptions) -> AsyncIterator[Place]:
     """Open the target. Raises InvalidConfig, Unavailable, the store's errors."""
     sources = Sources()
-    async with ledgermq.connect(options.servers, sources=sources, timeout_s=options.delivery_timeout_s) as client:
+    async with ledgermq.connect(options.servers, sources=sources, **options.client_settings()) as client:
         root = options.root or (await client.describe_cluster()).root
         async with await open_store(shared_root(root), sources=sources) as store:
             yield Place(client, store, sources, options)

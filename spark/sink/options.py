@@ -7,14 +7,24 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from ledgermq.buffers import MIB
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.client.target import parse_addresses
 from ledgermq.errors import InvalidConfig
 from ledgermq.protocol.records import Compression
-from spark.options import above_zero, check_servers, known_options, names_of, one_of, option, parse_known, switch
+from spark.options import (
+    TlsOptions,
+    above_zero,
+    check_servers,
+    known_options,
+    names_of,
+    one_of,
+    option,
+    parse_known,
+    switch,
+)
 
 _OF_SPARK = ("checkpointlocation", "queryname", "outputmode")
 """Options of the query itself, which Spark passes on."""
@@ -41,7 +51,7 @@ def _wrong_epoch(text: str) -> InvalidConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class SinkOptions:
+class SinkOptions(TlsOptions):
     """The options, one field each; `spark.options` has the rules."""
 
     servers: str = option(MISSING)
@@ -86,6 +96,15 @@ class SinkOptions:
     when nothing more of it was stored in three tries
     """
 
+    token_file: str = option("")
+    """file with the token that proves to brokers who writes, at the same path on driver and executors; it
+    is read again when it changes. Not set: the variables LEDGERMQ_TOKEN and LEDGERMQ_TOKEN_FILE
+    """
+
+    def client_settings(self) -> dict[str, Any]:
+        """Return the settings of the clients that driver and tasks make."""
+        return {"timeout_s": self.delivery_timeout_s, "tls": self.chosen_tls(), "token_file": self.token_file}
+
     def producer_settings(self) -> dict[str, object]:
         return {
             "compression": self.compression,
@@ -116,5 +135,6 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         raise InvalidConfig("writeId goes with delivery=exactlyOnce")
     if options.transactional and options.delivery != "exactlyOnce":
         raise InvalidConfig("transactional=true goes with delivery=exactlyOnce")
+    options.chosen_tls()
     ProducerSettings(**options.producer_settings())  # type: ignore[arg-type]
     return options

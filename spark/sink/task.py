@@ -68,7 +68,7 @@ async def send(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Sent:
     sources = Sources()
     sent = Sent(0)
     async with (
-        ledgermq.connect(options.servers, sources=sources, timeout_s=options.delivery_timeout_s) as client,
+        ledgermq.connect(options.servers, sources=sources, **options.client_settings()) as client,
         client.producer(**options.producer_settings()) as producer,
     ):
         async for routed in delivered(options, producer, collected(options, client, sources, drawn(batches))):

@@ -45,7 +45,7 @@ SMALLER = (
 async def begin(options: SinkOptions) -> SharedTransaction:
     """Begin a transaction for one run of a micro-batch. Raises InvalidConfig, Unavailable."""
     sources = Sources()
-    async with ledgermq.connect(options.servers, sources=sources, timeout_s=options.delivery_timeout_s) as client:
+    async with ledgermq.connect(options.servers, sources=sources, **options.client_settings()) as client:
         return await begin_at(client, sources, options)
 
 
@@ -66,7 +66,7 @@ async def stage(
 ) -> StagedInTransaction:
     """Stage as `stage_at` does, with the executor's own connections."""
     sources = Sources()
-    async with ledgermq.connect(options.servers, sources=sources, timeout_s=options.delivery_timeout_s) as client:
+    async with ledgermq.connect(options.servers, sources=sources, **options.client_settings()) as client:
         return await stage_at(client, sources, options, transaction, write, drawn(batches))
 
 
@@ -112,7 +112,7 @@ async def commit(
         async with opened(options) as place:
             await commit_epoch(place, write, epoch, messages)
     elif messages:
-        async with ledgermq.connect(options.servers, timeout_s=options.delivery_timeout_s) as client:
+        async with ledgermq.connect(options.servers, **options.client_settings()) as client:
             await _commit_alone(client, messages)
 
 
@@ -199,5 +199,5 @@ async def drop(client: Client, messages: Sequence[StagedInTransaction]) -> None:
 async def discard(options: SinkOptions, messages: Sequence[StagedInTransaction]) -> None:
     """Drop as `drop` does, with the driver's own connections."""
     if messages:
-        async with ledgermq.connect(options.servers, timeout_s=options.delivery_timeout_s) as client:
+        async with ledgermq.connect(options.servers, **options.client_settings()) as client:
             await drop(client, messages)

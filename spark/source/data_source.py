@@ -54,7 +54,9 @@ class LedgerMQDataSource(DataSource):
         """
         options, columns = parse_options(self.options), columns_of(schema)
         return replace(
-            options, columns=columns, root=shared_root(options.root or asyncio.run(root_of(options.servers)))
+            options,
+            columns=columns,
+            root=shared_root(options.root or asyncio.run(root_of(options.servers, options.tls))),
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

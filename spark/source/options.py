@@ -13,9 +13,11 @@ from typing import Literal
 
 from ledgermq.client.consuming.message import TABLE_SCHEMA
 from ledgermq.client.record import microseconds_of
+from ledgermq.client.tls import Tls
 from ledgermq.errors import InvalidConfig
+from ledgermq.filters.filter import parse_filter
 from ledgermq.protocol.limits import OFFSET_MAX
-from spark.options import between, check_servers, known_options, names_of, option, parse_known, switch
+from spark.options import TlsOptions, between, check_servers, known_options, names_of, option, parse_known, switch
 
 COLUMNS = tuple(TABLE_SCHEMA.names)
 EARLIEST, LATEST = -2, -1
@@ -30,6 +32,11 @@ class AtTime:
 
 
 Offsets = Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]] | AtTime
+
+
+def _filter(name: str, text: str) -> str:
+    parse_filter(text)
+    return text
 
 
 def _names(name: str, text: str) -> tuple[str, ...]:
@@ -95,7 +102,7 @@ def _offset(name: str, topic: str, partition: str, offset: object) -> tuple[int,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GivenOptions:
+class GivenOptions(TlsOptions):
     """The options, one field each; `spark.options` has the rules."""
 
     root: str = option("")
@@ -147,6 +154,8 @@ class GivenOptions:
     """with the column `headers`, where the query gives no schema"""
     tag: str = option("")
     """only records with this tag; several with `||` between them"""
+    filter: str = option("", _filter)
+    """only records that [pass this filter](filters.md): tags, or a condition over headers"""
 
 
 NAMES = names_of(GivenOptions)
@@ -169,8 +178,10 @@ class SourceOptions:
     fail_on_data_loss: bool = True
     columns: tuple[str, ...] = COLUMNS
     tags: frozenset[str] = frozenset()
+    filter: str = ""
     offsets_per_trigger_max: int | None = None
     servers: str = ""
+    tls: Tls | bool | None = None
     group: str = ""
     include_archive: bool = False
 
@@ -194,6 +205,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     options = SourceOptions(
         root=found.root,
         servers=found.servers,
+        tls=found.chosen_tls(),
         group=found.group_id_for_commit,
         topics=(found.topic,) if found.topic else found.topics,
         topics_pattern=found.topics_pattern or None,
@@ -205,6 +217,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         fail_on_data_loss=found.fail_on_data_loss,
         include_archive=found.include_archive,
         columns=tuple(name for name in COLUMNS if name != "headers" or found.include_headers),
+        filter=found.filter,
         tags=frozenset(tag.strip() for tag in found.tag.split("||") if tag.strip()),
     )
     if options.partitions is not None and len(options.topics) != 1:

@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 
 from ledgermq.client.consuming.message import table_of
 from ledgermq.errors import InvalidConfig
+from ledgermq.filters.filter import parse_filter
 from ledgermq.hints import did_you_mean
 from ledgermq.protocol.records import SCHEMA
 from spark.source.options import SourceOptions
@@ -75,7 +76,8 @@ def columns_of(given: StructType) -> tuple[str, ...]:
 
 def record_columns(options: SourceOptions) -> list[str]:
     """Return the columns to read of each record: at least one, which gives the number of records."""
-    needed = {*options.columns, *(["tag"] if options.tags else [])}
+    wanted = parse_filter(options.filter)
+    needed = {*options.columns, *(["tag"] if options.tags else []), *(wanted.columns if wanted is not None else [])}
     return [name for name in SCHEMA.names if name in needed] or ["timestampType"]
 
 
@@ -85,7 +87,10 @@ def batches_of(
     """`rows`: of `record_columns`. `offset`: of the first row."""
     table = table_of(rows, topic, partition, offset, options.columns)
     if options.tags:
-        table = table.filter(pc.is_in(rows.column("tag"), value_set=pa.array(sorted(options.tags), pa.string())))
+        chosen = pc.is_in(rows.column("tag"), value_set=pa.array(sorted(options.tags), pa.string()))
+        rows, table = rows.filter(chosen), table.filter(chosen)
+    if (wanted := parse_filter(options.filter)) is not None:
+        table = table.filter(wanted.passes(rows))
     step = max(1, table.num_rows * BATCH_BYTES_MAX // max(1, table.nbytes))
     for at in range(0, table.num_rows, step):
         yield table.slice(at, step)

@@ -184,7 +184,11 @@ class GroupCommit:
     def _pause_s(self) -> float | None:
         """Return how long the next flush has to wait; 0: it is due; None: until something happens."""
         in_flight = self._writer.puts_in_flight
-        if not self._queue or in_flight >= self._limits.puts_in_flight_max:
+        if not self._queue:
+            return None
+        if self._writer.refusal is not None:
+            return 0.0  # they fail at once, and no end of a void put would wake this task
+        if in_flight >= self._limits.puts_in_flight_max:
             return None
         if in_flight == 0 or in_flight < self._in_flight_before or self._queued_bytes >= self._limits.flush_bytes:
             return 0.0

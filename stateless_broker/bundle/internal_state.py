@@ -151,7 +151,7 @@ async def _tail(owned: OwnedLedger, folds: Mapping[PartitionId, _Fold]) -> list[
     in order of slots: from the owner's index, or else from the store.
     """
     segments: list[fmt.SegmentIndex] = []
-    if owned.view.index.covered_from <= owned.view.checkpoint.planned_slot + 1:
+    if owned.view.index.covered_from <= _first_slot(owned.view.checkpoint, folds):
         for topic_id, places in groupby(sorted(folds), key=lambda place: place.topic_id):
             segments += owned.view.index.segments_with(
                 topic_id, {place.partition: folds[place].end for place in places}
@@ -162,6 +162,15 @@ async def _tail(owned: OwnedLedger, folds: Mapping[PartitionId, _Fold]) -> list[
     for index in segments:
         entries.setdefault(index.slot, []).extend(entry for entry in index.batches if _is_needed(entry, folds))
     return [_Piece(slot, run) for slot in sorted(entries) for run in _runs(entries[slot])]
+
+
+def _first_slot(checkpoint: fmt.Checkpoint, folds: Mapping[PartitionId, _Fold]) -> int:
+    """Return the first slot that may hold records behind the snapshot. Many segments may have come since, and
+    by the ends in the checkpoint none of them has such records.
+    """
+    ends = {PartitionId(each.topic_id, each.partition): each.end for each in checkpoint.state.ends}
+    is_behind = any(fold.end < ends.get(place, 0) for place, fold in folds.items())
+    return 1 + (checkpoint.planned_slot if is_behind else checkpoint.state.slot)
 
 
 def _is_needed(entry: fmt.BatchEntry, folds: Mapping[PartitionId, _Fold]) -> bool:

@@ -21,6 +21,7 @@ from ledger.log.segment import Batch
 from ledger.log.writer import LedgerWriter, claim
 from ledger.object_store.contract import Buffer
 from ledger.topics.catalog import Topic
+from ledger.view.fetch_index import Masks
 from ledger.view.reader import PartitionRead
 from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted, UnknownPartition
 from stateless_broker.bundle.compaction_due import first_staged_slot
@@ -130,9 +131,17 @@ class BundleOwner:
         self._commit.check_room(batches, size_bytes)
 
     async def fetch(
-        self, topic: Topic, partition: int, offset: int, bytes_max: int, *, direct: bool = False
+        self,
+        topic: Topic,
+        partition: int,
+        offset: int,
+        bytes_max: int,
+        *,
+        direct: bool = False,
+        masks: Masks = None,
     ) -> PartitionRead:
-        """Return batches from `offset` on: `bytes_max` in total, but at least one batch.
+        """Return batches from `offset` on: `bytes_max` in total, but at least one batch. `masks`: those of the tags
+        that are wanted; batches that have none of them may be left out.
 
         Raises OffsetOutOfRange, UnknownPartition, NotOwner, DataDamaged, Unavailable, the store's
         errors.
@@ -141,7 +150,7 @@ class BundleOwner:
         self._check_partition(topic, partition)
         self._upkeep.on_read()
         return await self._in_term(
-            self._reader.fetch(PartitionId(topic.id, partition), offset, bytes_max, topic, direct=direct)
+            self._reader.fetch(PartitionId(topic.id, partition), offset, bytes_max, topic, direct=direct, masks=masks)
         )
 
     async def wait_for_data(self, positions: Mapping[PartitionId, int]) -> None:

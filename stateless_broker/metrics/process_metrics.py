@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from datetime import datetime
 
 from prometheus_client import (
     CollectorRegistry,
@@ -25,6 +26,7 @@ from stateless_broker.metrics.store_metrics import StoreMetrics, prices_for
 from stateless_broker.metrics.timer_metrics import TimerMetrics
 from stateless_broker.metrics.transaction_metrics import TransactionMetrics
 from stateless_broker.node import Hooks
+from stateless_broker.tls import TlsMeter
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for every counter, of no use here
 
@@ -46,6 +48,7 @@ class ProcessMetrics:
         self.transactions = TransactionMetrics(self.registry)
         self.timers = TimerMetrics(self.registry)
         self.shares = ShareMetrics(self.registry)
+        self.tls = TlsMetrics(self.registry)
         self.lines = LogLines(self.registry)
         self.group_lag = GroupLagMetrics(self.registry)
         self.registry.register(BrokerCollector(lambda: self.broker, self.owners.topics))
@@ -58,6 +61,31 @@ class ProcessMetrics:
         self.ready.set(is_ready)
         self.store.at(asyncio.get_running_loop().time())
         return generate_latest(self.registry)
+
+
+class TlsMetrics(TlsMeter):
+    def __init__(self, registry: CollectorRegistry) -> None:
+        reloads = Counter(
+            "ledgermq_tls_reloads",
+            "Changes of the TLS files that were read; refused: they cannot be used, and the former certificate stays",
+            ("outcome",),
+            registry=registry,
+        )
+        self._reloaded, self._refused = reloads.labels("loaded"), reloads.labels("refused")
+        self._expires = Gauge(
+            "ledgermq_tls_certificate_expires_seconds",
+            "Unix time at which the certificate in use expires; 0 without TLS",
+            registry=registry,
+        )
+
+    def in_use(self, expires: datetime) -> None:
+        self._expires.set(expires.timestamp())
+
+    def reloaded(self) -> None:
+        self._reloaded.inc()
+
+    def refused(self) -> None:
+        self._refused.inc()
 
 
 class LogLines(logging.Handler):

@@ -1,14 +1,13 @@
 """Deliver timed messages: append each to its partition when its time has come, in order, exactly once.
 
 A round begins with a time that the store's clock has reached. It waits until nothing that is due by then
-is still on its way into the intake (R2). Then it appends chunk by chunk: a chunk's messages and the
-watermark that covers them are one segment (R1). Copies carry no producer session. Chunks follow one
+is still on its way into the intake (W2). Then it appends chunk by chunk: a chunk's messages and the
+watermark that covers them are one segment (W1). Copies carry no producer session. Chunks follow one
 another without waiting, within a bound of bytes, and yield to live producers.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -22,15 +21,19 @@ from ledgermq.protocol.records import Compression, encode_batch, timestamps_of
 from ledgermq.runtime.wait import wait_for
 from stateless_broker.timers.counts import TimerCounts
 from stateless_broker.timers.flow import Flow
-from stateless_broker.timers.held import Held
+from stateless_broker.timers.held import Held, exists_in
 from stateless_broker.timers.store_clock import StoreClock
 from timers.blocks import end_of
 from timers.cut import batches
 from timers.rows import Rows
 from timers.waiting import Chunk
 
-MISSING_MAX = 64
-"""Blocks whose bodies are read again for one chunk, at most, unless a single message needs more."""
+CHUNK_BYTES = 128 * 1024
+"""Delivered in one turn of the pace, about, or `chunk_bytes` of the limits if that is less: some 1 ms of work."""
+SHARED_WITHIN_S = 0.05
+"""How long a chunk that is not the last one may wait for the next ones to share its segment. Each segment
+costs a PUT, which delays those of live producers.
+"""
 RECALLS_LOOK_S = 60.0
 """Pause between two looks for recalls to forget."""
 COMPRESSED_BYTES_MIN = 16 * 1024
@@ -74,13 +77,15 @@ class Deliverer:
         now_us = self._clock.now_us()
         assert now_us is not None
         to_us = held.timers.deliverable_to(now_us, held.loaded)
-        assert to_us <= now_us, "nothing is delivered before its time (R13)"
+        assert to_us <= now_us, "nothing is delivered before its time (W13)"
         held.closed_us = max(held.closed_us, to_us)
         await self._until_settled(to_us)
         while held.timers.watermark < end_of(to_us):
             await self._flow.room()
-            await self._deliver_chunk(to_us)
-            await asyncio.sleep(0)
+            await held.with_chunk(
+                to_us, min(CHUNK_BYTES, held.limits.chunk_bytes), lambda chunk: self._append(chunk, to_us)
+            )
+            held.note_added()
         held.freed.set()
 
     async def _until_settled(self, to_us: int) -> None:
@@ -91,36 +96,14 @@ class Deliverer:
             await held.settled.wait()
             held.state.check()
 
-    async def _deliver_chunk(self, to_us: int) -> None:
-        held = self._held
-        held.restoring += 1
-        try:
-            chunk = await self._next_chunk(to_us)
-            # from here on nothing is awaited: judged and appended in one turn
-            self._append(chunk, to_us)
-        finally:
-            held.restoring -= 1
-        held.note_added()
-
-    async def _next_chunk(self, to_us: int) -> Chunk | None:
-        """Return the next chunk with all its bodies; None: nothing is left that is due by `to_us`."""
-        held = self._held
-        chunk_bytes = held.limits.chunk_bytes
-        while (chunk := held.waiting.due(to_us, chunk_bytes)) is not None and chunk.missing:
-            if len(chunk.missing) > MISSING_MAX and len(chunk.rows) > 1:
-                chunk_bytes //= 2
-                continue
-            await held.restore(chunk.missing)
-            held.state.check()
-        return chunk
-
     def _append(self, chunk: Chunk | None, to_us: int) -> None:
+        """Judge and append a chunk; None: nothing is left that is due by `to_us`. It awaits nothing."""
         held = self._held
         to = end_of(to_us) if chunk is None else chunk.to
         assert held.timers.watermark < to <= end_of(to_us)
         assert chunk is None or held.timers.watermark < chunk.rows.key(0), "delivered before"
         lowest_us = held.lowest_in_flight_us()
-        assert lowest_us is None or lowest_us > to_us, "a block in flight is due (R9)"
+        assert lowest_us is None or lowest_us > to_us, "a block in flight is due (W9)"
         copies, live = [], 0
         if chunk is not None:
             rows = self._live(chunk.rows)
@@ -129,7 +112,8 @@ class Deliverer:
         size_bytes = sum(len(copy.data) for copy in copies)
         held.state.check_room(1 + size_bytes)
         decision = held.state.ask(lambda: held.timers.delivered(to, held.loaded))
-        held.state.take(decision, copies)
+        within_s = SHARED_WITHIN_S if to < end_of(to_us) else 0.0
+        held.state.take(decision, copies, within_s=within_s)
         held.waiting.taken(to)
         if finished := held.loaded - held.timers.ranges.keys():
             held.loaded -= finished
@@ -142,10 +126,10 @@ class Deliverer:
                 late_ms = max(0, now_us - chunk.rows.dues[0].as_py()) / MILLISECOND_US
                 self._counts.delivered(held.bundle, live, size_bytes, late_ms)
 
-        self._flow.appended(size_bytes, durable)
+        self._flow.appended(size_bytes, durable, within_s=within_s)
 
     def _live(self, rows: Rows) -> Rows:
-        """Leave out what was recalled, and what waits for topics that were removed (R7)."""
+        """Leave out what was recalled, and what waits for topics that were removed (W7)."""
         exists = self._exists()
         held = self._held
         wanted = held.timers.live(rows, lambda topic_id: True)
@@ -157,8 +141,7 @@ class Deliverer:
         return live
 
     def _exists(self) -> Callable[[int], bool]:
-        catalog = self._catalog()
-        return lambda topic_id: not catalog.is_removed(topic_id, catalog.offset)
+        return exists_in(self._catalog())
 
     def _copy(self, target: PartitionId, records: pa.RecordBatch) -> Batch:
         """Return a batch as it is appended to its partition. It carries no producer session."""

@@ -25,8 +25,12 @@ class Flow:
             await self._room.wait()
             self._state.check()
 
-    def appended(self, size_bytes: int, on_durable: Callable[[], None] = lambda: None) -> None:
-        """Count an append that was made in this turn. `on_durable` is called when it is durable."""
+    def appended(
+        self, size_bytes: int, on_durable: Callable[[], None] = lambda: None, *, within_s: float = 0.0
+    ) -> None:
+        """Count an append that was made in this turn, and may wait up to `within_s` for others. `on_durable` is
+        called when it is durable.
+        """
         self._bytes += size_bytes
 
         def over(waiting: asyncio.Task[None]) -> None:
@@ -35,4 +39,4 @@ class Flow:
             if not waiting.cancelled() and waiting.exception() is None:
                 on_durable()
 
-        self._state.durable_soon().add_done_callback(over)
+        self._state.durable_soon(within_s=within_s).add_done_callback(over)

@@ -8,26 +8,37 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
+from ledger.topics.catalog import Catalog
 from ledgermq.errors import LedgerMQError
 from stateless_broker.internal.issued_state import IssuedState
 from stateless_broker.timers.hidden_logs import HiddenLogs
+from stateless_broker.timers.pace import Pace
 from timers.blocks import Key, Source
 from timers.bundle_timers import BundleTimers
 from timers.limits import TimerLimits
 from timers.places import RangeId
-from timers.waiting import Waiting
+from timers.waiting import Chunk, Waiting
+
+T = TypeVar("T")
 
 READ_BYTES = 1024 * 1024
 """Of one read of blocks, about."""
+MISSING_MAX = 64
+"""Blocks whose bodies are read again for one chunk, at most, unless a single message needs more."""
 
 InFlight = dict["asyncio.Future[Any]", int]
 """Appends to the intake that have no outcome yet, and when the first of their rows is due. Those of
-producers are kept for the whole term of the bundle, also while its state is loaded again (R14).
+producers are kept for the whole term of the bundle, also while its state is loaded again (W14).
 """
+
+
+def exists_in(catalog: Catalog) -> Callable[[int], bool]:
+    """Return whether messages that wait for a topic, named by its id, are still wanted (W7)."""
+    return lambda topic_id: not catalog.is_removed(topic_id, catalog.offset)
 
 
 @dataclass
@@ -40,6 +51,7 @@ class Held:
     timers: BundleTimers
     logs: HiddenLogs
     limits: TimerLimits
+    pace: Pace
     closed_us: int
     durable: Key
     """The watermark that is durable."""
@@ -93,6 +105,26 @@ class Held:
         self.freed.set()
         self.due_changed.set()
         self.moves_changed.set()
+
+    async def with_chunk(self, to_us: int, chunk_bytes: int, use: Callable[[Chunk | None], T]) -> T:
+        """Return what `use` returns for the next rows that are due by `to_us`, with all their bodies: about
+        `chunk_bytes` of them. None: there are none. `use` runs in a turn of the pace, in the turn of the event
+        loop in which the rows were chosen. Raises the errors of `HiddenLogs.read`, NotOwner.
+        """
+        self.restoring += 1
+        try:
+            while True:
+                async with self.pace.turn():
+                    self.state.check()
+                    chunk = self.waiting.due(to_us, chunk_bytes)
+                    if chunk is None or not chunk.missing:
+                        return use(chunk)
+                if len(chunk.missing) > MISSING_MAX and len(chunk.rows) > 1:
+                    chunk_bytes //= 2
+                else:
+                    await self.restore(chunk.missing)
+        finally:
+            self.restoring -= 1
 
     async def restore(self, missing: Iterable[Source]) -> None:
         """Read the bodies of these blocks again. Raises as `HiddenLogs.read`."""

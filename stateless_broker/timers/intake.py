@@ -1,13 +1,13 @@
 """Take timed messages in: append each batch that a producer sends to the bundle's intake, as one block.
 
-A block is appended with the producer's session, so the ledger's own rules for sessions hold (R8), and it
+A block is appended with the producer's session, so the ledger's own rules for sessions hold (W8), and it
 is acknowledged when it is durable. Blocks of committed transactions come through the bundle's log instead,
 in the segment that completes the transaction (W17).
 
 The rows of a durable block enter memory, in the order of offsets. A producer's block is at hand when it is
 the next one. In any other case the intake is behind, and reads what is durable from the ledger. Until the
-rows are in memory, nothing that they may hold is passed by the watermark (R2), and a block's floor is above
-everything that a delivery has begun with (R9).
+rows are in memory, nothing that they may hold is passed by the watermark (W2), and a block's floor is above
+everything that a delivery has begun with (W9).
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Intake:
     async def load(self) -> None:
         """Bring the rows of the intake into memory that are neither delivered nor moved to ranges.
 
-        It waits first until every append of an earlier state of this term has an outcome (R14). Raises
+        It waits first until every append of an earlier state of this term has an outcome (W14). Raises
         the errors of `HiddenLogs.read`; then it may be repeated.
         """
         held = self._held

@@ -9,13 +9,11 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker.timers.held import Held
 from timers.blocks import DUE_MAX_US, Id
 from timers.rows import Rows
-from timers.waiting import Chunk
 
 MESSAGES_MAX = 1000
 """In one answer, at most."""
 LOOKED_AT_BYTES = 1024 * 1024
 """How many bytes of the next messages one call looks at, about; with a filter, some of them match."""
-MISSING_MAX = 64
 KEY_BYTES_MAX = 256
 
 
@@ -33,7 +31,7 @@ async def listed(
     `left` counts all other messages in memory, whether they match or not. Raises the errors of
     `HiddenLogs.read`.
     """
-    chunk = await _next(held) if messages_max else None
+    chunk = await held.with_chunk(DUE_MAX_US, LOOKED_AT_BYTES, lambda chunk: chunk) if messages_max else None
     answer = pb.ListDelayedResponse(left=held.waiting.rows)
     if chunk is not None:
         at_most, recalls = min(messages_max, MESSAGES_MAX), held.timers.recalls
@@ -56,22 +54,6 @@ async def listed(
         )
     )
     return answer
-
-
-async def _next(held: Held) -> Chunk | None:
-    """Return the next rows in memory, with their bodies."""
-    chunk_bytes = LOOKED_AT_BYTES
-    held.restoring += 1
-    try:
-        while (chunk := held.waiting.due(DUE_MAX_US, chunk_bytes)) is not None and chunk.missing:
-            if len(chunk.missing) > MISSING_MAX and len(chunk.rows) > 1:
-                chunk_bytes //= 2
-                continue
-            await held.restore(chunk.missing)
-            held.state.check()
-        return chunk
-    finally:
-        held.restoring -= 1
 
 
 def _messages(

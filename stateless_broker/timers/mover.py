@@ -1,27 +1,28 @@
 """Move timed messages to where they should wait: from the intake into ranges of time (flush), from wide
 ranges into narrower ones (turn), and from ranges of a minute into memory (load).
 
-What is moved, and the progress of what it came from, are one segment (R3). Only durable blocks are read.
+What is moved, and the progress of what it came from, are one segment (W3). Only durable blocks are read.
 After a read everything is judged again, in the turn that appends. What was moved is freed later.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from ledger.topics.catalog import Catalog
 from ledgermq.errors import Unavailable
 from ledgermq.runtime.wait import wait_for
 from stateless_broker.timers.counts import TimerCounts
 from stateless_broker.timers.flow import Flow
-from stateless_broker.timers.held import READ_BYTES, Held
+from stateless_broker.timers.held import READ_BYTES, Held, exists_in
 from stateless_broker.timers.intake import Intake
 from stateless_broker.timers.store_clock import StoreClock
 from timers.blocks import Block, Source
 from timers.cut import Moved, range_blocks
 from timers.places import PLACES, Range, RangeId, flush_horizon, place
 from timers.rows import Rows, rows_of
+from timers.waiting import FlushPiece
 
 LACKING_RETRY_MS = 1000
 FLUSH_LOOK_S = 1.0
@@ -98,7 +99,7 @@ class Mover:
             held.state.check()
             held.note_added()
             await asyncio.sleep(0)
-        assert held.logs.next_offset(range_id) == end, f"something was placed in {range_id} while it was loaded (R10)"
+        assert held.logs.next_offset(range_id) == end, f"something was placed in {range_id} while it was loaded (W10)"
         del self._loading[range_id]
         held.loaded.add(range_id)
         held.due_changed.set()
@@ -115,8 +116,16 @@ class Mover:
         found: list[tuple[Source, Block]] = []
         if begin < end:
             found = await held.logs.read(range_id, begin, end, held.limits.chunk_bytes)
-        # from here on nothing is awaited: judged and appended in one turn
+        async with held.pace.turn():
+            self._append_turned(range_id, now_us, before, found, end)
+
+    def _append_turned(
+        self, range_id: RangeId, now_us: int, before: Range, found: Sequence[tuple[Source, Block]], end: int
+    ) -> None:
+        """Judge and append what was read of a range that ends at `end`. It awaits nothing."""
+        held = self._held
         held.state.check()
+        begin = before.begin_offset
         stop = found[-1][0].offset + 1 if found else begin
         rows = self._live(rows_of(found, held.timers.watermark))
         moved = self._placed(rows, now_us, before)
@@ -160,7 +169,6 @@ class Mover:
         while held.timers.flushed.end_offset < end:
             await self._flow.room()
             await self._flush_piece(end)
-            await asyncio.sleep(0)
         self._intake.flushed()
 
     async def _flush_piece(self, end: int) -> None:
@@ -168,25 +176,31 @@ class Mover:
         held.restoring += 1
         try:
             while True:
-                now_us = self._clock.now_us() or await self._clock.read()
-                horizon_us = flush_horizon(now_us, held.timers.ranges, held.closed_us)
-                piece = held.waiting.flush(end, horizon_us, held.limits.chunk_bytes)
-                if not piece.missing:
-                    break
+                if self._clock.now_us() is None:
+                    await self._clock.read()
+                async with held.pace.turn():
+                    held.state.check()
+                    now_us = self._clock.now_us()
+                    assert now_us is not None
+                    horizon_us = flush_horizon(now_us, held.timers.ranges, held.closed_us)
+                    piece = held.waiting.flush(end, horizon_us, held.limits.chunk_bytes)
+                    if not piece.missing:
+                        self._append_flushed(piece, now_us, horizon_us)
+                        return
                 await held.restore(piece.missing)
-                held.state.check()
-            # from here on nothing is awaited: judged and appended in one turn
-            rows = self._live(piece.rows)
-            moved = self._placed(rows, now_us, None)
-            size_bytes = _size_of(moved)
-            held.state.check_room(1 + size_bytes)
-            decision = held.state.ask(
-                lambda: held.timers.flushed_to(piece.end_offset, horizon_us, moved, held.closed_us)
-            )
-            held.state.take(decision, held.logs.issue(moved))
-            held.waiting.flushed(piece.end_offset, horizon_us)
         finally:
             held.restoring -= 1
+
+    def _append_flushed(self, piece: FlushPiece, now_us: int, horizon_us: int) -> None:
+        """Judge and append a piece of a flush. It awaits nothing."""
+        held = self._held
+        rows = self._live(piece.rows)
+        moved = self._placed(rows, now_us, None)
+        size_bytes = _size_of(moved)
+        held.state.check_room(1 + size_bytes)
+        decision = held.state.ask(lambda: held.timers.flushed_to(piece.end_offset, horizon_us, moved, held.closed_us))
+        held.state.take(decision, held.logs.issue(moved))
+        held.waiting.flushed(piece.end_offset, horizon_us)
         self._flow.appended(size_bytes)
         if len(rows):
             self._counts.moved(held.bundle, len(rows), size_bytes)
@@ -213,8 +227,7 @@ class Mover:
         return range_blocks(rows, placement.groups)
 
     def _live(self, rows: Rows) -> Rows:
-        catalog = self._catalog()
-        return self._held.timers.live(rows, lambda topic_id: not catalog.is_removed(topic_id, catalog.offset))
+        return self._held.timers.live(rows, exists_in(self._catalog()))
 
 
 class LogStarts:
@@ -229,7 +242,7 @@ class LogStarts:
         await self._held.freed.wait()
 
     async def move(self) -> None:
-        """Raise the log starts as far as the state of this moment allows, once it is durable (R15). Raises
+        """Raise the log starts as far as the state of this moment allows, once it is durable (W15). Raises
         the store's errors; then it is repeated after the pause.
         """
         held = self._held

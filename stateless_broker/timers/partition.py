@@ -30,6 +30,7 @@ from stateless_broker.timers.hidden_logs import HiddenLogs
 from stateless_broker.timers.intake import Blocks, Intake, Sent, check_due
 from stateless_broker.timers.listing import listed
 from stateless_broker.timers.mover import LogStarts, Mover
+from stateless_broker.timers.pace import Pace
 from stateless_broker.timers.store_clock import StoreClock
 from timers.blocks import Id
 from timers.bundle_timers import BundleTimers, RecallAnswer
@@ -61,6 +62,7 @@ class TimerParts:
     delivery_bytes_max: Callable[[], int]
     damaged_retry_s: Callable[[], float]
     in_flight: WeakKeyDictionary[BundleOwner, InFlight] = field(default_factory=WeakKeyDictionary)
+    pace: Pace = field(default_factory=Pace)
 
 
 class TimerPartition:
@@ -73,7 +75,7 @@ class TimerPartition:
         self._on_failed = opening.on_failed
         self._state = IssuedState("timed messages", opening.owner, opening.log, opening.place, self._fail)
         logs = HiddenLogs(opening.owner, parts.near(), parts.far(), parts.sources)
-        self.held = Held(self._state, timers, logs, parts.limits, timers.watermark.due_us, timers.watermark)
+        self.held = Held(self._state, timers, logs, parts.limits, parts.pace, timers.watermark.due_us, timers.watermark)
         self._intake = Intake(self.held, parts.in_flight.setdefault(opening.owner, {}), parts.counts)
         flow = Flow(self._state, parts.delivery_bytes_max)
         deliverer = Deliverer(self.held, flow, parts.clock, parts.catalog, parts.counts)

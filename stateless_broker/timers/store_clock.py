@@ -1,4 +1,4 @@
-"""Estimate the store's time from below: the clock by which timed messages are delivered (R13).
+"""Estimate the store's time from below: the clock by which timed messages are delivered (W13).
 
 A message must not be delivered early, and clocks of machines may be wrong by any amount. So only the
 store's time counts. An answer that shows it proves that this time had come when the answer arrived;

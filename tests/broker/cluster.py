@@ -20,10 +20,11 @@ from ledger.object_store.memory import MemoryStore
 from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.errors import NotOwner, RetriableError
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.api import Connection
+from ledgermq.protocol.api import Connection, Connector
 from ledgermq.protocol.frames import FetchFrame, Frame, ProduceFrame
 from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.protocol.status import error_from_proto
+from ledgermq.protocol.tokens import bearer
 from stateless_broker.broker import Broker
 from stateless_broker.bundle.context import BundleMetrics
 from stateless_broker.in_process import InProcessConnector, Network
@@ -96,7 +97,7 @@ class Cluster:
         self._started += 1
         sources = virtual_sources(self._started, round(skew_s * 1e6))
         view = self.views[address] = PausableStore(self.store)
-        connector = InProcessConnector(self.network)
+        connector = self.connector(address)
         broker = await Broker.start(
             view,
             sources,
@@ -110,9 +111,13 @@ class Cluster:
             self.timer_counts.get(address),
             self.share_counts.get(address),
         )
-        self.network.listen(address, broker.service)
+        self.network.listen(address, broker.service, broker.door)
         self.brokers[address] = broker
         return broker
+
+    def connector(self, address: str) -> Connector:
+        """How the broker at this address reaches the others."""
+        return InProcessConnector(self.network)
 
     async def stop(self, address: str, *, graceful: bool = True) -> None:
         """Not graceful: as a killed process, which closes its port at once."""
@@ -127,8 +132,14 @@ class Cluster:
         for address in list(self.brokers):
             await self.stop(address, graceful=False)
 
-    def line(self, address: str) -> Connection:
-        return InProcessConnector(self.network).connect(address)
+    def line(self, address: str, token: str = "", credential: str = "") -> Connection:
+        """`token`, or another `credential`: what the caller proves itself by, where the cluster has
+        `security="rules"`.
+        """
+        return InProcessConnector(self.network, lambda _: bearer(token) if token else credential).connect(address)
+
+    def now_ms(self) -> int:
+        return next(iter(self.brokers.values())).context.sources.now_ms()
 
     async def settled(self) -> None:
         """Until every bundle is open somewhere that answers, and every such broker has caught up."""
@@ -137,11 +148,11 @@ class Cluster:
             lambda: len({b for broker in listening for b in broker.ownership.terms.opened}) == self.settings.bundles
         )
 
-    async def create(self, name: str, partitions: int = 2, **settings: str) -> pb.TopicInfo:
+    async def create(self, name: str, partitions: int = 2, token: str = "", **settings: str) -> pb.TopicInfo:
         request = pb.CreateTopicRequest(
             name=name, partitions=partitions, settings={k.replace("_", "."): v for k, v in settings.items()}
         )
-        return (await self.line(next(iter(self.brokers))).create_topic(request)).topic
+        return (await self.line(next(iter(self.brokers)), token).create_topic(request)).topic
 
     def serving(self, topic: str, partition: int) -> list[str]:
         """Addresses of the brokers that believe to own a partition."""
@@ -192,9 +203,10 @@ async def cluster_of(
     *addresses: str,
     store: ObjectStore | None = None,
     constants: BrokerConstants = FAST_CONSTANTS,
+    kind: type[Cluster] = Cluster,
     **settings: object,
 ) -> AsyncIterator[Cluster]:
-    cluster = Cluster(store or MemoryStore("", virtual_sources(1000)), constants, **settings)
+    cluster = kind(store or MemoryStore("", virtual_sources(1000)), constants, **settings)
     try:
         for address in addresses:
             await cluster.start(address)

@@ -125,7 +125,7 @@ def test_the_reserve_has_the_size_that_was_set(tmp_path: Path) -> None:
 
 async def test_the_admin_port_listens_at_the_admin_host_alone() -> None:
     settings = BrokerSettings(admin_host="127.0.0.2", admin_port=0)
-    async with admin_port(settings, Health(), ProcessMetrics("memory://")) as port:
+    async with admin_port(settings, Health(), ProcessMetrics("memory://"), None) as port:
         _, writer = await asyncio.open_connection("127.0.0.2", port)
         writer.close()
         with pytest.raises(OSError, match="Connect call failed"):

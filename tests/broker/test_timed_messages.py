@@ -420,6 +420,46 @@ async def test_after_a_bug_the_state_is_loaded_when_all_sends_have_an_outcome(
         assert served(cluster)[bundle] is not failed
 
 
+@in_cluster("a:1", **BUNDLES)
+async def test_a_send_whose_caller_goes_away_is_delivered_like_others(cluster: Cluster) -> None:
+    """Its block is on its way, and nothing cancels that; the blocks behind it come into memory, too."""
+    await cluster.create("t", 1)
+    async with watched(cluster, "t", 0) as watcher:
+        due_s = now_s() + 20
+        await send(cluster, "t", 0, (b"before", due_s))
+        cluster.views["a:1"].pause()
+        sending = asyncio.create_task(send(cluster, "t", 0, (b"left alone", due_s + 1)))
+        await asyncio.sleep(0.2)
+        sending.cancel()
+        await asyncio.sleep(0.2)
+        cluster.views["a:1"].resume()
+        await send(cluster, "t", 0, (b"behind", due_s + 2))
+        assert await watcher.until(3) == [b"before", b"left alone", b"behind"]
+
+
+async def earliest_in_intake(cluster: Cluster, bundle: int) -> int:
+    owner, logs = served(cluster)[bundle].held.logs.owner, served(cluster)[bundle].held.logs
+    [catalog] = {id(each.metadata): each.metadata.catalog for each in cluster.brokers.values()}.values()
+    return await owner.list_offset(catalog.topics_by_id[logs.intake.topic_id], logs.intake.partition, "earliest")
+
+
+@in_cluster("a:1", constants=constants_of(flush_after_ms=1000, log_start_ms=600_000), **BUNDLES)
+async def test_the_next_owner_frees_what_the_former_one_has_delivered(cluster: Cluster) -> None:
+    """Although it delivers and moves nothing itself."""
+    await cluster.create("t", 1)
+    bundle = await bundle_of(cluster, "t", 0)
+    async with watched(cluster, "t", 0) as watcher:
+        await send(cluster, "t", 0, (b"soon", now_s() + 3.5))
+        await watcher.until(1)
+        await asyncio.sleep(300)
+        await cluster.stop("a:1", graceful=False)
+        await cluster.start("b:1")
+        await until(lambda: bundle in served(cluster), 60)
+        assert await earliest_in_intake(cluster, bundle) == 0, "the former owner had no time for it"
+        await asyncio.sleep(700)
+        assert await earliest_in_intake(cluster, bundle) == 1
+
+
 @in_cluster("a:1", constants=SMALL, **BUNDLES)
 async def test_logs_of_delivered_messages_begin_later_and_those_of_waiting_ones_stay(cluster: Cluster) -> None:
     await cluster.create("t", 1)

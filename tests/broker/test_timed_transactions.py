@@ -316,7 +316,7 @@ async def test_timed_messages_that_are_loaded_again_hold_a_completion_up_and_los
 async def test_delivery_waits_for_blocks_that_are_durable_and_not_read_yet(
     cluster: Cluster,
 ) -> None:
-    """The owner cannot read its intake for a while: a later message must not pass an earlier one (R2)."""
+    """The owner cannot read its intake for a while: a later message must not pass an earlier one (W2)."""
     await cluster.create("t", 1)
     due_s = now_s() + 10
     await timed.send(cluster, "t", 0, (b"zero", now_s()))

@@ -166,6 +166,7 @@ TOPICS = {
     "groups.md": "orders",
     "retries.md": "orders",
     "expiry.md": "orders",
+    "filters.md": "orders",
     "from-kafka.md": "orders",
     "keyed-topics.md": "prices",
 }

@@ -197,6 +197,19 @@ def test_headers_tag_and_binary_values_in_every_format(shell: Shell) -> None:
     assert table[2].split()[:2] == ["0", "1"]
 
 
+def test_what_passes_a_filter_is_printed(shell: Shell) -> None:
+    for tag, price in (("red", "5"), ("blue", "7"), ("green", "9")):
+        assert shell("produce", "sold", "--tag", tag, "--header", f"price={price}", stdin=f"{tag}\n").code == 0
+    read = "consume", "sold", "--from", "earliest", "--until-end"
+    assert shell(*read, "--filter", "red || green").out == "red\ngreen\n"
+    assert shell(*read, "--filter", "price > 5", "--max", "1").out == "blue\n"
+    assert shell(*read, "--filter", "price > 5", "--group", "sellers").out == "blue\ngreen\n"
+    assert shell(*read, "--filter", "none", "--group", "nobody").out == ""
+    wrong = shell(*read, "--filter", "price >")
+    assert (wrong.code, wrong.out) == (2, "")
+    assert "at character 8, at the end" in wrong.err
+
+
 def test_what_is_older_than_its_ttl_is_printed_only_on_demand(shell: Shell) -> None:
     assert shell("produce", "aged", "--ttl", "1ms", stdin="short\n").code == 0
     assert shell("produce", "aged", "--ttl", "1d", "--header", "a=1", stdin="long\n").code == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -113,3 +114,29 @@ def ledgermq(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [LEDGERMQ, *words], capture_output=True, text=True, timeout=START_S_MAX, check=False, env=environment
     )
+
+
+def test_dev_is_reached_from_this_machine_only_and_says_so(tmp_path: Path) -> None:
+    log = tmp_path / "dev.log"
+    everywhere = {"LEDGERMQ_HOST": "0.0.0.0", "LEDGERMQ_ADMIN_HOST": "0.0.0.0"}
+    command = [sys.executable, "-m", "ledgermq.cli.main", "dev", str(tmp_path / "data"), "--port=0", "--admin-port=0"]
+    with log.open("wb") as output:
+        dev = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **everywhere})
+    try:
+        until = time.monotonic() + START_S_MAX
+        while "print(client.list_topics())" not in log.read_text() and time.monotonic() < until:
+            time.sleep(0.05)
+        told = log.read_text()
+        assert "Only programs on this machine reach it, and each of them may read and change everything." in told
+        ready, admin = (
+            re.search(pattern, told) for pattern in (r"ready at 127\.0\.0\.1:(\d+)", r"top localhost:(\d+)")
+        )
+        assert ready is not None, told
+        assert admin is not None, told
+        for port in (int(ready[1]), int(admin[1])):
+            socket.create_connection(("127.0.0.1", port), timeout=30).close()
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.2", port), timeout=30)
+    finally:
+        dev.send_signal(signal.SIGTERM)
+        dev.wait(STOP_S_MAX)

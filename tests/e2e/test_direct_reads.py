@@ -206,3 +206,26 @@ async def answers(made: Cluster, direct: bool, max_bytes: int = 0) -> FetchFrame
         return await raw.line(made.node.address).fetch_once(
             pb.FetchRequest(partitions=partitions, direct=direct, max_bytes=max_bytes)
         )
+
+
+@pytest.mark.parametrize("source", ["direct", "segment"])
+async def test_only_batches_that_may_have_the_tag_are_read(tmp_path: Path, source: str) -> None:
+    async with cluster(tmp_path) as made, ledgermq.connect(made.node.address) as client:
+        await client.create_topic("t", 1)
+        async with client.producer() as producer:
+            for number in range(60):
+                for _ in range(5):
+                    producer.send("t", bytes(1000), tag="rare" if number % 20 == 7 else "common")
+                await producer.flush()
+        place = made.root.as_uri() if source == "direct" else ""
+        async with client.consumer("t", until_end=True, direct_reads=place) as consumer:
+            assert len([message async for message in consumer]) == 300
+        whole = made.found.bytes.pop(source)
+        async with client.consumer("t", until_end=True, direct_reads=place, filter="rare") as consumer:
+            assert [message.offset async for message in consumer] == [
+                *range(35, 40),
+                *range(135, 140),
+                *range(235, 240),
+            ]
+            assert (consumer.position(0), consumer.filtered) == (300, 285)
+        assert made.found.bytes == {source: whole // 20}

@@ -40,7 +40,7 @@ def values(messages: list[ledgermq.Message]) -> list[int]:
     return [int(message.value or b"") for message in messages]
 
 
-async def read(client: ledgermq.Client, topic: str, **settings: bool) -> list[int]:
+async def read(client: ledgermq.Client, topic: str, **settings: bool | str) -> list[int]:
     """What a consumer of the whole topic gets."""
     async with client.consumer(topic, until_end=True, **settings) as consumer:
         return values([message async for message in consumer])

@@ -454,6 +454,23 @@ def test_callbacks_may_be_asynchronous_and_may_not_wait_on_the_loop_itself(clien
 
 
 @pytest.mark.parametrize("group", [None, "g"])
+def test_messages_that_do_not_pass_a_filter_are_left_out(group: str | None) -> None:
+    with ledgermq.sync.connect(f"memory://{next(_names)}") as client:
+        client.create_topic("t", 1)
+        with client.producer() as producer:
+            for number in range(10):
+                producer.send("t", f"{number}", headers={"n": f"{number}"})
+        given = {"filter": "n BETWEEN 3 AND 5"}
+        with client.consumer("t", **given) if group is None else client.consumer("t", group=group, **given) as consumer:
+            got = [next(consumer), *consumer.fetch()]
+            assert [message.value for message in got] == [b"3", b"4", b"5"]
+            assert consumer.filtered == 7
+            assert consumer.position(0) == 10
+            if isinstance(consumer, ledgermq.sync.GroupConsumer):
+                assert set(consumer.commit(got).values()) == {10}
+
+
+@pytest.mark.parametrize("group", [None, "g"])
 def test_messages_that_expire_while_they_wait_in_the_programs_thread_are_skipped(group: str | None) -> None:
     ahead_us = 0
     sources = Sources(lambda: time.time_ns() // 1000 + ahead_us)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tests.fuzz import (
+    access_surfaces,
     command_surfaces,
+    filter_surfaces,
     group_surfaces,
     input_surfaces,
     lake_surfaces,
@@ -24,6 +26,7 @@ from tests.fuzz.surface import Surface
 
 def all_surfaces() -> dict[str, Surface]:
     modules = (
+        access_surfaces,
         wire_surfaces,
         ledger_surfaces,
         lake_surfaces,
@@ -36,6 +39,7 @@ def all_surfaces() -> dict[str, Surface]:
         share_surfaces,
         input_surfaces,
         command_surfaces,
+        filter_surfaces,
         group_surfaces,
         root_surfaces,
         round_trip_surfaces,

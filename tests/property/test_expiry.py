@@ -5,6 +5,7 @@ live, the settings of the topic, and the way in which it reads.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from ledgermq.client.consuming.expiring import SKIPPED_MAX, ExpiringRun
 from ledgermq.client.consuming.message import Message, messages_of
-from ledgermq.client.consuming.reading import DecodedRun, Reading
+from ledgermq.client.consuming.reading import DecodedRun, Reading, Reports
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.expiry import EXPIRES_MS, TopicTtl, expiries_of, own_expiry_us
 from ledgermq.client.record import row_of, rows_to_arrow
@@ -53,16 +54,22 @@ class World:
     now_us: int = EPOCH_US
     passed: list[int] = field(default_factory=list)
     skipped: list[int] = field(default_factory=list)
+    left_out_at_end: range = range(0)
 
     def taken(self, reading: Reading, first: int, end: int) -> None:
-        assert reading.position == end
+        assert reading.position >= end
         self.passed += range(first, end)
 
-    def expired(self, reading: Reading, rows: pa.RecordBatch, offset: int) -> None:
-        assert 0 < rows.num_rows <= SKIPPED_MAX
-        assert reading.position == offset + rows.num_rows
-        self.passed += range(offset, reading.position)
-        self.skipped += range(offset, reading.position)
+    def expired(self, reading: Reading, rows: pa.RecordBatch, offsets: Sequence[int]) -> None:
+        assert 0 < rows.num_rows == len(offsets) <= SKIPPED_MAX
+        assert reading.position == offsets[-1] + 1
+        self.passed += offsets
+        self.skipped += offsets
+
+    def went_past(self, reading: Reading, first: int, end: int) -> None:
+        """What the filter has left out at the end of the batch."""
+        assert self.passed[-1] + 1 == first < end == reading.position
+        self.left_out_at_end = range(first, end)
 
 
 def expires_us(message: Message, ttl: TopicTtl | None) -> float:
@@ -73,28 +80,36 @@ def expires_us(message: Message, ttl: TopicTtl | None) -> float:
     return float("inf") if found is None else found
 
 
-def run_of(world: World, rows: pa.RecordBatch, ttl: TopicTtl | None) -> DecodedRun[Message]:
+def run_of(world: World, rows: pa.RecordBatch, ttl: TopicTtl | None, kept: list[int]) -> DecodedRun[Message]:
+    """`kept`: the rows that a filter lets pass."""
     reading = Reading(TopicPartition("t", 0), 1, BASE, Backoff(Sources(lambda: 0, random.Random(1)), 0.1, 1))
 
-    def made(reading: Reading, rows: pa.RecordBatch, offset: int) -> list[Message]:
-        return messages_of(rows, *reading.partition, offset)
+    def made(reading: Reading, rows: pa.RecordBatch, offsets: Sequence[int]) -> list[Message]:
+        return messages_of(rows, *reading.partition, offsets)
 
+    end = BASE + rows.num_rows
+    offsets = range(BASE, end) if len(kept) == rows.num_rows else [BASE + row for row in kept]
+    rows = rows.take(pa.array(kept, pa.int64()))
+    reports = Reports(world.taken, world.went_past)
     times = expiries_of(rows, ttl)
     if times is None:
-        return DecodedRun(reading, rows, BASE, made, world.taken)
-    return ExpiringRun(reading, rows, BASE, made, world.taken, times, lambda: world.now_us, world.expired)
+        return DecodedRun(reading, rows, offsets, end, made, reports)
+    return ExpiringRun(reading, rows, offsets, end, made, reports, times, lambda: world.now_us, world.expired)
 
 
-@given(st.lists(RECORDS, min_size=1, max_size=25), TTLS, STEPS)
+@given(st.lists(RECORDS, min_size=1, max_size=25), TTLS, STEPS, st.sets(st.integers(0, 24)))
 def test_what_is_returned_has_not_expired_and_what_is_skipped_has(
     records: list[tuple[bytes, None, list[tuple[str, bytes | None]], int, None]],
     ttl: TopicTtl | None,
     steps: list[tuple[str, int, int]],
+    left_out: set[int],
 ) -> None:
     rows = rows_to_arrow(list(records))
+    kept = [row for row in range(rows.num_rows) if row not in left_out] or [0]
     messages = {message.offset: message for message in messages_of(rows, "t", 0, BASE)}
+    messages = {BASE + row: messages[BASE + row] for row in kept}
     world = World()
-    run = run_of(world, rows, ttl)
+    run = run_of(world, rows, ttl, kept)
     got: list[Message] = []
     for way, count, pause_s in [*steps, ("take", 100, 0), ("take", 100, 0)]:
         world.now_us += pause_s * S
@@ -116,6 +131,8 @@ def test_what_is_returned_has_not_expired_and_what_is_skipped_has(
         got += new
     assert run.spent
     assert world.passed == list(messages), "each once, in order"
+    assert list(world.left_out_at_end) == list(range(BASE + kept[-1] + 1, BASE + rows.num_rows))
+    assert run.reading.position == BASE + rows.num_rows
     assert sorted([*(message.offset for message in got), *world.skipped]) == list(messages)
 
 
@@ -136,14 +153,14 @@ def test_nothing_more_is_skipped_or_returned_after_the_reading_was_moved() -> No
     """A consumer that must move what has expired stops when it holds enough of it."""
     world = World()
 
-    def expired(reading: Reading, rows: pa.RecordBatch, offset: int) -> None:
-        world.expired(reading, rows, offset)
+    def expired(reading: Reading, rows: pa.RecordBatch, offsets: Sequence[int]) -> None:
+        world.expired(reading, rows, offsets)
         reading.seek(reading.position)
 
     for way in ("one", "take", "arrow"):
         world.passed.clear()
         rows = rows_to_arrow([row_of(b"v", None, None, None, EPOCH_US - 10 * S, 0, 1)] * (SKIPPED_MAX + 1))
-        run = run_of(world, rows, None)
+        run = run_of(world, rows, None, list(range(rows.num_rows)))
         assert isinstance(run, ExpiringRun)
         run._on_expired = expired
         if way == "one":

@@ -6,6 +6,7 @@ from tests.simulation import (
     mutants_of_checkpoints,
     mutants_of_cluster,
     mutants_of_copies,
+    mutants_of_expiry,
     mutants_of_groups,
     mutants_of_half_messages,
     mutants_of_idempotence,
@@ -18,6 +19,7 @@ from tests.simulation import (
     mutants_of_retries,
     mutants_of_rounds,
     mutants_of_sinks,
+    mutants_of_timed_transactions,
     mutants_of_timers,
     mutants_of_transactions,
 )
@@ -29,6 +31,7 @@ _LOADED = (
     mutants_of_checkpoints.LOADED,
     mutants_of_cluster.LOADED,
     mutants_of_copies.LOADED,
+    mutants_of_expiry.LOADED,
     mutants_of_groups.LOADED,
     mutants_of_half_messages.LOADED,
     mutants_of_idempotence.LOADED,
@@ -41,6 +44,7 @@ _LOADED = (
     mutants_of_retries.LOADED,
     mutants_of_rounds.LOADED,
     mutants_of_sinks.LOADED,
+    mutants_of_timed_transactions.LOADED,
     mutants_of_timers.LOADED,
     mutants_of_transactions.LOADED,
 )

@@ -104,12 +104,16 @@ class Sender(SimulatedClient):
                         f"{self.name}", self.partition(topic, number), (value,), once=self._once, ordered=self._once
                     )
                     try:
-                        delivery = producer.send(topic, value, key=value, partition=number)
+                        delivery = producer.send(topic, value, key=value, partition=number, ttl=self.ttl_s())
                     except ResourceExhausted as error:
                         self._world.history.end_produce(op, Outcome.FAIL, why=error.message)
                     else:
                         group.create_task(self._await(op, delivery))
                 await asyncio.sleep(self.random.expovariate(self._plan.records_s / 2))
+
+    def ttl_s(self) -> float | None:
+        """Return the time to live of the next record."""
+        return None
 
     async def _await(self, op: int, delivery: Delivery) -> None:
         try:

@@ -9,7 +9,7 @@ are then compared with the truth that the watched store kept.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from ledger import keys
@@ -267,6 +267,7 @@ class ClusterRun:
         self.network.resets = 0.0
         world.net_delay_s_max = 0.002
         world.weather.stalls, world.weather.ambush, world.weather.full = 0.0, NO_AMBUSH, 0.0
+        world.weather.torn = False
         world.note("world", "heals")
         world.healed = True
         if self.cluster.is_s3:
@@ -275,6 +276,16 @@ class ClusterRun:
         for client in self._clients:
             client.stopped.set()
         await self._until_ended({client.name: task for task, client in zip(work, self._clients, strict=True)})
+
+    async def _until_no_transaction_is_open(self, open_ones: Callable[[], Collection[str]]) -> None:
+        """Nothing is left staged, pending or incomplete: transactions that no program ends time out."""
+        end_s = asyncio.get_running_loop().time() + HEALING_S
+        while left := open_ones():
+            if asyncio.get_running_loop().time() > end_s:
+                text = f"after {HEALING_S:.0f} s of health there is still {sorted(left)[:5]}"
+                self.world.violations.append(Violation("hanging transaction", text))
+                return
+            await asyncio.sleep(10.0)
 
     async def _until_ended(self, tasks: Mapping[str, asyncio.Task[None]]) -> None:
         """Wait for clients that were stopped, by name."""
@@ -295,7 +306,7 @@ class ClusterRun:
 
         async def work() -> None:
             reader.client = self._plain_client("drain")
-            consumer = reader.client.consumer([*self.lasting], auto_offset_reset="earliest")
+            consumer = reader.client.consumer([*self.lasting], auto_offset_reset="earliest", deliver_expired=True)
             nonlocal state
             await self._insist(consumer.wait_ready)
             partitions = [reader.partition(p.topic, p.partition) for p in consumer.assignment]

@@ -9,6 +9,7 @@ from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.errors import LedgerMQError
 from tests.simulation.cluster_plan import ClusterPlan
+from tests.simulation.expiry_watch import ExpiryWatch
 from tests.simulation.failures_truth import (
     DEAD_LETTER,
     GROUP,
@@ -38,12 +39,13 @@ class FailingMember(GroupMember):
         network: Network,
         plan: ClusterPlan,
         groups: GroupsPlan,
+        expiry: ExpiryWatch,
         failures: FailuresPlan,
         calls: Calls,
         name: str,
         incarnation: int,
     ) -> None:
-        super().__init__(world, network, plan, groups, Done(0), name, incarnation)
+        super().__init__(world, network, plan, groups, expiry, Done(0), name, incarnation)
         self._failures = failures
         self._calls = calls
 
@@ -63,7 +65,11 @@ class FailingMember(GroupMember):
             request_timeout_s=r.choice((IMPATIENT_S, self._plan.request_timeout_s)),
             instance_id=self.name if self._groups.static else "",
             failed_held_max=r.choice((3, 10_000)),
-            retry=Retry.levels(self._failures.attempts_max, self._failures.delays_s),
+            retry=Retry.levels(
+                self._failures.attempts_max,
+                self._failures.delays_s,
+                expired="dead_letter" if self._failures.keeps_expired else "skip",
+            ),
         )
         world.note(self.name, f"begins as {consumer.member_id[:8]}")
         todo: list[GroupMessage] = []
@@ -83,6 +89,7 @@ class FailingMember(GroupMember):
             self._world.note(self.name, f"{type(error).__name__}: {error.message[:100]}")
             await asyncio.sleep(0.3)
             return
+        self._expiry.judge_handed_out(self.name, messages)
         for message in messages:
             self._judge_time(message)
         todo += messages

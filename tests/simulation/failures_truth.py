@@ -14,6 +14,10 @@ moved though handled    a message has a copy, and its program had succeeded
 wrong topic             a copy is in the retry topic after its last attempt, or among the dead letters before
 changed copy            a copy has another value or key than its original
 called early            a program was given a copy before its time
+kept though not expired a dead letter says that its message has expired, and no member has found that
+
+A message that has expired is skipped, or becomes a dead letter, as the plan says; it may have been
+handled before, in a delivery that was not committed.
 """
 
 from __future__ import annotations
@@ -26,8 +30,17 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ledgermq.client.consuming.message import Message, messages_of
-from ledgermq.client.groups.retry_topics import Failures, Origin, dead_letter_topic, failures_of, retry_topic
+from ledgermq.client.groups.retry_topics import (
+    DEAD_EXPIRES_MS,
+    EXPIRED,
+    Failures,
+    Origin,
+    dead_letter_topic,
+    failures_of,
+    retry_topic,
+)
 from ledgermq.protocol.records import decode_batch
+from tests.simulation.expiry_watch import EXPIRES_MS, Place, expires_us_of
 from tests.simulation.model import Violation
 from tests.simulation.watch import WatchedStore
 
@@ -46,6 +59,8 @@ class FailuresPlan:
     delays_s: tuple[float, ...]
     fails: float
     far_s: float
+    keeps_expired: bool = False
+    """Messages that have expired become dead letters; otherwise they are skipped."""
 
 
 def failures_plan_of(seed: int) -> FailuresPlan:
@@ -56,6 +71,7 @@ def failures_plan_of(seed: int) -> FailuresPlan:
         delays_s=r.choice(((0.0,), (0.5, 3.0), (2.0, 0.0, 8.0))),
         fails=r.choice((0.3, 0.7)),
         far_s=r.choice((0.0, 0.0, 7 * 24 * 3600.0)),
+        keeps_expired=random.Random(f"expired failures {seed}").random() < 0.6,
     )
 
 
@@ -90,6 +106,8 @@ class Calls:
     handled: set[tuple[Origin, int]] = field(default_factory=set)
     due_s: dict[tuple[Origin, int], float] = field(default_factory=dict)
     """Time before which the attempt may not be made, by the loop's clock."""
+    expired: set[Place] = field(default_factory=set)
+    """What members have skipped, each after its time by the member's clock."""
     clocks_jumped: bool = False
     """A member's clock was wrong, so its copies may be due at any time."""
 
@@ -101,6 +119,14 @@ class Copy(NamedTuple):
     @property
     def is_dead(self) -> bool:
         return self.message.topic == DEAD
+
+    @property
+    def has_expired(self) -> bool:
+        return self.failures.error == EXPIRED
+
+    @property
+    def expires_us(self) -> int | None:
+        return expires_us_of(self.message.headers, DEAD_EXPIRES_MS if self.is_dead else EXPIRES_MS)
 
     @property
     def content(self) -> tuple[object, ...]:
@@ -180,16 +206,19 @@ class _Chain(NamedTuple):
         copies = list(
             {copy.failures.attempts if not copy.is_dead else -1 - i: copy for i, copy in enumerate(copies)}.values()
         )
-        attempts = [copy.failures.attempts for copy in copies]
+        attempts = [copy.failures.attempts for copy in copies if not copy.has_expired]
+        expired = [copy.failures.attempts for copy in copies if copy.has_expired]
         if sum(copy.is_dead for copy in copies) > 1 or any(copy.is_dead for copy in copies[:-1]):
             self.truth.report("in two places", f"{origin}: {_shown(copies)}")
-        elif attempts != list(range(1, len(attempts) + 1)):
+        elif attempts != list(range(1, len(attempts) + 1)) or any(number != len(attempts) for number in expired):
             self.truth.report("attempts miscounted", f"{origin}: {_shown(copies)}")
         else:
             self._judge_steps(origin, copies)
         for copy in copies:
             if (copy.message.key, copy.message.value) != (self.original.key, self.original.value):
                 self.truth.report("changed copy", f"{self.original} and {copy.message}")
+            if copy.expires_us != expires_us_of(self.original.headers):
+                self.truth.report("changed copy", f"{self.original} and {copy.message} expire at other times")
 
     def _is_open(self, copy: Copy) -> bool:
         return copy.message.offset >= self.committed.get((copy.message.topic, copy.message.partition), 0)
@@ -211,7 +240,14 @@ class _Chain(NamedTuple):
             end = self.committed.get((at.topic, at.partition), 0)
             answer = answer_of(self.plan, self.seed, origin, attempt)
             text = f"{origin}, attempt {attempt}, at {at.topic}-{at.partition} {at.offset}, committed {end}: {answer}"
-            if copy is not None:
+            has_expired = (at.topic, at.partition, at.offset) in self.calls.expired
+            if copy is not None and copy.has_expired:
+                if at.offset >= end:
+                    self.truth.report("copy without its offset", text)
+                if not (has_expired and self.plan.keeps_expired):
+                    self.truth.report("kept though not expired", text)
+                at = copy.message
+            elif copy is not None:
                 if answer.what == SUCCESS:
                     self.truth.report("moved though handled", text)
                 elif copy.is_dead != (answer.what == DEAD_LETTER or attempt >= self.plan.attempts_max):
@@ -219,6 +255,8 @@ class _Chain(NamedTuple):
                 if at.offset >= end:
                     self.truth.report("copy without its offset", text)
                 at = copy.message
+            elif has_expired and not self.plan.keeps_expired:
+                pass  # it was skipped, or will be
             elif at.offset < end and answer.what != SUCCESS:
                 self.truth.report("offset without its copy", text)
             elif at.offset < end and (origin, attempt) not in self.calls.handled:
@@ -243,6 +281,7 @@ def places_of(truth: FailuresTruth, committed: Mapping[tuple[str, int], int]) ->
         "a failed message was moved": len(moves),
         "a copy that waits was carried": len(truth.copies) - dead - len(moves),
         "a message ended as a dead letter": dead,
+        "an expired message ended as a dead letter": sum(copy.has_expired for copy in truth.copies),
         "a message waits in the retry topic at the end": waiting,
         "a message was tried three times": sum(copy.failures.attempts == 3 for copy in truth.copies),
     }

@@ -8,6 +8,7 @@ import asyncio
 import random
 from collections import defaultdict, deque
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ledger.keys import PartitionId
 from ledgermq.client.client import Client
@@ -17,8 +18,9 @@ from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.settings import ClientSettings
 from ledgermq.errors import GroupError, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
-from tests.simulation.cluster_clients import PARTITIONS, SimulatedClient
+from tests.simulation.cluster_clients import PARTITIONS, Sender, SimulatedClient
 from tests.simulation.cluster_plan import ClusterPlan
+from tests.simulation.expiry_watch import ExpiryWatch
 from tests.simulation.model import Violation
 from tests.simulation.network import Network
 from tests.simulation.world import World
@@ -37,6 +39,8 @@ class GroupsPlan:
     assignor: str
     static: bool
     modes: tuple[str, ...]
+    expiring: float
+    """Share of the messages that have a time to live."""
     clocks_wrong_s: tuple[float, ...]
     """How far the clocks of the first brokers are ahead from the beginning: more than offsets are
     kept. S3 would refuse such clocks.
@@ -52,8 +56,23 @@ def groups_plan_of(seed: int) -> GroupsPlan:
         assignor=r.choice(("uniform", "range", "sticky", "consistent_hash")),
         static=r.random() < 0.3,
         modes=r.choice((("auto",), ("acked",), ("auto", "acked", "manual"))),
+        expiring=random.Random(f"groups expiry {seed}").choice((0.0, 0.2, 0.6)),
         clocks_wrong_s=(-WRONG_S, WRONG_S) if random.Random(f"groups clocks {seed}").random() < 0.3 else (),
     )
+
+
+class ExpiringSender(Sender):
+    """Sends messages some of which expire before they are read, or before they are tried again."""
+
+    def __init__(self, expiring: float, *about: Any) -> None:
+        super().__init__(*about)
+        self._expiring = expiring
+        self._ttls = random.Random(f"times to live of {self.name} {self._world.seed}")
+
+    def ttl_s(self) -> float | None:
+        if self._ttls.random() >= self._expiring:
+            return None
+        return self._ttls.choice((0.0005, 0.1, 1.0, 3.0, 10.0, 3600.0))
 
 
 class Done:
@@ -76,6 +95,7 @@ class GroupMember(SimulatedClient):
         network: Network,
         plan: ClusterPlan,
         groups: GroupsPlan,
+        expiry: ExpiryWatch,
         done: Done,
         name: str,
         incarnation: int,
@@ -83,6 +103,7 @@ class GroupMember(SimulatedClient):
         super().__init__(world, network, plan, name)
         self.random = random.Random(f"member {name} {incarnation} {world.seed}")
         self._groups = groups
+        self._expiry = expiry
         self._done = done
         self._incarnation = incarnation
 
@@ -137,6 +158,7 @@ class GroupMember(SimulatedClient):
         try:
             messages = await consumer.fetch(self.random.choice((1, 5, 100)), timeout=self.random.choice((0.1, 1.0)))
             coverage.saw("a member was handed messages", bool(messages))
+            self._expiry.judge_handed_out(self.name, messages)
             if mode == "acked":
                 waiting += messages
                 self._answer(waiting)
@@ -156,10 +178,10 @@ class GroupMember(SimulatedClient):
             await asyncio.sleep(2 * self._groups.max_poll_interval_s)
 
     async def _commit(self, consumer: GroupConsumer, waiting: list[GroupMessage]) -> None:
-        """Now and then, all at once; a refused message belongs to another member."""
-        if waiting and (self._world.healed or self.random.random() < 0.5):
+        """Now and then, all at once, or what was skipped; a refused message belongs to another member."""
+        if (waiting or consumer.expired) and (self._world.healed or self.random.random() < 0.5):
             try:
-                await consumer.commit(waiting)
+                await consumer.commit(waiting or None)
             except GroupError:
                 waiting.clear()
                 raise

@@ -22,8 +22,8 @@ from ledgermq.client.groups.refusals import CARRY_AFTER_S
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.methods import Method
 from offsets.limits import GroupLimits
-from tests.simulation.cluster_clients import Sender
 from tests.simulation.cluster_run import HEALING_S, ClusterRun, _topic_names
+from tests.simulation.expiry_watch import ExpiryWatch
 from tests.simulation.failing_clients import FailingMember
 from tests.simulation.failures_truth import GROUP as FAILING
 from tests.simulation.failures_truth import (
@@ -42,6 +42,7 @@ from tests.simulation.groups_clients import (
     Asker,
     Committer,
     Done,
+    ExpiringSender,
     GroupMember,
     RegisterTruth,
     Resetter,
@@ -52,6 +53,7 @@ from tests.simulation.history import FinalLog, Partition
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.model import Violation
 from tests.simulation.network import Network
+from tests.simulation.result import Result
 
 ANSWERS_LOST, ANSWERS_LATE_S = 0.2, 3.0
 EXPIRY_LOOK_S = 1.5 * GroupLimits.expiry_check_s
@@ -71,7 +73,8 @@ class GroupsRun(ClusterRun):
         self.network.on_call = self._arrived
         self._members: dict[str, GroupMember] = {}
         self._done: Done
-        self._calls = Calls()
+        self._expiry = ExpiryWatch(self.world)
+        self._calls = Calls(expired=self._expiry.skipped["f"])
         if self.failures.members:  # their topics and transactional ids come first
             self.requests_factor = 4
         self._losing = random.Random(f"lost answers {seed}")
@@ -80,6 +83,10 @@ class GroupsRun(ClusterRun):
         if self._clocks_are_wrong:
             for number, seconds in enumerate(self.groups.clocks_wrong_s):
                 self.world.skew_us[f"b{number}"] = round(seconds * 1e6)
+
+    async def run(self) -> Result:
+        with self._expiry.watching():
+            return await super().run()
 
     def _arrived(self, address: str, method: Method, request: Any) -> Callable[[Any], None]:
         """Now and then members do not receive the answer to a commit of theirs before they stop waiting: the
@@ -101,7 +108,7 @@ class GroupsRun(ClusterRun):
         world, network, plan = self.world, self.network, self.cluster
         self._done = Done(world.topic_ids[TOPIC])
         self._clients = [
-            Sender(world, network, plan, "idem", [TOPIC, "brief"]),
+            ExpiringSender(self.groups.expiring, world, network, plan, "idem", [TOPIC, "brief"]),
             Committer(world, network, plan, "committer", self._register),
             Asker(world, network, plan, "asker", self._register),
             Asker(world, network, plan, "other", self._register),
@@ -118,7 +125,7 @@ class GroupsRun(ClusterRun):
             super()._start(name)
             return
         self._incarnation += 1
-        about = self.world, self.network, self.cluster, self.groups
+        about = self.world, self.network, self.cluster, self.groups, self._expiry
         if name.startswith("m"):
             member = GroupMember(*about, self._done, name, self._incarnation)
         else:
@@ -229,6 +236,8 @@ class GroupsRun(ClusterRun):
         coverage.saw("a reset was written", truth.resets)
         coverage.saw("a partition was given to a member", truth.gives)
         self.world.violations += truth.violations
+        for _, partition, offset in self._expiry.skipped["m"]:
+            self._done.offsets[self.world.topic_ids[TOPIC], partition].add(offset)
         self.world.violations += judge_done(truth, GROUP, self._done.offsets)
 
     def _judge_failures(self, truth: FailuresTruth, committed: dict[tuple[str, int], int]) -> None:

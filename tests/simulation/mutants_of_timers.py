@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,9 +28,11 @@ from stateless_broker.timers.intake import Intake
 from stateless_broker.timers.mover import LogStarts, Mover
 from stateless_broker.timers.partition import TimerPartition, TimerParts
 from tests.simulation.mutants import mutant
+from timers import limits
 from timers.blocks import Block, Id, Key, encode_block
 from timers.bundle_timers import BundleTimers, Decision, RecallAnswer
 from timers.cut import batches
+from timers.places import RangeId
 from timers.records import FlushedEntry, RangeEntry
 from timers.rows import Rows
 from timers.waiting import Waiting
@@ -40,7 +42,7 @@ Patch = pytest.MonkeyPatch
 LATER_S = 0.2
 
 
-def _apart(patch: Patch, is_meant: Callable[[bytes], bool]) -> None:
+def append_apart(patch: Patch, is_meant: Callable[[bytes], bool]) -> None:
     """Append the data of decisions that have such a record in one segment, and their records in a later one."""
     real = IssuedState.take
 
@@ -63,13 +65,13 @@ def _apart(patch: Patch, is_meant: Callable[[bytes], bool]) -> None:
 @mutant("timers")
 def deliveries_apart_from_the_watermark(patch: Patch) -> None:
     """Messages become visible in one segment, and what says so comes in a later one."""
-    _apart(patch, lambda key: key == b"watermark")
+    append_apart(patch, lambda key: key == b"watermark")
 
 
 @mutant("timers")
 def moves_apart_from_their_progress(patch: Patch) -> None:
     """Messages are stored in a range in one segment, and what says so comes in a later one."""
-    _apart(patch, lambda key: key.startswith((b"range/", b"flushed")))
+    append_apart(patch, lambda key: key.startswith((b"range/", b"flushed")))
 
 
 @mutant("timers")
@@ -358,7 +360,12 @@ def rows_of_callers_that_go_away_forgotten(patch: Patch) -> None:
 @mutant("timers")
 def ranges_never_turned(patch: Patch) -> None:
     """Messages that are due in a wide range stay there."""
+
+    def next_move_us(self: BundleTimers, loaded: Collection[RangeId]) -> int | None:
+        return min((near.from_us - limits.LOAD_LEAD_US for _, near in self._near(loaded)), default=None)
+
     patch.setattr(BundleTimers, "to_turn", lambda self, now_us: None)
+    patch.setattr(BundleTimers, "next_move_us", next_move_us)  # otherwise the mover looks again without a pause
 
 
 @mutant("timers")

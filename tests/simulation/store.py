@@ -9,6 +9,7 @@ trace.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -37,6 +38,8 @@ from tests.stores.faulty import WRITES, Fault, Faults, FaultyStore
 
 T = TypeVar("T")
 NO_FAULTS = Faults(delay_s_max=0.002)
+TORN_LATE_S = 1.0, 3.0
+_SEGMENT = re.compile(r"/segments/(\d+)$")
 
 
 @dataclass(slots=True)
@@ -51,6 +54,8 @@ class Weather:
     """Share of puts that the store certainly refuses, for want of room."""
     full_for_all: bool = False
     """Of all puts; else of segments and Parquet files alone, as where a reserve is kept."""
+    torn: bool = False
+    """Puts of segments in even slots take seconds, and those in odd slots are refused."""
     list_page: int = 1000
     stalls: float = 0.0
     """Share of requests at which their line begins to stand still."""
@@ -91,9 +96,13 @@ class StoreLine(FaultyStore):
             await self._nap()
         is_upload = operation == "fenced_put" and not self.fences_close_at_once
         fault = "full" if self._is_refused(operation, what) else self._draw(operation)
+        late_s = 0.0
+        if self._weather.torn and operation in PUTS and (slot := _SEGMENT.search(what)) is not None:
+            fault = "full" if int(slot[1]) % 2 else fault
+            late_s = 0.0 if int(slot[1]) % 2 else self._random.uniform(*TORN_LATE_S)
         self._weather.requests += 1
         request = Request(self._loop, operation, what, step, fault, self._delay_s, self._note, takes_time=is_upload)
-        request.send(self._stall_s())
+        request.send(self._stall_s() + late_s)
         return await request.answered  # type: ignore[no-any-return]
 
     def _is_refused(self, operation: str, what: str) -> bool:

@@ -8,6 +8,7 @@ import asyncio
 import random
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from ledger import keys
 from ledgermq.client.client import Client
@@ -15,14 +16,18 @@ from ledgermq.client.delayed import RecallOutcome
 from ledgermq.client.producing.delivery import Delivery
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.settings import ClientSettings
+from ledgermq.client.transactions.transaction import Transaction
+from ledgermq.client.transactions.two_phase import TwoPhase
 from ledgermq.errors import InvalidRecord, LedgerMQError, ResourceExhausted, TopicExists, UnknownTopic
 from tests.simulation.cluster_clients import PARTITIONS, SimulatedClient, fate_of
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.history import Outcome
 from tests.simulation.model import Violation
 from tests.simulation.network import Network
-from tests.simulation.timers_plan import SECOND_US, TimersPlan
+from tests.simulation.timers_plan import SECOND_US, TimersPlan, ahead_s_of
 from tests.simulation.timers_truth import PREFIX, Recall, Sent
+from tests.simulation.transactions_clients import Manager, TransactionalClient, Transactor
+from tests.simulation.transactions_truth import Sent as SentTogether
 from tests.simulation.world import World
 
 TOPICS = ("main", "brief", "timed")
@@ -108,26 +113,9 @@ class TimersClient(SimulatedClient):
         return sent, delivery
 
     def _draw_ahead_s(self) -> float:
-        r, unit_s = self.random, self._own.geometry.unit_us / SECOND_US
-        kind = r.random()
-        if kind < 0.05:
-            return -r.choice((0.0, 0.1, 3.0, 86400.0, 40 * 86400.0))
-        if kind < 0.2:
-            return 0.0
-        if kind < 0.4:
-            return r.uniform(0, 3.0)
-        if kind < 0.41:
-            return HORIZON_S * r.choice((3, 1)) + 3600.0  # refused
-        at_s = unit_s * 2 ** r.uniform(0, 8.5)
-        if r.random() < 0.3:  # many at one moment, at an edge between ranges
-            return self._to_edge(at_s)
-        return min(at_s, self._own.far_s)
-
-    def _to_edge(self, ahead_s: float) -> float:
-        width_us = self.random.choice(self._own.geometry.widths_us)
-        due_us = self.store_now_us() + round(min(ahead_s, self._own.far_s) * SECOND_US)
-        edge_us = due_us - due_us % width_us + self.random.choice((0, 0, -1))
-        return (edge_us - self.store_now_us()) / SECOND_US
+        if self.random.random() < 0.01:
+            return HORIZON_S * self.random.choice((3, 1)) + 3600.0  # refused
+        return ahead_s_of(self.random, self._own, self.store_now_us())
 
     async def _await(self, sent: Sent, delivery: Delivery) -> bool:
         """Return whether it is stored."""
@@ -241,6 +229,39 @@ class TimersChurner(TimersClient):
             self._world.coverage.saw("a topic was deleted")
         except UnknownTopic:
             self._world.coverage.saw("a topic was deleted twice")
+
+
+class _Delaying(TransactionalClient):
+    """Most records of its transactions are timed messages."""
+
+    outputs = TOPICS
+
+    def __init__(self, timers: TimersPlan, *about: Any) -> None:
+        super().__init__(*about)
+        self._timers = timers
+
+    def _send(
+        self, transaction: Transaction | TwoPhase, sent: SentTogether, topic: str, number: int, value: str
+    ) -> None:
+        if self.random.random() < 0.3:
+            super()._send(transaction, sent, topic, number, value)
+            return
+        value, now_us = f"{PREFIX}{value}", self._world.store.now_us()
+        ahead_s = ahead_s_of(self.random, self._timers, now_us)
+        self._note_send(sent, topic, number, value)
+        if ahead_s >= 0 and self.random.random() < 0.3:
+            transaction.send(topic, value, key=value, partition=number, delay=ahead_s)
+        else:
+            due = EPOCH + timedelta(microseconds=now_us + round(ahead_s * SECOND_US))
+            transaction.send(topic, value, key=value, partition=number, deliver_at=due)
+
+
+class TimedTransactor(_Delaying, Transactor):
+    """Sends timed messages and others, all or nothing."""
+
+
+class TimedManager(_Delaying, Manager):
+    """Prepares branches with timed messages."""
 
 
 class Looker(TimersClient):

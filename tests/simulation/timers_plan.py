@@ -61,10 +61,15 @@ class TimersPlan:
     outlives: bool
     file_lag_ms: int
     senders: int
+    transactors: int
+    """Processes that send timed messages in transactions; with any, others prepare and end branches."""
+    storms: bool
+    """Now and then the store is slow and full at once."""
 
 
 def timers_plan_of(seed: int) -> TimersPlan:
     r = random.Random(f"timers plan {seed}")
+    more = random.Random(f"more of the timers plan {seed}")
     unit_s = r.choice((0.2, 0.5, 0.5, 2.0))
     geometry = Geometry(
         round(unit_s * SECOND_US), NEAR_RESERVED + r.choice((1, 3, 12)), FAR_RESERVED + r.choice((1, 4, 20))
@@ -88,7 +93,31 @@ def timers_plan_of(seed: int) -> TimersPlan:
         outlives=r.random() < 0.5,
         file_lag_ms=r.choice((300, 3000, 3_600_000)),
         senders=r.randint(1, 3),
+        transactors=more.choice((0, 0, 1, 2)),
+        storms=more.random() < 0.3,
     )
+
+
+def ahead_s_of(r: random.Random, plan: TimersPlan, now_us: int) -> float:
+    """Draw how far ahead of the store's time a message is due; one that may be sent."""
+    unit_s = plan.geometry.unit_us / SECOND_US
+    kind = r.random()
+    if kind < 0.05:
+        return -r.choice((0.0, 0.1, 3.0, 86400.0, 40 * 86400.0))
+    if kind < 0.2:
+        return 0.0
+    if kind < 0.4:
+        return r.uniform(0, 3.0)
+    ahead_s = min(unit_s * 2 ** r.uniform(0, 8.5), plan.far_s)
+    return _to_edge(r, plan, now_us, ahead_s) if r.random() < 0.3 else ahead_s
+
+
+def _to_edge(r: random.Random, plan: TimersPlan, now_us: int, ahead_s: float) -> float:
+    """Many are due at one moment, at an edge between ranges."""
+    width_us = r.choice(plan.geometry.widths_us)
+    due_us = now_us + round(ahead_s * SECOND_US)
+    edge_us = due_us - due_us % width_us + r.choice((0, 0, -1))
+    return (edge_us - now_us) / SECOND_US
 
 
 @contextmanager

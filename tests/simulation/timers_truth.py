@@ -17,6 +17,8 @@ nowhere, in two places  a message that waits is in no hidden partition that will
 log start too far       a log start passed a message that waits
 tombstone gone early    a recall was forgotten before the message's time
 removed topic           a message was delivered after the name of its topic was free
+not committed           a message of a transaction was staged for delivery, and its transaction is not committed
+before its commit       a message of a transaction was staged for delivery before the decision was stored
 hidden data shown       something of a hidden topic is among the files of plain readers
 hanging message         something waits when all has come to rest
 """
@@ -38,6 +40,7 @@ from ledgermq.protocol.records import decode_batch
 from tests.simulation.history import Outcome, Partition
 from tests.simulation.model import Violation
 from tests.simulation.timers_plan import UNITS_OF_WIDTHS
+from tests.simulation.transactions_truth import COMMITS, TransactionTruth
 from tests.simulation.watch import WatchedStore
 from timers.format import ledgermq_timers_pb2 as stored
 
@@ -529,3 +532,22 @@ def _judge_recall(truth: TimersTruth, row: Row, told: Recall, kept_us: int, *, i
             truth.report("told too late early", f"{row}: {told}")
     elif told.at_us - row.due_us < kept_us:
         truth.report("forgotten early", f"{row}: {told}")
+
+
+def judge_together(truth: TimersTruth, together: TransactionTruth) -> list[Violation]:
+    """What was sent in transactions waits for delivery from the commit on, and not otherwise (W17)."""
+    found, coverage = [], truth.coverage
+    for value, transaction in together.staged.items():
+        if not value.startswith(PREFIX):
+            continue
+        row, (state, moment) = truth.rows.get(value), together.decided.get(transaction, (None, 0))
+        coverage["a timed message of a transaction was delivered"] += row is not None and bool(row.delivered)
+        coverage["a timed message was staged, and not committed"] += row is None
+        if row is None:
+            continue
+        coverage["a timed message of a transaction was due before its commit"] += row.is_late
+        if state not in COMMITS:
+            found.append(Violation("not committed", f"{row}: {transaction} is {state}"))
+        elif row.moment <= moment:
+            found.append(Violation("before its commit", f"{row}: {transaction} was decided at {moment}"))
+    return found

@@ -102,6 +102,9 @@ class Shared:
 class TransactionalClient(SimulatedClient):
     """One incarnation of a process that holds a transactional id."""
 
+    outputs: Sequence[str] = OUTPUTS
+    """Topics to which it sends."""
+
     def __init__(
         self,
         world: World,
@@ -158,10 +161,13 @@ class TransactionalClient(SimulatedClient):
         )
 
     def _send(self, transaction: Transaction | TwoPhase, sent: Sent, topic: str, number: int, value: str) -> None:
+        self._note_send(sent, topic, number, value)
+        transaction.send(topic, value, key=value, partition=number)
+
+    def _note_send(self, sent: Sent, topic: str, number: int, value: str) -> None:
         sent.values.append(value)
         op = self._world.history.begin_produce(self.name, self.partition(topic, number), (value,), ordered=False)
         sent.ops.append(op)
-        transaction.send(topic, value, key=value, partition=number)
 
     async def _end(self, transaction: Transaction, sent: Sent) -> bool:
         """Commit, mostly. Return whether it is known to be committed."""
@@ -211,7 +217,7 @@ class Transactor(TransactionalClient):
                     for _ in range(self.random.choice((1, 2, 5, 10))):
                         number = self.random.randrange(PARTITIONS)
                         value = f"{self.name}/{self._incarnation}/{self.next_value()}"
-                        self._send(transaction, sent, self.random.choice(OUTPUTS), number, value)
+                        self._send(transaction, sent, self.random.choice(self.outputs), number, value)
                     if self.random.random() < 0.1:
                         await transaction.flush()
                         self._leave_out(transaction, sent)
@@ -308,7 +314,7 @@ class Manager(TransactionalClient):
             for _ in range(self.random.choice((1, 3))):
                 number = self.random.randrange(PARTITIONS)
                 value = f"{self.name}/{self._incarnation}/{self.next_value()}"
-                self._send(branch, sent, self.random.choice(OUTPUTS), number, value)
+                self._send(branch, sent, self.random.choice(self.outputs), number, value)
             await branch.tpc_prepare(self._own.deadline_s)
             sent.rests_until_s = asyncio.get_running_loop().time() + self.random.choice((0.0, 0.0, REST_S))
             sent.prepared = True

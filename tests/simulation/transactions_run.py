@@ -12,14 +12,13 @@ from dataclasses import replace
 
 from ledger import keys
 from tests.simulation.cluster_clients import Reader, Sender
-from tests.simulation.cluster_run import HEALING_S, ClusterRun, _topic_names
+from tests.simulation.cluster_run import ClusterRun, _topic_names
 from tests.simulation.former_owners import FormerOwners
 from tests.simulation.groups_truth import group_truth
 from tests.simulation.half_clients import Program
 from tests.simulation.half_truth import coverage_of, judge_half
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.loop import Process, SimulatedLoop
-from tests.simulation.model import Violation
 from tests.simulation.transactions_clients import (
     GROUP,
     INPUT,
@@ -116,7 +115,7 @@ class TransactionsRun(ClusterRun):
         await self._stop_members("tx")
         await self._work_off(GROUP, "the input is not worked off")
         await self._stop_members("p")
-        await self._until_quiet()
+        await self._until_no_transaction_is_open(lambda: self._truth().open)
         await self._stop_members("yh")
         await super()._compact_all()
 
@@ -126,16 +125,6 @@ class TransactionsRun(ClusterRun):
         for member in ending.values():
             member.stopped.set()
         await self._until_ended({name: self._tasks[name] for name in ending})
-
-    async def _until_quiet(self) -> None:
-        """Nothing is left staged, pending or incomplete: transactions that no program ends time out."""
-        end_s = asyncio.get_running_loop().time() + HEALING_S
-        while (truth := self._truth()).open:
-            if asyncio.get_running_loop().time() > end_s:
-                text = f"after {HEALING_S:.0f} s of health there is still {sorted(truth.open)[:5]}"
-                self.world.violations.append(Violation("hanging transaction", text))
-                return
-            await asyncio.sleep(10.0)
 
     def _truth(self) -> TransactionTruth:
         return transaction_truth(self.world.store, range(1, self.cluster.settings.bundles), _topic_names(self.world))

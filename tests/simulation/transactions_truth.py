@@ -29,6 +29,7 @@ from typing import NamedTuple
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq.protocol import unresolved
+from ledgermq.protocol.limits import DELAYED_BRANCH
 from ledgermq.protocol.records import decode_batch
 from tests.simulation.history import Partition
 from tests.simulation.model import Violation
@@ -259,6 +260,8 @@ def judge_visible(truth: TransactionTruth, sent: Iterable[Sent]) -> list[Violati
     """What clients alone can say: whole or absent as they were told, once, in commit order."""
     last: dict[tuple[bytes, Partition], tuple[int, int]] = {}
     for seen, value, transaction in _places(truth):
+        if is_delayed(truth, value):
+            continue  # in the order of due times
         at = (transaction.producer_id, seen.partition)
         pair = (transaction.epoch, transaction.number)
         if pair < last.get(at, pair):
@@ -272,6 +275,12 @@ def judge_visible(truth: TransactionTruth, sent: Iterable[Sent]) -> list[Violati
     for transaction in sent:
         _judge_sent(truth, transaction)
     return truth.violations
+
+
+def is_delayed(truth: TransactionTruth, value: str) -> bool:
+    """Return whether a record of a transaction was sent as a timed message."""
+    place = truth.places.get(value)
+    return place is not None and place.stream[1].endswith(DELAYED_BRANCH)
 
 
 def _places(truth: TransactionTruth) -> list[tuple[Seen, str, Named]]:

@@ -110,5 +110,7 @@ def test_nulls_headers_and_tags(spark: SparkSession, folder: Path) -> None:
     tagged = read(spark, folder, topic=DAY, tag="red || blue", includeHeaders="false")
     assert "headers" not in tagged.columns
     assert sorted(row.offset for row in tagged.collect()) == [2, 4]
+    filtered = read(spark, folder, topic=DAY, filter="TAGS = 'red' OR h = 1 OR (h IS NULL AND TAGS = 'blue')")
+    assert sorted(row.offset for row in filtered.select("offset").collect()) == [2, 4]
     narrow = spark.read.format("ledgermq").schema("offset LONG").options(root=str(folder), topic=DAY, tag="red").load()
     assert [row.offset for row in narrow.collect()] == [2], "though the query does not want the tag"

@@ -15,12 +15,25 @@ PROCESS = {
     "shutdown_ms": "e2e/test_operations.py::test_a_store_that_never_answers_cannot_keep_a_broker_from_ending",
     "admin_host": "broker/test_setting_effects.py::test_the_admin_port_listens_at_the_admin_host_alone",
     "admin_port": "e2e/test_operations.py::test_an_admin_port_that_is_taken_is_named",
+    "admin_tls": "e2e/test_tls_programs.py::test_the_admin_port_may_ask_for_certificates",
+    "tls_cert_file": "e2e/test_tls_programs.py::test_the_command_line_takes_options_variables_or_the_file",
+    "tls_key_file": "e2e/test_tls_programs.py::test_the_command_line_takes_options_variables_or_the_file",
+    "tls_client_ca_file": "e2e/test_tls.py::test_brokers_reach_each_other_by_tls_and_show_their_certificates",
+    "tls_client_auth": "e2e/test_tls.py::test_brokers_reach_each_other_by_tls_and_show_their_certificates",
+    "tls_ca_file": "e2e/test_tls.py::test_brokers_reach_each_other_by_tls_and_show_their_certificates",
     "host": "compose/test_containers.py::test_ports_are_published_on_this_machine_only",
     "port": "e2e/test_process.py::test_of_two_brokers_with_one_address_the_earlier_one_ends_with_a_clear_error",
     "advertised_address": "e2e/test_process.py::test_of_two_brokers_with_one_address_the_earlier_one_ends_with_a_clear_error",
     "peer_address": "broker/test_peer_address.py::test_brokers_work_together_where_only_clients_reach_what_is_advertised",
     "broker_id": "e2e/test_operations.py::test_one_message_can_be_followed_by_its_ids_from_end_to_end",
     "rack": "broker/test_groups.py::test_members_get_the_partitions_of_the_brokers_in_their_rack",
+    "security": "broker/test_access_matrix.py::test_a_method_by_every_kind_of_caller",
+    "super_principals": "broker/test_access_rules.py::test_super_principals_change_while_a_broker_runs",
+    "jwt_issuer": "unit/security/test_jwt.py::test_settings_name_the_provider",
+    "jwt_audience": "unit/security/test_jwt.py::test_settings_name_the_provider",
+    "jwt_keys_url": "unit/security/test_jwt.py::test_settings_name_the_provider",
+    "jwt_groups_claim": "unit/security/test_jwt.py::test_settings_name_the_provider",
+    "audit_file": "e2e/test_access.py::test_a_cluster_with_tokens_from_the_first_one_on",
     "flush_spacing_ms": "broker/test_metrics.py::test_a_batch_that_waits_for_its_put_is_timed",
     "flush_bytes": "unit/bundle/test_group_commit.py::test_or_until_enough_bytes_wait",
     "produce_memory_bytes_max": "broker/test_live_settings.py::test_a_live_setting_counts_at_once",
@@ -77,6 +90,9 @@ CLIENT = {
     "backoff_ms_first": "broker/test_setting_effects.py::test_waits_between_attempts_are_as_set",
     "backoff_ms_max": "broker/test_setting_effects.py::test_waits_between_attempts_are_as_set",
     "metadata_age_s_max": "e2e/test_produce_consume.py::test_added_partitions_are_read",
+    "tls": "e2e/test_tls.py::test_records_go_to_and_fro_by_tls",
+    "token": "e2e/test_access.py::test_a_cluster_with_tokens_from_the_first_one_on",
+    "token_file": "e2e/test_access.py::test_a_cluster_with_tokens_from_the_first_one_on",
     "must_exist": "e2e/test_embedded.py::test_a_root_that_must_exist_is_not_made",
     "on_trouble": "unit/client/test_settings.py::test_trouble_is_told_while_a_call_waits",
 }
@@ -103,6 +119,7 @@ CONSUMER = {
     "request_timeout_s": "e2e/test_client_processes.py::test_requests_fail_when_no_process_listens",
     "decoded_bytes_max": "unit/client/test_decode_ahead.py::test_a_batch_above_the_programs_own_bound_is_refused",
     "deliver_expired": "e2e/test_expiry.py::test_a_consumer_skips_what_is_older_than_its_ttl",
+    "filter": "e2e/test_filters.py::test_a_consumer_gets_what_passes_however_it_reads",
     "direct_reads": "e2e/test_direct_reads.py::test_a_consumer_that_reads_segments_gets_what_everybody_gets",
 }
 TABLE = {"table_bytes_max": "e2e/test_table.py::test_what_a_table_cannot_do_is_told"}
@@ -144,6 +161,10 @@ HANDLER = {
     "transaction_timeout_s": "e2e/test_transactional_handlers.py::test_the_cluster_knows_the_time_out_of_a_handler",
 }
 SPARK_SOURCE = {
+    "tls": "e2e/test_tls.py::test_the_spark_source_asks_brokers_by_tls",
+    "tlsCaFile": "e2e/test_tls.py::test_the_spark_source_asks_brokers_by_tls",
+    "tlsCertFile": "e2e/test_tls.py::test_the_spark_source_asks_brokers_by_tls",
+    "tlsKeyFile": "e2e/test_tls.py::test_the_spark_source_asks_brokers_by_tls",
     "root": "unit/spark_source/test_batch.py::test_a_relative_root_is_the_drivers",
     "servers": "spark/test_stream.py::test_a_running_query_shows_its_progress_as_a_group_and_needs_no_root",
     "groupIdForCommit": "spark/test_stream.py::test_a_running_query_shows_its_progress_as_a_group_and_needs_no_root",
@@ -161,8 +182,13 @@ SPARK_SOURCE = {
     "includeArchive": "unit/spark_source/test_archive.py::test_all_is_read_whether_it_has_moved_or_not",
     "includeHeaders": "spark/test_source.py::test_nulls_headers_and_tags",
     "tag": "unit/spark_source/test_columns.py::test_only_records_with_one_of_the_tags_are_given",
+    "filter": "unit/spark_source/test_columns.py::test_only_records_that_pass_the_filter_are_given",
 }
 SPARK_SINK = {
+    "tls": "e2e/test_tls.py::test_the_spark_sink_connects_by_tls",
+    "tlsCaFile": "e2e/test_tls.py::test_the_spark_sink_connects_by_tls",
+    "tlsCertFile": "e2e/test_tls.py::test_the_spark_sink_connects_by_tls",
+    "tlsKeyFile": "e2e/test_tls.py::test_the_spark_sink_connects_by_tls",
     "servers": "spark/test_sink.py::test_a_named_write_is_repeated_and_one_without_name_goes_on_by_the_name_it_tells",
     "topic": "spark/test_sink.py::test_what_cannot_be_written_is_told_before_any_task_runs_or_with_its_row",
     "delivery": "spark/test_sink.py::test_rows_come_to_their_partitions_with_all_that_they_have",
@@ -175,6 +201,7 @@ SPARK_SINK = {
     "requestTimeoutS": "unit/spark_sink/test_options.py::test_everything_can_be_given_in_any_case",
     "transactional": "spark/test_sink_transactions.py::test_a_named_write_is_repeated_without_adding_anything",
     "transactionTimeoutS": "broker/test_sink_transactions.py::test_a_micro_batch_that_takes_too_long_is_not_written_and_its_next_run_is",
+    "tokenFile": "unit/spark_sink/test_options.py::test_everything_can_be_given_in_any_case",
     "deliveryTimeoutS": "unit/spark_sink/test_options.py::test_everything_can_be_given_in_any_case",
 }
 QUEUE = {

@@ -78,7 +78,7 @@ ALL: dict[str, list[str]] = {
 # -- 1, processes: file, variable, flag
 
 PROCESS = [(kind, name) for kind in KINDS for name in kind.model_fields]
-GOOD_TEXT = {"cluster_id": "0" * 32, "broker_id": "b.1"}
+GOOD_TEXT = {"cluster_id": "0" * 32, "broker_id": "b.1", "super_principals": "user:root, cert:a.b"}
 
 
 def _bound(field: FieldInfo, name: str) -> int | None:
@@ -221,7 +221,11 @@ class _Executor:
 
 
 SDK_VALUES: dict[str, Any] = {
+    "tls": True,
     "must_exist": True,
+    "filter": "A",
+    "token": "t",
+    "token_file": "/t",
     "on_trouble": _nothing,
     "acks": "received",
     "idempotent": False,
@@ -297,7 +301,7 @@ BAD_SOURCE = {
     "topicsPattern": "(",
 }
 BAD_SINK = {"servers": "s3://b/p", "writeId": "a b", "writeEpoch": "-1"}
-ANY_TEXT = {"Spark source": {"tag"}, "Spark sink": {"topic", "root"}}
+ANY_TEXT = {"Spark source": {"tag", "tlsCaFile"}, "Spark sink": {"topic", "root", "tlsCaFile", "tokenFile"}}
 """Every text is a value of these."""
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ledgermq_tools.broker.settings_page import line_of, meanings_of
-from spark.options import option_name
+from spark.options import fields_of, option_name
 from spark.sink.options import SinkOptions
 from spark.source.options import GivenOptions
 
@@ -28,7 +28,7 @@ def _default(field: Field[Any]) -> str:
 def _table(kind: Any) -> Iterator[str]:
     meanings = meanings_of(kind)
     yield "| option | default | |\n|---|---|---|"
-    for field in fields(kind):
+    for field in fields_of(kind):
         default = _default(field)
         yield line_of((f"`{option_name(field.name)}`", default, meanings[field.name])).replace("|  |", "| |")
 

@@ -101,6 +101,11 @@ class Consumer:
         return self._expired
 
     @property
+    def filtered(self) -> int:
+        """Return the number of messages that the filter has left out."""
+        return self._reader.filtered
+
+    @property
     def assignment(self) -> list[TopicPartition]:
         """Return the partitions that are read; empty before `wait_ready`."""
         return [reading.partition for reading in self._reader.readings]
@@ -213,7 +218,7 @@ class Consumer:
             )
         return message
 
-    def _skipped(self, reading: Reading, rows: pa.RecordBatch, offset: int) -> None:
+    def _skipped(self, reading: Reading, rows: pa.RecordBatch, offsets: Sequence[int]) -> None:
         self._expired += rows.num_rows
 
     def expire(self, message: Message) -> bool:
@@ -303,5 +308,5 @@ def _is_over(reading: Reading) -> bool:
     return reading.end is not None and reading.position >= reading.end
 
 
-def _messages_of(reading: Reading, rows: pa.RecordBatch, offset: int) -> list[Message]:
-    return messages_of(rows, *reading.partition, offset)
+def _messages_of(reading: Reading, rows: pa.RecordBatch, offsets: Sequence[int]) -> list[Message]:
+    return messages_of(rows, *reading.partition, offsets)

@@ -6,21 +6,21 @@ Each message is judged when the program takes it, not when its batch came. Skipp
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledgermq.client.consuming.message import M, table_of
-from ledgermq.client.consuming.reading import DecodedRun, MessagesOf, Reading, Taken
+from ledgermq.client.consuming.reading import DecodedRun, MessagesOf, Reading, Reports
 
 SKIPPED_MAX = 500
 """So many messages are skipped at once; then it is checked whether they may be skipped further, because a
 consumer may have to move them elsewhere.
 """
 
-Expired = Callable[[Reading, pa.RecordBatch, int], None]
-"""Called as (reading, rows, offset of the first) with consecutive messages that were skipped. It may seek."""
+Expired = Callable[[Reading, pa.RecordBatch, Sequence[int]], None]
+"""Called as (reading, rows, their offsets) with messages that were skipped. It may seek."""
 
 
 class ExpiringRun(DecodedRun[M]):
@@ -32,14 +32,15 @@ class ExpiringRun(DecodedRun[M]):
         self,
         reading: Reading,
         rows: pa.RecordBatch,
-        offset: int,
+        offsets: Sequence[int],
+        end: int,
         messages_of: MessagesOf[M],
-        taken: Taken | None,
+        reports: Reports,
         expires_us: pa.Array,
         now_us: Callable[[], int],
         expired: Expired,
     ) -> None:
-        super().__init__(reading, rows, offset, messages_of, taken)
+        super().__init__(reading, rows, offsets, end, messages_of, reports)
         self._times = expires_us
         self._first_us: int = pc.min(expires_us).as_py()
         self._listed: list[int] | None = None
@@ -87,7 +88,7 @@ class ExpiringRun(DecodedRun[M]):
         now_us = self._now_us()
         if now_us < self._first_us:
             return super().take_arrow(count)
-        rows, first, offset = self._rows, self._taken, self._offset
+        rows, first, offsets = self._rows, self._taken, self._offsets
         kept: list[bool] = []
         left = count
         while left and not self.spent:
@@ -102,7 +103,8 @@ class ExpiringRun(DecodedRun[M]):
             kept += [bool(alive)] * (self._taken - before)
             if not may_go_on:
                 break
-        table = table_of(rows.slice(first, len(kept)), *self.reading.partition, offset + first)
+        end = first + len(kept)
+        table = table_of(rows.slice(first, len(kept)), *self.reading.partition, offsets[first:end])
         return table if all(kept) else table.filter(pa.array(kept, pa.bool_()))
 
     def _alive(self, now_us: int, most: int) -> int:
@@ -124,7 +126,11 @@ class ExpiringRun(DecodedRun[M]):
             at += 1
         self._taken = at
         reading = self.reading
-        reading.position = self._offset + at
+        skipped = self._offsets[first:at]
+        reading.position = skipped[-1] + 1
         generation = reading.generation
-        self._on_expired(reading, self._rows.slice(first, at - first), self._offset + first)
-        return reading.generation == generation
+        self._on_expired(reading, self._rows.slice(first, at - first), skipped)
+        if reading.generation != generation:
+            return False
+        self._go_past_end()
+        return True

@@ -27,6 +27,9 @@ from ledgermq.protocol.limits import OFFSET_MAX
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.runtime.tasks import end
 
+TagsOf = Callable[[str], Sequence[str]]
+"""Returns the tags that a consumer wants of a topic; none: it wants all records."""
+
 FIRST_FRAME_S = 10.0
 IDLE_S = 10.0
 FULL_S = 5.0
@@ -52,6 +55,7 @@ class FetchStream:
         on_error: Callable[[Reading, LedgerMQError], None],
         is_moved: Callable[[], Coroutine[Any, Any, bool]],
         direct: DirectReads | None = None,
+        tags_of: TagsOf = lambda topic: (),
     ) -> None:
         self._connection = connection
         self._prefetch = prefetch
@@ -59,6 +63,7 @@ class FetchStream:
         self._on_error = on_error
         self._is_moved = is_moved
         self._direct = direct
+        self._tags_of = tags_of
         self._readings: dict[TopicPartition, tuple[Reading, int]] = {
             reading.partition: (reading, reading.generation) for reading in readings
         }
@@ -76,6 +81,7 @@ class FetchStream:
                     topic_id=reading.topic_id,
                     partition=reading.partition.partition,
                     offset=reading.fetch_at,
+                    tags=self._tags_of(reading.partition.topic),
                 )
                 for reading, _ in self._readings.values()
             ],
@@ -92,7 +98,10 @@ class FetchStream:
                     frame = await self._next(frames, lost, timeout_s, expects=expects)
                     if frame is None:
                         return True
-                    timeout_s, expects = IDLE_S, any(part.batches for part in frame.header.partitions)
+                    timeout_s, expects = (
+                        IDLE_S,
+                        any(part.batches or part.next_offset for part in frame.header.partitions),
+                    )
                     self._take(frame, await self._read_located(frame.header))
                     if not await self._prefetch.wait_for_room(FULL_S):
                         return False
@@ -183,6 +192,19 @@ class FetchStream:
                 run = FetchedRun(reading, reading.generation, batch.base_offset, batch.record_count, batch.crc, piece)
                 reading.fetch_at = end
                 self._prefetch.add(run)
+        self._take_next_offset(reading, part)
+
+    def _take_next_offset(self, reading: Reading, part: pb.FetchedPartition) -> None:
+        """Fetch from behind what the broker has left out, because it has none of the tags that were asked for."""
+        if part.next_offset <= reading.fetch_at or not self._tags_of(reading.partition.topic):
+            return
+        if part.next_offset > part.high_watermark:
+            raise CorruptFrame(
+                f"{self._connection.address} left out offsets up to {part.next_offset} of {reading.partition}, which"
+                f" ends at {part.high_watermark}"
+            )
+        reading.fetch_at = part.next_offset
+        self._prefetch.changed.set()
 
 
 def _pieces(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from ledgermq.client.consuming.direct_reads import CannotRead, DirectReads
-from ledgermq.client.consuming.fetch_stream import FetchStream
+from ledgermq.client.consuming.fetch_stream import FetchStream, TagsOf
 from ledgermq.client.consuming.prefetch import Prefetch
 from ledgermq.client.consuming.reading import Reading
 from ledgermq.client.context import ClientContext
@@ -51,6 +51,7 @@ class Fetcher:
         settings: ConsumerSettings,
         out_of_range: At | None,
         on_route: Callable[[str], None],
+        tags_of: TagsOf = lambda topic: (),
     ) -> None:
         self._connections = context.connections
         self._routing = context.routing
@@ -60,6 +61,7 @@ class Fetcher:
         self._settings = settings
         self._out_of_range_at = out_of_range
         self._on_route = on_route
+        self._tags_of = tags_of
         threads = context.connections.threads
         self._direct = (
             DirectReads(settings.direct_reads, threads) if settings.direct_reads and threads is not None else None
@@ -142,7 +144,14 @@ class Fetcher:
 
         connection, direct = self._connections.at(owner), self._direct_at(owner)
         stream = FetchStream(
-            connection, readings, self._prefetch, self._settings.fetch_bytes_max, refused, is_moved, direct
+            connection,
+            readings,
+            self._prefetch,
+            self._settings.fetch_bytes_max,
+            refused,
+            is_moved,
+            direct,
+            self._tags_of,
         )
         failure: LedgerMQError | None = None
         try:

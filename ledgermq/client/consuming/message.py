@@ -95,29 +95,37 @@ def decode_run(data: Buffer, crc: int, record_count: int, decoded_bytes_max: int
 
 M = TypeVar("M", bound=Message)
 
+Offsets = int | Sequence[int]
+"""The offset of the first of consecutive rows, or that of each row."""
+
 
 def partition_of(message: Message) -> TopicPartition:
     """Return the origin of the message."""
     return TopicPartition(message.topic, message.partition)
 
 
-def messages_of(rows: pa.RecordBatch, topic: str, partition: int, offset: int) -> list[Message]:
-    """Make messages from rows. `offset`: of the first row."""
-    return messages_as(Message, rows, topic, partition, offset)
+def messages_of(rows: pa.RecordBatch, topic: str, partition: int, offsets: Offsets) -> list[Message]:
+    """Make messages from rows."""
+    return messages_as(Message, rows, topic, partition, offsets)
 
 
-def messages_as(kind: type[M], rows: pa.RecordBatch, topic: str, partition: int, offset: int) -> list[M]:
+def messages_as(kind: type[M], rows: pa.RecordBatch, topic: str, partition: int, offsets: Offsets) -> list[M]:
     """Make messages like `messages_of`, as instances of a subclass of `Message`."""
     with _uncollected():
-        return _messages(kind, rows, topic, partition, offset)
+        return _messages(kind, rows, topic, partition, offsets)
 
 
-def _messages(kind: type[M], rows: pa.RecordBatch, topic: str, partition: int, offset: int) -> list[M]:
+def offsets_of(offsets: Offsets, count: int) -> Sequence[int]:
+    """Return the offset of each row."""
+    return range(offsets, offsets + count) if isinstance(offsets, int) else offsets
+
+
+def _messages(kind: type[M], rows: pa.RecordBatch, topic: str, partition: int, offsets: Offsets) -> list[M]:
     count = rows.num_rows
     columns = (
         repeat(topic, count),
         repeat(partition, count),
-        range(offset, offset + count),
+        offsets_of(offsets, count),
         _values(rows.column("key")),
         rows.column("value").to_pylist(),
         _headers(rows.column("headers")),
@@ -154,14 +162,18 @@ def _headers(column: pa.Array) -> list[MessageHeaders] | repeat[MessageHeaders]:
 
 
 def table_of(
-    rows: pa.RecordBatch, topic: str, partition: int, offset: int, columns: Sequence[str] = TABLE_SCHEMA.names
+    rows: pa.RecordBatch, topic: str, partition: int, offsets: Offsets, columns: Sequence[str] = TABLE_SCHEMA.names
 ) -> pa.RecordBatch:
     """Return the rows with topic, partition and offset added: these columns of `TABLE_SCHEMA`."""
     count = rows.num_rows
     made = {
         "topic": lambda: pa.repeat(pa.scalar(topic, pa.string()), count),
         "partition": lambda: pa.repeat(pa.scalar(partition, pa.int32()), count),
-        "offset": lambda: pa.arange(offset, offset + count),
+        "offset": lambda: (
+            pa.array(numbers, pa.int64())
+            if not isinstance(numbers := offsets_of(offsets, count), range)
+            else pa.arange(numbers.start, numbers.start + count)
+        ),
     }
     schema = pa.schema([TABLE_SCHEMA.field(name) for name in columns])
     return pa.RecordBatch.from_arrays(

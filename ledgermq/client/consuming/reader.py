@@ -8,22 +8,24 @@ reader does not depend on why a partition is read, nor on groups.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ledgermq.client.consuming.expiring import Expired, ExpiringRun
 from ledgermq.client.consuming.fetcher import Fetcher
 from ledgermq.client.consuming.message import TABLE_SCHEMA, M
 from ledgermq.client.consuming.prefetch import DecodeAhead, Prefetch
-from ledgermq.client.consuming.reading import DecodedRun, FlowStep, MessagesOf, Reading, Taken
+from ledgermq.client.consuming.reading import DecodedRun, FlowStep, MessagesOf, Reading, Reports, go_past
 from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.expiry import expiries_of
 from ledgermq.client.offsets import At
 from ledgermq.client.settings import ConsumerSettings
 from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable
+from ledgermq.filters.filter import parse_filter
 from ledgermq.runtime.tasks import end
 from ledgermq.runtime.wait import wait_until
 
@@ -33,9 +35,10 @@ class Reader(Generic[M]):
     and raises errors that concern the whole consumer.
 
     `out_of_range`: where to continue when an offset does not exist; None: calls raise
-    OffsetOutOfRange. `messages_of` makes the program's messages from rows; `taken` is called with
-    the messages that the program receives, `expired` with those that are skipped instead.
-    `on_route` is called with each topic whose route was looked up.
+    OffsetOutOfRange. `messages_of` makes the program's messages from rows; `reports` are called with
+    the messages that the program receives or a filter has left out, `expired` with those that have expired.
+    `on_route` is called with each topic whose route was looked up. `unfiltered`: a topic of which all messages
+    pass, because they have passed the filter before.
     """
 
     def __init__(
@@ -47,22 +50,30 @@ class Reader(Generic[M]):
         check: Callable[[], None],
         messages_of: MessagesOf[M],
         expired: Expired,
-        taken: Taken | None = None,
+        reports: Reports = Reports(),  # noqa: B008  immutable
+        unfiltered: str = "",
         on_route: Callable[[str], None] = lambda topic: None,
     ) -> None:
         self._connections = context.connections
         self._settings = settings
         self._check = check
         self._messages_of = messages_of
-        self._on_taken = taken
+        self._reports = reports
         self._on_expired = expired
+        self.filtered = 0
+        """Number of messages that the filter has left out."""
+        self._went_past = False
+        """Whether the filter has left out a whole batch since the last look."""
         self._ttl_of = context.routing.ttl_of
         self._now_us = context.sources.now_us
         self.readings: list[Reading] = []
         self._prefetch = Prefetch(
             settings.prefetch_bytes_max, DecodeAhead(context.connections.threads, settings.decoded_bytes_max)
         )
-        self._fetcher = Fetcher(context, self.readings, self._prefetch, settings, out_of_range, on_route)
+        self._filter = parse_filter(settings.filter)
+        self._tags = () if self._filter is None else tuple(sorted(self._filter.tags or ()))
+        self._unfiltered = unfiltered
+        self._fetcher = Fetcher(context, self.readings, self._prefetch, settings, out_of_range, on_route, self._tags_of)
         self._background: asyncio.Task[None] | None = None
         self.run: DecodedRun[M] | None = None
         self.interrupted: Callable[[], bool] = lambda: False
@@ -157,7 +168,7 @@ class Reader(Generic[M]):
     # -- reading
 
     async def fetch(self, max_records: int, deadline: float) -> list[M]:
-        """Return at least one message, or an empty list: at the deadline, or after skipping expired ones."""
+        """Return at least one message, or an empty list: at the deadline, or after skipping others."""
         messages: list[M] = []
         if max_records < 1:
             raise InvalidConfig(f"max_records must be at least 1, not {max_records}")
@@ -185,7 +196,7 @@ class Reader(Generic[M]):
         return pa.Table.from_batches(batches, schema=TABLE_SCHEMA)
 
     async def next_run(self, deadline: float | None) -> DecodedRun[M] | None:
-        """Wait for the batch to take messages from; None at the deadline.
+        """Wait for the batch to take messages from; None at the deadline, or after the filter has left out a batch.
 
         Raises pending errors once no message is left to read.
         """
@@ -194,8 +205,12 @@ class Reader(Generic[M]):
             await asyncio.sleep(0)  # all its messages may have expired, and those of many batches behind it
         while True:
             self._prefetch.changed.clear()
+            self._went_past = False
             if (run := self._current()) is not None:
                 return run
+            if self._went_past:
+                await asyncio.sleep(0)  # a filter may leave out many batches one after the other
+                return None
             if self.interrupted():
                 return None
             self._make_room()
@@ -244,7 +259,7 @@ class Reader(Generic[M]):
             raise LedgerMQError("the consumer's background task failed") from self._background.exception()
 
     def _current(self, *, wait_for_error: bool = False) -> DecodedRun[M] | None:
-        """Return the batch to take messages from.
+        """Return the batch to take messages from; None: there is none, or the filter has left out all of one.
 
         A damaged batch raises each time, until the program seeks past it. With `wait_for_error`
         this returns None instead, so that the caller first returns the good messages before it.
@@ -267,20 +282,58 @@ class Reader(Generic[M]):
                 if fetched.base_offset >= reading.end:
                     reading.position = max(reading.position, reading.end)  # the records between them were deleted
                 rows = rows.slice(0, max(0, reading.end - fetched.base_offset))
+            if self._tags:  # what lies between was left out by the broker
+                self.filtered += max(0, fetched.base_offset - reading.position)
             skip = max(0, reading.position - fetched.base_offset)
             if skip < rows.num_rows:
                 self.run = self._run_of(reading, rows.slice(skip), fetched.base_offset + skip)
                 return self.run
+        if self._tags:
+            self._go_past_left_out()
         return None
 
-    def _run_of(self, reading: Reading, rows: pa.RecordBatch, offset: int) -> DecodedRun[M]:
+    def _tags_of(self, topic: str) -> Sequence[str]:
+        """Return the tags that alone are wanted; none: all."""
+        return () if topic == self._unfiltered else self._tags
+
+    def _go_past_left_out(self) -> None:
+        """Continue behind what the broker has left out. Nothing that was fetched waits to be read before it."""
+        for reading in self.readings:
+            end = reading.fetch_at if reading.end is None else min(reading.fetch_at, reading.end)
+            if reading.position < end and not reading.held_back:
+                self._went_past = True
+                self.filtered += end - reading.position
+                go_past(reading, end, self._reports)
+
+    def _run_of(self, reading: Reading, rows: pa.RecordBatch, offset: int) -> DecodedRun[M] | None:
+        """Return the batch without what the filter leaves out; None: it leaves out all, and the reading goes on."""
+        offsets: Sequence[int] = range(offset, offset + rows.num_rows)
+        end = offset + rows.num_rows
+        if self._filter is not None and reading.partition.topic != self._unfiltered:
+            passes = self._filter.passes(rows)
+            self.filtered += rows.num_rows - passes.true_count
+            if not passes.true_count:
+                self._went_past = True
+                go_past(reading, end, self._reports)
+                return None
+            if passes.true_count < rows.num_rows:
+                rows = rows.filter(passes)
+                offsets = pc.add(pc.indices_nonzero(passes), offset).to_pylist()
         expires_us = None
         if not self._settings.deliver_expired:
             expires_us = expiries_of(rows, self._ttl_of(reading.partition.topic))
         if expires_us is None:
-            return DecodedRun(reading, rows, offset, self._messages_of, self._on_taken)
+            return DecodedRun(reading, rows, offsets, end, self._messages_of, self._reports)
         return ExpiringRun(
-            reading, rows, offset, self._messages_of, self._on_taken, expires_us, self._now_us, self._on_expired
+            reading,
+            rows,
+            offsets,
+            end,
+            self._messages_of,
+            self._reports,
+            expires_us,
+            self._now_us,
+            self._on_expired,
         )
 
     # -- end

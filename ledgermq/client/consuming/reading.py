@@ -15,7 +15,7 @@ A dash is a pair that raises IllegalTransition: only a held-back reading is park
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Generic
@@ -143,29 +143,49 @@ class FetchedRun:
         return f"{self.reading.partition}, offsets {self.base_offset} to {self.base_offset + self.record_count - 1}"
 
 
-MessagesOf = Callable[[Reading, pa.RecordBatch, int], list[M]]
-"""(reading, rows, offset of the first row) -> the messages that the program gets."""
+MessagesOf = Callable[[Reading, pa.RecordBatch, Sequence[int]], list[M]]
+"""(reading, rows, their offsets) -> the messages that the program gets."""
 
-Taken = Callable[[Reading, int, int], None]
-"""Called as (reading, first offset, offset after the last) when the program receives these
-messages.
-"""
+Passed = Callable[[Reading, int, int], None]
+"""Called as (reading, first offset, offset after the last)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """Called when the program receives these messages (`taken`), and when the reading goes past offsets of which
+    it receives none (`skipped`): a filter has left them out.
+    """
+
+    taken: Passed | None = None
+    skipped: Passed | None = None
 
 
 class DecodedRun(Generic[M]):
-    """A batch that the program is reading; the reading's position says how much of it was taken."""
+    """A batch that the program is reading; the reading's position says how much of it was taken.
+
+    `offsets`: those of the rows, ascending; a filter leaves gaps. `end`: where the batch ends. Once its last row
+    was taken, the reading goes on there.
+    """
 
     def __init__(
-        self, reading: Reading, rows: pa.RecordBatch, offset: int, messages_of: MessagesOf[M], taken: Taken | None
+        self,
+        reading: Reading,
+        rows: pa.RecordBatch,
+        offsets: Sequence[int],
+        end: int,
+        messages_of: MessagesOf[M],
+        reports: Reports,
     ) -> None:
         self.reading = reading
         self._rows = rows
-        self._offset = offset
+        self._offsets = offsets
+        self._end = end
         self._count: int = rows.num_rows
         self._taken = 0
         self._messages: list[M] | None = None
         self._messages_of = messages_of
-        self._on_taken = taken
+        self._reports = reports
+        self._on_taken = reports.taken
 
     @property
     def spent(self) -> bool:
@@ -176,36 +196,49 @@ class DecodedRun(Generic[M]):
         if self._messages is None:
             if self._taken:
                 self._forget_taken()
-            self._messages = self._messages_of(self.reading, self._rows, self._offset)
+            self._messages = self._messages_of(self.reading, self._rows, self._offsets)
         return self._messages
 
     def _forget_taken(self) -> None:
         self._rows = self._rows.slice(self._taken)
-        self._offset += self._taken
+        self._offsets = self._offsets[self._taken :]
         self._count -= self._taken
         self._taken = 0
 
     def _advance(self, count: int) -> None:
-        first = self._offset + self._taken
+        """Note that the program receives the next messages, of which there are at least `count`."""
+        offsets = self._offsets[self._taken : self._taken + count]
         self._taken += count
-        self.reading.position = self._offset + self._taken
-        if self._on_taken is not None:
-            self._on_taken(self.reading, first, self.reading.position)
+        if count:
+            self.reading.position = offsets[-1] + 1
+            if self._on_taken is not None:
+                for first, end in stretches(offsets):
+                    self._on_taken(self.reading, first, end)
+        self._go_past_end()
+
+    def _go_past_end(self) -> None:
+        """If all rows were taken, continue behind the batch: what a filter has left out at its end is read, too."""
+        if self._taken >= self._count:
+            go_past(self.reading, self._end, self._reports)
 
     def take_one(self) -> M | None:
         """Return the next message; None: all were taken.
 
         It is called for each message, so it inlines what it can.
         """
-        if self._taken >= self._count:
-            return None
-        messages = self._messages or self._decoded()
         taken = self._taken
+        if taken >= self._count:
+            return None
+        messages = self._messages
+        if messages is None:
+            messages, taken = self._decoded(), self._taken
         message = messages[taken]
         self._taken = taken + 1
-        self.reading.position = end = self._offset + taken + 1
+        self.reading.position = end = message.offset + 1
         if self._on_taken is not None:
             self._on_taken(self.reading, end - 1, end)
+        if end != self._end and taken + 1 == self._count:
+            self._go_past_end()
         return message
 
     def take(self, count: int) -> list[M]:
@@ -216,6 +249,29 @@ class DecodedRun(Generic[M]):
 
     def take_arrow(self, count: int) -> pa.RecordBatch:
         rows = self._rows.slice(self._taken, count)
-        batch = table_of(rows, *self.reading.partition, self._offset + self._taken)
+        batch = table_of(rows, *self.reading.partition, self._offsets[self._taken : self._taken + count])
         self._advance(rows.num_rows)
         return batch
+
+
+def go_past(reading: Reading, end: int, reports: Reports) -> None:
+    """Continue at `end`: the program receives nothing of what lies between."""
+    first, reading.position = reading.position, max(reading.position, end)
+    if first < end and reports.skipped is not None:
+        reports.skipped(reading, first, end)
+
+
+def stretches(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Return the stretches of consecutive offsets: the first of each, and the offset after its last."""
+    if not offsets:
+        return
+    if offsets[-1] - offsets[0] == len(offsets) - 1:
+        yield offsets[0], offsets[-1] + 1
+        return
+    first = end = offsets[0]
+    for offset in offsets:
+        if offset != end:
+            yield first, end
+            first = offset
+        end = offset + 1
+    yield first, end

@@ -19,6 +19,7 @@ from ledgermq.client.descriptions import TopicPartition, check_topic_text
 from ledgermq.client.offsets import At, Offsets
 from ledgermq.client.settings import GroupSettings
 from ledgermq.errors import InvalidConfig, InvalidGroupName, LedgerMQError
+from ledgermq.filters.filter import filter_text
 from ledgermq.offset_stores.contract import GivenPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
 
@@ -123,6 +124,7 @@ class Subscription:
             client_id=settings.client_id,
             session_timeout_ms=round(settings.session_timeout_s * 1000),
             rebalance_timeout_ms=round(settings.max_poll_interval_s * 1000),
+            filter=filter_text(settings.filter),
         )
 
 

@@ -105,6 +105,11 @@ class GroupConsumer:
         return self._handing_out.expired
 
     @property
+    def filtered(self) -> int:
+        """Return the number of messages that the filter has left out."""
+        return self._reader.filtered
+
+    @property
     def member_id(self) -> str:
         return self.member.member_id
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from ledgermq.client.consuming.message import messages_as
-from ledgermq.client.consuming.reading import Reading
+from ledgermq.client.consuming.reading import Reading, stretches
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.expiry import Expiry
 from ledgermq.client.groups.holding import Holding, Phase
@@ -46,8 +46,8 @@ class HandingOut:
         self._touched: list[Holding] = []
         """Holdings of which the latest call returned messages."""
 
-    def messages_of(self, reading: Reading, rows: pa.RecordBatch, offset: int) -> list[GroupMessage]:
-        return messages_as(self._holding_of(reading, offset).handout().kind, rows, *reading.partition, offset)
+    def messages_of(self, reading: Reading, rows: pa.RecordBatch, offsets: Sequence[int]) -> list[GroupMessage]:
+        return messages_as(self._holding_of(reading, offsets[0]).handout().kind, rows, *reading.partition, offsets)
 
     def taken(self, reading: Reading, first: int, end: int) -> None:
         holding = self._holding_of(reading, first)
@@ -55,16 +55,20 @@ class HandingOut:
         if self._finishing and (not self._touched or self._touched[-1] is not holding):
             self._touched.append(holding)
 
-    def skipped(self, reading: Reading, rows: pa.RecordBatch, offset: int) -> None:
+    def skipped(self, reading: Reading, first: int, end: int) -> None:
+        """Finish what a filter has left out."""
+        self._holding_of(reading, first).progress.skip(first, end)
+
+    def skipped_expired(self, reading: Reading, rows: pa.RecordBatch, offsets: Sequence[int]) -> None:
         """Finish messages that have expired, and are not returned to the program."""
-        holding = self._holding_of(reading, offset)
-        end = offset + rows.num_rows
+        holding = self._holding_of(reading, offsets[0])
         self._count_expired(rows.num_rows)
         if not holding.keeps_expired:
-            holding.progress.skip(offset, end)
+            holding.progress.skip(offsets[0], offsets[-1] + 1)
             return
-        messages = self.messages_of(reading, rows, offset)
-        holding.progress.hand_out(offset, end)
+        messages = self.messages_of(reading, rows, offsets)
+        for first, end in stretches(offsets):
+            holding.progress.hand_out(first, end)
         for message in messages:
             holding.expire(message, message.handout.generation)
 

@@ -357,8 +357,8 @@ class Holdings:
         return await self.commit_quietly(wishes)
 
     async def commit_skipped(self) -> None:
-        """Commit where the program has nothing to finish, for one that commits only in transactions: messages
-        that expired are in none of them.
+        """Commit where the program has nothing to finish, for one that commits in transactions, or before it
+        receives messages: those that expired or were filtered are in none of these commits.
         """
         idle = [holding for holding in self.held.values() if not holding.outstanding and holding.transaction is None]
         await self.commit_quietly({each: Wish(each.to_commit) for each in idle if each.to_commit is not None})

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from ledgermq.client.consuming.reader import Reader
+from ledgermq.client.consuming.reading import Reports
 from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.expiry import Expiry
@@ -25,6 +26,7 @@ from ledgermq.client.groups.membership import Assigner, Membership
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.groups.moving import MovingStore
 from ledgermq.client.groups.refusals import Refusals
+from ledgermq.client.groups.retry_topics import retry_topic
 from ledgermq.client.groups.staged_offsets import StagedOffsets
 from ledgermq.client.offsets import At
 from ledgermq.client.settings import GroupSettings
@@ -69,8 +71,9 @@ class Member:
             out_of_range=out_of_range,
             check=check,
             messages_of=self.handing_out.messages_of,
-            taken=self.handing_out.taken,
-            expired=self.handing_out.skipped,
+            expired=self.handing_out.skipped_expired,
+            reports=Reports(self.handing_out.taken, self.handing_out.skipped),
+            unfiltered=retry_topic(subscription.group) if moving is not None else "",
         )
         self._moving = moving
         store, timeout_s = self._store(), settings.request_timeout_s
@@ -159,13 +162,16 @@ class Member:
     async def _run(self) -> None:
         async with self._tasks as tasks:
             self._regular.append(tasks.create_task(self.membership.run(), name="ledgermq heartbeats"))
-            if self._settings.commit in ("auto", "acked"):
+            if self._settings.commit != "manual":
                 self._regular.append(tasks.create_task(self._commit_regularly(), name="ledgermq regular commits"))
             await asyncio.Event().wait()
 
     async def _commit_regularly(self) -> None:
         while True:
             await asyncio.sleep(self._settings.commit_interval_ms / 1000)
+            if self._settings.commit == "before":
+                await self.holdings.commit_skipped()
+                continue
             await self.holdings.commit_finished(
                 holding for holding in list(self.holdings.held.values()) if holding.kept
             )

@@ -221,6 +221,28 @@ async def test_all_waiters_of_a_refused_flush_fail_and_so_does_what_is_queued_an
     gate.cancel()
 
 
+@in_world(flush_spacing_s=0.0, puts_in_flight_max=2)
+async def test_no_batch_waits_for_ever_when_a_put_is_refused_while_another_hangs(world: World) -> None:
+    """All places for puts are taken by segments that are void, and the store takes records again."""
+    world.store.broken = StoreFull("the disk is full")
+    refused = [world.send()]
+    await asyncio.sleep(0.001)
+    world.store.put_s = 60.0
+    refused.append(world.send())
+    await asyncio.sleep(0.2)
+    assert all(isinstance(r, StoreFull) for r in await asyncio.gather(*refused, return_exceptions=True))
+    world.store.broken, world.store.put_s = None, PUT_S
+    gate = asyncio.create_task(world.context.write_gate.run(0))
+    await asyncio.sleep(5)
+    assert world.context.write_gate.refusal is None
+    async with asyncio.timeout(200):
+        waiting = await asyncio.gather(world.send(), world.send(), return_exceptions=True)
+        assert all(isinstance(r, StoreFull) for r in waiting), waiting
+        await asyncio.sleep(60)
+        assert await world.send() == 0
+    gate.cancel()
+
+
 @in_world()
 async def test_a_bug_in_a_backend_leaves_no_waiter_behind(world: World) -> None:
     world.store.broken = RuntimeError("a bug")

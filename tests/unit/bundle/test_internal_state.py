@@ -132,6 +132,25 @@ async def test_snapshot_and_tail_and_what_lies_before_the_checkpoint(
         assert store.reads["get"] <= 3, "the snapshot, and the checkpoint that names it"
 
 
+async def test_segments_without_such_records_are_not_read(
+    context: BundleContext, store: HookedStore, sources: Sources
+) -> None:
+    """However many came since the snapshot."""
+    async with opened(context) as owner:
+        await write(owner, sources, 0, a="1")
+    await clean(context)
+    async with opened(context) as owner:
+        for _ in range(20):
+            await produce(owner, batch(b"user's"))
+    await advance_checkpoint(ledger_of(store, 1, sources=sources))
+    async with opened(context) as owner:
+        store.forget()
+        assert await state(owner) == [{"a": "1"}, {}]
+        assert store.reads["get_range"] == store.reads["get_suffix"] == 0
+        await write(owner, sources, 1, k="1")
+        assert await state(owner) == [{"a": "1"}, {"k": "1"}]
+
+
 async def test_all_partitions_of_a_segment_come_in_one_read(
     context: BundleContext, store: HookedStore, sources: Sources
 ) -> None:

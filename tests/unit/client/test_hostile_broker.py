@@ -14,7 +14,7 @@ import ledgermq
 from ledgermq import errors
 from ledgermq.client.settings import ClientSettings
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.frames import Frame, ProduceFrame
+from ledgermq.protocol.frames import FetchFrame, Frame, ProduceFrame
 from tests.unit.client.hostile import ADDRESS, HostileBroker, encoded, fetched, refused
 from tests.virtual_time import virtual_in, virtual_sources
 
@@ -386,3 +386,47 @@ async def test_a_program_that_takes_nothing_keeps_no_stream_open(
     assert [message.offset for message in await consumer.fetch(timeout=5)] == [1]
     assert [request.partitions[0].offset for request in broker.requests] == [0, 1]
     await consumer.close()
+
+
+# -- what a broker says it has left out
+
+
+def left_out(next_offset: int, high_watermark: int = 5) -> FetchFrame:
+    part = pb.FetchedPartition(
+        topic="t", topic_id=1, partition=0, high_watermark=high_watermark, next_offset=next_offset
+    )
+    return Frame(pb.FetchHeader(partitions=[part]), [])
+
+
+@against_a_hostile_broker
+async def test_a_broker_leaves_out_nothing_beyond_the_end(broker: HostileBroker, client: ledgermq.Client) -> None:
+    for beyond in (6, 2**64 - 1):
+        broker.fetches = [[left_out(beyond)]]
+        async with client.consumer("t", partitions=[0], filter="A") as consumer:
+            with pytest.raises(errors.CorruptFrame, match="left out offsets up to"):
+                await consumer.fetch(timeout=5)
+            assert consumer.position(0) == 0
+
+
+@against_a_hostile_broker
+async def test_positions_follow_what_was_left_out_and_never_go_back(
+    broker: HostileBroker, client: ledgermq.Client
+) -> None:
+    broker.fetches = [[left_out(4), left_out(2), left_out(0), left_out(5)]]
+    async with client.consumer("t", partitions=[0], filter="A") as consumer:
+        assert await consumer.fetch(timeout=5) == []
+        assert (consumer.position(0), consumer.filtered) == (5, 5)
+        assert broker.requests[0].partitions[0].tags == ["A"]
+
+
+@pytest.mark.parametrize("given", ["", "a = 1"])
+def test_a_broker_that_was_not_asked_to_leave_out_cannot(given: str) -> None:
+    @against_a_hostile_broker
+    async def asked(broker: HostileBroker, client: ledgermq.Client) -> None:
+        broker.fetches = [[left_out(5), fetched(encoded(b"a"), count=1)]]
+        async with client.consumer("t", partitions=[0], filter=given) as consumer:
+            assert len(await consumer.fetch(timeout=5)) == (not given)
+            assert consumer.position(0) == 1
+            assert not broker.requests[0].partitions[0].tags
+
+    asked()

@@ -122,6 +122,8 @@ async def test_s3_with_a_wrong_environment(
         ("s3://bucket/", S3Location("bucket")),
         ("s3://my.bucket-1/a/b_c=d/", S3Location("my.bucket-1", "a/b_c=d")),
         ("s3://bucket/a?region=eu-central-1", S3Location("bucket", "a", region="eu-central-1")),
+        ("s3://bucket?sse=AES256", S3Location("bucket", sse="AES256")),
+        ("s3://bucket?sse=aws:kms&kms_key=alias/k-1", S3Location("bucket", sse="aws:kms", kms_key="alias/k-1")),
         (
             "s3://bucket/a?endpoint=http://127.0.0.1:9000&path_style=true",
             S3Location("bucket", "a", endpoint="http://127.0.0.1:9000", path_style=True),
@@ -154,6 +156,9 @@ def test_s3_urls(url: str, location: S3Location) -> None:
         "s3://bucket/a?endpoint=http://user:hush@host",
         "s3://bucket/a?endpoint=http://host/path",
         "s3://bucket/a?path_style=maybe",
+        "s3://bucket/a?sse=yes",
+        "s3://bucket/a?sse=AES256&kms_key=k",
+        "s3://bucket/a?kms_key=k",
         "s3://bucket/a?client=botocore",
         "s3://bucket/a?secret_access_key=hush",
         "s3://key:hush@bucket/a",

@@ -4,9 +4,18 @@ change, bounds.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from ledgermq.errors import InvalidGroupName, InvalidRequest, ResourceExhausted, StaticIdInUse, UnknownMember
+from ledgermq.errors import (
+    FilterConflict,
+    InvalidGroupName,
+    InvalidRequest,
+    ResourceExhausted,
+    StaticIdInUse,
+    UnknownMember,
+)
 from ledgermq.protocol import ledgermq_pb2 as pb
 from offsets.limits import GroupLimits
 from tests.worlds.coordinators import Catalog, Consumer, Desk, settle
@@ -346,3 +355,43 @@ def test_the_target_of_a_large_group_is_not_computed_for_every_join() -> None:
     assert desk.coordinator.changed_for("g", "m0", consumers[0].seen_epoch)
     settle(consumers, 3)
     assert [len(consumer.owned) for consumer in consumers] == [1000] * 5
+
+
+# -- filters
+
+
+def test_a_member_with_another_filter_is_refused_until_the_others_have_left(desk: Desk) -> None:
+    first = Consumer(desk, "g", "a", filter="A || B")
+    first.join()
+    for other in ("A", "", "*"):  # none at all: also a client without filters
+        with pytest.raises(FilterConflict, match="g has members with the filter 'A"):
+            Consumer(desk, "g", "b", filter=other).join()
+    Consumer(desk, "g", "b", filter="A || B").join()
+    Consumer(desk, "other", "c", filter="A").join()
+    assert set(desk.coordinator.state.groups["g"].members) == {"a", "b"}
+    with pytest.raises(FilterConflict):
+        Consumer(desk, "g", "a", filter="A").join()  # the other one is still there
+    desk.heartbeat(pb.GroupHeartbeatRequest(group="g", member_id="b", step=pb.LEAVE))
+    Consumer(desk, "g", "a", filter="A").join()  # alone, it may change its own
+    assert desk.coordinator.state.groups["g"].members["a"].subscription.filter == "A"
+
+
+def test_a_filter_that_no_coordinator_knew_refuses_nobody(desk: Desk) -> None:
+    """A coordinator of an earlier release stores members without their filters."""
+    first = Consumer(desk, "g", "a", filter="A")
+    first.join()
+    group = desk.coordinator.state.groups["g"]
+    group.members["a"].subscription = replace(group.members["a"].subscription, filter="")
+    Consumer(desk, "g", "b", filter="A").join()
+    with pytest.raises(FilterConflict):
+        Consumer(desk, "g", "c").join()
+
+
+def test_a_static_member_that_is_away_keeps_no_other_filter_out(desk: Desk) -> None:
+    first = Consumer(desk, "g", "a", instance_id="one", filter="A")
+    first.join()
+    first.leave(pb.LEAVE_FOR_A_WHILE)
+    Consumer(desk, "g", "b", filter="B").join()
+    with pytest.raises(FilterConflict):
+        Consumer(desk, "g", "a2", instance_id="one", filter="A").join()
+    Consumer(desk, "g", "a2", instance_id="one", filter="B").join()

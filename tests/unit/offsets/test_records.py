@@ -102,6 +102,7 @@ subscriptions = st.builds(
     client_id=text,
     session_timeout_ms=u32,
     rebalance_timeout_ms=u32,
+    filter=text,
 )
 
 

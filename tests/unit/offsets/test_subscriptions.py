@@ -42,6 +42,7 @@ def test_legal_group_names(name: str) -> None:
         pb.GroupSubscription(topics=["t"], rebalance_timeout_ms=4_000_000_000),
         pb.GroupSubscription(topics=[f"t{number}" for number in range(1001)]),
         pb.GroupSubscription(topics=[f"{number:0249}" for number in range(1000)]),
+        pb.GroupSubscription(topics=["t"], filter="a" * 8193),
         pb.GroupSubscription(topic_pattern="("),
         pb.GroupSubscription(topic_pattern="x" * 1001),
         pb.GroupSubscription(topic_pattern=r"(a)\1"),
@@ -60,7 +61,7 @@ def test_an_illegal_topic_name_is_named() -> None:
 
 def test_defaults_are_filled_in() -> None:
     assert read_subscription(pb.GroupSubscription(topics=["u", "t", "u"]), LIMITS) == Subscription(
-        ("t", "u"), "", "uniform", "", "", "", 45_000, 300_000
+        ("t", "u"), "", "uniform", "", "", "", 45_000, 300_000, "*"
     )
 
 

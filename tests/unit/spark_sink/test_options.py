@@ -51,10 +51,13 @@ def test_everything_can_be_given_in_any_case() -> None:
         "bufferBytesMax": "2000",
         "requestTimeoutS": "1.5",
         "deliveryTimeoutS": "60",
+        "tokenFile": "/t",
     }
-    assert parse_options(given, streaming=False) == SinkOptions(
-        "a:1,b:2", "t", "exactlyOnce", True, 90.0, "s3://b/p", "day=2026-11-21", 7, "zstd", 1000, 2000, 1.5, 60.0
+    found = parse_options(given, streaming=False)
+    assert found == SinkOptions(
+        "a:1,b:2", "t", "exactlyOnce", True, 90.0, "s3://b/p", "day=2026-11-21", 7, "zstd", 1000, 2000, 1.5, 60.0, "/t"
     )
+    assert found.client_settings() == {"timeout_s": 60.0, "tls": None, "token_file": "/t"}
 
 
 @pytest.mark.parametrize(

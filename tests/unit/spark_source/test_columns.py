@@ -5,13 +5,15 @@ name, before any task runs.
 from __future__ import annotations
 
 import asyncio
+import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
-from ledgermq.errors import InvalidConfig
+from ledgermq.errors import InvalidConfig, InvalidFilter
 from ledgermq.protocol.records import SCHEMA
 from spark.source.data_source import LedgerMQDataSource
 from spark.source.options import COLUMNS, parse_options
@@ -77,3 +79,36 @@ def test_only_records_with_one_of_the_tags_are_given(tag: str, values: list[byte
     rows = pa.RecordBatch.from_pylist(records, schema=pa.schema([SCHEMA.field(name) for name in columns]))
     found = [row for batch in batches_of(rows, "t", 0, 0, options) for row in batch.to_pylist()]
     assert [row["value"] for row in found] == values
+
+
+@pytest.mark.parametrize(
+    ("given", "values", "columns"),
+    [
+        ({"filter": "red || blue"}, [b"1", b"2"], {"value", "tag"}),
+        ({"filter": "n > 1"}, [b"2", b"3"], {"value", "headers"}),
+        ({"filter": "n > 1 AND TAGS IS NULL"}, [b"3"], {"value", "headers", "tag"}),
+        ({"filter": "n > 1", "tag": "red || blue"}, [b"2"], {"value", "headers", "tag"}),
+        ({"filter": "*"}, [b"1", b"2", b"3"], {"value"}),
+    ],
+)
+def test_only_records_that_pass_the_filter_are_given(
+    given: dict[str, str], values: list[bytes], columns: set[str]
+) -> None:
+    """Also in a query that gets the column `value` alone: the others are read for the filter."""
+    options = replace(parse_options({"root": "/r", "topic": "t", **given}), columns=("value", "offset"))
+    options = pickle.loads(pickle.dumps(options))
+    names = record_columns(options)
+    assert set(names) == columns
+    records = [
+        {"value": value, "tag": colour, "headers": [{"key": "n", "value": value}]}
+        for value, colour in ((b"1", "red"), (b"2", "blue"), (b"3", None))
+    ]
+    rows = pa.RecordBatch.from_pylist(records, schema=pa.schema([SCHEMA.field(name) for name in names]))
+    found = [row for batch in batches_of(rows, "t", 0, 7, options) for row in batch.to_pylist()]
+    assert [row["value"] for row in found] == values
+    assert [row["offset"] for row in found] == [6 + int(value) for value in values]
+
+
+def test_a_filter_that_cannot_be_read_is_refused() -> None:
+    with pytest.raises(InvalidFilter, match="at character 4, at the end"):
+        parse_options({"root": "/r", "topic": "t", "filter": "n >"})

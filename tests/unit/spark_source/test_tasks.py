@@ -45,7 +45,7 @@ def test_tiny_batches_are_spread_over_tasks_and_travel_in_few_bytes() -> None:
     tasks = deal([in_segments(120_000)], 1)
     assert offsets(tasks) == list(range(120_000))
     assert max(len(part.range.batches) for task in tasks for part in task) <= planning.TASK_BATCHES
-    assert sum(len(pickle.dumps(task)) for task in tasks) < 120_000 * 60
+    assert sum(len(pickle.dumps(task)) for task in tasks) < 120_000 * 64
 
 
 def test_tasks_have_a_size() -> None:

@@ -31,7 +31,8 @@ class GroupSummary:
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
     """`assigned`: partitions that it may hold. `owned`: those that it reported to hold.
-    `heartbeat_age_s`: seconds since its last heartbeat.
+    `heartbeat_age_s`: seconds since its last heartbeat. `filter`: "*" if all messages pass, "" if the
+    cluster does not know it.
     """
 
     member_id: str
@@ -43,6 +44,7 @@ class MemberDescription:
     assigned: tuple[TopicPartition, ...]
     owned: tuple[TopicPartition, ...]
     heartbeat_age_s: float
+    filter: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,4 +140,5 @@ def _member(info: pb.MemberInfo) -> MemberDescription:
         assigned=tuple(TopicPartition(part.topic, part.partition) for part in info.assigned),
         owned=tuple(TopicPartition(part.topic, part.partition) for part in info.owned),
         heartbeat_age_s=info.heartbeat_age_ms / 1000,
+        filter=wanted.filter,
     )

@@ -1,0 +1,84 @@
+"""Options of TLS for every command that connects to brokers: `cli.reporting` adds and takes them,
+`given_tls` returns what the running command was given.
+
+What an option does not say, the environment and the TOML file say (`ledgermq.client.tls`).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ledgermq.client.tls import Tls
+from ledgermq.errors import InvalidConfig
+
+Function = Callable[..., Any]
+
+_given: ContextVar[Tls | bool | None] = ContextVar("tls", default=None)
+
+_OPTIONS: dict[str, Any] = {
+    "tls": Annotated[
+        bool | None,
+        typer.Option(
+            "--tls/--no-tls",
+            show_default=False,
+            help="Connect by TLS. Not set: if LEDGERMQ_TLS is true, or a file of TLS is given.",
+        ),
+    ],
+    "tls_ca_file": Annotated[
+        Path | None,
+        typer.Option("--tls-ca-file", show_default=False, help="PEM file of the authorities of brokers."),
+    ],
+    "tls_cert_file": Annotated[
+        Path | None,
+        typer.Option("--tls-cert-file", show_default=False, help="PEM file of your certificate."),
+    ],
+    "tls_key_file": Annotated[
+        Path | None,
+        typer.Option("--tls-key-file", show_default=False, help="PEM file of its private key."),
+    ],
+}
+
+
+def with_tls_options(function: Function) -> Function:
+    """Add the options to the signature of a function that passes them to `take_tls`."""
+    signature = inspect.signature(function, eval_str=True)
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+        for name, annotation in _OPTIONS.items()
+    ]
+
+    @functools.wraps(function)
+    def taking(*args: Any, **given: Any) -> Any:
+        return function(*args, **given)
+
+    parameters = [*signature.parameters.values(), *options]
+    taking.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    taking.__annotations__ = {each.name: each.annotation for each in parameters}
+    return taking
+
+
+def take_tls(given: dict[str, Any]) -> dict[str, Any]:
+    """Keep the values of the options for `given_tls`; return the others. Raises InvalidConfig."""
+    _given.set(_tls_of({name: given.get(name) for name in _OPTIONS}))
+    return {name: value for name, value in given.items() if name not in _OPTIONS}
+
+
+def _tls_of(values: dict[str, Any]) -> Tls | bool | None:
+    is_on, ca, cert, key = values.values()
+    if ca is None and cert is None and key is None:
+        return is_on  # type: ignore[no-any-return]
+    if is_on is False:
+        raise InvalidConfig("--no-tls takes no files of TLS")
+    return Tls(ca=ca, cert=cert, key=key)
+
+
+def given_tls() -> Tls | bool | None:
+    """Return the value of the client's setting `tls` for the running command."""
+    return _given.get()

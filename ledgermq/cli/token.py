@@ -1,0 +1,106 @@
+"""`ledgermq token …`: create, revoke and list tokens."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Any
+
+import typer
+
+from ledgermq.cli.exit_codes import EPILOG
+from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout, Yes
+from ledgermq.cli.report import Report, Rows, show
+from ledgermq.cli.reporting import command
+from ledgermq.cli.session import connected
+from ledgermq.cli.terminal import confirm, notes
+from ledgermq.client.access import TokenDescription
+from ledgermq.durations import parse_duration_ms
+from ledgermq.errors import InvalidRequest
+
+User = Annotated[str, typer.Argument(metavar="USER", help="Whose token; in rules the principal is user:USER.")]
+Groups = Annotated[
+    list[str] | None,
+    typer.Option("--group", "-g", help="Group of the user, group:NAME in rules; repeatable.", show_default=False),
+]
+Expires = Annotated[
+    str,
+    typer.Option("--expires-in", metavar="DURATION", help="30d, 12h; not given: it never expires.", show_default=False),
+]
+Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the token, as `ledgermq token list` shows it.")]
+
+COLUMNS = ("id", "user", "groups", "created", "expires", "created_by")
+
+
+def register(app: typer.Typer) -> None:
+    token = typer.Typer(no_args_is_help=True, epilog=EPILOG)
+    app.add_typer(token, name="token", help="Create, revoke and list tokens, by which clients prove who they are.")
+    command(token, "create")(create)
+    command(token, "revoke")(revoke)
+    command(token, "list")(list_tokens)
+
+
+async def create(
+    user: User,
+    groups: Groups = None,
+    expires_in: Expires = "",
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """Create a token, and print it once: brokers keep only its hash.
+
+    The token is the only line on stdout. To make the first one, give the root as target: a program
+    that holds the credentials of the bucket may do everything.
+    """
+    life = timedelta(milliseconds=parse_duration_ms(expires_in, "--expires-in", 1000)) if expires_in else None
+    async with connected(target, timeout_s) as client:
+        made = await client.access.create_token(user, groups=groups or (), expires_in=life)
+    if output is OutputFormat.JSON:
+        show(Report("", {"id": made.token_id, "token": made.token}), output)
+        return
+    notes().print(f"Token {made.token_id} of user:{user}. Keep it: it is not shown again.", markup=False)
+    typer.echo(made.token)
+
+
+async def revoke(
+    token_id: Id,
+    yes: Yes = False,
+    target: Target = DEFAULT_TARGET,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """Revoke a token. Calls that begin after the command returns are refused by all brokers."""
+    if not yes:
+        confirm(f"Revoke token {token_id}?")
+    async with connected(target, timeout_s) as client:
+        existed = await client.access.revoke_token(token_id)
+    if not existed:
+        raise InvalidRequest(f"there is no token {token_id}; `ledgermq token list` shows all")
+    notes().print(f"Token {token_id} is revoked.", markup=False)
+
+
+async def list_tokens(
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """List the tokens, without what they are."""
+    async with connected(target, timeout_s) as client:
+        tokens = await client.access.list_tokens()
+    if not tokens and output is OutputFormat.TABLE:
+        notes().print("There is no token yet. `ledgermq token create USER` makes one.")
+        return
+    show(Report("", tables=[Rows("tokens", COLUMNS, [_row(token) for token in tokens])]), output)
+
+
+def _row(token: TokenDescription) -> dict[str, Any]:
+    return {
+        "id": token.token_id,
+        "user": token.user,
+        "groups": ",".join(token.groups),
+        "created": token.created.isoformat(timespec="seconds"),
+        "expires": token.expires.isoformat(timespec="seconds") if token.expires is not None else "never",
+        "created_by": token.created_by,
+    }

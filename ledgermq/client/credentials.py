@@ -1,0 +1,86 @@
+"""Find the token that a client's calls carry.
+
+The first of these that is given: the settings `token` and `token_file`, then the variables
+LEDGERMQ_TOKEN and LEDGERMQ_TOKEN_FILE. A file is read again when it changes, so that a token can be
+renewed under a running program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ledgermq.environment import PREFIX
+from ledgermq.errors import InvalidConfig
+from ledgermq.protocol.tokens import CREDENTIAL_CHARS_MAX, bearer
+
+Credential = Callable[[str], str]
+"""Returns what calls to an address carry, "" for nothing."""
+
+LOOKED_AGAIN_AFTER_S = 1.0
+
+
+def credential_of(token: str, token_file: str, environment: Mapping[str, str] = os.environ) -> Credential | None:
+    """Return what makes the credential of each call; None without a token.
+
+    Raises InvalidConfig for a token that cannot be sent, a file that cannot be read, and two tokens
+    from one source.
+    """
+    for source, (text, file) in {
+        "": (token, token_file),
+        PREFIX: (environment.get(f"{PREFIX}TOKEN", ""), environment.get(f"{PREFIX}TOKEN_FILE", "")),
+    }.items():
+        if text and file:
+            names = ("token", "token_file") if not source else (f"{PREFIX}TOKEN", f"{PREFIX}TOKEN_FILE")
+            raise InvalidConfig(f"give {names[0]} or {names[1]}, not both")
+        if text:
+            found = bearer(text.strip())
+            return lambda address: found
+        if file:
+            return TokenFile(Path(file)).credential
+    return None
+
+
+class TokenFile:
+    """A file that holds one token. Raises InvalidConfig if it cannot be read at the start."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen, self._credential = self._read()
+        self._looked_s = float("-inf")
+
+    def credential(self, address: str) -> str:
+        """Return the credential of the file's token. While a changed file cannot be read, or holds no
+        token, the one before it stays.
+        """
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._looked_s >= LOOKED_AGAIN_AFTER_S:
+            self._looked_s = now_s
+            try:
+                if self._stamp() != self._seen:
+                    self._seen, self._credential = self._read()
+            except (OSError, InvalidConfig):
+                pass
+        return self._credential
+
+    def _stamp(self) -> tuple[int, int, int]:
+        found = self._path.stat()
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def _read(self) -> tuple[tuple[int, int, int], str]:
+        try:
+            stamp = self._stamp()
+            with self._path.open(encoding="ascii") as file:
+                text = file.read(CREDENTIAL_CHARS_MAX + 2).strip()
+        except OSError as error:
+            raise InvalidConfig(f"token file {self._path}: {error.strerror or error}") from error
+        except UnicodeDecodeError:
+            raise InvalidConfig(f"token file {self._path} holds more than a token") from None
+        if not text:
+            raise InvalidConfig(f"token file {self._path} is empty")
+        try:
+            return stamp, bearer(text)
+        except InvalidConfig as error:
+            raise InvalidConfig(f"token file {self._path}: {error.message}") from None

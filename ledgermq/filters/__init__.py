@@ -1,0 +1,1 @@
+"""Filters: which messages a consumer wants, by their tag and headers. Pure: an expression as text, and rows in."""

@@ -1,0 +1,55 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Effect(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    UNSPECIFIED: _ClassVar[Effect]
+    ALLOW: _ClassVar[Effect]
+    DENY: _ClassVar[Effect]
+UNSPECIFIED: Effect
+ALLOW: Effect
+DENY: Effect
+
+class RuleRecord(_message.Message):
+    __slots__ = ("version", "effect", "principal", "operations", "name", "prefix", "created_ms", "created_by")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    EFFECT_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    OPERATIONS_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    effect: Effect
+    principal: str
+    operations: _containers.RepeatedScalarFieldContainer[str]
+    name: str
+    prefix: bool
+    created_ms: int
+    created_by: str
+    def __init__(self, version: _Optional[int] = ..., effect: _Optional[_Union[Effect, str]] = ..., principal: _Optional[str] = ..., operations: _Optional[_Iterable[str]] = ..., name: _Optional[str] = ..., prefix: _Optional[bool] = ..., created_ms: _Optional[int] = ..., created_by: _Optional[str] = ...) -> None: ...
+
+class TokenRecord(_message.Message):
+    __slots__ = ("version", "hash", "user", "groups", "created_ms", "expires_ms", "created_by")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    HASH_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    hash: bytes
+    user: str
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    created_ms: int
+    expires_ms: int
+    created_by: str
+    def __init__(self, version: _Optional[int] = ..., hash: _Optional[bytes] = ..., user: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., created_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ..., created_by: _Optional[str] = ...) -> None: ...

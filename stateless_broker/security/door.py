@@ -1,0 +1,117 @@
+"""Admit callers: find out which principal makes a call, and return the broker's API for it.
+
+    credential                        principal
+    Bearer lmq_…                      user:NAME, of a static token
+    Bearer, another text              jwt:SUBJECT, of a token that the identity provider signed
+    LedgerMQ-Broker …                 a broker of this cluster
+    none, and a client certificate    cert:NAME, the first name in the certificate
+
+A credential that is given decides, and must count; a certificate counts only without one. With
+`security = open` every caller gets the whole API, as before there were rules. A caller that cannot
+be admitted learns why, but nothing about the cluster.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from ledgermq.errors import Unauthorized
+from ledgermq.protocol.api import BrokerApi
+from ledgermq.protocol.tokens import BEARER, CREDENTIAL_CHARS_MAX
+from ledgermq.sources import Sources
+from security.rules import Principal
+from stateless_broker.security.audit import audit
+from stateless_broker.security.authorized import AuthorizedService
+from stateless_broker.security.broker_identity import LIFE_MS, SCHEME, BrokerProofs
+from stateless_broker.security.freshness import RulesInForce
+from stateless_broker.security.jwt import SignedTokens
+from stateless_broker.security.permissions import Permissions
+
+ADMITTED_MAX = 10_000
+"""Credentials that are remembered; the one that was not used for longest is forgotten first."""
+
+
+class Door:
+    """`service`: the broker's API without any check."""
+
+    def __init__(
+        self,
+        service: BrokerApi,
+        in_force: RulesInForce,
+        proofs: BrokerProofs,
+        sources: Sources,
+    ) -> None:
+        self._service = service
+        self._in_force = in_force
+        self._proofs = proofs
+        self._sources = sources
+        self.signed: SignedTokens | None = None
+        """Recognizes tokens of an identity provider; None: there is none."""
+        self._admitted: OrderedDict[tuple[str, str], AuthorizedService] = OrderedDict()
+
+    @property
+    def closed(self) -> bool:
+        """Return whether callers have to be admitted at all."""
+        return self._in_force.enforced
+
+    async def admit(self, credential: str, certified: Sequence[str] = ()) -> tuple[BrokerApi, str]:
+        """Return the API for a caller, and the name of its principal ("" if callers need not be known).
+
+        `credential`: what the call carries, "" for none. `certified`: the names in the caller's
+        certificate, which the transport has verified. Raises Unauthorized, Unavailable.
+        """
+        if not self._in_force.enforced:
+            return self._service, ""
+        key = (credential, "" if credential else next(iter(certified), ""))
+        found = self._admitted.get(key)
+        if found is not None and not self._is_over(found.principal):
+            self._admitted.move_to_end(key)
+            return found, found.principal.name
+        try:
+            principal = await self._principal(*key)
+        except Unauthorized as error:
+            audit("unknown", "admission", "", allowed=False, why=error.message)
+            raise
+        permissions = Permissions(principal, self._in_force, self._sources)
+        found = self._admitted[key] = AuthorizedService(self._service, permissions)
+        if len(self._admitted) > ADMITTED_MAX:
+            self._admitted.popitem(last=False)
+        return found, principal.name
+
+    def _is_over(self, principal: Principal) -> bool:
+        """Return whether a credential has to be examined again: it has ended, or its token was changed.
+        Then the answer says why.
+        """
+        if principal.token_id and principal.token_id not in self._in_force.rules.tokens:
+            return True
+        return bool(principal.expires_ms) and self._sources.now_ms() >= principal.expires_ms
+
+    async def _principal(self, credential: str, certified: str) -> Principal:
+        if len(credential) > CREDENTIAL_CHARS_MAX:
+            raise Unauthorized(f"the credential has more than {CREDENTIAL_CHARS_MAX} characters")
+        if credential.startswith(SCHEME):
+            found = await self._proofs.principal(credential)
+            return Principal(found.name, is_broker=True, expires_ms=self._sources.now_ms() + LIFE_MS)
+        if credential.startswith(BEARER):
+            return self._of_token(credential.removeprefix(BEARER).strip())
+        if credential:
+            raise Unauthorized("the credential is of an unknown kind: send the metadata `authorization: Bearer TOKEN`")
+        if certified:
+            return Principal(f"cert:{certified}")
+        raise Unauthorized(
+            "this cluster serves no callers without credentials: give a token (`token`, `token_file`, or the variable"
+            " LEDGERMQ_TOKEN), or a client certificate"
+        )
+
+    def _of_token(self, token: str) -> Principal:
+        if self.signed is not None and token.count(".") == 2:
+            return self.signed.principal(token)
+        self._in_force.check_fresh()  # otherwise a token that was just made would seem to be wrong
+        stored = self._in_force.rules.token(token)
+        if stored is None:
+            raise Unauthorized("the token is wrong, or was revoked: get a new one")
+        principal = stored.principal
+        if principal.expires_ms and self._sources.now_ms() >= principal.expires_ms:
+            raise Unauthorized(f"token {principal.token_id} of {principal.name} has expired: get a new one")
+        return principal

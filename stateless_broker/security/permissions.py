@@ -1,0 +1,125 @@
+"""Judge the calls of one principal by the rules in force.
+
+A decision is kept until the rules change, so that a stream pays for it once. The lines of the audit
+log follow from that: a decision is logged when it is made.
+"""
+
+from __future__ import annotations
+
+from ledger.keys import is_internal
+from ledgermq.errors import Unauthorized
+from ledgermq.sources import Sources
+from security.rules import TOPIC_OPERATIONS, Operation, Principal
+from stateless_broker.security.audit import audit
+from stateless_broker.security.freshness import RulesInForce
+
+KEPT_MAX = 10_000
+"""Decisions that are kept for one principal. At this number all are forgotten."""
+
+
+class Permissions:
+    def __init__(self, principal: Principal, in_force: RulesInForce, sources: Sources) -> None:
+        self.principal = principal
+        self._in_force = in_force
+        self._sources = sources
+        self._generation = -1
+        self._kept: dict[tuple[Operation, str], str] = {}
+
+    @property
+    def is_super(self) -> bool:
+        return self.principal.is_broker or self.principal.name in self._in_force.supers
+
+    @property
+    def generation(self) -> int:
+        """Return what differs when decisions may differ."""
+        return self._in_force.generation
+
+    def check_credential(self) -> None:
+        """Check that the credential still counts, and that this broker knows the newest rules.
+
+        Raises Unauthorized for one that was revoked or has expired; Unavailable.
+        """
+        principal = self.principal
+        if principal.is_broker:
+            return
+        self._in_force.check_fresh()
+        if principal.expires_ms and self._sources.now_ms() >= principal.expires_ms:
+            raise Unauthorized(f"the credential of {principal.name} has expired: get a new one")
+        if principal.token_id and principal.token_id not in self._in_force.rules.tokens:
+            raise Unauthorized(f"token {principal.token_id} of {principal.name} was revoked: get a new one")
+
+    def may(self, operation: Operation, name: str = "") -> bool:
+        """Return whether the principal may do something to this topic, group or transactional id."""
+        return not self.refusal(operation, name)
+
+    def require(self, operation: Operation, name: str = "") -> None:
+        """Raise Unauthorized unless the principal may do it. The text is the same whether the name
+        exists or not.
+        """
+        if text := self.refusal(operation, name):
+            raise Unauthorized(text)
+
+    def may_all(self, operation: Operation, prefix: str) -> bool:
+        """Return whether the principal may do something to every name with this prefix."""
+        return self.is_super or self._in_force.rules.allows_all(self.principal, operation, prefix)
+
+    def require_all(self, operation: Operation, prefix: str, what: str) -> None:
+        """Raise Unauthorized unless the principal may do it to every name with this prefix."""
+        if not self.may_all(operation, prefix):
+            audit(self.principal.name, operation.value, f"{prefix}*", allowed=False)
+            raise Unauthorized(
+                f"{self.principal.name} may not {operation.value} everything that begins with {prefix!r}, as {what}"
+                " needs: name the topics, or begin the pattern with a prefix for which there is a rule"
+            )
+
+    def require_broker(self, what: str) -> None:
+        """Raise Unauthorized unless a broker calls."""
+        if not self.principal.is_broker:
+            audit(self.principal.name, "between brokers", what, allowed=False)
+            raise Unauthorized(f"{what} is for brokers of this cluster only")
+
+    def refusal(self, operation: Operation, name: str) -> str:
+        """Return why it is refused, "" if it is allowed."""
+        if self._generation != self._in_force.generation or len(self._kept) >= KEPT_MAX:
+            self._kept.clear()
+            self._generation = self._in_force.generation
+        found = self._kept.get((operation, name))
+        if found is None:
+            found = self._kept[(operation, name)] = self._decided(operation, name)
+        return found
+
+    def changes(self, operation: Operation, name: str = "") -> None:
+        """Raise Unauthorized unless the principal may make this change, and log the change either way."""
+        is_kept = (operation, name) in self._kept and self._generation == self._in_force.generation
+        text = self.refusal(operation, name)
+        if is_kept:
+            audit(self.principal.name, operation.value, name, allowed=not text)
+        if text:
+            raise Unauthorized(text)
+
+    def _decided(self, operation: Operation, name: str) -> str:
+        principal = self.principal
+        if principal.is_broker:
+            return ""
+        if operation in TOPIC_OPERATIONS and is_internal(name):
+            audit(principal.name, operation.value, name, allowed=False, why="internal topics are for brokers only")
+            return self._text(operation, name)
+        if self.is_super:
+            audit(principal.name, operation.value, name, allowed=True, why="super principal")
+            return ""
+        decision = self._in_force.rules.decide(principal, operation, name)
+        audit(principal.name, operation.value, name, allowed=decision.allowed, why=decision.why)
+        return "" if decision.allowed else self._text(operation, name)
+
+    def _text(self, operation: Operation, name: str) -> str:
+        of = f" {name[:300]!r}" if operation is not Operation.CLUSTER else ""
+        return (
+            f"{self.principal.name} may not use{of} for {operation.value!r}, or it does not exist: ask an administrator"
+            " for a rule (`ledgermq acl grant`)"
+        )
+
+
+def refuse_forwarded(permissions: Permissions, *, forwarded: bool) -> None:
+    """Raise Unauthorized for a request that claims to come from another broker, and does not."""
+    if forwarded:
+        permissions.require_broker("a forwarded request")

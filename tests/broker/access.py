@@ -1,0 +1,84 @@
+"""Use access rules in tests in virtual time: tokens, rules, and what a call was answered."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+from google.protobuf.message import Message
+
+from ledgermq.errors import LedgerMQError, Unauthorized
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.frames import Frame
+from ledgermq.protocol.methods import Kind, Method
+from ledgermq.protocol.tokens import DrawnToken, draw_token
+from tests.broker.cluster import Cluster
+from tests.virtual_time import virtual_sources
+
+RULES = {"security": "rules", "super_principals": "user:root"}
+TOKENS = virtual_sources(4711)
+
+
+async def token(cluster: Cluster, user: str, *groups: str, expires_ms: int = 0) -> DrawnToken:
+    """Create a token at a broker, as whoever holds the root's credentials may."""
+    drawn = draw_token(TOKENS)
+    request = pb.CreateTokenRequest(
+        token_id=drawn.token_id, hash=drawn.hash, user=user, groups=groups, expires_ms=expires_ms
+    )
+    await next(iter(cluster.brokers.values())).service.create_token(request)
+    return drawn
+
+
+def rule_of(text: str) -> pb.Rule:
+    """A rule as its own text: allow user:alice produce,consume orders*"""
+    effect, principal, operations, *name = text.split(" ")
+    given = name[0] if name else ""
+    return pb.Rule(
+        deny=effect == "deny",
+        principal=principal,
+        operations=operations.split(","),
+        name=given.removesuffix("*"),
+        prefix=given.endswith("*"),
+    )
+
+
+async def change(cluster: Cluster, *, grant: Iterable[str] = (), revoke: Iterable[str] = ()) -> list[str]:
+    """Change rules at a broker, as whoever holds the root's credentials may; the ids of those granted."""
+    request = pb.ChangeRulesRequest(grant=[rule_of(text) for text in grant], revoke=revoke)
+    answer = await next(iter(cluster.brokers.values())).service.change_rules(request)
+    return list(answer.granted)
+
+
+async def call(line: Any, method: Method, request: Any) -> Any:
+    """One request and the first answer of a method of any kind; a LedgerMQError that it raised."""
+    try:
+        if method.kind is Kind.UNARY:
+            return await line.ask(method, request)
+        requests = request if method.kind is Kind.SERVER_STREAM else _once(request)
+        answers = getattr(line, method.attribute)(requests)
+        try:
+            return await anext(answers)
+        finally:
+            await answers.aclose()
+    except LedgerMQError as error:
+        return error
+
+
+async def _once(request: Any) -> AsyncIterator[Any]:
+    yield request
+
+
+def is_refused(answer: Any) -> bool:
+    """Whether the call, or anything in its answer, was refused for want of rights."""
+    if isinstance(answer, LedgerMQError):
+        return isinstance(answer, Unauthorized)
+    return Unauthorized.code in _codes(answer.header if isinstance(answer, Frame) else answer)
+
+
+def _codes(message: Message) -> Iterable[str]:
+    for field, value in message.ListFields():
+        if isinstance(value, pb.Error):
+            yield value.code
+        elif field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            for each in [value] if isinstance(value, Message) else value:
+                yield from _codes(each)

@@ -1,0 +1,137 @@
+"""Rules and tokens on real processes: brokers that prove themselves to each other over gRPC, the
+command line, a token file, the audit log, and no secret anywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ledgermq
+from ledgermq.cli.exit_codes import ExitCode
+from ledgermq.errors import Unauthorized
+from tests.e2e.processes import QUICK, BrokerProcesses
+from tests.e2e.warm_cli import WarmCommands
+from tests.waiting import until
+
+OPTIONS = (*QUICK, "--security", "rules", "--super-principals", "user:root")
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with WarmCommands(tmp_path_factory.mktemp("c")) as path:
+        yield path
+
+
+class Shell:
+    """Runs commands with a token, and keeps all that they print."""
+
+    def __init__(self, program: Path, target: str) -> None:
+        self._program = program
+        self.target = target
+        self.printed = ""
+
+    def __call__(self, *words: str, token: str = "", target: str = "", code: int = 0) -> str:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("LEDGERMQ_")}
+        if token:
+            environment["LEDGERMQ_TOKEN"] = token
+        done = subprocess.run(
+            [self._program, *words, "--target", target or self.target],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+        self.printed += done.stdout + done.stderr
+        return done.stdout
+
+    def json(self, *words: str, token: str) -> Any:
+        return json.loads(self(*words, "--output", "json", token=token))
+
+
+async def test_a_cluster_with_tokens_from_the_first_one_on(tmp_path: Path, program: Path) -> None:
+    root_url = (tmp_path / "root").as_uri()
+    audit = tmp_path / "audit.jsonl"
+    with BrokerProcesses(tmp_path, root_url, (*OPTIONS, "--log-level", "debug")) as brokers:
+        for number in range(2):
+            brokers.start("--audit-file", str(audit) + str(number), "--admin-port", "0")
+        shell = Shell(program, brokers.addresses)
+        assert "without credentials" in _error(shell, "topic", "list")
+        root = await asyncio.to_thread(shell, "token", "create", "root", target=root_url)
+        root = root.strip()
+        shell("topic", "create", "orders", "--partitions", "4", token=root)
+        shop = shell("token", "create", "shop", "--group", "staff", "--expires-in", "1h", token=root).strip()
+        shell("acl", "test", "produce", "orders", token=shop, code=ExitCode.REFUSED)
+        rule = shell.json("acl", "grant", "group:staff", "produce,consume", "ord*", token=root)["id"]
+        shell("acl", "test", "produce", "orders", token=shop)
+        [shown] = shell.json("acl", "list", token=root)["rules"]
+        assert (shown["id"], shown["name"], shown["created_by"]) == (rule, "ord*", "user:root")
+        listed = shell.json("token", "list", token=root)["tokens"]
+        assert {(each["user"], each["groups"], each["created_by"]) for each in listed} == {
+            ("root", "", ""),
+            ("shop", "staff", "user:root"),
+        }
+        shell("acl", "list", token=shop, code=ExitCode.REFUSED)
+
+        file = tmp_path / "token"
+        file.write_text(shop + "\n")
+        async with ledgermq.connect(brokers.addresses, token_file=str(file)) as client:
+            async with client.producer() as producer:
+                for number in range(20):
+                    await producer.send("orders", b"x", key=str(number))
+            async with client.consumer("orders", start="earliest", until_end=True) as consumer:
+                assert len([message async for message in consumer]) == 20
+            shop_id = next(each["id"] for each in listed if each["user"] == "shop")
+            shell("token", "revoke", shop_id, "--yes", token=root)
+            with pytest.raises(Unauthorized):
+                await client.list_offsets("orders")
+            file.write_text(shell("token", "create", "shop", "--group", "staff", token=root))
+            renewed = file.read_text().strip()
+
+            async def works() -> bool:
+                try:
+                    return bool(await client.list_offsets("orders"))
+                except Unauthorized:
+                    return False
+
+            await until(works)
+        shell("acl", "revoke", rule, "--yes", token=root)
+        async with ledgermq.connect(brokers.addresses, token=renewed) as client:
+            with pytest.raises(Unauthorized):
+                await client.list_offsets("orders")
+
+        secrets = [root, shop, renewed]
+        texts = [shell.printed.replace(root, "", 1).replace(shop, "", 1).replace(renewed, "", 1)]
+        texts += [broker.text() for broker in brokers.running]
+        lines = _lines(audit)
+        texts.append(json.dumps(lines))
+    stored = [path.read_bytes() for path in (tmp_path / "root").rglob("*") if path.is_file()]
+    for secret in secrets:
+        assert not any(secret in text for text in texts)
+        assert not any(secret.encode() in data for data in stored)
+        assert not any(secret[-20:] in text for text in texts)
+    said = {(line["event"], line["principal"], line["operation"], line["resource"]) for line in lines}
+    assert ("allowed", "user:root", "create", "orders") in said
+    assert ("allowed", "user:root", "cluster", "") in said
+    assert ("refused", "user:shop", "cluster", "") in said
+    assert ("refused", "unknown", "admission", "") in said
+    assert all({"timestamp", "connection", "method"} <= line.keys() for line in lines), lines
+
+
+def _lines(audit: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for number in range(2) for line in Path(f"{audit}{number}").read_text().splitlines()]
+
+
+def _error(shell: Shell, *words: str) -> str:
+    before = len(shell.printed)
+    shell(*words, code=ExitCode.REFUSED)
+    return shell.printed[before:]

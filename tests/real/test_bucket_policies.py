@@ -1,0 +1,167 @@
+"""Each process has exactly the policy of docs/security.md on MinIO: it works, and may do nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import botocore.session
+import pyarrow as pa
+import pytest
+from botocore.exceptions import ClientError
+from pyarrow import dataset, fs
+
+import ledgermq.sync
+from infra.minio import Minio
+from spark.source.data_source import LedgerMQDataSource
+from tests.conftest import BUCKET
+from tests.e2e.processes import QUICK, BrokerProcesses
+
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(1200)]
+
+PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+POLICY = re.compile(r"<!-- policy: (\w+) -->\n```json\n(.*?)```", re.DOTALL)
+RECORDS = 300
+
+
+class Roles:
+    """Credentials of MinIO's STS for each policy of the page."""
+
+    def __init__(self, server: Minio, prefix: str) -> None:
+        self._server = server
+        self._policies = dict(POLICY.findall(PAGE.read_text()))
+        self._prefix = prefix
+
+    def client(self, service: str, variables: dict[str, str]) -> Any:
+        return botocore.session.get_session().create_client(
+            service,
+            endpoint_url=self._server.endpoint,
+            region_name="us-east-1",
+            aws_access_key_id=variables["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=variables["AWS_SECRET_ACCESS_KEY"],
+            aws_session_token=variables.get("AWS_SESSION_TOKEN"),
+        )
+
+    @property
+    def owner(self) -> dict[str, str]:
+        return {"AWS_ACCESS_KEY_ID": self._server.access_key, "AWS_SECRET_ACCESS_KEY": self._server.secret_key}
+
+    def variables(self, name: str) -> dict[str, str]:
+        policy = self._policies[name].replace("BUCKET", BUCKET).replace("PREFIX", self._prefix)
+        answer = self.client("sts", self.owner).assume_role(
+            RoleArn="arn:aws:iam::000000000000:role/test",
+            RoleSessionName=name,
+            Policy=json.dumps(json.loads(policy)),
+            DurationSeconds=3600,
+        )["Credentials"]
+        return {
+            "AWS_ACCESS_KEY_ID": answer["AccessKeyId"],
+            "AWS_SECRET_ACCESS_KEY": answer["SecretAccessKey"],
+            "AWS_SESSION_TOKEN": answer["SessionToken"],
+        }
+
+    def s3(self, name: str) -> Any:
+        return self.client("s3", self.variables(name))
+
+
+def denied(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except ClientError as error:
+        return bool(error.response["Error"]["Code"] == "AccessDenied")
+    return False
+
+
+def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ledgermq.cli.main", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=600, check=False, env={**os.environ, **variables}
+    )
+
+
+def test_each_process_works_with_its_policy_and_may_do_nothing_else(
+    minio: Minio, minio_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefix = minio_root.partition("?")[0].removeprefix(f"s3://{BUCKET}/")
+    roles = Roles(minio, prefix)
+
+    # A broker creates the cluster, stores records, and another one takes over.
+    for name, value in roles.variables("broker").items():
+        monkeypatch.setenv(name, value)
+    with BrokerProcesses(tmp_path, minio_root, (*QUICK, "--bundles=3")) as brokers:
+        first = brokers.start()
+        with ledgermq.sync.connect(first.address, timeout_s=90) as client:
+            for topic in ("orders", "salaries"):
+                client.create_topic(topic, 2)
+                with client.producer() as producer:
+                    producer.send_many(topic, [b"%d" % number for number in range(RECORDS)])
+        brokers.kill(first)
+        second = brokers.start()
+        with ledgermq.sync.connect(second.address, timeout_s=90) as client:
+            assert client.read_arrow("orders").num_rows == RECORDS
+        assert brokers.stop(second) == 0
+    s3 = roles.s3("broker")
+    assert denied(lambda: s3.put_object(Bucket=BUCKET, Key="elsewhere/x", Body=b""))
+    assert denied(lambda: s3.list_objects_v2(Bucket=BUCKET, Prefix="elsewhere/"))
+
+    # A compactor turns them into Parquet, but cannot write a segment.
+    compacted = run("compact", minio_root, **roles.variables("compactor"))
+    assert compacted.returncode == 0, compacted.stderr
+    collected = run("gc", minio_root, **roles.variables("compactor"))
+    assert collected.returncode == 0, collected.stderr
+    s3 = roles.s3("compactor")
+    segment = f"{prefix}/ledgers/0001/segments/{999:020d}"
+    assert denied(lambda: s3.put_object(Bucket=BUCKET, Key=segment, Body=b""))
+    assert denied(lambda: s3.put_object(Bucket=BUCKET, Key=f"{prefix}/brokers/me.json", Body=b""))
+    assert denied(lambda: s3.put_object(Bucket=BUCKET, Key=f"{prefix}/cluster.json", Body=b""))
+
+    # Spark's source reads everything, and changes nothing. Driver and executors run these methods.
+    for name, value in roles.variables("reader").items():
+        monkeypatch.setenv(name, value)
+    source = LedgerMQDataSource({"root": minio_root, "topic": "orders"})
+    reader = source.reader(source.schema())
+    found = pa.Table.from_batches([batch for part in reader.partitions() for batch in reader.read(part)])
+    assert found.num_rows == RECORDS
+    assert run("fsck", minio_root, **roles.variables("reader")).returncode == 0
+    assert run("inspect", "cluster", minio_root, **roles.variables("reader")).returncode == 0
+    s3 = roles.s3("reader")
+    some = s3.list_objects_v2(Bucket=BUCKET, Prefix=f"{prefix}/parquet/")["Contents"][0]["Key"]
+    assert denied(lambda: s3.put_object(Bucket=BUCKET, Key=f"{prefix}/sinks/x", Body=b""))
+    assert denied(lambda: s3.delete_object(Bucket=BUCKET, Key=some))
+
+    # A plain reader of one topic reads its Parquet files, and nothing else.
+    plain = roles.variables("plain")
+    assert rows_of(minio, plain, f"{BUCKET}/{prefix}/parquet/topic=orders/") == RECORDS
+    with pytest.raises(OSError, match=r"(?i)access.?denied"):
+        rows_of(minio, plain, f"{BUCKET}/{prefix}/parquet/topic=salaries/")
+    s3 = roles.s3("plain")
+    others = [
+        each["Key"]
+        for each in roles.client("s3", roles.owner).list_objects_v2(Bucket=BUCKET, Prefix=f"{prefix}/")["Contents"]
+        if f"{prefix}/parquet/topic=orders/" not in each["Key"]
+    ]
+    assert any("topic=salaries" in key for key in others)
+    assert any("/segments/" in key for key in others)
+    for key in others:
+        assert denied(lambda key=key: s3.get_object(Bucket=BUCKET, Key=key))  # type: ignore[misc]
+    for folder in ("", f"{prefix}/", f"{prefix}/ledgers/", f"{prefix}/parquet/topic=salaries/"):
+        assert denied(lambda folder=folder: s3.list_objects_v2(Bucket=BUCKET, Prefix=folder))  # type: ignore[misc]
+
+
+def rows_of(server: Minio, variables: dict[str, str], folder: str) -> int:
+    """Read Parquet files as a person does who knows nothing of LedgerMQ."""
+    store = fs.S3FileSystem(
+        access_key=variables["AWS_ACCESS_KEY_ID"],
+        secret_key=variables["AWS_SECRET_ACCESS_KEY"],
+        session_token=variables["AWS_SESSION_TOKEN"],
+        endpoint_override=server.endpoint,
+        region="us-east-1",
+    )
+    files = [found.path for found in store.get_file_info(fs.FileSelector(folder, recursive=True)) if found.is_file]
+    return int(dataset.dataset(files, filesystem=store).to_table().num_rows)
