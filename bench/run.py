@@ -28,6 +28,7 @@ from bench.measures import Results
 from bench.page import BUSY_LOAD, RESULTS, write
 from bench.parquet import Parquet
 from bench.processes import Processes
+from bench.queues import Sharing
 from bench.requests import Requests
 from bench.slow import Slow
 from bench.takeover import HISTORY_MB, Takeover
@@ -56,6 +57,7 @@ def rows(results: Results, rounds: int, options: argparse.Namespace) -> dict[str
         "P12": Slow(results, rounds, scale).run,
         "GC": GroupCommit(results, scale).run,
         "T1": Transactions(results, rounds, scale).run,
+        "Q1": Sharing(results, rounds, scale).run,
         "D1": Sending(results, rounds, scale).run,
         "D2": Delivery(results, rounds, scale).run,
         "D3": Waiting(results, scale).run,

@@ -37,6 +37,7 @@ ROOMS = (
     "ledgermq_tools",
     "offsets",
     "pyspark_ledgermq",
+    "shares",
     "spark",
     "stateless_broker",
     "timers",

@@ -55,6 +55,8 @@ DELAYED_TOPIC = "__delayed"
 """Timed messages that were sent just now or are due within minutes; staged."""
 DELAYED_FAR_TOPIC = "__delayed_far"
 """Timed messages that are due later; hidden."""
+SHARES_TOPIC = "__shares"
+"""The state of queue groups."""
 CREATED_AT_FIRST_USE = (
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
@@ -62,6 +64,7 @@ CREATED_AT_FIRST_USE = (
     TIMERS_TOPIC,
     DELAYED_TOPIC,
     DELAYED_FAR_TOPIC,
+    SHARES_TOPIC,
 )
 """The internal topics that a broker asks the controller to create."""
 NEAR_PARTITIONS = 17
@@ -102,6 +105,11 @@ def timers_partition(bundle: int) -> int:
     """Return the partition of `__timers` in a user bundle."""
     assert bundle > METADATA_BUNDLE, bundle
     return bundle - METADATA_BUNDLE - 1
+
+
+def shares_partition(bundle: int) -> int:
+    """Return the partition of `__shares` in a user bundle."""
+    return timers_partition(bundle)
 
 
 def near_partition(bundle: int, place: int) -> int:

@@ -54,6 +54,10 @@ from ledgermq.client.producing.delivery import (
     SpilledBatch,
 )
 from ledgermq.client.producing.producer import Producer
+from ledgermq.client.queues.admin import QueueAdmin, QueueDescription, QueueMember, QueuePartition
+from ledgermq.client.queues.message import QueueMessage, Reply
+from ledgermq.client.queues.queue import Queue
+from ledgermq.client.queues.runner import QueueHandler
 from ledgermq.client.record import Outgoing, Record
 from ledgermq.client.spill import Spill, SpillState
 from ledgermq.client.tables.rows import Change
@@ -121,8 +125,16 @@ __all__ = [
     "PartitionDescription",
     "PlannedReset",
     "Producer",
+    "Queue",
+    "QueueAdmin",
+    "QueueDescription",
+    "QueueHandler",
+    "QueueMember",
+    "QueueMessage",
+    "QueuePartition",
     "RecallOutcome",
     "Record",
+    "Reply",
     "Retry",
     "SendResult",
     "Shift",

@@ -45,6 +45,8 @@ from stateless_broker.security.freshness import Everywhere, RulesInForce
 from stateless_broker.security.rule_path import RulePath
 from stateless_broker.service import BrokerService, ClusterPath, OffsetPath, TopicPath
 from stateless_broker.settings import BrokerConstants, BrokerSettings, from_settings
+from stateless_broker.shares.counts import ShareCounts
+from stateless_broker.shares.shares import open_shares
 from stateless_broker.timers.counts import TimerCounts
 from stateless_broker.timers.store_clock import StoreClock
 from stateless_broker.timers.timers import open_timers
@@ -75,6 +77,7 @@ class Broker:
         constants: BrokerConstants | None = None,
         transaction_counts: TransactionCounts | None = None,
         timer_counts: TimerCounts | None = None,
+        share_counts: ShareCounts | None = None,
     ) -> None:
         self.broker_id = settings.broker_id or f"b-{sources.new_id().hex()[:12]}"
         self.address = address
@@ -86,6 +89,7 @@ class Broker:
         self._constants = constants or BrokerConstants()
         self.transaction_counts = transaction_counts or TransactionCounts()
         self.timer_counts = timer_counts or TimerCounts()
+        self.share_counts = share_counts or ShareCounts()
         self._clocks = TwoClocks(store, sources)
         self._store_clock = StoreClock(store)
         self.alarms = Alarms()
@@ -161,6 +165,7 @@ class Broker:
         constants: BrokerConstants | None = None,
         transaction_counts: TransactionCounts | None = None,
         timer_counts: TimerCounts | None = None,
+        share_counts: ShareCounts | None = None,
     ) -> Broker:
         """Start a broker that takes part in the cluster of this root; `run_blocking` runs Arrow and
         Parquet work (default: in threads).
@@ -181,6 +186,7 @@ class Broker:
             constants,
             transaction_counts,
             timer_counts,
+            share_counts,
         )
         await broker.membership.join(broker._features)
         try:
@@ -207,6 +213,7 @@ class Broker:
         await self.groups.close()
         await self.transactions.close()
         await self.timers.close()
+        await self.shares.close()
         log.info("broker stopped", broker=self.broker_id, graceful=graceful)
 
     def apply(self, settings: BrokerSettings) -> None:
@@ -296,6 +303,17 @@ class Broker:
             self.timer_counts,
         )
         self.alarms.add(self.timers.alarms)
+        self.shares = open_shares(
+            self.context,
+            self.ownership,
+            self.metadata,
+            self.controller,
+            at_controller,
+            self.internal,
+            self._constants.shares,
+            self.share_counts,
+            lambda: self._settings.fetch_wait_ms_max / 1000,
+        )
         return BrokerService(
             produce_path,
             self._fetch_path,
@@ -318,6 +336,7 @@ class Broker:
             ),
             self.transactions,
             self.timers,
+            self.shares,
             RulePath(
                 self.controller,
                 at_controller,

@@ -31,7 +31,7 @@ from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.runtime.tasks import retrieve_error
 from ledgermq.runtime.wait import wait_for
 from stateless_broker.bundle.owner import BundleOwner
-from stateless_broker.heartbeat import RULES, TIMERS, TRANSACTIONS, Heartbeat
+from stateless_broker.heartbeat import RULES, SHARES, TIMERS, TRANSACTIONS, Heartbeat
 from stateless_broker.logs import get_logger
 from stateless_broker.metadata import Metadata
 from stateless_broker.ownership import Ownership
@@ -40,6 +40,7 @@ from stateless_broker.topic_changes import (
     altered,
     created,
     created_offsets_topic,
+    created_shares_topic,
     created_timer_topic,
     created_transaction_topic,
     deleted,
@@ -104,6 +105,8 @@ class Controller:
             return await self.create_offsets_topic()
         if name in TRANSACTION_TOPICS:
             await self.create_transaction_topics()
+        elif name == keys.SHARES_TOPIC:
+            await self.create_shares_topic()
         else:
             await self.create_timer_topics()
         return self._metadata.catalog.living(name)
@@ -136,6 +139,14 @@ class Controller:
         Raises as `create_transaction_topics` does.
         """
         await self._create_where_missing(TIMER_TOPICS, created_timer_topic, TIMERS)
+
+    async def create_shares_topic(self) -> None:
+        """Create `__shares` if it does not exist.
+
+        Raises NotOwner, and Unavailable while a broker is present that does not serve queue groups: it
+        would refuse calls for the bundles that it owns.
+        """
+        await self._create_where_missing((keys.SHARES_TOPIC,), created_shares_topic, SHARES)
 
     async def _create_where_missing(
         self, names: Sequence[str], create: Callable[[Catalog, str, int, int], Topic], feature: str

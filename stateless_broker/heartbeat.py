@@ -24,11 +24,13 @@ TRANSACTIONS = "transactions"
 """Stages, completes and reads records of transactions, and takes the topics that they need."""
 TIMERS = "timers"
 """Stores timed messages and delivers them, and takes the topics that they need."""
+SHARES = "shares"
+"""Serves queue groups, and takes the topic that they need."""
 RULES = "rules"
 """Knows access rules and tokens, and proves to other brokers that it is one."""
 ENFORCING = "rules enforced"
 """Judges every call by the rules. It depends on a setting, so it is not among `FEATURES`."""
-FEATURES = (TRANSACTIONS, TIMERS, RULES)
+FEATURES = (TRANSACTIONS, TIMERS, SHARES, RULES)
 """What a broker of this release has and earlier ones lack. The controller puts into the catalog what
 needs a feature only when every broker has it.
 """

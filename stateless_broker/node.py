@@ -29,6 +29,7 @@ from stateless_broker.health import Health
 from stateless_broker.logs import get_logger
 from stateless_broker.security.jwt import Issuer, SignedTokens, fetch_by_http
 from stateless_broker.settings import BrokerSettings
+from stateless_broker.shares.counts import ShareCounts
 from stateless_broker.store_wait import when_store_answers
 from stateless_broker.timers.counts import TimerCounts
 from stateless_broker.tls import Certificates, tls_to_peers
@@ -49,6 +50,7 @@ class Hooks:
     owners: BundleMetrics = field(default_factory=BundleMetrics)
     transactions: TransactionCounts = field(default_factory=TransactionCounts)
     timers: TimerCounts = field(default_factory=TimerCounts)
+    shares: ShareCounts = field(default_factory=ShareCounts)
 
 
 class Node:
@@ -104,6 +106,7 @@ class Node:
                     metrics=observers.owners,
                     transaction_counts=observers.transactions,
                     timer_counts=observers.timers,
+                    share_counts=observers.shares,
                 )
 
             broker = await (when_store_answers(join, store.url, wait_for_store, sources) if wait_for_store else join())

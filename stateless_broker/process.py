@@ -147,6 +147,10 @@ def _notes(node: Node) -> list[str]:
         f"timed messages of partition {partition} of {keys.TIMERS_TOPIC}: {error.message}"
         for partition, error in sorted(node.broker.timers.refused().items())
     ]
+    notes += [
+        f"queues of partition {partition} of {keys.SHARES_TOPIC}: {error.message}"
+        for partition, error in sorted(node.broker.shares.refused().items())
+    ]
     return notes
 
 

@@ -27,6 +27,7 @@ from stateless_broker.metadata import Lookup, Metadata
 from stateless_broker.ownership import Ownership
 from stateless_broker.produce_path import ProducePath
 from stateless_broker.security.rule_path import RulePath
+from stateless_broker.shares.shares import Shares
 from stateless_broker.timers.timers import Timers
 from stateless_broker.transactions.stage_path import StagePath
 from stateless_broker.transactions.transactions import Transactions
@@ -55,6 +56,7 @@ class BrokerService:
         stage_path: StagePath,
         transactions: Transactions,
         timers: Timers,
+        shares: Shares,
         rules: RulePath,
     ) -> None:
         self.produce = produce_path.produce
@@ -94,6 +96,10 @@ class BrokerService:
         self.produce_delayed_once = timers.produce_delayed_once
         self.recall_delayed = timers.recall_delayed
         self.list_delayed = timers.list_delayed
+        self.share_fetch = shares.share_fetch
+        self.share_answer = shares.share_answer
+        self.reset_shares = shares.reset_shares
+        self.list_shares = shares.list_shares
         self.change_rules = rules.change_rules
         self.list_rules = rules.list_rules
         self.test_rules = rules.test_rules

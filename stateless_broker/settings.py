@@ -23,6 +23,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from ledger.cluster import BUNDLES_MAX, ClusterDefaults
 from ledgermq.buffers import KIB, MIB
 from offsets.limits import GroupLimits
+from shares.limits import ShareLimits
 from stateless_broker.settings_sources import names_of, read_sources, settle
 from timers.limits import TimerLimits
 from transactions.limits import TransactionLimits
@@ -436,6 +437,7 @@ class BrokerConstants:
     parquet_min_age_ms: int = ClusterDefaults().parquet_min_age_ms
     transactions: TransactionLimits = field(default_factory=TransactionLimits)
     timers: TimerLimits = field(default_factory=TimerLimits)
+    shares: ShareLimits = field(default_factory=ShareLimits)
     carry_slots: int = 2048
 
 

@@ -125,6 +125,11 @@ def created_timer_topic(catalog: Catalog, name: str, bundles: int, now_ms: int) 
     return created_internal_topic(catalog, name, _in_each_user_bundle(bundles, partitions), settings, now_ms)
 
 
+def created_shares_topic(catalog: Catalog, name: str, bundles: int, now_ms: int) -> Topic:
+    """Return the new topic `__shares`, with one partition in each user bundle. Raises TopicExists."""
+    return created_internal_topic(catalog, name, _in_each_user_bundle(bundles), {}, now_ms)
+
+
 def _in_each_user_bundle(bundles: int, partitions: int = 1) -> tuple[int, ...]:
     """Return the placement of a topic with so many partitions in each user bundle."""
     return tuple(bundle for bundle in range(keys.METADATA_BUNDLE + 1, bundles) for _ in range(partitions))

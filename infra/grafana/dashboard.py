@@ -301,6 +301,37 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             ((or_zero(f"sum by (code) ({metric('refused_timer_partitions')})"), "{{code}}"),),
         ),
     ),
+    "Queues": (
+        Panel(
+            "Messages that are not finished",
+            (
+                (f"sum by (group, topic) ({metric('queue_backlog_messages')})", "{{group}}, {{topic}}"),
+                (total("queue_leased_messages"), "leased"),
+                (total("queue_waiting_messages"), "wait for a time"),
+            ),
+        ),
+        Panel(
+            "Leased a second",
+            (
+                (rate("queue_messages_leased_total", "group"), "{{group}}"),
+                (rate("queue_messages_leased_again_total", "group"), "again, {{group}}"),
+            ),
+            "cps",
+        ),
+        Panel("Answered a second", ((rate("queue_messages_answered_total", "word"), "{{word}}"),), "cps"),
+        Panel(
+            "Leases that ended, answers that came too late",
+            (
+                (rate("queue_leases_expired_total", "group"), "ended, {{group}}"),
+                (rate("queue_messages_answered_late_total", "word"), "too late, {{word}}"),
+            ),
+            "cps",
+        ),
+        Panel(
+            "Partitions of __shares refused",
+            ((or_zero(f"sum by (code) ({metric('refused_queue_partitions')})"), "{{code}}"),),
+        ),
+    ),
     "Processes": (
         Panel("CPU", ((f"rate(process_cpu_seconds_total{HERE}[$__rate_interval])", "{{instance}}"),), "percentunit"),
         Panel("Memory", ((f"process_resident_memory_bytes{HERE}", "{{instance}}"),), "bytes"),

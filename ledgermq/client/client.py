@@ -50,12 +50,17 @@ from ledgermq.client.offsets import At, Offsets
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.producing.publishing import Producing
 from ledgermq.client.producing.sessions import Session, open_sessions
+from ledgermq.client.queues.admin import QueueAdmin
+from ledgermq.client.queues.dead_letters import DeadLetters
+from ledgermq.client.queues.queue import Queue
+from ledgermq.client.queues.runner import QueueFunction, QueueHandler, QueueRunner, queue_handler_settings
 from ledgermq.client.routing import Routing
 from ledgermq.client.settings import (
     ClientSettings,
     ConsumerSettings,
     GroupSettings,
     ProducerSettings,
+    QueueSettings,
     TableSettings,
     settings_from,
 )
@@ -109,10 +114,14 @@ class Client:
         """Administration of consumer groups: list, describe, reset, delete."""
         self.access = Access(self._context)
         """Access rules and tokens: grant, revoke, list, test."""
-        self._handlers: list[Handler] = []
+        self.queues = QueueAdmin(self._context, self._admin)
+        """Administration of queue groups: list, describe, reset, delete."""
+        self._handlers: list[Handler | QueueHandler] = []
         self.transactions = TransactionClient(self._context, self._keep)
         """Transactions: records of any topics, and offsets of groups, all or nothing."""
-        self._made: list[Producer | Consumer | GroupConsumer | Table | Transactions | TwoPhase | HalfMessages] = []
+        self._made: list[
+            Producer | Consumer | GroupConsumer | Queue | Table | Transactions | TwoPhase | HalfMessages
+        ] = []
 
     async def create_topic(
         self,
@@ -312,6 +321,37 @@ class Client:
         self._made.append(made)
         return made
 
+    def queue(self, topics: str | Iterable[str], *, group: str, start: Start = "earliest", **settings: Any) -> Queue:
+        """Return a member of a queue group, in which any number of members share each partition.
+
+            async with client.queue("jobs", group="workers") as queue:
+                for message in await queue.fetch(max_records=50, timeout=3):
+                    work(message)
+                    message.ack()
+
+        Every message is leased to one member, and comes again until one acknowledges it; there is no order.
+        `start`: where a new group begins: "earliest", "latest", a datetime with time zone, or an age. Settings:
+        the fields of `QueueSettings`. Raises InvalidConfig, InvalidGroupName.
+        """
+        self._forget_closed()
+        made = self._queue(topics, group, start, settings_from(QueueSettings, settings))
+        self._made.append(made)
+        return made
+
+    def _queue(self, topics: str | Iterable[str], group: str, start: Start, settings: QueueSettings) -> Queue:
+        names, pattern = topics_of(topics)
+        if pattern:
+            raise InvalidConfig("a queue group reads topics by their names, not by a pattern")
+        rule = check_rule(start, self._connections.now())
+        if rule == "error":
+            raise InvalidConfig("start of a queue must be 'earliest', 'latest', a datetime or an age, not 'error'")
+        subscription = subscription_of(group, topics, rule)
+        dead_letters = None
+        if settings.dead_letters:
+            of_group = RetryTopics(self._context, self._admin, subscription, retries=False)
+            dead_letters = DeadLetters(self._context, subscription.group, of_group)
+        return Queue(self._context, names, subscription.group, rule, settings, dead_letters)
+
     async def read_arrow(
         self,
         topic: str,
@@ -439,8 +479,30 @@ class Client:
 
         return declare
 
+    def queue_handler(
+        self, topics: str | Iterable[str], *, group: str, **settings: Any
+    ) -> Callable[[QueueFunction], QueueHandler]:
+        """Declare a function that handles the messages of a queue group; `run_handlers` runs it.
+
+            @client.queue_handler("jobs", group="workers", concurrency=8)
+            async def work(message): ...
+
+        A message whose call succeeds is acknowledged. One whose call fails comes again after a wait, at any
+        member; after its last attempt it goes to the dead-letter topic. Leases are renewed while a call runs.
+        Settings: the fields of `QueueHandlerSettings`, and of `QueueSettings` with `start`. Raises
+        InvalidConfig, InvalidGroupName.
+        """
+        parsed = queue_handler_settings(topics, group, settings)
+
+        def declare(function: QueueFunction) -> QueueHandler:
+            handler = QueueHandler(function, parsed)
+            self._handlers.append(handler)
+            return handler
+
+        return declare
+
     async def run_handlers(
-        self, *handlers: Handler, stop: asyncio.Event | None = None, drain_timeout_s: float = 30.0
+        self, *handlers: Handler | QueueHandler, stop: asyncio.Event | None = None, drain_timeout_s: float = 30.0
     ) -> None:
         """Run the given handlers, or all declared ones, until cancelled, or until `stop` is set.
 
@@ -462,7 +524,12 @@ class Client:
         except BaseExceptionGroup as failures:
             raise first_of(failures) from failures
 
-    def _runner_of(self, handler: Handler) -> HandlerRunner | TransactionalRunner:
+    def _runner_of(self, handler: Handler | QueueHandler) -> HandlerRunner | TransactionalRunner | QueueRunner:
+        if isinstance(handler, QueueHandler):
+            own = dict(handler.settings.queue)
+            start = own.pop("start", "earliest")
+            queue = self.queue(handler.settings.topics, group=handler.settings.group, start=start, **own)
+            return QueueRunner(handler, queue, self._sources)
         make_consumer = partial(self._consumer_of, handler)
         if handler.settings.transactional:
             return TransactionalRunner(handler, make_consumer, self.transactions, self._sources)
@@ -565,13 +632,14 @@ class Client:
     async def abort(self) -> None:
         """Close at once; records that producers still hold fail.
 
-        Members of groups commit finished messages, if they can, and leave.
+        Members of groups commit finished messages, if they can, and leave; those of queues give unfinished
+        messages back.
         """
         self._connections.home.check()
         for made in list(self._made):
             if isinstance(made, Producer):
                 await made.abort()
-            elif isinstance(made, GroupConsumer):
+            elif isinstance(made, GroupConsumer | Queue):
                 with suppress(LedgerMQError):
                     await made.close()
         await self.close()

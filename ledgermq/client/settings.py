@@ -311,12 +311,43 @@ class GroupSettings(ConsumerSettings):
         return min(REVOKE_WAIT_S, self.max_poll_interval_s) if self.revoke_wait_s is None else self.revoke_wait_s
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSettings:
+    """Settings of one member of a queue group."""
+
+    lease_s: float = between(30.0, 1.0, 12 * 3600.0)
+    """How long a message belongs to this member; then any member may get it. `extend` makes it longer. Raise
+    it for work that takes long, lower it so that the messages of a member that died come back sooner.
+    """
+    attempts_max: int = between(5, 1, 60)
+    """Deliveries of a message; after the last one it goes to the dead-letter topic. Members of one group
+    should have the same number.
+    """
+    dead_letters: bool = switch(True)
+    """Put messages into the topic `<group>.dlq` after their last attempt. False: they are dropped."""
+    iteration_records_max: int = between(50, 1, 2_000)
+    """Messages that `async for` leases at a time. Lower it if one message takes long, so that other members
+    get the rest.
+    """
+    fetch_bytes_max: int = between(BATCH_BYTES_TYPICAL, 1, FRAME_PAYLOAD_BYTES_MAX)
+    """Size of one answer. It holds whole batches, also if only some of their messages are leased."""
+    decoded_bytes_max: int = above_zero(256 * MIB)
+    """Largest size of a decoded batch; one that claims to be larger is refused as damaged."""
+    request_timeout_s: float = above_zero(30.0)
+    """How long `fetch` and `async for` go on while no broker answers; then they raise the error."""
+    client_id: str = text(NAME_CHARS_MAX)
+    """Name that `ledgermq queue describe` shows before the member's id."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
 REMOVED = {
     "waiting_bytes_max": "plain `send` calls may add 64 MiB above `buffer_bytes_max`; set that, or when_full='fail'",
 }
 """Removed settings of producers, each with what to do instead; docs/upgrades.md has the rule."""
 
-S = TypeVar("S", ClientSettings, ProducerSettings, ConsumerSettings, GroupSettings, TableSettings)
+S = TypeVar("S", ClientSettings, ProducerSettings, ConsumerSettings, GroupSettings, TableSettings, QueueSettings)
 
 
 def settings_from(kind: type[S], given: Mapping[str, Any]) -> S:

@@ -1,10 +1,10 @@
 """Frames: a small protobuf header and payload bytes that never pass through a protobuf object.
 
-    | 0x0A | varint: length of header  | header (ProduceHeader, StageHeader or FetchHeader) |
+    | 0x0A | varint: length of header  | header (ProduceHeader, StageHeader, …)             |
     | 0x12 | varint: length of payload | payload |
 
-This is the protobuf encoding of ProduceRequest, StageRequest and FetchResponse with both fields present, in
-order; `tests` compare it with the generated code. The decoder also accepts what other protobuf
+This is the protobuf encoding of ProduceRequest, StageRequest, FetchResponse and ShareFetchResponse with both
+fields present, in order; `tests` compare it with the generated code. The decoder also accepts what other protobuf
 encoders may write: an absent field, fields in the other order. No encoder writes a field twice, so
 that is refused: merged headers would bypass the limit on one.
 """
@@ -43,6 +43,7 @@ class Frame(Generic[H]):
 ProduceFrame = Frame[pb.ProduceHeader]
 StageFrame = Frame[pb.StageHeader]
 FetchFrame = Frame[pb.FetchHeader]
+ShareFetchFrame = Frame[pb.ShareFetchHeader]
 
 
 def encode_frame(frame: Frame[H]) -> bytes:
@@ -68,6 +69,12 @@ def decode_stage(data: Buffer) -> StageFrame:
 def decode_fetch(data: Buffer) -> FetchFrame:
     """Decode a frame. Raises CorruptFrame. The payload is a view of `data`."""
     header = pb.FetchHeader()
+    return Frame(header, _decode_into(header, data))
+
+
+def decode_share_fetch(data: Buffer) -> ShareFetchFrame:
+    """Decode a frame. Raises CorruptFrame. The payload is a view of `data`."""
+    header = pb.ShareFetchHeader()
     return Frame(header, _decode_into(header, data))
 
 

@@ -59,6 +59,14 @@ class RecallOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FORGOTTEN: _ClassVar[RecallOutcome]
     RECALLED: _ClassVar[RecallOutcome]
     TOO_LATE: _ClassVar[RecallOutcome]
+
+class ShareWord(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ACCEPT: _ClassVar[ShareWord]
+    REJECT: _ClassVar[ShareWord]
+    RELEASE_SHARE: _ClassVar[ShareWord]
+    RETURN: _ClassVar[ShareWord]
+    RENEW: _ClassVar[ShareWord]
 DURABLE: Acks
 RECEIVED: Acks
 STAY: GroupStep
@@ -88,6 +96,11 @@ EXPIRED: Question
 FORGOTTEN: RecallOutcome
 RECALLED: RecallOutcome
 TOO_LATE: RecallOutcome
+ACCEPT: ShareWord
+REJECT: ShareWord
+RELEASE_SHARE: ShareWord
+RETURN: ShareWord
+RENEW: ShareWord
 
 class Error(_message.Message):
     __slots__ = ("code", "message", "retry_after_ms", "owner", "object_key")
@@ -1215,6 +1228,230 @@ class DelayedSummary(_message.Message):
     now_us: int
     trouble: str
     def __init__(self, messages: _Optional[int] = ..., size_bytes: _Optional[int] = ..., next_due_us: _Optional[int] = ..., watermark_us: _Optional[int] = ..., now_us: _Optional[int] = ..., trouble: _Optional[str] = ...) -> None: ...
+
+class ShareFetchRequest(_message.Message):
+    __slots__ = ("group", "member_id", "partitions", "max_records", "max_bytes", "max_wait_ms", "lease_ms", "latest", "timestamp_us")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    MAX_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    LATEST_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_US_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    member_id: str
+    partitions: _containers.RepeatedCompositeFieldContainer[SharePartition]
+    max_records: int
+    max_bytes: int
+    max_wait_ms: int
+    lease_ms: int
+    latest: bool
+    timestamp_us: int
+    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[SharePartition, _Mapping]]] = ..., max_records: _Optional[int] = ..., max_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., latest: _Optional[bool] = ..., timestamp_us: _Optional[int] = ...) -> None: ...
+
+class SharePartition(_message.Message):
+    __slots__ = ("topic", "topic_id", "partition")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    topic_id: int
+    partition: int
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ...) -> None: ...
+
+class ShareFetchResponse(_message.Message):
+    __slots__ = ("header", "payload")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    header: ShareFetchHeader
+    payload: bytes
+    def __init__(self, header: _Optional[_Union[ShareFetchHeader, _Mapping]] = ..., payload: _Optional[bytes] = ...) -> None: ...
+
+class ShareFetchHeader(_message.Message):
+    __slots__ = ("partitions",)
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[LeasedPartition]
+    def __init__(self, partitions: _Optional[_Iterable[_Union[LeasedPartition, _Mapping]]] = ...) -> None: ...
+
+class LeasedPartition(_message.Message):
+    __slots__ = ("topic", "topic_id", "partition", "epoch", "lease", "lease_ms", "ranges", "batches", "error")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    topic_id: int
+    partition: int
+    epoch: int
+    lease: int
+    lease_ms: int
+    ranges: _containers.RepeatedCompositeFieldContainer[LeasedRange]
+    batches: _containers.RepeatedCompositeFieldContainer[FetchedBatch]
+    error: Error
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ..., lease: _Optional[int] = ..., lease_ms: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[LeasedRange, _Mapping]]] = ..., batches: _Optional[_Iterable[_Union[FetchedBatch, _Mapping]]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+
+class LeasedRange(_message.Message):
+    __slots__ = ("first", "last", "deliveries")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    DELIVERIES_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    last: int
+    deliveries: int
+    def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ..., deliveries: _Optional[int] = ...) -> None: ...
+
+class ShareAnswerRequest(_message.Message):
+    __slots__ = ("group", "member_id", "partitions")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    member_id: str
+    partitions: _containers.RepeatedCompositeFieldContainer[SharePartitionAnswer]
+    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[SharePartitionAnswer, _Mapping]]] = ...) -> None: ...
+
+class SharePartitionAnswer(_message.Message):
+    __slots__ = ("topic", "topic_id", "partition", "spans")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    SPANS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    topic_id: int
+    partition: int
+    spans: _containers.RepeatedCompositeFieldContainer[SharedSpan]
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., spans: _Optional[_Iterable[_Union[SharedSpan, _Mapping]]] = ...) -> None: ...
+
+class SharedSpan(_message.Message):
+    __slots__ = ("first", "last", "epoch", "lease", "word", "time_ms")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    WORD_FIELD_NUMBER: _ClassVar[int]
+    TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    last: int
+    epoch: int
+    lease: int
+    word: ShareWord
+    time_ms: int
+    def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ..., epoch: _Optional[int] = ..., lease: _Optional[int] = ..., word: _Optional[_Union[ShareWord, str]] = ..., time_ms: _Optional[int] = ...) -> None: ...
+
+class ShareAnswerResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[SharePartitionResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[SharePartitionResult, _Mapping]]] = ...) -> None: ...
+
+class SharePartitionResult(_message.Message):
+    __slots__ = ("late", "error")
+    LATE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    late: _containers.RepeatedCompositeFieldContainer[OffsetSpan]
+    error: Error
+    def __init__(self, late: _Optional[_Iterable[_Union[OffsetSpan, _Mapping]]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+
+class OffsetSpan(_message.Message):
+    __slots__ = ("first", "last")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    last: int
+    def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
+
+class ResetSharesRequest(_message.Message):
+    __slots__ = ("group", "resets")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    RESETS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    resets: _containers.RepeatedCompositeFieldContainer[ShareReset]
+    def __init__(self, group: _Optional[str] = ..., resets: _Optional[_Iterable[_Union[ShareReset, _Mapping]]] = ...) -> None: ...
+
+class ShareReset(_message.Message):
+    __slots__ = ("topic", "topic_id", "partition", "offset")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    topic_id: int
+    partition: int
+    offset: int
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class ResetSharesResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[ShareResetResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[ShareResetResult, _Mapping]]] = ...) -> None: ...
+
+class ShareResetResult(_message.Message):
+    __slots__ = ("offset", "error")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    error: Error
+    def __init__(self, offset: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+
+class ListSharesRequest(_message.Message):
+    __slots__ = ("bundle", "group", "members")
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    bundle: int
+    group: str
+    members: bool
+    def __init__(self, bundle: _Optional[int] = ..., group: _Optional[str] = ..., members: _Optional[bool] = ...) -> None: ...
+
+class ListSharesResponse(_message.Message):
+    __slots__ = ("shares",)
+    SHARES_FIELD_NUMBER: _ClassVar[int]
+    shares: _containers.RepeatedCompositeFieldContainer[ShareInfo]
+    def __init__(self, shares: _Optional[_Iterable[_Union[ShareInfo, _Mapping]]] = ...) -> None: ...
+
+class ShareInfo(_message.Message):
+    __slots__ = ("group", "topic", "topic_id", "partition", "start", "end", "high_watermark", "leased", "waiting", "finished", "members")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    LEASED_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    topic_id: int
+    partition: int
+    start: int
+    end: int
+    high_watermark: int
+    leased: int
+    waiting: int
+    finished: int
+    members: _containers.RepeatedCompositeFieldContainer[ShareMember]
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., high_watermark: _Optional[int] = ..., leased: _Optional[int] = ..., waiting: _Optional[int] = ..., finished: _Optional[int] = ..., members: _Optional[_Iterable[_Union[ShareMember, _Mapping]]] = ...) -> None: ...
+
+class ShareMember(_message.Message):
+    __slots__ = ("member_id", "leased", "lease_ms")
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    LEASED_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    member_id: str
+    leased: int
+    lease_ms: int
+    def __init__(self, member_id: _Optional[str] = ..., leased: _Optional[int] = ..., lease_ms: _Optional[int] = ...) -> None: ...
 
 class Rule(_message.Message):
     __slots__ = ("deny", "principal", "operations", "name", "prefix")

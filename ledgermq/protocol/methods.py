@@ -186,6 +186,18 @@ PRODUCE_DELAYED_ONCE = Method(
 )
 RECALL_DELAYED = _unary("RecallDelayed", "recall_delayed", pb.RecallDelayedRequest, pb.RecallDelayedResponse)
 LIST_DELAYED = _unary("ListDelayed", "list_delayed", pb.ListDelayedRequest, pb.ListDelayedResponse)
+SHARE_FETCH = Method(
+    "ShareFetch",
+    "share_fetch",
+    Kind.UNARY,
+    _encode,
+    _decoder(pb.ShareFetchRequest),
+    frames.encode_frame,
+    frames.decode_share_fetch,
+)
+SHARE_ANSWER = _unary("ShareAnswer", "share_answer", pb.ShareAnswerRequest, pb.ShareAnswerResponse)
+RESET_SHARES = _unary("ResetShares", "reset_shares", pb.ResetSharesRequest, pb.ResetSharesResponse)
+LIST_SHARES = _unary("ListShares", "list_shares", pb.ListSharesRequest, pb.ListSharesResponse)
 CHANGE_RULES = _unary("ChangeRules", "change_rules", pb.ChangeRulesRequest, pb.ChangeRulesResponse)
 LIST_RULES = _unary("ListRules", "list_rules", pb.ListRulesRequest, pb.ListRulesResponse)
 TEST_RULES = _unary("TestRules", "test_rules", pb.TestRulesRequest, pb.TestRulesResponse)
@@ -231,6 +243,10 @@ METHODS: tuple[Method, ...] = (
     PRODUCE_DELAYED_ONCE,
     RECALL_DELAYED,
     LIST_DELAYED,
+    SHARE_FETCH,
+    SHARE_ANSWER,
+    RESET_SHARES,
+    LIST_SHARES,
     CHANGE_RULES,
     LIST_RULES,
     TEST_RULES,
@@ -375,6 +391,22 @@ class UnaryCalls(ABC):
 
     async def list_delayed(self, request: pb.ListDelayedRequest) -> pb.ListDelayedResponse:
         answer: pb.ListDelayedResponse = await self.ask(LIST_DELAYED, request)
+        return answer
+
+    async def share_fetch(self, request: pb.ShareFetchRequest) -> frames.ShareFetchFrame:
+        answer: frames.ShareFetchFrame = await self.ask(SHARE_FETCH, request, request.max_wait_ms / 1000)
+        return answer
+
+    async def share_answer(self, request: pb.ShareAnswerRequest) -> pb.ShareAnswerResponse:
+        answer: pb.ShareAnswerResponse = await self.ask(SHARE_ANSWER, request)
+        return answer
+
+    async def reset_shares(self, request: pb.ResetSharesRequest) -> pb.ResetSharesResponse:
+        answer: pb.ResetSharesResponse = await self.ask(RESET_SHARES, request)
+        return answer
+
+    async def list_shares(self, request: pb.ListSharesRequest) -> pb.ListSharesResponse:
+        answer: pb.ListSharesResponse = await self.ask(LIST_SHARES, request)
         return answer
 
     async def change_rules(self, request: pb.ChangeRulesRequest) -> pb.ChangeRulesResponse:

@@ -20,6 +20,7 @@ from ledgermq.sync.consuming import Consumer, GroupConsumer
 from ledgermq.sync.half_messages import HalfMessage, HalfMessages
 from ledgermq.sync.listening import Listener
 from ledgermq.sync.producing import Delivery, Producer
+from ledgermq.sync.queues import Queue, QueueAdmin
 from ledgermq.sync.tables import Table
 from ledgermq.sync.transactions import Transaction, TransactionClient, Transactions, TwoPhase
 
@@ -32,6 +33,8 @@ __all__ = [
     "HalfMessages",
     "Listener",
     "Producer",
+    "Queue",
+    "QueueAdmin",
     "Table",
     "Transaction",
     "TransactionClient",

@@ -24,6 +24,7 @@ from ledgermq.client.deletion import Before
 from ledgermq.client.groups.assignment import GivenRule, Topics
 from ledgermq.client.groups.handlers.handler import HandlerFunction, handler_settings
 from ledgermq.client.grpc_connection import refuse_after_fork
+from ledgermq.client.queues.runner import QueueFunction
 from ledgermq.client.transactions.checks import Resolution
 from ledgermq.sources import Sources
 from ledgermq.sync.access import Access
@@ -33,6 +34,7 @@ from ledgermq.sync.group_admin import GroupAdmin
 from ledgermq.sync.half_messages import HalfMessages
 from ledgermq.sync.listening import Listener, run_until
 from ledgermq.sync.producing import Producer
+from ledgermq.sync.queues import Queue, QueueAdmin
 from ledgermq.sync.tables import Table
 from ledgermq.sync.transactions import TransactionClient
 
@@ -79,6 +81,7 @@ class Client:
         self._listeners: list[Listener] = []
         self.settings = inner.settings
         self.groups = GroupAdmin(background, inner.groups)
+        self.queues = QueueAdmin(background, inner.queues)
         """Administration of consumer groups: list, describe, reset, delete."""
         self.access = Access(background, inner.access)
         """Access rules and tokens: grant, revoke, list, test."""
@@ -207,6 +210,13 @@ class Client:
         )
         return Consumer(self._background, made) if group is None else GroupConsumer(self._background, made)
 
+    def queue(self, topics: str | Iterable[str], *, group: str, start: Start = "earliest", **settings: Any) -> Queue:
+        """See `ledgermq.Client.queue`."""
+        inner = self._background.run(
+            as_coroutine(lambda: self._inner.queue(topics, group=group, start=start, **settings))
+        )
+        return Queue(self._background, inner)
+
     def read_arrow(
         self,
         topic: str,
@@ -232,8 +242,17 @@ class Client:
         """
         return self._inner.handler(topics, group=group, **_in_threads(settings))
 
+    def queue_handler(
+        self, topics: str | Iterable[str], *, group: str, **settings: Any
+    ) -> Callable[[QueueFunction], ledgermq.QueueHandler]:
+        """See `ledgermq.Client.queue_handler`; the function, and `on_failure`, run in threads."""
+        return self._inner.queue_handler(topics, group=group, **_in_threads(settings))
+
     def run_handlers(
-        self, *handlers: ledgermq.Handler, stop: threading.Event | None = None, drain_timeout_s: float = 30.0
+        self,
+        *handlers: ledgermq.Handler | ledgermq.QueueHandler,
+        stop: threading.Event | None = None,
+        drain_timeout_s: float = 30.0,
     ) -> None:
         """See `ledgermq.Client.run_handlers`; blocks until `stop`, or until Ctrl-C."""
         self._background.run(run_until(self._inner, handlers, stop, drain_timeout_s))

@@ -64,7 +64,10 @@ class Listener:
 
 
 async def run_until(
-    inner: ledgermq.Client, handlers: tuple[ledgermq.Handler, ...], stop: threading.Event | None, drain_s: float
+    inner: ledgermq.Client,
+    handlers: tuple[ledgermq.Handler | ledgermq.QueueHandler, ...],
+    stop: threading.Event | None,
+    drain_s: float,
 ) -> None:
     """Call `run_handlers` with an event of another thread."""
     stopped = asyncio.Event()

@@ -19,7 +19,15 @@ from pydantic.fields import FieldInfo
 from ledger.topics.settings import NAMES as TOPIC_NAMES
 from ledger.topics.settings import TopicSettings
 from ledgermq.client.groups.handlers.handler import HandlerSettings
-from ledgermq.client.settings import ClientSettings, ConsumerSettings, GroupSettings, ProducerSettings, TableSettings
+from ledgermq.client.queues.runner import QueueHandlerSettings
+from ledgermq.client.settings import (
+    ClientSettings,
+    ConsumerSettings,
+    GroupSettings,
+    ProducerSettings,
+    QueueSettings,
+    TableSettings,
+)
 from stateless_broker.settings import LIVE, BrokerSettings, CompactionSettings, ProcessSettings
 
 INTRODUCTION = """\
@@ -105,6 +113,13 @@ CLIENTS: tuple[tuple[str, str, type, frozenset[str]], ...] = (
         "`client.handler(…)`: these, and those of members of groups.",
         HandlerSettings,
         frozenset({"topics", "group", "consumer"}),
+    ),
+    ("Members of queues", "`client.queue(…, group=…)`.", QueueSettings, frozenset()),
+    (
+        "Handlers of queues",
+        "`client.queue_handler(…)`: these, and those of members of queues.",
+        QueueHandlerSettings,
+        frozenset({"topics", "group", "queue"}),
     ),
 )
 """Title, text above the table, class, and which of its fields are listed elsewhere."""

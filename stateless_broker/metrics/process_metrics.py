@@ -21,6 +21,7 @@ from stateless_broker.metrics.call_metrics import CallMetrics
 from stateless_broker.metrics.group_lag import GroupLagMetrics
 from stateless_broker.metrics.owner_metrics import OwnerMetrics
 from stateless_broker.metrics.scrape import BrokerCollector
+from stateless_broker.metrics.share_metrics import ShareMetrics
 from stateless_broker.metrics.store_metrics import StoreMetrics, prices_for
 from stateless_broker.metrics.timer_metrics import TimerMetrics
 from stateless_broker.metrics.transaction_metrics import TransactionMetrics
@@ -46,6 +47,7 @@ class ProcessMetrics:
         self.owners = OwnerMetrics(self.registry)
         self.transactions = TransactionMetrics(self.registry)
         self.timers = TimerMetrics(self.registry)
+        self.shares = ShareMetrics(self.registry)
         self.tls = TlsMetrics(self.registry)
         self.lines = LogLines(self.registry)
         self.group_lag = GroupLagMetrics(self.registry)
@@ -53,7 +55,7 @@ class ProcessMetrics:
 
     @property
     def hooks(self) -> Hooks:
-        return Hooks(self.store, self.calls, self.owners, self.transactions, self.timers)
+        return Hooks(self.store, self.calls, self.owners, self.transactions, self.timers, self.shares)
 
     def render(self, *, is_ready: bool) -> bytes:
         self.ready.set(is_ready)

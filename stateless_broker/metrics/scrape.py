@@ -16,6 +16,7 @@ from stateless_broker.metrics import names
 from stateless_broker.metrics.topic_totals import TopicTotals
 
 BUNDLES_MAX = 256
+QUEUES_MAX = 256
 """Bundles of one broker that have their own metrics."""
 
 
@@ -243,6 +244,37 @@ def _timed(broker: Broker | None) -> Iterable[Metric]:
     yield refused
 
 
+def _queues(broker: Broker | None) -> Iterable[Metric]:
+    def gauge(name: str, text: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(f"ledgermq_queue_{name}", text, labels=("group", "topic"))
+
+    families = (
+        gauge("backlog_messages", "Messages of the partitions served here that the queue group has not finished"),
+        gauge("leased_messages", "Messages that are leased to members of the queue group"),
+        gauge("waiting_messages", "Messages that members gave back with a delay that is not over"),
+    )
+    totals: dict[tuple[str, str], list[int]] = {}
+    for queues in broker.shares.served() if broker else ():
+        for sizes in queues.sizes():
+            total = totals.setdefault(sizes[:2], [0, 0, 0])
+            for at, value in enumerate(sizes[2:]):
+                total[at] += value
+    for labels, total in sorted(totals.items())[:QUEUES_MAX]:
+        for family, value in zip(families, total, strict=True):
+            family.add_metric(labels, value)
+    yield from families
+    refused = GaugeMetricFamily(
+        "ledgermq_refused_queue_partitions",
+        "Partitions of __shares whose records cannot be read: no queue group of their bundles is served; the label"
+        " says why",
+        labels=("code",),
+    )
+    errors = broker.shares.refused().values() if broker else ()
+    for code, number in Counter(error.code for error in errors).items():
+        refused.add_metric((code,), number)
+    yield refused
+
+
 def _by_topic(broker: Broker | None, topics: TopicTotals) -> Iterable[Metric]:
     def counter(name: str, text: str) -> CounterMetricFamily:
         return CounterMetricFamily(name, text, labels=("topic",))
@@ -278,4 +310,5 @@ _FAMILIES: tuple[Callable[[Broker | None], Iterable[Metric]], ...] = (
     _groups,
     _transactions,
     _timed,
+    _queues,
 )

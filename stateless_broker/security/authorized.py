@@ -18,7 +18,7 @@ from ledger.keys import METADATA_TOPIC
 from ledgermq.errors import Unauthorized, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
-from ledgermq.protocol.frames import FetchFrame, Frame, ProduceFrame, StageFrame
+from ledgermq.protocol.frames import FetchFrame, Frame, ProduceFrame, ShareFetchFrame, StageFrame
 from ledgermq.protocol.methods import Method, UnaryCalls
 from ledgermq.protocol.status import error_to_proto
 from security.rule_set import literal_prefix
@@ -510,6 +510,47 @@ async def _poll_checks(may: Permissions, request: pb.PollChecksRequest, call: Ca
     return await call(request)
 
 
+# Queue groups
+
+
+async def _share_fetch(may: Permissions, request: pb.ShareFetchRequest, call: Call) -> ShareFetchFrame:
+    """Refused partitions have their error in the answer, beside the messages of the others."""
+    _of_group(may, request)
+    refused, allowed = [], []
+    for part in request.partitions:
+        if error := may.refusal(Operation.CONSUME, part.topic):
+            refusal = error_to_proto(Unauthorized(error))
+            refused.append(pb.LeasedPartition(topic=part.topic, partition=part.partition, error=refusal))
+        else:
+            allowed.append(part)
+    if refused and not allowed:
+        return Frame(pb.ShareFetchHeader(partitions=refused), [])
+    passed = request
+    if refused:
+        passed = pb.ShareFetchRequest()
+        passed.CopyFrom(request)
+        del passed.partitions[:]
+        passed.partitions.extend(allowed)
+        passed.max_wait_ms = 0  # an error is an answer at once
+    found: ShareFetchFrame = await call(passed)
+    found.header.partitions.extend(refused)
+    for answered in found.header.partitions:
+        if answered.HasField("error"):
+            _veil(answered.error, answered.topic)
+    return found
+
+
+async def _list_shares(may: Permissions, request: pb.ListSharesRequest, call: Call) -> pb.ListSharesResponse:
+    answer: pb.ListSharesResponse = await call(request)
+    return pb.ListSharesResponse(
+        shares=[
+            info
+            for info in answer.shares
+            if may.may(Operation.GROUP, info.group) and (not info.topic or may.may(Operation.DESCRIBE, info.topic))
+        ]
+    )
+
+
 # The cluster, rules and tokens
 
 
@@ -588,6 +629,14 @@ GUARDS: dict[str, Guard | None] = {
     "produce_delayed_once": _produce_once,
     "recall_delayed": _of_topic(Operation.PRODUCE),
     "list_delayed": _list_delayed,
+    "share_fetch": _share_fetch,
+    "share_answer": _each(
+        "partitions", Operation.CONSUME, lambda entry, error: pb.SharePartitionResult(error=error), before=_of_group
+    ),
+    "reset_shares": _each(
+        "resets", Operation.CONSUME, lambda entry, error: pb.ShareResetResult(error=error), before=_change_of_group
+    ),
+    "list_shares": _list_shares,
     "change_rules": _rule_change,
     "list_rules": _administration,
     "test_rules": _test_rules,

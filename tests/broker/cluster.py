@@ -29,6 +29,7 @@ from stateless_broker.broker import Broker
 from stateless_broker.bundle.context import BundleMetrics
 from stateless_broker.in_process import InProcessConnector, Network
 from stateless_broker.settings import BrokerConstants, BrokerSettings, load_settings
+from stateless_broker.shares.counts import ShareCounts
 from stateless_broker.timers.counts import TimerCounts
 from stateless_broker.transactions.counts import TransactionCounts
 from tests.virtual_time import VirtualTest, virtual_in, virtual_sources
@@ -86,6 +87,7 @@ class Cluster:
         """Observers of the broker at an address."""
         self.transaction_counts: dict[str, TransactionCounts] = {}
         self.timer_counts: dict[str, TimerCounts] = {}
+        self.share_counts: dict[str, ShareCounts] = {}
         self._started = 0
         self.client_seeds = count(77)
         """Each client draws its own ids."""
@@ -107,6 +109,7 @@ class Cluster:
             self.constants,
             self.transaction_counts.get(address),
             self.timer_counts.get(address),
+            self.share_counts.get(address),
         )
         self.network.listen(address, broker.service, broker.door)
         self.brokers[address] = broker

@@ -73,6 +73,38 @@ async def test_a_client_works_with_the_rules_that_it_has(cluster: Cluster) -> No
             await producer.send("orders", b"the producer goes on")
 
 
+@in_cluster("a:1", "b:1", **RULES)
+async def test_queues_ask_for_the_group_and_for_each_topic(cluster: Cluster) -> None:
+    async with client_with(cluster, (await token(cluster, "root")).text) as root:
+        for name in ("orders", "secret"):
+            await root.create_topic(name, 1)
+        async with root.producer() as producer:
+            await producer.send("orders", b"1")
+            await producer.send("secret", b"2")
+        await root.access.grant("user:shop", "consume,describe", "orders")
+        await root.access.grant("user:shop", "describe", "secret")
+        await root.access.grant("user:shop", "group", "hands")
+        async with (
+            root.queue("secret", group="others") as others,
+            client_with(cluster, (await token(cluster, "shop")).text) as client,
+        ):
+            [theirs] = await others.fetch(timeout=5)
+            async with client.queue("orders", group="hands") as queue:
+                [message] = await queue.fetch(timeout=5)
+                assert message.value == b"1"
+                assert await message.ack()
+            async with client.queue("secret", group="hands") as queue:
+                with pytest.raises(Unauthorized):
+                    await queue.fetch(timeout=5)
+            async with client.queue("orders", group="others") as queue:
+                with pytest.raises(Unauthorized):
+                    await queue.fetch(timeout=5)
+            assert [found.group for found in await client.queues.list()] == ["hands"]
+            with pytest.raises(Unauthorized):
+                await client.queues.reset("others", "secret", 0)
+            assert await theirs.ack(), "its lease has not ended"
+
+
 async def _has(client: ledgermq.Client, topic: str, value: bytes) -> bool:
     async with client.consumer(topic, start="earliest", until_end=True) as consumer:
         return value in [message.value async for message in consumer]

@@ -169,3 +169,35 @@ async def test_a_group_reads_and_commits_over_gaps() -> None:
             assert await consumer.fetch(timeout=0.1) == []  # a request for more finishes what came before
             await consumer.commit()
             assert list((await consumer.committed()).values()) == [16]
+
+
+@virtual
+async def test_a_queue_finishes_what_was_cleaned_and_goes_on_from_versions_to_the_log() -> None:
+    async with (
+        cluster_of("a:1", store=MemoryStore("", virtual_sources(1000)), constants=AGES, bundles=2) as cluster,
+        client_of(cluster) as client,
+    ):
+        await client.create_topic("t", 1, KEYED)
+        await put(client, ("a", "1"), ("b", "2"), ("a", "3"), ("c", "4"), ("c", None), ("d", "5"), ("e", "6"))
+        async with client.queue("t", group="before") as queue:
+            [first] = await queue.fetch(1, timeout=5)
+            assert (first.offset, first.value) == (0, b"1")
+            assert await first.ack()
+        await clean(cluster)
+        await restart(cluster)
+        await put(client, ("a", "7"))
+        for group in ("before", "new"):
+            async with client.queue("t", group=group) as queue:
+                found = await queue.fetch(timeout=5)
+                for _ in range(5):
+                    found += await queue.fetch(timeout=1)
+                assert [(m.offset, m.value) for m in found] == [
+                    (1, b"2"),
+                    (2, b"3"),
+                    (4, None),
+                    (5, b"5"),
+                    (6, b"6"),
+                    (7, b"7"),
+                ]
+                assert all([await message.ack() for message in found])
+            assert (await client.queues.describe(group)).backlog == 0, group

@@ -33,6 +33,7 @@ from tests.chaos.judge import compact_all, fsck, judge_groups, judge_history, ju
 from tests.chaos.measures import Measures
 from tests.chaos.members import Members
 from tests.chaos.plain_reader import PlainReader
+from tests.chaos.queues import QueueWorker
 from tests.chaos.schedule import Trouble, schedule
 from tests.chaos.stores import ChaosStore, FolderStore, MinioStore
 from tests.chaos.timed import TimedMessage, TimedSender, judge_timed, told_of, until_delivered
@@ -50,6 +51,7 @@ from tests.chaos.workload import (
 )
 from tests.simulation.history import Partition
 from tests.simulation.model import Violation
+from tests.simulation.queues_truth import QueuesTruth
 
 BROKERS = 3
 WARM_UP_S = 3.0
@@ -75,6 +77,7 @@ class ChaosRun:
         self.cluster = ChaosCluster(self.children, self.store, self.note, command)
         self.violations: list[Violation] = []
         self.timed: list[TimedMessage] = []
+        self.queues = QueuesTruth()
         self._happened = stack.enter_context((folder / HAPPENED).open("w"))
         self.verdict = ""
         self._begun_s = asyncio.get_running_loop().time()
@@ -134,6 +137,7 @@ class ChaosRun:
             "churner 1": Churner(self.work, "temp-1"),
             "late 0": TimedSender(self.work, "late0", 30, self.timed),
             "late 1": TimedSender(self.work, "late1", 10, self.timed),
+            **{name: QueueWorker(self.work, name, self.queues) for name in ("hand 0", "hand 1", "hand 2")},
         }
         tasks = {asyncio.create_task(client.run(), name=name) for name, client in clients.items()}
         tasks.add(asyncio.create_task(self.plain.run(self.work), name="plain reader"))
@@ -224,6 +228,7 @@ class ChaosRun:
         committed = self.committed.newest(PROCESSORS)
         self.violations += judge_transactions(made, parquet, self.work.seen_ns, committed)
         self.violations += judge_timed(self.timed, parquet, self.work.timed_seen_us)
+        self.violations += self.queues.judge({number: range(start) for number, start in self.queues.starts.items()})
         self.told_of_transactions = Counter(attempt.sent.told for attempt in made)
         self.violations += judge_groups(self.members, self.committed.told, parquet)
         self.stored = sum(len(records) for records in parquet.values())
@@ -247,6 +252,7 @@ class ChaosRun:
             f"transactions: {told[True]} acknowledged, {told[False]} aborted or never decided, {told[None]} unknown"
         )
         lines.append(told_of(self.timed))
+        lines.append(f"queue: {self.queues.figures()}")
         lines.append(
             f"{self.stored} records in Parquet, all read with pyarrow; fsck: {self.verdict}; at most"
             f" {self.hands.late_s_max:.0f} s late"

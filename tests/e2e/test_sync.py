@@ -33,7 +33,18 @@ def client() -> Iterator[ledgermq.sync.Client]:
 
 @pytest.mark.parametrize(
     "name",
-    ["Client", "Producer", "Consumer", "GroupConsumer", "Table", "Transactions", "Transaction", "TransactionClient"],
+    [
+        "Client",
+        "Producer",
+        "Consumer",
+        "GroupConsumer",
+        "Queue",
+        "QueueAdmin",
+        "Table",
+        "Transactions",
+        "Transaction",
+        "TransactionClient",
+    ],
 )
 def test_both_clients_have_the_same_names(name: str) -> None:
     def public(kind: type) -> dict[str, list[str]]:
@@ -48,6 +59,7 @@ def test_both_clients_have_the_same_names(name: str) -> None:
         "Client": {"listen", "unanswered_records"},
         "Producer": {"wait_for", "hand_over", "closed"},
         "GroupConsumer": {"inner", "drop_rewound"},
+        "Queue": {"closed", "settings", "topics", "group", "member_id", "expired", "dead_lettered"},
         "Table": {"topic", "caught_up", "closed"},
         "Transactions": {"closed"},
         "Transaction": {"wait_for", "hand_over", "state", "failure"},
@@ -56,6 +68,7 @@ def test_both_clients_have_the_same_names(name: str) -> None:
         "Client": {"open_sessions", "resumed_producer"},
         "Producer": {"wait_for_room", "send_encoded", "settle", "start_over"},
         "Consumer": {"expire"},
+        "Queue": {"say", "refuse"},
         "GroupConsumer": {"expire"},
         "Transaction": {
             "wait_for_room",

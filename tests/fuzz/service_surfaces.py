@@ -159,6 +159,27 @@ def seeds() -> list[bytes]:
             pb.RecallDelayedRequest(topic="kept", topic_id=1, partition=1, offset=offset, row=offset, due_us=5)
             for offset in range(2)
         ],
+        "ShareFetch": [
+            pb.ShareFetchRequest(
+                group="g", member_id="m", partitions=[pb.SharePartition(topic="kept")], max_records=3, lease_ms=2000
+            ),
+            pb.ShareFetchRequest(
+                group="g", member_id="n", partitions=[pb.SharePartition(topic="kept", partition=1)], latest=True
+            ),
+        ],
+        "ShareAnswer": [
+            pb.ShareAnswerRequest(
+                group="g",
+                member_id="m",
+                partitions=[
+                    pb.SharePartitionAnswer(
+                        topic="kept", spans=[pb.SharedSpan(first=0, last=4, epoch=1, lease=1, word=pb.RELEASE_SHARE)]
+                    )
+                ],
+            )
+        ],
+        "ResetShares": [pb.ResetSharesRequest(group="g", resets=[pb.ShareReset(topic="kept", offset=1)])],
+        "ListShares": [pb.ListSharesRequest(bundle=1, members=True), pb.ListSharesRequest(bundle=2, group="g")],
         "ListDelayed": [
             pb.ListDelayedRequest(bundle=2, max_messages=9),
             pb.ListDelayedRequest(bundle=2, topic="kept", partition=1, max_messages=2),

@@ -14,12 +14,13 @@ from collections import Counter
 from tests.models.ledger import LEDGER
 from tests.models.moves import MOVES
 from tests.models.parquet import ON_FILES, ON_S3
+from tests.models.shares.model import SHARES
 from tests.models.timed.model import TIMED
 from tests.models.transactions.late_decisions import LATE_DECISIONS
 from tests.models.transactions.model import TRANSACTIONS
 from tests.models.walk import Model, Violation
 
-MODELS = {model.name: model for model in (LEDGER, ON_FILES, ON_S3, TRANSACTIONS, LATE_DECISIONS, TIMED, MOVES)}
+MODELS = {model.name: model for model in (LEDGER, ON_FILES, ON_S3, TRANSACTIONS, LATE_DECISIONS, TIMED, SHARES, MOVES)}
 MUTANT_SEEDS = 1000
 SEEDS_FOR_COVERAGE = 60
 

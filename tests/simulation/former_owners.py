@@ -48,7 +48,7 @@ class FormerOwners:
         bundle = self._bundle_of(served, name)
         if bundle is None:
             return _no_judgement
-        newest = self._newest_epoch(bundle)
+        newest = self.newest_epoch(bundle)
         epoch = self._epoch(served, bundle)
         if epoch is None or epoch >= newest:
             return _no_judgement
@@ -71,7 +71,7 @@ class FormerOwners:
             return None
         return topic.bundles[crc32c(name.encode()) % topic.settings.transaction_coordinators]
 
-    def _newest_epoch(self, bundle: int) -> int:
+    def newest_epoch(self, bundle: int) -> int:
         """Return the epoch of the newest valid claim, below which no slot is missing."""
         store = self._world.store
         slot, epoch = self._claims.get(bundle, (0, 0))

@@ -10,6 +10,7 @@ from tests.simulation.damage_run import DamageRun
 from tests.simulation.groups_run import GroupsRun
 from tests.simulation.keyed_run import KeyedRun
 from tests.simulation.ledger_run import LedgerRun
+from tests.simulation.queues_run import QueuesRun
 from tests.simulation.result import Make
 from tests.simulation.rounds_run import RoundsRun
 from tests.simulation.sinks_run import SinksRun
@@ -27,6 +28,7 @@ LEVELS: dict[str, Make] = {
     "groups": GroupsRun,
     "transactions": TransactionsRun,
     "timers": TimersRun,
+    "queues": QueuesRun,
 }
 
 MUST_HAPPEN: dict[str, tuple[str, ...]] = {
@@ -268,6 +270,23 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "disturbance: network cut",
         "disturbance: full store",
     ),
+    "queues": (
+        "a message was leased",
+        "a message was leased again",
+        "a message was left to its lease",
+        "ACCEPT was answered: True",
+        "ACCEPT was answered: False",
+        "RELEASE_SHARE was answered: True",
+        "RETURN was answered: True",
+        "RENEW was answered: True",
+        "a term was opened",
+        "a void segment",
+        "disturbance: pause",
+        "disturbance: kill",
+        "disturbance: graceful stop",
+        "disturbance: network cut",
+        "disturbance: full store",
+    ),
 }
 """What has to be reached at least once over the default seeds, or the simulation looks at too
 little.
@@ -371,6 +390,13 @@ RARE: dict[str, frozenset[str]] = {
             "disturbance: clock jump",
             "disturbance: graceful stop",
             "disturbance: network cut",
+            "disturbance: full store",
+        }
+    ),
+    "queues": frozenset(
+        {
+            "a void segment",
+            "disturbance: graceful stop",
             "disturbance: full store",
         }
     ),

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from ledger.object_store.contract import AlreadyExists, Buffer, ObjectInfo, ObjectMissing
 from ledger.object_store.s3 import S3Store
 from ledger.object_store.s3_location import S3Location
-from ledger.object_store.s3_signed import URL_LIFE_S, Answer, SignedWire
+from ledger.object_store.s3_signed import URL_LIFE_S, Answer, Encryption, SignedWire
 from ledgermq.sources import Sources
 from tests.simulation.trace import Coverage
 from tests.simulation.watch import PLACE, WatchedStore
@@ -53,6 +53,7 @@ class _S3Side:
         self._coverage = coverage
         self._begun: set[str] = set()
         self._signed = 0
+        self.encryption = Encryption({}, {})
 
     def presign(self, operation: str, life_s: int = URL_LIFE_S, **parameters: str) -> str:
         self._signed += 1

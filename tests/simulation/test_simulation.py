@@ -20,6 +20,7 @@ SINKS_SEEDS = range(4)
 CLUSTER_SEEDS = range(4)
 GROUPS_SEEDS = range(3)
 TIMERS_SEEDS = range(4)
+QUEUES_SEEDS = range(4)
 
 
 def judge(level: str, seeds: range) -> None:
@@ -72,6 +73,11 @@ def test_timed_messages_on_a_cluster(seed: int) -> None:
     judge("timers", range(seed, seed + 1))
 
 
+@pytest.mark.parametrize("seed", QUEUES_SEEDS)
+def test_queues_on_a_cluster(seed: int) -> None:
+    judge("queues", range(seed, seed + 1))
+
+
 @pytest.mark.parametrize(
     ("level", "seed"), [("cluster", 60454), ("cluster", 60674), ("cluster", 174), ("keyed", 118), ("keyed", 122)]
 )
@@ -83,7 +89,8 @@ def test_a_seed_that_once_failed(level: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "seed"), [("ledger", 8), ("rounds", 5), ("sinks", 2), ("cluster", 3), ("groups", 1), ("timers", 3)]
+    ("level", "seed"),
+    [("ledger", 8), ("rounds", 5), ("sinks", 2), ("cluster", 3), ("groups", 1), ("timers", 3), ("queues", 2)],
 )
 def test_the_same_seed_is_the_same_run(level: str, seed: int) -> None:
     """In other processes too, whatever their strings hash to."""

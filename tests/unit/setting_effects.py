@@ -204,6 +204,24 @@ SPARK_SINK = {
     "tokenFile": "unit/spark_sink/test_options.py::test_everything_can_be_given_in_any_case",
     "deliveryTimeoutS": "unit/spark_sink/test_options.py::test_everything_can_be_given_in_any_case",
 }
+QUEUE = {
+    "lease_s": "e2e/test_queues.py::test_extend",
+    "attempts_max": "e2e/test_queues.py::test_a_message_goes_to_the_dead_letter_topic_after_its_last_attempt",
+    "dead_letters": "e2e/test_queues.py::test_without_dead_letters_a_message_is_dropped",
+    "iteration_records_max": "e2e/test_queues.py::test_messages_that_the_program_does_not_take_are_returned",
+    "fetch_bytes_max": "e2e/test_queues.py::test_settings_of_a_member",
+    "decoded_bytes_max": "e2e/test_queues.py::test_settings_of_a_member",
+    "request_timeout_s": "e2e/test_queues.py::test_settings_of_a_member",
+    "client_id": "e2e/test_queues.py::test_settings_of_a_member",
+}
+QUEUE_HANDLER = {
+    "concurrency": "e2e/test_queues.py::test_handlers",
+    "executor": "e2e/test_queues.py::test_settings_of_handlers",
+    "timeout_s": "e2e/test_queues.py::test_settings_of_handlers",
+    "wait_ms_first": "e2e/test_queues.py::test_handlers",
+    "wait_ms_max": "e2e/test_queues.py::test_settings_of_handlers",
+    "on_failure": "e2e/test_queues.py::test_settings_of_handlers",
+}
 EFFECTS: dict[str, dict[str, str]] = {
     "process": PROCESS,
     "topic": TOPIC,
@@ -213,6 +231,8 @@ EFFECTS: dict[str, dict[str, str]] = {
     "table": TABLE,
     "group": GROUP,
     "handler": HANDLER,
+    "queue": QUEUE,
+    "queue handler": QUEUE_HANDLER,
     "Spark source": SPARK_SOURCE,
     "Spark sink": SPARK_SINK,
 }

@@ -22,12 +22,14 @@ from ledger.topics.settings import NAMES as TOPIC_NAMES
 from ledger.topics.settings import SYSTEM_NAMES, TopicSettings, parse_settings, parse_stored_settings
 from ledgermq.client.groups.handlers.handler import OWN_NAMES, handler_settings
 from ledgermq.client.groups.handlers.retry import Retry
+from ledgermq.client.queues.runner import QueueHandlerSettings, queue_handler_settings
 from ledgermq.client.settings import REMOVED as REMOVED_OF_PRODUCERS
 from ledgermq.client.settings import (
     ClientSettings,
     ConsumerSettings,
     GroupSettings,
     ProducerSettings,
+    QueueSettings,
     TableSettings,
     settings_from,
 )
@@ -66,6 +68,8 @@ ALL: dict[str, list[str]] = {
     "table": _own(TableSettings, ConsumerSettings),
     "group": _own(GroupSettings, ConsumerSettings),
     "handler": list(OWN_NAMES),
+    "queue": _own(QueueSettings),
+    "queue handler": [name for name in _own(QueueHandlerSettings) if name not in ("topics", "group", "queue")],
     "Spark source": list(source.NAMES),
     "Spark sink": list(sink.NAMES),
 }
@@ -253,6 +257,7 @@ SDK_VALUES: dict[str, Any] = {
     "retry": Retry.in_order(max_attempts=3, then="stop"),
     "transactional": True,
     "transactional_id": "i",
+    "dead_letters": False,
 }
 SDK_KINDS = {
     "client": ClientSettings,
@@ -260,17 +265,20 @@ SDK_KINDS = {
     "consumer": ConsumerSettings,
     "table": TableSettings,
     "group": GroupSettings,
+    "queue": QueueSettings,
 }
 
 
 def _made(kind: str, given: dict[str, Any]) -> Any:
     if kind == "handler":
         return handler_settings("t", "g", {"transactional": True} | given if "transactional_id" in given else given)
+    if kind == "queue handler":
+        return queue_handler_settings("t", "g", given)
     return settings_from(SDK_KINDS[kind], given)
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [(kind, name) for kind in (*SDK_KINDS, "handler") for name in ALL[kind]], ids=str
+    ("kind", "name"), [(kind, name) for kind in (*SDK_KINDS, "handler", "queue handler") for name in ALL[kind]], ids=str
 )
 def test_the_sdk_reads_it_and_refuses_a_wrong_value_by_name(kind: str, name: str) -> None:
     default = getattr(_made(kind, {}), name)

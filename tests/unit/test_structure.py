@@ -11,7 +11,17 @@ from pathlib import Path
 import grimp
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("ledgermq", "ledger", "offsets", "timers", "security", "stateless_broker", "spark", "ledgermq_tools")
+PACKAGES = (
+    "ledgermq",
+    "ledger",
+    "offsets",
+    "timers",
+    "shares",
+    "security",
+    "stateless_broker",
+    "spark",
+    "ledgermq_tools",
+)
 SMALL_LINES = 60
 
 ALLOWED = {

@@ -57,8 +57,8 @@ class Message(NamedTuple):
         """Return the timestamp in UTC."""
         return None if self.timestamp_us is None else datetime_of(self.timestamp_us)
 
-    def ack(self) -> bool:
-        """Acknowledge the message; only for messages of a group (see `GroupMessage`).
+    def ack(self) -> object:
+        """Acknowledge the message; only for messages of a group (see `GroupMessage`, `QueueMessage`).
 
         Raises InvalidRequest.
         """
@@ -66,8 +66,8 @@ class Message(NamedTuple):
             "this consumer has no group, so messages cannot be acknowledged; use client.consumer(…, group=…)"
         )
 
-    def nack(self, delay: float | timedelta | None = None) -> bool:
-        """Refuse the message; only for messages of a group (see `GroupMessage`). Without a group,
+    def nack(self, delay: float | timedelta | None = None) -> object:
+        """Refuse the message; only for messages of a group (see `GroupMessage`, `QueueMessage`). Without one,
         use `seek` to go back.
 
         Raises InvalidRequest.

@@ -25,13 +25,15 @@ HEADERS_BYTES_MAX = 64 * 1024
 class RetryTopics:
     """`asked`: the subscription that the program has given. Raises InvalidConfig if it names the retry
     topic of its group, if it takes in the dead-letter topic, or if the names of the topics are too long.
+    `retries`: False for a queue group, which has no retry topic.
     """
 
-    def __init__(self, context: ClientContext, admin: Admin, asked: Subscription) -> None:
+    def __init__(self, context: ClientContext, admin: Admin, asked: Subscription, *, retries: bool = True) -> None:
         self._context = context
         self._admin = admin
         self._asked = asked
         self._retry, self._dead = retry_topic(asked.group), dead_letter_topic(asked.group)
+        self._made = (self._retry, self._dead) if retries else (self._dead,)
         taken = {self._retry, self._dead} & set(asked.names)
         if taken:
             raise InvalidConfig(
@@ -64,7 +66,7 @@ class RetryTopics:
         largest = max((_record_bytes(topic) for topic in sources), default=RECORD_BYTES_DEFAULT)
         settings = {"max.message.bytes": min(RECORD_BYTES_MAX, largest + HEADERS_BYTES_MAX)}
         partitions = max((len(topic.partitions) for topic in sources), default=0)
-        for name in (self._retry, self._dead):
+        for name in self._made:
             if name in known:
                 await self._check(name)
                 if _record_bytes(known[name]) < settings["max.message.bytes"]:

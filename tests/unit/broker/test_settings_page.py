@@ -7,7 +7,15 @@ from pathlib import Path
 
 from ledger.topics import settings as topic_settings
 from ledgermq.client.groups.handlers.handler import HandlerSettings
-from ledgermq.client.settings import ClientSettings, ConsumerSettings, GroupSettings, ProducerSettings, TableSettings
+from ledgermq.client.queues.runner import QueueHandlerSettings
+from ledgermq.client.settings import (
+    ClientSettings,
+    ConsumerSettings,
+    GroupSettings,
+    ProducerSettings,
+    QueueSettings,
+    TableSettings,
+)
 from ledgermq_tools.broker.settings_page import page, unit_of
 from stateless_broker.settings import NAMES
 
@@ -21,8 +29,16 @@ def test_the_page_is_up_to_date() -> None:
 def test_every_setting_of_everything_is_there_with_a_meaning() -> None:
     rows = [line for line in page().splitlines() if line.startswith("| `")]
     named = {line.split("`")[1] for line in rows}
-    kinds = (ClientSettings, ProducerSettings, ConsumerSettings, GroupSettings, HandlerSettings, TableSettings)
-    clients = {field.name for kind in kinds for field in fields(kind)} - {"topics", "group", "consumer"}
+    kinds: tuple[type, ...] = (
+        ClientSettings,
+        ProducerSettings,
+        ConsumerSettings,
+        GroupSettings,
+        HandlerSettings,
+        TableSettings,
+    )
+    kinds += (QueueSettings, QueueHandlerSettings)
+    clients = {field.name for kind in kinds for field in fields(kind)} - {"topics", "group", "consumer", "queue"}
     assert named == set(NAMES) | set(topic_settings.NAMES) | clients
     assert all(len(line.rstrip("| ").rpartition("|")[2].strip()) > 4 for line in rows)
 

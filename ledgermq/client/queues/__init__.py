@@ -1,0 +1,1 @@
+"""Queue groups: many members share each partition, and every message is leased to one of them."""

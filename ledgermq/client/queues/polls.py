@@ -1,0 +1,160 @@
+"""Ask the owners of a queue's partitions for messages: one long poll at each owner at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ledgermq.client.context import ClientContext
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.errors import LedgerMQError, NotOwner, Unavailable, UnknownTopic
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.frames import ShareFetchFrame
+from ledgermq.protocol.status import error_from_proto
+from ledgermq.runtime.backoff import Backoff
+from ledgermq.runtime.tasks import end
+
+POLL_S_MAX = 5.0
+UNOWNED_LOOK_S = 0.2
+"""A topic with a partition whose owner is not known is looked up again after this time."""
+UNKNOWN_TOPIC_GRACE_S = 5.0
+"""A broker may not know a new topic yet."""
+
+
+@dataclass(eq=False)
+class _Source:
+    """A partition. `asking`: a poll that names it is under way."""
+
+    at: TopicPartition
+    backoff: Backoff
+    asking: bool = False
+    not_before_s: float = 0.0
+    unknown_since_s: float | None = None
+
+
+@dataclass
+class Polls:
+    """`request_of(partitions, wait in seconds)`. `on_answer(frame, when it was asked)`. `changed` is set after
+    each answer, and when `refusal` is set: an error that does not pass with time.
+    """
+
+    context: ClientContext
+    topics: Sequence[str]
+    request_of: Callable[[list[pb.SharePartition], float], pb.ShareFetchRequest]
+    on_answer: Callable[[ShareFetchFrame, float], None]
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    refusal: LedgerMQError | None = None
+    failing: LedgerMQError | None = None
+    """The last error of a poll, until one succeeds."""
+    failing_since_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._sources: dict[TopicPartition, _Source] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._refreshed_s: dict[str, float] = {}
+
+    async def begin(self, wait_s: float) -> None:
+        """Poll each owner that is not polled; a poll is held up to `wait_s` while nothing is open.
+
+        Raises UnknownTopic, InvalidTopicName; Unavailable if no broker describes the topics.
+        """
+        await self._find_partitions()
+        now_s = asyncio.get_running_loop().time()
+        by_owner: dict[str, list[_Source]] = {}
+        for source in self._sources.values():
+            if source.asking or source.not_before_s > now_s:
+                continue
+            owner = self.context.routing.owner(*source.at)
+            if owner is not None:
+                by_owner.setdefault(owner, []).append(source)
+        for owner, sources in by_owner.items():
+            for source in sources:
+                source.asking = True
+            poll = asyncio.create_task(self._poll(owner, sources, min(wait_s, POLL_S_MAX)), name=f"poll {owner}")
+            self._tasks.add(poll)
+            poll.add_done_callback(self._tasks.discard)
+
+    @property
+    def next_s(self) -> float:
+        """Return when `begin` may have something to do again, at the latest."""
+        now_s = asyncio.get_running_loop().time()
+        later = [source.not_before_s for source in self._sources.values() if not source.asking]
+        return max(now_s + 0.01, min(later, default=now_s + POLL_S_MAX))
+
+    async def close(self) -> None:
+        await end(*self._tasks)
+
+    async def _find_partitions(self) -> None:
+        """Look topics up: at the beginning, when their metadata is old, and when an owner is not known."""
+        routing, now_s = self.context.routing, asyncio.get_running_loop().time()
+        for topic in self.topics:
+            route = routing.known(topic)
+            unowned = route is not None and any(routing.owner(topic, p) is None for p in range(route.partitions))
+            age_s = now_s - self._refreshed_s.get(topic, float("-inf"))
+            if route is None or age_s > (UNOWNED_LOOK_S if unowned else routing.age_s_max):
+                self._refreshed_s[topic] = now_s
+                try:
+                    route = await routing.refresh(topic, self.context.connections.deadline())
+                except LedgerMQError as error:
+                    if route is None or not error.retriable:
+                        raise
+            for partition in range(route.partitions):
+                at = TopicPartition(topic, partition)
+                if at not in self._sources:
+                    self._sources[at] = _Source(at, self.context.connections.backoff())
+
+    async def _poll(self, owner: str, sources: Sequence[_Source], wait_s: float) -> None:
+        routing = self.context.routing
+        wanted = []
+        for source in sources:
+            route = routing.known(source.at.topic)
+            topic_id = 0 if route is None else route.topic_id
+            wanted.append(pb.SharePartition(topic=source.at.topic, topic_id=topic_id, partition=source.at.partition))
+        request = self.request_of(wanted, wait_s)
+        asked_s = asyncio.get_running_loop().time()
+        try:
+            deadline = self.context.connections.deadline(wait_s + self.context.connections.attempt_timeout_s)
+            frame = await self.context.connections.ask_at(owner, lambda line: line.share_fetch(request), deadline)
+        except LedgerMQError as error:
+            if error.retriable:
+                routing.unreachable(owner)
+            for source in sources:
+                self._failed(source, error, owner)
+        else:
+            failed = {
+                TopicPartition(part.topic, part.partition): error_from_proto(part.error)
+                for part in frame.header.partitions
+                if part.HasField("error")
+            }
+            for source in sources:
+                if (refused := failed.get(source.at)) is not None:
+                    self._failed(source, refused, owner)
+                else:
+                    source.backoff.reset()
+                    source.unknown_since_s = self.failing = None
+            self.on_answer(frame, asked_s)
+        finally:
+            for source in sources:
+                source.asking = False
+            self.changed.set()
+
+    def _failed(self, source: _Source, error: LedgerMQError, owner: str) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if self.failing is None:
+            self.failing_since_s = now_s
+        self.failing = error
+        source.not_before_s = now_s + source.backoff.next_s(error.retry_after_ms)
+        if isinstance(error, NotOwner):
+            self.context.routing.redirected(*source.at, error.owner, refused_by=owner)
+            if error.owner:
+                source.not_before_s = now_s
+        elif isinstance(error, UnknownTopic):
+            source.unknown_since_s = now_s if source.unknown_since_s is None else source.unknown_since_s
+            self.context.routing.forget(source.at.topic)
+            if now_s - source.unknown_since_s > UNKNOWN_TOPIC_GRACE_S:
+                self.refusal = error
+        elif not error.retriable:
+            self.refusal = error
+        elif isinstance(error, Unavailable):
+            self.context.routing.redirected(*source.at, None, refused_by=owner)

@@ -1,0 +1,336 @@
+"""A member of a queue group: leases messages, hands them out, and sends what the program says about them.
+
+Messages that were leased and that the program does not take soon are returned, and so are those that it has
+not finished when the queue is closed. Must not know: gRPC, how a handler is called.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+from ledgermq.client.consuming.message import decode_run, messages_as
+from ledgermq.client.context import ClientContext
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.expiry import Expiry
+from ledgermq.client.offsets import At
+from ledgermq.client.queues.dead_letters import DeadLetters
+from ledgermq.client.queues.message import Lease, QueueMessage, Reply
+from ledgermq.client.queues.polls import Polls
+from ledgermq.client.queues.words import Word, WordLane
+from ledgermq.client.settings import QueueSettings
+from ledgermq.errors import InvalidRequest, LedgerMQError, Unavailable
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.frames import ShareFetchFrame
+from ledgermq.runtime.tasks import end
+from ledgermq.runtime.wait import wait_until
+
+FETCH_RECORDS_MAX = 2000
+HELD_PART = 4
+"""Messages that wait for the program are returned after this part of their lease: a quarter."""
+MARGIN_PART = 20
+"""The member counts its leases as shorter by this part, at most by a second, because of clocks and networks."""
+REFUSED_PAUSE_MS = 5000
+"""Wait before a message comes again whose dead letter could not be stored."""
+
+WAIT_S_MIN = 0.001
+"""A loop fires its timers up to the resolution of its clock too early."""
+
+_log = logging.getLogger("ledgermq.queues")
+
+
+class Queue:
+    """Made by `client.queue(…)`. Use `async with`, or call `close()` at the end."""
+
+    def __init__(
+        self,
+        context: ClientContext,
+        topics: Sequence[str],
+        group: str,
+        start: At,
+        settings: QueueSettings,
+        dead_letters: DeadLetters | None,
+    ) -> None:
+        self.group = group
+        self.topics = tuple(topics)
+        self.settings = settings
+        prefix = f"{settings.client_id}-" if settings.client_id else ""
+        self.member_id = f"{prefix}{context.sources.new_id().hex()[:16]}"
+        self.expired = 0
+        """Number of messages that were finished without a delivery, because their time to live was over."""
+        self.dead_lettered = 0
+        """Number of messages that this member moved to the dead-letter topic."""
+        self._context = context
+        self._start = start
+        self._dead_letters = dead_letters
+        self._expiry = Expiry(context.routing.ttl_of, context.sources.now_us)
+        self._polls = Polls(context, topics, self._request_of, self._take_in)
+        self._wanted = 0
+        self._buffer: deque[QueueMessage] = deque()
+        self._held: dict[tuple[TopicPartition, int], Lease] = {}
+        """Messages that the program has, and has not finished."""
+        self._lanes: dict[TopicPartition, WordLane] = {}
+        self._burying: set[asyncio.Task[None]] = set()
+        self._returning: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+        self.closed = False
+
+    async def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[QueueMessage]:  # noqa: ASYNC109  as Consumer.fetch
+        """Return up to `max_records` messages, as soon as there are any; none after `timeout` seconds.
+
+        Each belongs to this member for `lease_s`: finish it with `ack`, give it back with `nack`. Messages
+        that are not finished in time come again, here or at another member. Raises UnknownTopic,
+        InvalidGroupName, CorruptFrame, DataDamaged; Unavailable when no broker has answered for
+        `request_timeout_s`.
+        """
+        if not 0 < max_records <= FETCH_RECORDS_MAX:
+            raise InvalidRequest(f"max_records must be 1 to {FETCH_RECORDS_MAX}, not {max_records}")
+        deadline = self._begin().time() + timeout
+        while True:
+            found = self._from_buffer(max_records)
+            if found or not await self._more(max_records, deadline):
+                return found
+
+    def __aiter__(self) -> AsyncIterator[QueueMessage]:
+        return self._iterate()
+
+    async def _iterate(self) -> AsyncIterator[QueueMessage]:
+        """Yield messages without end. Those that were leased ahead and wait too long are returned meanwhile."""
+        while not self.closed:
+            for message in self._from_buffer(1):
+                yield message
+            if not self._buffer and not self.closed:
+                wait_s = self.settings.request_timeout_s
+                await self._more(self.settings.iteration_records_max, self._begin().time() + wait_s)
+
+    async def _more(self, records_max: int, deadline: float) -> bool:
+        """Wait for messages or a change. Return False if the time is up. Raises what `fetch` raises."""
+        loop, polls = self._begin(), self._polls
+        if (refusal := polls.refusal) is not None:
+            polls.refusal = None
+            raise refusal
+        now_s = loop.time()
+        if polls.failing is not None and now_s - polls.failing_since_s > self.settings.request_timeout_s:
+            raise Unavailable(
+                f"no broker has served queue {self.group!r} for {self.settings.request_timeout_s:g} s:"
+                f" {polls.failing.message}"
+            ) from polls.failing
+        if deadline - now_s < WAIT_S_MIN:
+            return False
+        self._wanted = records_max
+        polls.changed.clear()
+        await polls.begin(deadline - now_s)
+        await wait_until(polls.changed, min(deadline, polls.next_s))
+        return True
+
+    async def flush(self) -> None:
+        """Return when the cluster has answered everything that was said about messages so far."""
+        self._begin()
+        await self._until_answered()
+
+    async def _until_answered(self) -> None:
+        while tasks := [*self._burying, *(lane.sending for lane in self._lanes.values() if lane.sending is not None)]:
+            await asyncio.wait(tasks)
+
+    async def close(self) -> None:
+        """Send what was said, give unfinished messages back, and end. Idempotent."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._loop is None:
+            return
+        if self._returning is not None:
+            self._returning.cancel()
+        await self._polls.close()
+        now_s = self._loop.time()
+        for message in self._buffer:
+            self._say_of(message, pb.RETURN)
+        self._buffer.clear()
+        for (at, offset), lease in list(self._held.items()):
+            if lease.until_s > now_s:
+                self._add(at, Word(offset, lease, pb.RELEASE_SHARE, 0, Reply()))
+        try:
+            async with asyncio.timeout(self._context.connections.attempt_timeout_s):
+                await self._until_answered()
+        except TimeoutError:
+            _log.warning("queue %s was closed before a broker answered: its messages come again later", self.group)
+        await end(*self._burying, *(lane.sending for lane in self._lanes.values()))
+        if self._dead_letters is not None:
+            await self._dead_letters.close()
+
+    async def __aenter__(self) -> Self:
+        self._begin()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # What the program says; from any thread
+
+    def say(
+        self, at: TopicPartition, offset: int, lease: Lease, word: pb.ShareWord, time_ms: int, reply: Reply
+    ) -> None:
+        if word == pb.RENEW and not time_ms:
+            time_ms = round(self.settings.lease_s * 1000)
+        self._in_loop(lambda: self._add(at, Word(offset, lease, word, time_ms, reply)), reply)
+
+    def refuse(self, message: QueueMessage, delay_s: float, error: str, *, dead: bool, reply: Reply) -> None:
+        def here() -> None:
+            if dead or message.attempt >= self.settings.attempts_max:
+                self._bury(message, error, reply)
+            else:
+                word = Word(message.offset, message.lease, pb.RELEASE_SHARE, round(delay_s * 1000), reply)
+                self._add(_partition_of(message), word)
+
+        self._in_loop(here, reply)
+
+    def _in_loop(self, do: Callable[[], None], reply: Reply) -> None:
+        assert self._loop is not None, "messages come from a queue that was begun"
+        self._context.connections.home.check_process()
+        if threading.get_ident() == self._thread:
+            do()
+            return
+        try:
+            self._loop.call_soon_threadsafe(do)
+        except RuntimeError:
+            reply.fail(Unavailable("the client is closed"))
+
+    # Inside
+
+    def _begin(self) -> asyncio.AbstractEventLoop:
+        if self.closed:
+            raise Unavailable(f"queue {self.group!r} is closed")
+        self._context.connections.home.check()
+        if self._loop is None:
+            self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        return self._loop
+
+    def _request_of(self, partitions: list[pb.SharePartition], wait_s: float) -> pb.ShareFetchRequest:
+        request = pb.ShareFetchRequest(
+            group=self.group,
+            member_id=self.member_id,
+            partitions=partitions,
+            max_records=self._wanted,
+            max_bytes=self.settings.fetch_bytes_max,
+            max_wait_ms=round(wait_s * 1000),
+            lease_ms=round(self.settings.lease_s * 1000),
+        )
+        if self._start == "latest":
+            request.latest = True
+        elif self._start != "earliest":
+            request.timestamp_us = round(self._start.timestamp() * 1_000_000)
+        return request
+
+    def _take_in(self, frame: ShareFetchFrame, asked_s: float) -> None:
+        """Decode an answer; what may not be handed out is said at once."""
+        assert self._loop is not None
+        payload, at = memoryview(b"".join(frame.payload)), 0
+        for part in frame.header.partitions:
+            if part.HasField("error"):
+                continue
+            ranges = [(each.first, each.deliveries) for each in part.ranges]
+            length_s = part.lease_ms / 1000
+            until_s = self._loop.time() + length_s - min(1.0, length_s / MARGIN_PART)
+            lease = Lease(self, part.topic_id, part.epoch, part.lease, until_s, ranges)
+            for batch in part.batches:
+                data = payload[at : at + batch.length]
+                at += batch.length
+                where = f"{part.topic}/{part.partition}, offset {batch.base_offset}"
+                try:
+                    rows = decode_run(data, batch.crc, batch.record_count, self.settings.decoded_bytes_max, where)
+                except LedgerMQError as error:
+                    self._polls.refusal = error
+                    continue
+                end_offset = batch.base_offset + batch.record_count
+                for span in part.ranges:
+                    first, last = max(span.first, batch.base_offset), min(span.last, end_offset - 1)
+                    if first <= last:
+                        some = rows.slice(first - batch.base_offset, last - first + 1)
+                        self._buffer.extend(messages_as(lease.kind, some, part.topic, part.partition, first))
+        if self.closed:
+            return
+        if self._buffer and self._returning is None:
+            wait_s = self.settings.lease_s / HELD_PART
+            self._returning = self._loop.call_later(wait_s, self._return_untaken)
+
+    def _from_buffer(self, records_max: int) -> list[QueueMessage]:
+        assert self._loop is not None
+        now_s, found = self._loop.time(), list[QueueMessage]()
+        while self._buffer and len(found) < records_max:
+            message = self._buffer.popleft()
+            if message.lease.until_s <= now_s:
+                continue  # another member may have it
+            if message.attempt > self.settings.attempts_max:
+                self._bury(message, "its last delivery was not answered", Reply())
+            elif self._expiry.is_over(message.topic, message.headers, message.timestamp_us):
+                self.expired += 1
+                self._say_of(message, pb.ACCEPT)
+            else:
+                self._held[_place_of(message)] = message.lease
+                found.append(message)
+        if not self._buffer and self._returning is not None:
+            self._returning.cancel()
+            self._returning = None
+        return found
+
+    def _return_untaken(self) -> None:
+        """Give messages back that the program has not taken in time, and forget leases that have ended."""
+        assert self._loop is not None
+        self._returning = None
+        while self._buffer:
+            self._say_of(self._buffer.popleft(), pb.RETURN)
+        now_s = self._loop.time()
+        self._held = {
+            place: lease for place, lease in self._held.items() if lease.until_s > now_s - self.settings.lease_s
+        }
+
+    def _say_of(self, message: QueueMessage, word: pb.ShareWord) -> None:
+        self._add(_partition_of(message), Word(message.offset, message.lease, word, 0, Reply()))
+
+    def _add(self, at: TopicPartition, word: Word) -> None:
+        if word.word != pb.RENEW:
+            self._held.pop((at, word.offset), None)
+        lane = self._lanes.get(at)
+        if lane is None:
+            lane = self._lanes[at] = WordLane(self._context, self.group, self.member_id, at)
+        lane.add(word)
+
+    def _bury(self, message: QueueMessage, error: str, reply: Reply) -> None:
+        self._held.pop(_place_of(message), None)
+        burying = asyncio.create_task(self._bury_now(message, error, reply), name=f"dead letter of {self.group}")
+        self._burying.add(burying)
+        burying.add_done_callback(self._burying.discard)
+
+    async def _bury_now(self, message: QueueMessage, error: str, reply: Reply) -> None:
+        at = _partition_of(message)
+        if self._dead_letters is None:
+            _log.error("queue %s drops the message at %s, offset %d: %s", self.group, at, message.offset, error)
+            self._add(at, Word(message.offset, message.lease, pb.REJECT, 0, reply))
+            return
+        try:
+            await self._dead_letters.put(message, error)
+        except LedgerMQError as failure:
+            _log.warning(
+                "queue %s could not store the dead letter of %s, offset %d: %s", self.group, at, message.offset, failure
+            )
+            self._add(at, Word(message.offset, message.lease, pb.RELEASE_SHARE, REFUSED_PAUSE_MS, Reply()))
+            reply.fail(failure)
+            return
+        self.dead_lettered += 1
+        self._add(at, Word(message.offset, message.lease, pb.REJECT, 0, reply))
+
+
+def _partition_of(message: QueueMessage) -> TopicPartition:
+    return TopicPartition(message.topic, message.partition)
+
+
+def _place_of(message: QueueMessage) -> tuple[TopicPartition, int]:
+    return _partition_of(message), message.offset

@@ -1,0 +1,209 @@
+"""Run a function for the messages of a queue group: so many calls at a time, each with a lease that is renewed
+while it runs.
+
+A call that succeeds is acknowledged. One that fails is given back after a wait, which doubles with each attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, fields
+from typing import Any, cast
+
+from ledgermq.client.declared import above_zero, check_fields, function, having, whole
+from ledgermq.client.groups.assignment import check_group, topics_of
+from ledgermq.client.groups.handlers.calls import place_of, text_of
+from ledgermq.client.groups.handlers.retry import WAIT_MS_MAX
+from ledgermq.client.queues.message import QueueMessage
+from ledgermq.client.queues.queue import Queue
+from ledgermq.client.settings import QueueSettings, settings_from
+from ledgermq.errors import DeadlineExceeded, InvalidConfig, LedgerMQError
+from ledgermq.hints import did_you_mean
+from ledgermq.runtime.tasks import end, retrieve_error
+from ledgermq.sources import Sources
+
+QueueFunction = Callable[[QueueMessage], Awaitable[object] | object]
+
+CONCURRENCY_MAX = 2_000
+FETCH_WAIT_S = 1.0
+RENEWALS = 3
+"""Renewals in the time of a lease."""
+
+_log = logging.getLogger("ledgermq.handlers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueHandlerSettings:
+    """`queue`: settings of the member (see `QueueSettings`), and `start`."""
+
+    topics: str | Iterable[str]
+    group: str
+    concurrency: int = whole(1, CONCURRENCY_MAX)
+    """Messages that are handled at the same time. Raise it if the function waits for other systems."""
+    executor: Executor | None = having("submit")
+    """Executor of functions that are not asynchronous; not set: the event loop's own threads."""
+    timeout_s: float | None = above_zero(None)
+    """Longest time of an asynchronous call; then it counts as failed. Not set: no bound."""
+    wait_ms_first: int = whole(1_000, WAIT_MS_MAX)
+    """Wait before a failed message comes again; it doubles with each attempt, with jitter."""
+    wait_ms_max: int = whole(60_000, WAIT_MS_MAX)
+    """Longest such wait."""
+    on_failure: Callable[[QueueMessage, Exception, int], Awaitable[object] | object] | None = function(
+        "message, error and attempt"
+    )
+    """Called, and awaited if asynchronous, after each failed attempt. Not set: a warning is logged."""
+    queue: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        names, pattern = topics_of(self.topics)
+        if pattern or not names:
+            raise InvalidConfig("a queue group reads topics by their names, not by a pattern")
+        check_group(self.group)
+        check_fields(self)
+
+
+def queue_handler_settings(topics: str | Iterable[str], group: str, given: Mapping[str, Any]) -> QueueHandlerSettings:
+    """Divide the given settings into those of the handler and those of the queue. Raises InvalidConfig."""
+    own = {each.name for each in fields(QueueHandlerSettings)} - {"topics", "group", "queue"}
+    of_queue = {each.name for each in fields(QueueSettings)} | {"start"}
+    for name in given:
+        if name not in own | of_queue:
+            known = sorted(own | of_queue)
+            raise InvalidConfig(f"unknown setting {name!r} of QueueHandlerSettings; {did_you_mean(name, known)}")
+    rest = {name: value for name, value in given.items() if name in of_queue}
+    settings_from(QueueSettings, {name: value for name, value in rest.items() if name != "start"})
+    return QueueHandlerSettings(
+        topics=topics, group=group, queue=rest, **{name: value for name, value in given.items() if name in own}
+    )
+
+
+@dataclass(eq=False)
+class QueueHandler:
+    """A function that handles the messages of a queue group, and its counts. Made by `client.queue_handler(…)`."""
+
+    function: QueueFunction
+    settings: QueueHandlerSettings
+    handled: int = 0
+    """Number of calls that succeeded."""
+    failures: int = 0
+    """Number of attempts that failed."""
+    dead_lettered: int = 0
+    """Number of messages that were moved to the dead-letter topic."""
+    expired: int = 0
+    """Number of messages that were skipped because they had expired."""
+    last_error: Exception | None = None
+    """The error of the last failed attempt, or why no messages come at present."""
+
+    def __call__(self, message: QueueMessage) -> Awaitable[object] | object:
+        return self.function(message)
+
+    @property
+    def is_async(self) -> bool:
+        called = getattr(self.function, "__call__", None)  # noqa: B004  of an object
+        return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(called)
+
+
+class QueueRunner:
+    """Invariant: at most `concurrency` calls run at a time, and no more messages are leased than can be begun."""
+
+    def __init__(self, handler: QueueHandler, queue: Queue, sources: Sources) -> None:
+        self._handler = handler
+        self._settings = handler.settings
+        self._queue = queue
+        self._sources = sources
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def run(self, stop: asyncio.Event, drain_timeout_s: float) -> None:
+        """Handle messages until `stop` is set, then finish the running calls (DeadlineExceeded if they take
+        longer). Raises errors that do not pass with time.
+        """
+        stopped = asyncio.create_task(stop.wait(), name="stop of a queue's handler")
+        try:
+            async with self._queue:
+                await self._handle_until(stopped)
+                if self._running:
+                    _, left = await asyncio.wait(self._running, timeout=drain_timeout_s)
+                    if left:
+                        raise DeadlineExceeded(f"{len(left)} calls are still running after {drain_timeout_s} s")
+                await self._queue.flush()
+        finally:
+            await end(stopped, *self._running)
+
+    async def _handle_until(self, stopped: asyncio.Task[bool]) -> None:
+        while not stopped.done():
+            free = self._settings.concurrency - len(self._running)
+            if not free:
+                await asyncio.wait([stopped, *self._running], return_when=asyncio.FIRST_COMPLETED)
+                continue
+            fetching = asyncio.create_task(self._queue.fetch(free, FETCH_WAIT_S), name="fetch of a queue's handler")
+            await asyncio.wait([stopped, fetching], return_when=asyncio.FIRST_COMPLETED)
+            if not fetching.done():
+                await end(fetching)
+                return
+            self._handler.expired, self._handler.dead_lettered = self._queue.expired, self._queue.dead_lettered
+            try:
+                found = fetching.result()
+            except LedgerMQError as error:
+                self._handler.last_error = error
+                if not error.retriable:
+                    raise
+                continue
+            for message in found:
+                task = asyncio.create_task(self._handle(message), name=f"call for {place_of(message)}")
+                self._running.add(task)
+                task.add_done_callback(self._running.discard)
+
+    async def _handle(self, message: QueueMessage) -> None:
+        renewing = asyncio.create_task(self._renew(message), name=f"lease of {place_of(message)}")
+        renewing.add_done_callback(retrieve_error)
+        try:
+            await self._call(message)
+        except Exception as error:
+            self._handler.failures += 1
+            self._handler.last_error = error
+            await self._report(message, error)
+            message.nack(self._wait_s(message.attempt), text_of(error))
+        else:
+            self._handler.handled += 1
+            message.ack()
+        finally:
+            renewing.cancel()
+            self._handler.dead_lettered = self._queue.dead_lettered
+
+    async def _call(self, message: QueueMessage) -> None:
+        if self._handler.is_async:
+            async with asyncio.timeout(self._settings.timeout_s):
+                await cast(Awaitable[object], self._handler.function(message))
+        else:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._settings.executor, self._handler.function, message)
+
+    async def _renew(self, message: QueueMessage) -> None:
+        """Renew the lease until it is lost."""
+        while True:
+            await asyncio.sleep(self._queue.settings.lease_s / RENEWALS)
+            try:
+                if not await message.extend():
+                    return
+            except LedgerMQError:
+                continue
+
+    async def _report(self, message: QueueMessage, error: Exception) -> None:
+        group, place, attempt = self._settings.group, place_of(message), message.attempt
+        if self._settings.on_failure is None:
+            _log.warning("handler of queue %s failed at %s (attempt %d): %r", group, place, attempt, error)
+            return
+        try:
+            returned = self._settings.on_failure(message, error, attempt)
+            if inspect.isawaitable(returned):
+                await returned
+        except Exception as failure:
+            _log.warning("on_failure of queue %s raised an error at %s: %r", group, place, failure)
+
+    def _wait_s(self, attempt: int) -> float:
+        most_ms = min(self._settings.wait_ms_max, self._settings.wait_ms_first * 2 ** min(attempt - 1, 30))
+        return self._sources.random.uniform(most_ms / 2, most_ms) / 1000

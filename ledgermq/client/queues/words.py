@@ -1,0 +1,107 @@
+"""Send what a program says about leased messages: many words in one call, one call a partition at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ledgermq.client.context import ClientContext
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.queues.message import Lease, Reply
+from ledgermq.client.routing import AtOwners
+from ledgermq.errors import LedgerMQError, Unavailable
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import BrokerApi
+from ledgermq.protocol.status import error_from_proto
+
+WORDS_MAX = 5000
+"""Of one call."""
+
+
+class Word(NamedTuple):
+    offset: int
+    lease: Lease
+    word: pb.ShareWord
+    time_ms: int
+    reply: Reply
+
+
+class WordLane:
+    """The words about one partition, in the order in which they were said."""
+
+    def __init__(self, context: ClientContext, group: str, member_id: str, at: TopicPartition) -> None:
+        self._context = context
+        self._group = group
+        self._member_id = member_id
+        self._at = at
+        self._waiting: list[Word] = []
+        self.sending: asyncio.Task[None] | None = None
+
+    def add(self, word: Word) -> None:
+        self._waiting.append(word)
+        if self.sending is None:
+            self.sending = asyncio.create_task(self._send_all(), name=f"words about {self._at}")
+
+    async def _send_all(self) -> None:
+        try:
+            while self._waiting:
+                await asyncio.sleep(0)  # the program may say more in this turn
+                words, self._waiting = self._waiting[:WORDS_MAX], self._waiting[WORDS_MAX:]
+                try:
+                    late = await self._send(words)
+                except LedgerMQError as error:
+                    _fail(words, error)
+                except BaseException:
+                    _fail([*words, *self._waiting], Unavailable("the queue was closed before a broker answered"))
+                    self._waiting = []
+                    raise
+                else:
+                    for word in words:
+                        word.reply.settle(word.offset not in late)
+        finally:
+            self.sending = None
+
+    async def _send(self, words: Sequence[Word]) -> set[int]:
+        """Return the offsets for which it does not count. Raises Unavailable, UnknownTopic, …"""
+        part = pb.SharePartitionAnswer(
+            topic=self._at.topic,
+            topic_id=words[0].lease.topic_id,
+            partition=self._at.partition,
+            spans=spans_of(words),
+        )
+        request = pb.ShareAnswerRequest(group=self._group, member_id=self._member_id, partitions=[part])
+
+        async def ask(
+            at: BrokerApi, partitions: Sequence[TopicPartition]
+        ) -> list[pb.SharePartitionResult | LedgerMQError]:
+            found = await at.share_answer(request)
+            return [error_from_proto(each.error) if each.HasField("error") else each for each in found.results]
+
+        context = self._context
+        owners = AtOwners(context.connections, context.routing, ask)
+        answer = (await owners.find([self._at], context.connections.deadline()))[self._at]
+        return {offset for span in answer.late for offset in range(span.first, span.last + 1)}
+
+
+def spans_of(words: Sequence[Word]) -> Iterator[pb.SharedSpan]:
+    """Merge neighbours that say the same of consecutive messages; the order stays."""
+    begin = 0
+    for at in range(1, len(words) + 1):
+        first = words[begin]
+        if at < len(words) and words[at][1:4] == first[1:4] and words[at].offset == words[at - 1].offset + 1:
+            continue
+        yield pb.SharedSpan(
+            first=first.offset,
+            last=words[at - 1].offset,
+            epoch=first.lease.epoch,
+            lease=first.lease.number,
+            word=first.word,
+            time_ms=first.time_ms,
+        )
+        begin = at
+
+
+def _fail(words: Sequence[Word], error: LedgerMQError) -> None:
+    for word in words:
+        word.reply.fail(error)

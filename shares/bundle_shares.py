@@ -1,0 +1,142 @@
+"""Decide about the queues of one bundle: the fold of its records, and each change of it.
+
+How a broker uses it (one term, one bundle; no call waits):
+
+    shares = BundleShares(limits)
+    for record in snapshot + tail: shares.apply(record.key, record.value)
+    shares.loaded()
+    decision = shares.begin(key, start)                 # lease nothing before decision.records are durable
+    grants = shares.partitions[key].acquire(…)          # send them after a fence check that follows
+    decision = shares.answer(key, answers)              # answer when decision.records are durable
+    decision = shares.expire(now)                       # decision.records may wait for others
+
+The state is ahead of the log. The records of one decision go into one segment. They may be applied in any
+order, and a snapshot with the newest value of each key gives the same state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+from ledger.log.log_record import LogRecord
+from ledgermq.errors import DataDamaged, ResourceExhausted
+from shares.limits import FULL_RETRY_MS, ShareLimits
+from shares.records import ChunkEntry, Entry, ShareKey, decode, encode
+from shares.share_partition import SharePartition, Span, Word
+
+SPREAD_MAX = 1 << 20
+"""Offsets between the start of a partition and its last chunk, whatever limits brokers have had."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[T]):
+    """An answer, and the records that have to be durable before it is sent. `records` go into one segment."""
+
+    records: list[LogRecord]
+    answer: T
+
+
+class Answer(NamedTuple):
+    """A member's word about messages of one lease; see `SharePartition.answer`."""
+
+    number: int
+    span: Span
+    word: Word
+    until_s: float
+
+
+class BundleShares:
+    """`partitions`: by group, topic and partition. Change them by the methods of this class, except for
+    `acquire`, `gone` and `log_starts_at`, whose changes need not be stored: they are written with others.
+    """
+
+    def __init__(self, limits: ShareLimits) -> None:
+        self.limits = limits
+        self.partitions: dict[ShareKey, SharePartition] = {}
+
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        """Apply one record of the log. Raises DataDamaged, FormatNotSupported."""
+        entry = decode(key, value)
+        found = self.partitions.get(entry.key)
+        if found is None:
+            found = self.partitions[entry.key] = self._new(entry.key)
+        if isinstance(entry, ChunkEntry):
+            found.load_chunk(entry.chunk, entry.messages)
+        else:
+            found.load_start(entry.offset)
+        if found.spread > SPREAD_MAX:
+            raise DataDamaged(
+                f"record {key[:600]!r} of __shares: a queue's messages would span {found.spread} offsets, more than any"
+                " broker leases"
+            )
+
+    def loaded(self) -> None:
+        """Call it once, after the last record."""
+        for key, found in list(self.partitions.items()):
+            if not found.is_begun:
+                del self.partitions[key]
+            else:
+                found.loaded()
+
+    def begin(self, key: ShareKey, start: int) -> Decision[None]:
+        """Begin a partition of a group that is not known. Raises ResourceExhausted."""
+        assert key not in self.partitions, key
+        if len(self.partitions) >= self.limits.partitions_max:
+            raise ResourceExhausted(
+                f"this bundle has {len(self.partitions)} partitions of queue groups, the most that it takes: delete"
+                " groups that are no longer used",
+                retry_after_ms=FULL_RETRY_MS,
+            )
+        found = self.partitions[key] = self._new(key)
+        found.reset(start)
+        return _decided(found.entries(), None)
+
+    def answer(self, key: ShareKey, answers: Iterable[Answer]) -> Decision[list[list[Span]]]:
+        """Apply members' words. The answer has, for each of them, the messages for which it does not count."""
+        found = self.partitions.get(key)
+        if found is None:
+            return Decision([], [[answer.span] for answer in answers])
+        late = [found.answer(*answer) for answer in answers]
+        return _decided(found.entries(), late)
+
+    def expire(self, now_s: float) -> Decision[dict[ShareKey, int]]:
+        """End leases and waits; the answer says how many messages lost their lease, where any did."""
+        ended: dict[ShareKey, int] = {}
+        entries: list[Entry] = []
+        for key, found in self.partitions.items():
+            if found.next_s is not None and found.next_s <= now_s and (messages := found.expire(now_s)):
+                ended[key] = messages
+                entries += found.entries()
+        return _decided(entries, ended)
+
+    def reset(self, key: ShareKey, start: int) -> Decision[None]:
+        """Begin again at this offset, or for the first time; all leases end. Raises ResourceExhausted."""
+        found = self.partitions.get(key)
+        if found is None:
+            return self.begin(key, start)
+        found.reset(start)
+        return _decided(found.entries(), None)
+
+    def remove(self, is_gone: Callable[[ShareKey], bool]) -> Decision[list[ShareKey]]:
+        """Remove partitions of groups: of topics that were removed, or of a group that is deleted."""
+        entries: list[Entry] = []
+        gone = [key for key in self.partitions if is_gone(key)]
+        for key in gone:
+            entries += self.partitions.pop(key).removal()
+        return _decided(entries, gone)
+
+    @property
+    def next_s(self) -> float | None:
+        """Return when the next lease or wait ends, at the earliest."""
+        return min((found.next_s for found in self.partitions.values() if found.next_s is not None), default=None)
+
+    def _new(self, key: ShareKey) -> SharePartition:
+        return SharePartition(key, self.limits.window_max)
+
+
+def _decided(entries: Sequence[Entry], answer: T) -> Decision[T]:
+    return Decision([encode(entry) for entry in entries], answer)

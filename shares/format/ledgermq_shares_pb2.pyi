@@ -1,0 +1,21 @@
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Optional as _Optional
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Start(_message.Message):
+    __slots__ = ("version", "offset")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    offset: int
+    def __init__(self, version: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class Chunk(_message.Message):
+    __slots__ = ("version", "messages")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    messages: bytes
+    def __init__(self, version: _Optional[int] = ..., messages: _Optional[bytes] = ...) -> None: ...

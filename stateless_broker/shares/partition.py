@@ -1,0 +1,300 @@
+"""Serve one partition of `__shares` for one term of its bundle: the queue groups of this bundle's partitions.
+
+Leases are numbered in the order in which they are given, over all lives of the state in one term of the
+bundle. Together with the epoch of the term, a number names a lease forever. Must not know: how a caller
+finds the bundle, what a message contains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
+
+from ledger.topics.catalog import Catalog
+from ledgermq.errors import LedgerMQError
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.runtime.tasks import retrieve_error
+from ledgermq.runtime.wait import wait_until
+from shares.bundle_shares import Answer, BundleShares, Decision
+from shares.limits import ShareLimits
+from shares.records import ShareKey
+from shares.share_partition import Grant, SharePartition, Span, Word
+from stateless_broker.bundle.owner import BundleOwner
+from stateless_broker.internal.core import Opening
+from stateless_broker.internal.issued_state import IssuedState
+from stateless_broker.shares.counts import ShareCounts, ShareSizes
+
+LIFE_NUMBERS = 1 << 40
+"""Numbers of leases in one life of the state."""
+LOOK_PAUSE_S = 0.05
+"""Shortest pause between two looks for leases that have ended."""
+FULL_PAUSE_S = 1.0
+WORDS = {
+    pb.ACCEPT: Word.ACCEPT,
+    pb.REJECT: Word.REJECT,
+    pb.RELEASE_SHARE: Word.RELEASE,
+    pb.RETURN: Word.RETURN,
+    pb.RENEW: Word.RENEW,
+}
+
+
+@dataclass(frozen=True)
+class ShareParts:
+    """What all terms of a broker share. `lives`: how often the state was loaded, by term of a bundle."""
+
+    limits: ShareLimits
+    catalog: Callable[[], Catalog]
+    counts: ShareCounts
+    lives: WeakKeyDictionary[BundleOwner, int] = field(default_factory=WeakKeyDictionary)
+
+
+class BundleQueues:
+    """Make it when the state is loaded. `owner`: the term of the bundle."""
+
+    def __init__(self, shares: BundleShares, opening: Opening, parts: ShareParts) -> None:
+        self.owner = opening.owner
+        self.limits = parts.limits
+        self._shares = shares
+        self._parts = parts
+        self._on_failed = opening.on_failed
+        self._state = IssuedState("queues", opening.owner, opening.log, opening.place, self._fail)
+        life = parts.lives[opening.owner] = parts.lives.get(opening.owner, 0) + 1
+        self._number = life * LIFE_NUMBERS
+        self._beginning: dict[ShareKey, asyncio.Task[None]] = {}
+        self._waiting: dict[ShareKey, dict[asyncio.Future[None], None]] = {}  # woken in order of arrival
+        self._timer_changed = asyncio.Event()
+        self._rings_s: float | None = None
+        shares.loaded()
+        self._tasks = [asyncio.create_task(self._end_leases(), name=f"leases of bundle {self.bundle}")]
+        self.tick()
+
+    @property
+    def bundle(self) -> int:
+        return self.owner.bundle
+
+    @property
+    def lost(self) -> LedgerMQError | None:
+        return self._state.lost
+
+    def tick(self) -> None:
+        """Remove the state of topics that were removed."""
+        catalog = self._parts.catalog()
+
+        def is_gone(key: ShareKey) -> bool:
+            return catalog.is_removed(key.topic_id, catalog.offset)
+
+        if not self._state.is_lost() and any(map(is_gone, self._shares.partitions)):
+            try:
+                self.wake(self._state.issued(lambda: self._shares.remove(is_gone)))
+            except LedgerMQError:
+                return  # no room now; the next change of the catalog tries again
+
+    def close(self, error: LedgerMQError) -> None:
+        """End the term: every later call raises NotOwner. Idempotent."""
+        self._state.close(error)
+        for task in (*self._tasks, *self._beginning.values()):
+            task.cancel()
+        self.wake(list(self._waiting))
+
+    # Calls
+
+    async def begun(self, key: ShareKey, find_start: Callable[[], Awaitable[int]]) -> None:
+        """Return when the group has begun in this partition, durably. Raises as `IssuedState.decided`."""
+        self._state.check()
+        if key not in self._shares.partitions or key in self._beginning:
+            task = self._beginning.get(key)
+            if task is None:
+                task = self._beginning[key] = asyncio.create_task(self._begin(key, find_start), name=f"begin {key}")
+                task.add_done_callback(retrieve_error)
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError:
+                if task.cancelled():
+                    self._state.check()
+                raise
+
+    def lease(
+        self, key: ShareKey, member: str, records_max: int, lease_s: float, log_start: int, readable_end: int
+    ) -> tuple[int, list[Grant]]:
+        """Lease open messages now; return the number of the lease with them. Call it after `begun`, and
+        check the fence before the messages are sent.
+        """
+        self._state.check()
+        found = self._shares.partitions.get(key)
+        if found is None:  # it was forgotten meanwhile
+            return 0, []
+        found.log_starts_at(log_start)
+        self._number += 1
+        until_s = asyncio.get_running_loop().time() + lease_s
+        grants = found.acquire(member, self._number, records_max, until_s, readable_end)
+        self._arm(found)
+        return self._number, grants
+
+    def take_back(self, key: ShareKey, number: int, spans: Iterable[Span]) -> None:
+        """Open messages again that could not be sent."""
+        found = self._shares.partitions.get(key)
+        if found is not None and not self._state.is_lost():
+            for span in spans:
+                found.answer(number, span, Word.RETURN, 0.0)
+            self.wake([key])
+
+    def gone(self, key: ShareKey, span: Span) -> None:
+        """Finish messages that the log does not have."""
+        found = self._shares.partitions.get(key)
+        if found is not None:
+            found.gone(span)
+
+    async def answer(self, key: ShareKey, spans: Sequence[pb.SharedSpan]) -> list[Span]:
+        """Apply what a member says, durably; return the messages for which it does not count.
+
+        Raises as `IssuedState.decided`.
+        """
+        self._state.check_room()
+        decision = self._state.ask(lambda: self._shares.answer(key, list(self._answers(spans))))
+        self._state.take(decision)
+        if (found := self._shares.partitions.get(key)) is not None:
+            self._arm(found)
+            if found.has_ready:
+                self.wake([key])
+            self._count(key, spans, decision)
+        await (self._state.durable() if decision.records else self._state.confirmed())
+        return [span for late in decision.answer for span in late]
+
+    async def reset(self, key: ShareKey, offset: int | None) -> None:
+        """Begin again at this offset; None: forget the group here. Raises as `IssuedState.decided`."""
+        if offset is None:
+            await self._state.decided(lambda: self._shares.remove(lambda each: each == key))
+        else:
+            await self._state.decided(lambda: self._shares.reset(key, offset))
+        self.wake([key])
+
+    async def describe(self, group: str, *, members: bool) -> list[pb.ShareInfo]:
+        """Describe the partitions of a group, or of all groups (empty)."""
+        return await self._state.read(lambda: [*self._infos(group, members=members)])
+
+    async def wait(self, keys: Iterable[ShareKey]) -> None:
+        """Return when a message of one of these may be open again, or the term is over."""
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        wanted = list(keys)
+        if self._state.is_lost():
+            return
+        for key in wanted:
+            self._waiting.setdefault(key, {})[woken] = None
+        try:
+            await woken
+        finally:
+            for key in wanted:
+                waiting = self._waiting.get(key, {})
+                waiting.pop(woken, None)
+                if not waiting:
+                    self._waiting.pop(key, None)
+
+    def wake(self, keys: Iterable[ShareKey]) -> None:
+        for key in keys:
+            for future in self._waiting.get(key, ()):
+                if not future.done():
+                    future.set_result(None)
+
+    def sizes(self) -> list[ShareSizes]:
+        """Return the sizes for metrics, as they are in memory; they may not be durable yet."""
+        return [
+            ShareSizes(
+                info.group,
+                info.topic,
+                max(0, info.high_watermark - info.start - info.finished),
+                info.leased,
+                info.waiting,
+            )
+            for info in self._infos("", members=False)
+            if info.topic
+        ]
+
+    # Inside
+
+    async def _begin(self, key: ShareKey, find_start: Callable[[], Awaitable[int]]) -> None:
+        try:
+            start = await find_start()
+            if key not in self._shares.partitions:
+                await self._state.decided(lambda: self._shares.begin(key, start))
+        finally:
+            self._beginning.pop(key, None)
+
+    def _answers(self, spans: Sequence[pb.SharedSpan]) -> Iterable[Answer]:
+        now_s, limits = asyncio.get_running_loop().time(), self.limits
+        for span in spans:
+            word, until_s = WORDS[span.word], 0.0
+            if word is Word.RENEW:
+                until_s = now_s + lease_ms_of(span.time_ms, limits) / 1000
+            elif word is Word.RELEASE and span.time_ms:
+                until_s = now_s + min(span.time_ms, limits.delay_ms_max) / 1000
+            number = span.lease if span.epoch == self.owner.epoch else 0
+            yield Answer(number, Span(span.first, span.last), word, until_s)
+
+    def _count(self, key: ShareKey, spans: Sequence[pb.SharedSpan], decision: Decision[list[list[Span]]]) -> None:
+        for span, late in zip(spans, decision.answer, strict=True):
+            refused = sum(each.last - each.first + 1 for each in late)
+            counted = span.last - span.first + 1 - refused
+            self._parts.counts.answered(key.group, WORDS[span.word].value, counted, refused)
+
+    def _infos(self, group: str, *, members: bool) -> Iterable[pb.ShareInfo]:
+        now_s, topics = asyncio.get_running_loop().time(), self._parts.catalog().topics_by_id
+        for key, found in sorted(self._shares.partitions.items()):
+            if group and key.group != group:
+                continue
+            counts, topic = found.counts(), topics.get(key.topic_id)
+            is_living = topic is not None and not topic.removed
+            info = pb.ShareInfo(
+                group=key.group,
+                topic=topic.name if topic is not None and is_living else "",
+                topic_id=key.topic_id,
+                partition=key.partition,
+                start=counts.start,
+                end=counts.end,
+                leased=counts.leased,
+                waiting=counts.waiting,
+                finished=counts.finished,
+            )
+            if topic is not None and is_living:
+                info.high_watermark = self.owner.durable_end(topic, key.partition)
+            for member, leased, until_s in found.leases() if members else ():
+                info.members.add(member_id=member, leased=leased, lease_ms=round(max(0.0, until_s - now_s) * 1000))
+            yield info
+
+    async def _end_leases(self) -> None:
+        """End leases and waits at their times, until the state is lost."""
+        while not self._state.is_lost():
+            self._rings_s = self._shares.next_s
+            self._timer_changed.clear()
+            if await wait_until(self._timer_changed, self._rings_s):
+                continue
+            try:
+                self._state.check_room()
+                decision = self._state.ask(lambda: self._shares.expire(asyncio.get_running_loop().time()))
+                self._state.take(decision, within_s=self.limits.ended_within_ms / 1000)
+            except LedgerMQError:
+                await asyncio.sleep(FULL_PAUSE_S)
+                continue
+            self._ended(decision.answer)
+            await asyncio.sleep(LOOK_PAUSE_S)
+
+    def _ended(self, ended: Mapping[ShareKey, int]) -> None:
+        for key, messages in ended.items():
+            self._parts.counts.expired(key.group, messages)
+        self.wake([key for key in list(self._waiting) if (f := self._shares.partitions.get(key)) and f.has_ready])
+
+    def _arm(self, found: SharePartition) -> None:
+        """Let the next look for ended leases come as early as this partition needs it."""
+        next_s = found.next_s
+        if next_s is not None and (self._rings_s is None or next_s < self._rings_s):
+            self._timer_changed.set()
+
+    def _fail(self, error: LedgerMQError) -> None:
+        self.close(error)
+        self._on_failed()
+
+
+def lease_ms_of(wanted_ms: int, limits: ShareLimits) -> int:
+    """Return how long a lease lasts for which a member names this time; 0: it names none."""
+    return max(limits.lease_ms_min, min(wanted_ms or limits.lease_ms, limits.lease_ms_max))

@@ -1,0 +1,102 @@
+"""Bugs in queue groups: in leases, in what is durable, and in what the next owner knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shares.bundle_shares import BundleShares
+from shares.share_partition import Grant, SharePartition, Span, Word
+from stateless_broker.internal.issued_state import IssuedState
+from stateless_broker.shares.fetching import ShareFetching
+from tests.simulation.mutants import mutant
+from tests.simulation.queues_run import queues_plan_of
+
+LOADED = True
+Patch = pytest.MonkeyPatch
+
+
+@mutant("queues")
+def queue_answers_before_it_is_durable(patch: Patch) -> None:
+    """An acknowledgement is answered when the owner has decided it."""
+    real = IssuedState.durable
+
+    async def durable(self: IssuedState, *, within_s: float = 0.0) -> None:
+        if self.what != "queues":
+            await real(self, within_s=within_s)
+
+    patch.setattr(IssuedState, "durable", durable)
+
+
+@mutant("queues")
+def queue_state_dropped_at_a_takeover(patch: Patch) -> None:
+    """The next owner begins all groups anew."""
+    real = BundleShares.loaded
+
+    def loaded(self: BundleShares) -> None:
+        real(self)
+        self.partitions.clear()
+
+    patch.setattr(BundleShares, "loaded", loaded)
+
+
+@mutant("queues")
+def queue_window_forgotten(patch: Patch) -> None:
+    """The next owner knows where a group begins, and nothing of what is finished behind that."""
+    patch.setattr(SharePartition, "load_chunk", lambda self, chunk, messages: None)
+
+
+@mutant("queues", lambda seed: queues_plan_of(seed).outlives)
+def queue_sends_without_a_fence_check(patch: Patch) -> None:
+    """A former owner sends messages that its successor has seen acknowledged."""
+
+    async def confirm(self: ShareFetching, found: object) -> None:
+        return None
+
+    patch.setattr(ShareFetching, "_confirm", confirm)
+
+
+@mutant("queues")
+def queue_lease_not_fenced(patch: Patch) -> None:
+    """Any member may give back or finish what is leased to another one."""
+    real = SharePartition.answer
+
+    def answer(self: SharePartition, number: int, span: Span, word: Word, until_s: float) -> list[Span]:
+        late: list[Span] = []
+        for offset in range(span.first, span.last + 1):
+            lease = self._leases.get(offset)
+            late += real(self, number if lease is None else lease.number, Span(offset, offset), word, until_s)
+        return late
+
+    patch.setattr(SharePartition, "answer", answer)
+
+
+@mutant("queues")
+def queue_leases_what_is_leased(patch: Patch) -> None:
+    """A message that is leased is leased to the next member, too."""
+    real = SharePartition.acquire
+
+    def acquire(
+        self: SharePartition, member: str, number: int, records_max: int, until_s: float, readable_end: int
+    ) -> list[Grant]:
+        for offset in sorted(self._leases)[:1]:
+            del self._leases[offset]
+            self._ready.insert(0, offset)
+        return real(self, member, number, records_max, until_s, readable_end)
+
+    patch.setattr(SharePartition, "acquire", acquire)
+
+
+@mutant("queues")
+def queue_finishes_what_it_skips(patch: Patch) -> None:
+    """To accept one message of a chunk finishes those before it."""
+    real = SharePartition._finish
+
+    def finish(self: SharePartition, offsets: Any, fate: Any) -> None:
+        found = list(offsets)
+        real(self, range(min(found, default=0), max(found, default=-1) + 1) if found else [], fate)
+        if found and self.start < found[0]:
+            real(self, [self.start], fate)
+
+    patch.setattr(SharePartition, "_finish", finish)

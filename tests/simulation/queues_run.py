@@ -1,0 +1,218 @@
+"""Run level *queues*, a queue group on a whole cluster: members that fetch, work, answer, stall and die, under every
+disturbance of level *cluster*.
+
+At the end everything heals, and one more member works off what is left. Then each message is finished, and what
+members were given and told is judged (`queues_truth`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ledger import keys
+from ledgermq.client.queues.queue import Queue
+from ledgermq.errors import LedgerMQError, UnknownGroup
+from ledgermq.protocol.methods import SHARE_FETCH, Method
+from shares.limits import ShareLimits
+from tests.simulation.cluster_clients import PARTITIONS, Reader, Sender, SimulatedClient
+from tests.simulation.cluster_plan import ClusterPlan
+from tests.simulation.cluster_run import HEALING_S, ClusterRun
+from tests.simulation.former_owners import FormerOwners
+from tests.simulation.history import FinalLog, Partition
+from tests.simulation.loop import Process, SimulatedLoop
+from tests.simulation.model import Violation
+from tests.simulation.network import Network
+from tests.simulation.queues_truth import QueuesTruth, write_down
+from tests.simulation.world import World
+
+TOPIC, GROUP = "main", "workers"
+LOOK_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class QueuesPlan:
+    members: int
+    lease_s: float
+    records_max: int
+    work_s: float
+    fails: float
+    outlives: bool
+    """Now and then a broker stands still until another has claimed its bundles."""
+    limits: ShareLimits
+
+
+def queues_plan_of(seed: int) -> QueuesPlan:
+    r = random.Random(f"queues plan {seed}")
+    return QueuesPlan(
+        members=r.randint(2, 4),
+        lease_s=r.choice((1.0, 3.0, 10.0)),
+        records_max=r.choice((1, 5, 50)),
+        work_s=r.choice((0.0, 0.05, 0.5)),
+        fails=r.choice((0.0, 0.1, 0.3)),
+        outlives=r.random() < 0.6,
+        limits=ShareLimits(window_max=r.choice((5, 60, 2000))),
+    )
+
+
+class QueueMember(SimulatedClient):
+    """One incarnation of a member; what it is given and says is written down as it happens."""
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        plan: ClusterPlan,
+        own: QueuesPlan,
+        truth: QueuesTruth,
+        name: str,
+        incarnation: int,
+    ) -> None:
+        super().__init__(world, network, plan, name)
+        self.random = random.Random(f"queue member {name} {incarnation} {world.seed}")
+        self._own = own
+        self._truth = truth
+
+    async def work(self) -> None:
+        while not self.stopped.is_set():
+            queue = self.client.queue(TOPIC, group=GROUP, lease_s=self._own.lease_s, dead_letters=False)
+            write_down(queue, self._truth, self._world.loop.time, self._world.coverage.saw)
+            try:
+                for _ in range(self.random.randint(1, 40)):
+                    if self.stopped.is_set():
+                        break
+                    await self._turn(queue)
+                if self.random.random() < 0.3:
+                    continue  # it is forgotten, as if the program had lost it
+                await queue.close()
+            except LedgerMQError as error:
+                self._world.judge_error(error)
+                self._world.note(self.name, f"{type(error).__name__}: {error.message[:100]}")
+                await asyncio.sleep(0.2)
+
+    async def _turn(self, queue: Queue) -> None:
+        for message in await queue.fetch(self.random.randint(1, self._own.records_max), self.random.uniform(0.1, 2.0)):
+            if self._own.work_s:
+                await asyncio.sleep(self.random.expovariate(1 / self._own.work_s))
+            kind = self.random.random()
+            if kind < self._own.fails / 2 and not self._world.healed:
+                message.nack(self.random.choice((0.0, 0.5, 3.0)))
+            elif kind < self._own.fails and not self._world.healed:
+                self._world.coverage.saw("a message was left to its lease")
+            else:
+                if self.random.random() < 0.1:
+                    message.extend()
+                message.ack()
+
+
+class QueuesRun(ClusterRun):
+    def __init__(self, loop: SimulatedLoop, seed: int, lines_kept: int | None) -> None:
+        super().__init__(loop, seed, lines_kept)
+        self.own = queues_plan_of(seed)
+        settings = self.cluster.settings
+        if self.own.outlives:  # so that it is soon taken for gone
+            settings = settings.model_copy(update={"heartbeat_interval_ms": 200})
+        self.cluster = replace(
+            self.cluster,
+            seconds=min(self.cluster.seconds, 30.0),
+            settings=settings,
+            constants=replace(self.cluster.constants, shares=self.own.limits),
+        )
+        self._truth = QueuesTruth()
+        self._former = FormerOwners(self.world, self.brokers)
+        self.network.on_call = self._arrived
+        self._members: dict[str, QueueMember] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def _arrived(self, address: str, method: Method, request: Any) -> Callable[[Any], None]:
+        """Judge that a broker sends no messages of a bundle that another one has claimed before the call came."""
+        served = self.brokers[address].broker
+        if method is not SHARE_FETCH or served is None:
+            return lambda answer: None
+        topics = served.metadata.catalog.topics_by_name
+        newest = {
+            each.partition: self._former.newest_epoch(topics[each.topic].bundles[each.partition])
+            for each in request.partitions
+            if each.topic in topics
+        }
+
+        def answered(answer: Any) -> None:
+            if isinstance(answer, LedgerMQError):
+                return
+            for part in answer.header.partitions:
+                if part.ranges and part.epoch < newest.get(part.partition, 0):
+                    text = f"{address} sent messages of partition {part.partition}, epoch {part.epoch}: {newest}"
+                    self.world.violations.append(Violation("former owner sent messages", text))
+
+        return answered
+
+    def _start_clients(self) -> list[asyncio.Task[None]]:
+        world, network, plan = self.world, self.network, self.cluster
+        self._clients = [
+            Sender(world, network, plan, "idem", [TOPIC, "brief"]),
+            Reader(world, network, plan, "reader", [TOPIC]),
+        ]
+        if self.own.outlives:
+            world.loop.in_world(self._outlive_terms())
+        for number in range(self.own.members):
+            self._start(f"q{number}")
+        return [client.start() for client in self._clients]
+
+    def _start(self, name: str) -> None:
+        if not name.startswith("q"):
+            super()._start(name)
+            return
+        self._incarnation += 1
+        about = self.world, self.network, self.cluster, self.own, self._truth
+        member = self._members[name] = QueueMember(*about, name, self._incarnation)
+        self._tasks[name] = member.start()
+
+    def _victims(self) -> list[Process]:
+        return super()._victims() + [member.process for member in self._members.values()]
+
+    async def _drain(self) -> list[tuple[str, Partition]]:
+        """After that: nothing is left of the queue, and its members end."""
+        drained = await super()._drain()
+        await self._until_finished()
+        for member in self._members.values():
+            member.stopped.set()
+        await self._until_ended(self._tasks)
+        return drained
+
+    async def _until_finished(self) -> None:
+        client = self._plain_client("look")
+        loop = asyncio.get_running_loop()
+        end_s, left = loop.time() + HEALING_S, "it is not known"
+        while loop.time() < end_s:
+            try:
+                found = await client.queues.describe(GROUP)
+                ends = await client.list_offsets(TOPIC)
+            except (UnknownGroup, LedgerMQError) as error:
+                left = error.message
+            else:
+                starts = {each.partition.partition: each.start for each in found.partitions}
+                left = f"it begins at {starts}, and the topic ends at {ends}"
+                if len(starts) == PARTITIONS and starts == ends:
+                    break
+            await asyncio.sleep(LOOK_S)
+        else:
+            self.world.violations.append(Violation("stuck", f"after {HEALING_S:.0f} s the queue is not empty: {left}"))
+        await client.close()
+
+    def _final_logs(self) -> dict[Partition, FinalLog]:
+        return {
+            partition: log for partition, log in super()._final_logs().items() if not keys.is_internal(partition[0])
+        }
+
+    def _conclude(self, drained: list[tuple[str, Partition]]) -> None:
+        super()._conclude(drained)
+        name = f"{TOPIC}#{self.world.topic_ids[TOPIC]}"
+        ends = {
+            number: range(log.log_start, len(log.records))
+            for (topic, number), log in self._final_logs().items()
+            if topic == name
+        }
+        self.world.violations += self._truth.judge(ends)
