@@ -21,6 +21,7 @@ _BITS = {
     FieldDescriptor.TYPE_UINT32: (_UNSIGNED, 32),
     FieldDescriptor.TYPE_FIXED32: (_UNSIGNED, 32),
     FieldDescriptor.TYPE_UINT64: (_UNSIGNED, 64),
+    FieldDescriptor.TYPE_FIXED64: (_UNSIGNED, 64),
     FieldDescriptor.TYPE_INT32: (_SIGNED, 31),
     FieldDescriptor.TYPE_INT64: (_SIGNED, 63),
     FieldDescriptor.TYPE_ENUM: (_SIGNED, 31),
