@@ -79,7 +79,8 @@ def test_queues_on_a_cluster(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "seed"), [("cluster", 60454), ("cluster", 60674), ("cluster", 174), ("keyed", 118), ("keyed", 122)]
+    ("level", "seed"),
+    [("cluster", 60454), ("cluster", 60674), ("cluster", 174), ("keyed", 118), ("keyed", 122), ("groups", 44)],
 )
 def test_a_seed_that_once_failed(level: str, seed: int) -> None:
     """As long as the product asks and draws as it did then it takes the same way;

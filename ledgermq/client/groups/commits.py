@@ -51,7 +51,7 @@ class _Round:
     all.
     """
 
-    outcome: asyncio.Future[Refused]
+    outcome: asyncio.Future[dict[Holding, LedgerMQError]]
     wishes: dict[Holding, Wish] = field(default_factory=dict)
 
     def add(self, wishes: Mapping[Holding, Wish]) -> None:
@@ -89,7 +89,7 @@ class Committer:
         if self._running is None or self._running.done():
             self._running = loop.create_task(self._run(), name="ledgermq commits")
         refused = await asyncio.shield(joined.outcome)
-        return {holding.partition: refused[holding.partition] for holding in wishes if holding.partition in refused}
+        return {holding.partition: refused[holding] for holding in wishes if holding in refused}
 
     async def _run(self) -> None:
         while (current := self._next) is not None:
@@ -115,34 +115,37 @@ class Committer:
         while self._running is not None and not self._running.done():
             await asyncio.wait((self._running,))
 
-    async def _commit(self, current: _Round) -> Refused:
+    async def _commit(self, current: _Round) -> dict[Holding, LedgerMQError]:
         wanted = {holding: wish for holding, wish in current.wishes.items() if not _is_stored(holding, wish)}
-        in_transaction = {
-            holding.partition: TransactionError(
+        refused: dict[Holding, LedgerMQError] = {
+            holding: TransactionError(
                 f"{holding.partition} has an offset in an open transaction: commit or abort the transaction first"
             )
             for holding in wanted
             if holding.transaction is not None
         }
-        wanted = {holding: wish for holding, wish in wanted.items() if holding.transaction is None}
-        if not wanted:
-            return dict(in_transaction)
+        for call in _calls({holding: wish for holding, wish in wanted.items() if holding not in refused}):
+            refused |= await self._call(call)
+        return refused
+
+    async def _call(self, wanted: Mapping[Holding, Wish]) -> dict[Holding, LedgerMQError]:
         entries = [holding.next_entry(*wish) for holding, wish in wanted.items()]
         try:
             async with asyncio.timeout(self._timeout_s):
-                refused = dict(await self._store.commit(self._group, entries))
+                answer = dict(await self._store.commit(self._group, entries))
         except TimeoutError as error:
             raise Unavailable(
                 f"the offset store did not answer within {self._timeout_s} s; the commit may or may not be stored"
             ) from error
+        refused = {holding: answer[holding.partition] for holding in wanted if holding.partition in answer}
         for holding, wish in wanted.items():
-            refusal = refused.get(holding.partition)
+            refusal = refused.get(holding)
             if refusal is None:
                 holding.committed, holding.committed_metadata = wish
                 holding.stored = True
             elif isinstance(refusal, GroupError):
                 holding.refused = refusal
-        return refused | in_transaction
+        return refused
 
     async def close(self) -> None:
         """Fail the commits that were not answered."""
@@ -150,6 +153,21 @@ class Committer:
         if self._next is not None:
             _fail(self._next, Unavailable("the consumer was closed before its commit was sent"))
             self._next = None
+
+
+def _calls(wanted: Mapping[Holding, Wish]) -> list[dict[Holding, Wish]]:
+    """Distribute over calls of the store, whose answer names a partition once: a member may have lost a
+    partition, and have it again under a later epoch, while the commit under the earlier one waits.
+    """
+    calls: list[dict[Holding, Wish]] = []
+    for holding in sorted(wanted, key=lambda holding: holding.given.epoch):
+        for call in calls:
+            if all(other.partition != holding.partition for other in call):
+                break
+        else:
+            calls.append(call := {})
+        call[holding] = wanted[holding]
+    return calls
 
 
 def _is_stored(holding: Holding, wish: Wish) -> bool:

@@ -44,8 +44,8 @@ class SlowStore:
         return [{entry.given.partition.partition: entry.offset for entry in commit} for commit in self.commits]
 
 
-def holding(partition: int) -> Holding:
-    made = Holding(GivenPartition(TopicPartition("t", partition), 1, 7), lambda _: None, lambda *_: None)
+def holding(partition: int, epoch: int = 7) -> Holding:
+    made = Holding(GivenPartition(TopicPartition("t", partition), 1, epoch), lambda _: None, lambda *_: None)
     made.load(0, None)
     return made
 
@@ -153,3 +153,24 @@ async def test_a_bug_of_the_store_reaches_who_commits(
         await committer.commit({one: Wish(1)})
     store.fail = None
     assert await committer.commit({one: Wish(1)}) == {}
+
+
+@with_two_partitions
+async def test_the_refusal_of_an_earlier_epoch_is_not_taken_for_one_of_the_present(
+    store: SlowStore, committer: Committer, one: Holding, two: Holding
+) -> None:
+    """The member has lost the partition, and has it again, while the first commit of both is under way."""
+    again = holding(0, epoch=9)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(committer.commit({two: Wish(1)}))
+        await asyncio.sleep(0.5)
+        present = tasks.create_task(committer.commit({again: Wish(4)}))
+        former = tasks.create_task(committer.commit({one: Wish(3)}))
+        await asyncio.sleep(1)
+        store.refuse = {one.partition: errors.StaleAssignment("epoch 7 is over")}
+        await asyncio.sleep(0.75)
+        store.refuse = {}
+    assert store.offsets() == [{1: 1}, {0: 3}, {0: 4}]
+    assert isinstance(former.result()[one.partition], errors.StaleAssignment)
+    assert present.result() == {}
+    assert (one.refused is None, again.refused, again.committed) == (False, None, 4)
