@@ -234,10 +234,9 @@ class Controller:
                 records = decide(self._metadata.catalog)
                 if records:
                     self._require(RULES)
+                    await self._append_all(owner, records)
                 else:
                     await owner.check_fence()  # another controller may have changed them since
-                if records:
-                    await self._append_all(owner, records)
                 return self._metadata.catalog.offset
 
         return await self._to_its_end(put())

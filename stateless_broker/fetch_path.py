@@ -21,7 +21,7 @@ from ledgermq.errors import CorruptFrame, InvalidRequest, LedgerMQError, Subscri
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import FetchFrame, Frame
 from ledgermq.protocol.limits import BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX
-from ledgermq.runtime.tasks import end
+from ledgermq.runtime.tasks import one_ends
 from stateless_broker.bundle.budgets import AnswerBudget, AnswerReader
 from stateless_broker.bundle.context import BundleMetrics
 from stateless_broker.bundle.owner import BundleOwner
@@ -309,12 +309,7 @@ class FetchPath:
             if owner is None:
                 return True
             tasks.append(asyncio.create_task(owner.wait_for_data(wanted), name=f"fetch of bundle {bundle}"))
-        timeout_s = max(0.0, deadline - asyncio.get_running_loop().time())
-        try:
-            done, _ = await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            await end(*tasks)
-        return bool(done)
+        return await one_ends(tasks, deadline)
 
 
 def refuse_unreadable(topic: Topic) -> None:

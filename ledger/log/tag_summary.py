@@ -39,11 +39,11 @@ def summary_of(tags: pa.StringArray) -> int:
     count = len(tags)
     if tags.null_count == count:
         return KNOWN
-    distinct = set(tags.to_pylist()) if count <= FEW_ROWS_MAX else pc.unique(tags)
+    distinct = tags if count <= FEW_ROWS_MAX else pc.unique(tags)
     if len(distinct) > TAGS_SUMMARIZED_MAX:
         return ALL_BITS
     summary = KNOWN
-    for tag in distinct if isinstance(distinct, set) else distinct.to_pylist():
+    for tag in set(distinct.to_pylist()):
         if tag is not None:
             summary |= tag_bits(tag)
     return summary

@@ -8,7 +8,7 @@ import typer
 
 from ledgermq.cli.exit_codes import EPILOG, ExitCode
 from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout, Yes
-from ledgermq.cli.report import Report, Rows, show
+from ledgermq.cli.report import Report, Rows, show, show_rows
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected
 from ledgermq.cli.terminal import confirm, notes
@@ -107,10 +107,8 @@ async def list_rules(
     """List the rules."""
     async with connected(target, timeout_s) as client:
         rules = await client.access.list()
-    if not rules and output is OutputFormat.TABLE:
-        notes().print("There is no access rule yet. `ledgermq acl grant` stores one.")
-        return
-    show(Report("", tables=[Rows("rules", COLUMNS, [_row(rule) for rule in rules])]), output)
+    none = "There is no access rule yet. `ledgermq acl grant` stores one."
+    show_rows(Rows("rules", COLUMNS, [_row(rule) for rule in rules]), output, none)
 
 
 async def try_out(

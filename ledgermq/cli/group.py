@@ -18,7 +18,7 @@ from ledgermq.cli import dead_letters
 from ledgermq.cli.completion import complete_group, complete_topic
 from ledgermq.cli.exit_codes import EPILOG
 from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout, Yes
-from ledgermq.cli.report import Report, Rows, at_time, show
+from ledgermq.cli.report import Report, Rows, at_time, show, show_rows
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected, connected_session
 from ledgermq.cli.start import parse_start
@@ -93,14 +93,11 @@ async def list_groups(
     """List the consumer groups."""
     async with connected(target, timeout_s) as client:
         groups = await client.groups.list()
-    if not groups and output is OutputFormat.TABLE:
-        notes().print("There is no consumer group yet.")
-        return
     rows = [
         {"group": g.name, "state": g.state, "members": g.members, "assignor": g.assignor, "epoch": g.epoch}
         for g in groups
     ]
-    show(Report("", tables=[Rows("groups", LIST_COLUMNS, rows)]), output)
+    show_rows(Rows("groups", LIST_COLUMNS, rows), output, "There is no consumer group yet.")
 
 
 async def describe(

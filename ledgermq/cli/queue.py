@@ -10,7 +10,7 @@ import typer
 from ledgermq.cli.completion import complete_topic
 from ledgermq.cli.exit_codes import EPILOG
 from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout, Yes
-from ledgermq.cli.report import Report, Rows, show
+from ledgermq.cli.report import Report, Rows, show, show_rows
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected
 from ledgermq.cli.start import parse_start
@@ -59,9 +59,6 @@ async def list_queues(
     """List the queue groups."""
     async with connected(target, timeout_s) as client:
         groups = await client.queues.list()
-    if not groups and output is OutputFormat.TABLE:
-        notes().print("There is no queue group yet.")
-        return
     rows = [
         {
             "group": found.group,
@@ -73,7 +70,7 @@ async def list_queues(
         }
         for found in groups
     ]
-    show(Report("", tables=[Rows("queues", LIST_COLUMNS, rows)]), output)
+    show_rows(Rows("queues", LIST_COLUMNS, rows), output, "There is no queue group yet.")
 
 
 async def describe(

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ledgermq.cli.options import OutputFormat
-from ledgermq.cli.terminal import results
+from ledgermq.cli.terminal import notes, results
 
 Row = Mapping[str, Any]
 
@@ -64,6 +64,14 @@ def show(report: Report, output: OutputFormat) -> None:
         print_json(report.document())
     else:
         _print_for_people(report, results())
+
+
+def show_rows(rows: Rows, output: OutputFormat, if_none: str) -> None:
+    """Print to stdout. Without rows, people read `if_none` instead, and programs get an empty list."""
+    if output is OutputFormat.TABLE and not rows.rows:
+        notes().print(if_none)
+    else:
+        show(Report("", tables=[rows]), output)
 
 
 def print_json(document: Any) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from ledgermq.cli.exit_codes import EPILOG
 from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout, Yes
-from ledgermq.cli.report import Report, Rows, show
+from ledgermq.cli.report import Report, Rows, show, show_rows
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected
 from ledgermq.cli.terminal import confirm, notes
@@ -89,10 +89,8 @@ async def list_tokens(
     """List the tokens, without what they are."""
     async with connected(target, timeout_s) as client:
         tokens = await client.access.list_tokens()
-    if not tokens and output is OutputFormat.TABLE:
-        notes().print("There is no token yet. `ledgermq token create USER` makes one.")
-        return
-    show(Report("", tables=[Rows("tokens", COLUMNS, [_row(token) for token in tokens])]), output)
+    none = "There is no token yet. `ledgermq token create USER` makes one."
+    show_rows(Rows("tokens", COLUMNS, [_row(token) for token in tokens]), output, none)
 
 
 def _row(token: TokenDescription) -> dict[str, Any]:

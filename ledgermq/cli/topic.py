@@ -14,7 +14,7 @@ import ledgermq
 from ledgermq.cli.completion import complete_assignment, complete_setting, complete_topic
 from ledgermq.cli.exit_codes import EPILOG
 from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout, Yes
-from ledgermq.cli.report import Report, Rows, show
+from ledgermq.cli.report import Report, Rows, show, show_rows
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected
 from ledgermq.cli.start import parse_start
@@ -120,11 +120,9 @@ async def list_topics(
     """List the topics."""
     async with connected(target, timeout_s) as client:
         topics = sorted(await client.list_topics(), key=lambda topic: topic.name)
-    if not topics and output is OutputFormat.TABLE:
-        notes().print("There is no topic yet. `ledgermq topic create NAME` creates one.")
-        return
     rows = [topic_facts(topic) for topic in topics]
-    show(Report("", tables=[Rows("topics", LIST_COLUMNS, rows)]), output)
+    none = "There is no topic yet. `ledgermq topic create NAME` creates one."
+    show_rows(Rows("topics", LIST_COLUMNS, rows), output, none)
 
 
 async def describe(

@@ -14,7 +14,7 @@ from ledgermq.cli.consume import Printer
 from ledgermq.cli.exit_codes import EPILOG
 from ledgermq.cli.formats import MessageFormat
 from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout, Yes
-from ledgermq.cli.report import Report, Rows, at_time, show
+from ledgermq.cli.report import Report, Rows, at_time, show, show_rows
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected_session
 from ledgermq.cli.terminal import confirm, notes
@@ -66,10 +66,8 @@ async def list_unresolved(
         client = session.client
         groups = await check_groups(client) if group is None else [group]
         found = [each for name in groups for each in await read(client, name) if decided or each.decision is None]
-    if output is OutputFormat.TABLE and not found:
-        notes().print("No unresolved message waits for a decision." if not decided else "There is none.")
-        return
-    show(Report("", tables=[Rows("messages", COLUMNS, [row_of(each) for each in found])]), output)
+    none = "No unresolved message waits for a decision." if not decided else "There is none."
+    show_rows(Rows("messages", COLUMNS, [row_of(each) for each in found]), output, none)
 
 
 async def show_one(

@@ -27,7 +27,7 @@ from ledgermq.errors import (
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame, ShareFetchFrame
 from ledgermq.protocol.limits import BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX
-from ledgermq.runtime.tasks import end
+from ledgermq.runtime.tasks import one_ends
 from offsets.names import check_group_name, check_member_name
 from shares.limits import ShareLimits
 from shares.records import ShareKey
@@ -283,12 +283,7 @@ class ShareFetching:
             tasks.append(asyncio.create_task(queues.owner.wait_for_data(ends), name="queue waits for records"))
             waiting = queues.wait([source.key for source in sources])
             tasks.append(asyncio.create_task(waiting, name="queue waits for released messages"))
-        timeout_s = max(0.0, deadline - asyncio.get_running_loop().time())
-        try:
-            done, _ = await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            await end(*tasks)
-        return bool(done)
+        return await one_ends(tasks, deadline)
 
 
 def check_readable(topic: Topic) -> None:

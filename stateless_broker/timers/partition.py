@@ -27,7 +27,7 @@ from stateless_broker.timers.deliverer import Deliverer
 from stateless_broker.timers.flow import Flow
 from stateless_broker.timers.held import Held, InFlight
 from stateless_broker.timers.hidden_logs import HiddenLogs
-from stateless_broker.timers.intake import Blocks, Intake, Sent, check_due
+from stateless_broker.timers.intake import Blocks, Intake, Sent
 from stateless_broker.timers.listing import listed
 from stateless_broker.timers.mover import LogStarts, Mover
 from stateless_broker.timers.pace import Pace
@@ -124,10 +124,6 @@ class TimerPartition:
     def issued(self, blocks: Blocks, *, within_s: float) -> None:
         """Note that blocks of a transaction were appended in this turn; see `Intake.issued`."""
         self._intake.issued(blocks, within_s=within_s)
-
-    def check(self, sent: Sent, now_us: int) -> None:
-        """Check the due times of a batch. Raises InvalidRecord."""
-        check_due(sent, now_us, self._parts.limits.horizon_days)
 
     async def recall(self, message: Id, due_us: int) -> RecallAnswer:
         """Recall a message, and return the answer when it may be sent.

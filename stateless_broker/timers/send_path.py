@@ -24,6 +24,8 @@ from stateless_broker.timers.intake import Sent
 from stateless_broker.timers.partition import TimerPartition
 from stateless_broker.timers.store_clock import StoreClock
 
+CheckDue = Callable[[Sent, int], None]
+
 
 @dataclass(slots=True)
 class _Entry(Entry):
@@ -38,7 +40,8 @@ class _Entry(Entry):
 
 class SendPath:
     """`topic()` finds or creates `__timers`. `partition(topic, bundle)` returns the timed messages of a
-    bundle. `answers` makes the answers: they are as those of Produce.
+    bundle. `answers` makes the answers: they are as those of Produce. `check_due` checks the due times of a
+    batch at the store's time.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class SendPath:
         clock: StoreClock,
         topic: Callable[[], Awaitable[Topic]],
         partition: Callable[[Topic, int], Awaitable[TimerPartition]],
+        check_due: CheckDue,
     ) -> None:
         self._metadata = metadata
         self._checks = checks
@@ -56,6 +60,7 @@ class SendPath:
         self._clock = clock
         self._topic = topic
         self._partition = partition
+        self._check_due = check_due
 
     def produce_delayed(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
         """Yield answers in the order of the requests."""
@@ -90,7 +95,7 @@ class SendPath:
                 by_bundle.setdefault(entry.bundle, []).append(entry)
         partitions = await side_by_side(set(by_bundle), lambda bundle: self._partition(topic, bundle))
         for bundle, group in by_bundle.items():
-            _hand_over(group, partitions[bundle], now_us)
+            _hand_over(group, partitions[bundle], now_us, self._check_due)
         return Admitted(True, list(entries))
 
 
@@ -103,7 +108,9 @@ def _let_go_of_frame(entries: Sequence[_Entry]) -> None:
             entry.records = decode_batch(entry.batch.data)
 
 
-def _hand_over(group: Sequence[_Entry], partition: TimerPartition | LedgerMQError, now_us: int) -> None:
+def _hand_over(
+    group: Sequence[_Entry], partition: TimerPartition | LedgerMQError, now_us: int, check_due: CheckDue
+) -> None:
     """Hand all of a frame's batches of one bundle over at once: accepted together or refused together, apart
     from those whose due times are refused.
     """
@@ -115,7 +122,7 @@ def _hand_over(group: Sequence[_Entry], partition: TimerPartition | LedgerMQErro
             sent = entry.sent
             assert sent is not None
             try:
-                partition.check(sent, now_us)
+                check_due(sent, now_us)
                 taken.append((entry, sent))
             except LedgerMQError as refused:
                 entry.error = refused

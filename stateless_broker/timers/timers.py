@@ -64,7 +64,7 @@ class Timers:
         self._kind = kind
         self._clock = clock
         self._limits = limits
-        self._path = SendPath(metadata, checks, answers, clock, topic.find_or_create, self._in_bundle)
+        self._path = SendPath(metadata, checks, answers, clock, topic.find_or_create, self._in_bundle, self.check_due)
 
     # Calls of clients
 

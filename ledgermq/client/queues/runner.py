@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from ledgermq.client.declared import above_zero, check_fields, function, having, whole
 from ledgermq.client.groups.assignment import check_group, topics_of
-from ledgermq.client.groups.handlers.calls import place_of, text_of
+from ledgermq.client.groups.handlers.calls import place_of, report_failure, text_of
 from ledgermq.client.groups.handlers.retry import WAIT_MS_MAX
 from ledgermq.client.queues.message import QueueMessage
 from ledgermq.client.queues.queue import Queue
@@ -165,7 +165,8 @@ class QueueRunner:
         except Exception as error:
             self._handler.failures += 1
             self._handler.last_error = error
-            await self._report(message, error)
+            of, on_failure = f"queue {self._settings.group}", self._settings.on_failure
+            await report_failure(of, on_failure, message, error, message.attempt)
             message.nack(self._wait_s(message.attempt), text_of(error))
         else:
             self._handler.handled += 1
@@ -191,18 +192,6 @@ class QueueRunner:
                     return
             except LedgerMQError:
                 continue
-
-    async def _report(self, message: QueueMessage, error: Exception) -> None:
-        group, place, attempt = self._settings.group, place_of(message), message.attempt
-        if self._settings.on_failure is None:
-            _log.warning("handler of queue %s failed at %s (attempt %d): %r", group, place, attempt, error)
-            return
-        try:
-            returned = self._settings.on_failure(message, error, attempt)
-            if inspect.isawaitable(returned):
-                await returned
-        except Exception as failure:
-            _log.warning("on_failure of queue %s raised an error at %s: %r", group, place, failure)
 
     def _wait_s(self, attempt: int) -> float:
         most_ms = min(self._settings.wait_ms_max, self._settings.wait_ms_first * 2 ** min(attempt - 1, 30))

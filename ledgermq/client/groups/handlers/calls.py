@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable
-from typing import cast
+from collections.abc import Awaitable, Callable
+from typing import TypeVar, cast
 
 from ledgermq.client.consuming.message import Message, partition_of
 from ledgermq.client.groups.handlers.handler import Handler
 from ledgermq.client.groups.handlers.retry import Then
 from ledgermq.client.groups.message import GroupMessage
+
+M = TypeVar("M", bound=Message)
 
 _log = logging.getLogger("ledgermq.handlers")
 
@@ -19,6 +21,28 @@ _log = logging.getLogger("ledgermq.handlers")
 def place_of(message: Message) -> str:
     """Return where the message is, for a log line."""
     return f"{partition_of(message)}, offset {message.offset}"
+
+
+async def report_failure(
+    of: str,
+    on_failure: Callable[[M, Exception, int], Awaitable[object] | object] | None,
+    message: M,
+    error: Exception,
+    attempt: int,
+) -> None:
+    """Call `on_failure`, or log the failure if there is none. `of`: whose handler it is, for a log line. What
+    `on_failure` raises is logged.
+    """
+    place = place_of(message)
+    if on_failure is None:
+        _log.warning("handler of %s failed at %s (attempt %d): %r", of, place, attempt, error)
+        return
+    try:
+        returned = on_failure(message, error, attempt)
+        if inspect.isawaitable(returned):
+            await returned
+    except Exception as failure:
+        _log.warning("on_failure of %s raised an error at %s: %r", of, place, failure)
 
 
 def text_of(error: Exception) -> str:
@@ -53,22 +77,11 @@ class HandlerCalls:
         except Exception as error:
             self.handler.failures += 1
             self.handler.last_error = error
-            await self._report(message, error, attempt)
+            of, on_failure = f"group {self._settings.group}", self._settings.on_failure
+            await report_failure(of, on_failure, message, error, attempt)
             return error
         self.handler.handled += 1
         return None
-
-    async def _report(self, message: GroupMessage, error: Exception, attempt: int) -> None:
-        group, place = self._settings.group, place_of(message)
-        if self._settings.on_failure is None:
-            _log.warning("handler of group %s failed at %s (attempt %d): %r", group, place, attempt, error)
-            return
-        try:
-            returned = self._settings.on_failure(message, error, attempt)
-            if inspect.isawaitable(returned):
-                await returned
-        except Exception as failure:
-            _log.warning("on_failure of group %s raised an error at %s: %r", group, place, failure)
 
     async def end(self, then: Then, message: GroupMessage, error: Exception) -> bool:
         """Do what follows the last attempt. Return whether the message is finished.
