@@ -55,7 +55,7 @@ class AccessDecision:
 
 @dataclass(frozen=True, slots=True)
 class NewToken:
-    """A token that was just made. `token` is shown here only: brokers keep no more than its hash."""
+    """A token that was just made. `token` is shown here only: brokers keep only its hash."""
 
     token_id: str
     token: str = field(repr=False)

@@ -1,7 +1,7 @@
 """The queue group of a run: members that share the partitions of a topic while brokers are killed.
 
-What each is given, says and is told is written down and judged as in the simulation
-(`tests.simulation.queues_truth`).
+Each writes down which messages it received, what it answered, and what the broker replied. This is judged
+as in the simulation (`tests.simulation.queues_truth`).
 """
 
 from __future__ import annotations
