@@ -5,8 +5,9 @@ partition changes hands, its former owners live on, the store refuses appends, r
 old, and the group is reset. Some messages kill each member that works on them.
 
 Invariants: a message is not given to two members while a lease holds, within one life of the state; a
-message is never given again once the reply to its acknowledgement was sent; a poisonous message comes no more often than the
-bound, and once more for each state that was lost; at rest each message was worked on, and all are finished.
+message is never given again once the reply to its acknowledgement was sent; a poisonous message comes no
+more often than the bound, and once more for each state that was lost; at rest each message was worked on,
+and all are finished.
 """
 
 from __future__ import annotations
