@@ -162,11 +162,13 @@ class FileStore(ObjectStore):
         return self._path(key).as_uri()
 
     async def close(self) -> None:
-        if self._is_prepared:
-            with suppress(LedgerMQError):
-                await self._run(self._writers, "clock", partial(remove, self._clock))
-        for pool in (self._readers, self._writers):
-            await asyncio.to_thread(pool.shutdown, True, cancel_futures=True)
+        try:
+            if self._is_prepared:
+                with suppress(LedgerMQError):
+                    await self._run(self._writers, "clock", partial(remove, self._clock))
+        finally:
+            for pool in (self._readers, self._writers):
+                await asyncio.to_thread(pool.shutdown, True, cancel_futures=True)
 
     async def put_fenced(self, folder: Path, key: str, path: Path, buffers: Sequence[Buffer]) -> None:
         """For this module's `FencedPuts`."""

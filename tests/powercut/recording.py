@@ -52,7 +52,7 @@ class Recording:
         self.kill_at: Callable[[str, Path], bool] = lambda what, path: False
         self._lock = threading.RLock()
         self._files: dict[int, Path] = {}
-        self._dead: set[int] = set()
+        self._dead: set[threading.Thread] = set()
 
     def add(self, what: str, path: Path, play: Callable[[DiskModel], None]) -> None:
         self.log.append(Step(what, path.relative_to(self.top).as_posix(), play))
@@ -70,7 +70,7 @@ class Recording:
     @contextmanager
     def step(self, what: str, path: Path) -> Iterator[None]:
         with self._lock:
-            thread = threading.get_ident()
+            thread = threading.current_thread()  # its number may be given to another
             if thread in self._dead or self.kill_at(what, path):
                 self._dead.add(thread)
                 raise Killed(what, path)
