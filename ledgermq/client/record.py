@@ -34,7 +34,7 @@ _TIMESTAMP_MAX_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 class Record(NamedTuple):
     """A record that `send_many` accepts, with the arguments of `send`."""
 
-    value: Bytes | None
+    value: Any
     key: Bytes | None = None
     headers: Headers | None = None
     tag: str | None = None
@@ -52,10 +52,12 @@ class Record(NamedTuple):
 
 
 class Outgoing(NamedTuple):
-    """A record that a transactional handler returns, with the arguments of `send`."""
+    """A record that a transactional handler returns, and that interceptors of producers get, with the arguments
+    of `send`.
+    """
 
     topic: str
-    value: Bytes | None
+    value: Any
     key: Bytes | None = None
     headers: Headers | None = None
     tag: str | None = None

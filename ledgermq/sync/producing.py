@@ -7,13 +7,14 @@ from collections import deque
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
 import ledgermq
 from ledgermq.client.producing.delivery import Refused, SendResult
-from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Row, row_bytes, row_of
+from ledgermq.client.producing.preparing import prepared
+from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Row, row_bytes
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable
 from ledgermq.sources import Sources
@@ -108,7 +109,7 @@ class Sender(Generic[In]):
     def send(
         self,
         topic: str,
-        value: Bytes | None,
+        value: Any,
         key: Bytes | None = None,
         headers: Headers | None = None,
         tag: str | None = None,
@@ -125,8 +126,12 @@ class Sender(Generic[In]):
         self._background.home.check_process()
         self._check()
         due_us = self._inner.due_us(delay, deliver_at, delay_level, timestamp)
-        row = row_of(value, key, headers, tag, timestamp if due_us is None else due_us, self._sources.now_us(), ttl)
-        size, delayed = row_bytes(row), due_us is not None
+        moment, delayed = (timestamp, False) if due_us is None else (due_us, True)
+        now_us = self._sources.now_us()
+        topic, row, partition = prepared(
+            self._inner.settings, topic, value, key, headers, tag, moment, partition, ttl, now_us, delayed=delayed
+        )
+        size = row_bytes(row)
         delivery = Delivery(self)
         if self._inner.settings.when_full == "fail":
             delivery.inner = self._background.run(
@@ -183,7 +188,7 @@ class Sender(Generic[In]):
         await self._inner.wait_for_room()
         self.hand_over()
 
-    def send_many(self, topic: str, records: Iterable[ledgermq.Record | Bytes | None]) -> list[Delivery]:
+    def send_many(self, topic: str, records: Iterable[Any]) -> list[Delivery]:
         """Queue many records. Raises like `send`."""
         deliveries = []
         for record in records:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from itertools import accumulate
 from threading import get_ident
 from types import TracebackType
-from typing import Self, cast
+from typing import Any, Self, cast
 
 import pyarrow as pa
 
@@ -24,13 +24,14 @@ from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, Outcome, Refused, again
 from ledgermq.client.producing.discovery import Discovery
 from ledgermq.client.producing.dispatcher import Dispatcher
+from ledgermq.client.producing.preparing import prepared
 from ledgermq.client.producing.publishing import Producing, Publishing
 from ledgermq.client.producing.send_buffer import OnFailure, SendBuffer
 from ledgermq.client.producing.sessions import EncodedBatch
 from ledgermq.client.producing.spilling import Spilling
 from ledgermq.client.producing.topics import ProducerTopics, TopicQueues
 from ledgermq.client.producing.unrouted import typed
-from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Record, Row, row_bytes, row_of
+from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Record, Row, row_bytes
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.client.spill import SpillState
 from ledgermq.errors import (
@@ -89,6 +90,8 @@ class Producer:
         """By topic, the batch that the last record without a key joined; the batch itself decides
         whether it takes more records.
         """
+        self._takes_plain = settings.serializer is None and not settings.interceptors
+        """Whether records may take the fast path: values are stored as the program gives them."""
         self._fresh_starts = 0
         """How often `start_over` was called, and the error of the last time."""
         self._ended_before: LedgerMQError = Unavailable("the producer has begun again")
@@ -101,7 +104,7 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: Bytes | None,
+        value: Any,
         key: Bytes | None = None,
         headers: Headers | None = None,
         tag: str | None = None,
@@ -115,7 +118,8 @@ class Producer:
         """Queue one record; returns at once. Await the result for the `SendResult`, or `flush()`
         for all of them.
 
-        Text is stored as UTF-8; `value=None` is a tombstone. `delay` (seconds, or a timedelta),
+        `value`: bytes, or text, which is stored as UTF-8; with the setting `serializer` what that takes.
+        None is a tombstone. `delay` (seconds, or a timedelta),
         `deliver_at` (a datetime with a time zone) or `delay_level` (1 to 18) make it a delayed record,
         which comes into its topic at that time, at most 366 days from now; one that is due already comes
         at once. Its timestamp is the due time. It is always stored durably and once, whatever `acks` and
@@ -144,8 +148,21 @@ class Producer:
                 delivery = sender._add_plain(topic, value, self._buffer.limit_bytes, due_us)
                 if delivery is not None:
                     return delivery
-        row = row_of(value, key, headers, tag, timestamp if due_us is None else due_us, self._sources.now_us(), ttl)
-        return self.add_row(topic, row, row_bytes(row), partition, delayed=due_us is not None)
+        moment, delayed = (timestamp, False) if due_us is None else (due_us, True)
+        topic, row, partition = prepared(
+            self.settings,
+            topic,
+            value,
+            key,
+            headers,
+            tag,
+            moment,
+            partition,
+            ttl,
+            self._sources.now_us(),
+            delayed=delayed,
+        )
+        return self.add_row(topic, row, row_bytes(row), partition, delayed=delayed)
 
     def due_us(
         self,
@@ -201,7 +218,7 @@ class Producer:
                 self._discovery.refresh(topic)  # The topic may have grown.
                 self._wake.set()
             raise
-        if row[0] is None and partition is None and isinstance(delivery.place, Batch):
+        if self._takes_plain and row[0] is None and partition is None and isinstance(delivery.place, Batch):
             self._open[topic] = delivery.place
         return delivery
 
@@ -220,9 +237,9 @@ class Producer:
         self._buffer.note_failed(place.outcome)
         return place
 
-    async def send_many(self, topic: str, records: Iterable[Record | Bytes | None]) -> Deliveries:
-        """Queue many records, waiting for room whenever the buffer is full. A plain value stands
-        for a record without a key.
+    async def send_many(self, topic: str, records: Iterable[Any]) -> Deliveries:
+        """Queue many records (`Record`, or values), waiting for room whenever the buffer is full. A
+        plain value stands for a record without a key.
 
         Raises like `send`; records before the refused one stay queued. A list of `bytes` is
         fastest: those of its values that join a batch at once get the same timestamp.
@@ -251,7 +268,7 @@ class Producer:
         if fresh_starts != self._fresh_starts:
             raise type(self._ended_before)(self._ended_before.message)
 
-    async def _add_piece(self, topic: str, piece: Sequence[Record | Bytes | None], deliveries: Deliveries) -> None:
+    async def _add_piece(self, topic: str, piece: Sequence[Any], deliveries: Deliveries) -> None:
         are_plain = set(map(type, piece)) == {bytes}
         at = 0
         while at < len(piece):
@@ -281,28 +298,32 @@ class Producer:
         self._buffer.held_bytes += size + count * ROW_OVERHEAD_BYTES
         return Delivery(batch, batch.add_plain_values(values[:count], size, self._sources.now_us())), count
 
-    async def _add_one(self, topic: str, record: Record | Bytes | None) -> Delivery:
+    async def _add_one(self, topic: str, record: Any) -> Delivery:
         if type(record) is bytes and (delivery := self._add_plain(topic, record, self._buffer.full_bytes)) is not None:
             return delivery
         return await self._add_when_room(topic, record if isinstance(record, Record) else Record(record))
 
     async def _add_when_room(self, topic: str, record: Record) -> Delivery:
         due_us = self.due_us(record.delay, record.deliver_at, record.delay_level, record.timestamp)
-        row = row_of(
+        topic, row, partition = prepared(
+            self.settings,
+            topic,
             record.value,
             record.key,
             record.headers,
             record.tag,
             record.timestamp if due_us is None else due_us,
-            self._sources.now_us(),
+            record.partition,
             record.ttl,
+            self._sources.now_us(),
+            delayed=due_us is not None,
         )
         size = row_bytes(row)
         if not self._buffer.has_room(size + ROW_OVERHEAD_BYTES):
             fresh_starts = self._fresh_starts
             await self._buffer.wait_for_room(size + ROW_OVERHEAD_BYTES)
             self._check_same(fresh_starts)
-        return self.add_row(topic, row, size, record.partition, delayed=due_us is not None)
+        return self.add_row(topic, row, size, partition, delayed=due_us is not None)
 
     async def send_batch(self, topic: str, batch: pa.RecordBatch, *, partition: int | None = None) -> BatchDelivery:
         """Queue the rows of an Arrow batch, waiting for room; await the returned object for the
@@ -310,6 +331,7 @@ class Producer:
 
         Columns as in the record schema: `value`, and optionally `key`, `headers`, `timestamp`,
         `tag`. Text and other binary types are converted; a missing timestamp is the present time.
+        Interceptors and the serializer are not called.
         Rows with a key go to the key's partition, the others stay together. Raises InvalidRecord,
         MessageTooLarge, UnknownPartition; then no row is queued.
         """

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from ledgermq.client.consuming.message import decode_run, messages_as
+from ledgermq.client.consuming.message import decode_run, messages_as, opened
 from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.expiry import Expiry
@@ -66,6 +66,7 @@ class Queue:
         self.dead_lettered = 0
         """Number of messages that this member moved to the dead-letter topic."""
         self._context = context
+        self._base = opened(QueueMessage, settings.deserializer, settings.interceptors)
         self._start = start
         self._dead_letters = dead_letters
         self._expiry = Expiry(context.routing.ttl_of, context.sources.now_us)
@@ -239,7 +240,7 @@ class Queue:
             ranges = [(each.first, each.deliveries) for each in part.ranges]
             length_s = part.lease_ms / 1000
             until_s = self._loop.time() + length_s - min(1.0, length_s / MARGIN_PART)
-            lease = Lease(self, part.topic_id, part.epoch, part.lease, until_s, ranges)
+            lease = Lease(self, part.topic_id, part.epoch, part.lease, until_s, ranges, self._base)
             for batch in part.batches:
                 data = payload[at : at + batch.length]
                 at += batch.length

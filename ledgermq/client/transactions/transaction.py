@@ -15,14 +15,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import pyarrow as pa
 
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.staged_offsets import Staged, StagedOffsets, WhatToStage
 from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, Refused
-from ledgermq.client.record import Bytes, Headers, Record, Row
+from ledgermq.client.record import Bytes, Headers, Row
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.client.transactions.lane import Lane
 from ledgermq.errors import (
@@ -138,7 +138,7 @@ class Transaction:
     def send(
         self,
         topic: str,
-        value: Bytes | None,
+        value: Any,
         key: Bytes | None = None,
         headers: Headers | None = None,
         tag: str | None = None,
@@ -172,7 +172,7 @@ class Transaction:
         """Return when a record is due, as `Producer.due_us`."""
         return self._producer.due_us(delay, deliver_at, delay_level, timestamp)
 
-    async def send_many(self, topic: str, records: Iterable[Record | Bytes | None]) -> Deliveries:
+    async def send_many(self, topic: str, records: Iterable[Any]) -> Deliveries:
         """Queue many records, as `Producer.send_many`."""
         with self._adding():
             return await self._producer.send_many(topic, records)

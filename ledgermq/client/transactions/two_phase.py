@@ -14,14 +14,14 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 
 from ledgermq.client.context import ClientContext
 from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, Refused
 from ledgermq.client.producing.unrouted import typed
-from ledgermq.client.record import Bytes, Headers, Record, Row
+from ledgermq.client.record import Bytes, Headers, Row
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.client.transactions.admin import TransactionAdmin
 from ledgermq.client.transactions.decisions import Decisions
@@ -99,7 +99,7 @@ class TwoPhase:
     def send(
         self,
         topic: str,
-        value: Bytes | None,
+        value: Any,
         key: Bytes | None = None,
         headers: Headers | None = None,
         tag: str | None = None,
@@ -127,7 +127,7 @@ class TwoPhase:
         """See `Transaction.due_us`."""
         return self._begun().due_us(delay, deliver_at, delay_level, timestamp)
 
-    async def send_many(self, topic: str, records: Iterable[Record | Bytes | None]) -> Deliveries:
+    async def send_many(self, topic: str, records: Iterable[Any]) -> Deliveries:
         """Queue many records, as `Producer.send_many`."""
         return await self._begun().send_many(topic, records)
 
