@@ -54,7 +54,7 @@ async def test_a_consumer_goes_on_behind_a_bad_value(cluster: Cluster) -> None:
         async with client.consumer("t", until_end=True, deserializer=JSON) as consumer:
             assert [seen(message) for message in await consumer.fetch(10)] == expected
             assert consumer.at_end
-        async with client.consumer("t", group="g", deserializer=JSON) as member:
+        async with client.consumer("t", group="g", commit="acked", deserializer=JSON) as member:
             found = [await anext(member) for _ in expected]
             assert [seen(message) for message in found] == expected
             found[1].nack()
@@ -89,7 +89,7 @@ async def test_with_levels_a_bad_value_is_a_failed_message(cluster: Cluster) -> 
         async with running(client):
             [dead] = await until_in(client, "g.dlq", 1)
         assert dead.value == b"{bad", "copies are what is stored, not what interceptors make of it"
-        failures = failures_of(dead)
+        failures = failures_of(dead.headers)
         assert failures is not None
         assert (failures.attempts, failures.origin.offset) == (2, 1)
         assert "BadValue" in failures.error
@@ -105,7 +105,7 @@ def mask(message: ledgermq.Message) -> ledgermq.Message:
 async def test_a_message_that_comes_again_is_intercepted_once(cluster: Cluster) -> None:
     async with client_of(cluster) as client:
         await fill(client)
-        async with client.consumer("t", group="g", interceptors=[mask]) as member:
+        async with client.consumer("t", group="g", commit="acked", interceptors=[mask]) as member:
             for _ in range(3):
                 message = await anext(member)
                 while message.offset:
