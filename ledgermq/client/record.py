@@ -7,7 +7,7 @@ that a producer fills.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -175,6 +175,16 @@ def rows_to_arrow(rows: list[Row]) -> pa.RecordBatch:
         pa.array(tags, pa.string()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def rows_of(batch: pa.RecordBatch) -> Iterator[Row]:
+    """Return the rows of a record batch that has the record schema, as `row_of` makes them."""
+    names = ("key", "value", "headers", "timestamp", "tag")
+    columns = [batch.column(name) for name in names]
+    columns[3] = columns[3].cast(pa.int64())
+    for key, value, pairs, timestamp_us, tag in zip(*(column.to_pylist() for column in columns), strict=True):
+        headers = None if pairs is None else [(pair["key"], pair["value"]) for pair in pairs]
+        yield key, value, headers, timestamp_us, tag
 
 
 def values_to_arrow(values: list[bytes], timestamps_us: list[int]) -> pa.RecordBatch:

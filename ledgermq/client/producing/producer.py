@@ -18,6 +18,7 @@ from typing import Any, Self, cast
 import pyarrow as pa
 
 from ledgermq.client.context import ClientContext
+from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.due import due_of
 from ledgermq.client.producing.arrow_rows import conform
 from ledgermq.client.producing.batch import Batch
@@ -90,8 +91,8 @@ class Producer:
         """By topic, the batch that the last record without a key joined; the batch itself decides
         whether it takes more records.
         """
-        self._takes_plain = settings.serializer is None and not settings.interceptors
-        """Whether records may take the fast path: values are stored as the program gives them."""
+        self._takes_plain = settings.serializer is None and not settings.interceptors and settings.on_delivery is None
+        """Whether records may take the fast path: values are stored as given, and nothing is called for each."""
         self._fresh_starts = 0
         """How often `start_over` was called, and the error of the last time."""
         self._ended_before: LedgerMQError = Unavailable("the producer has begun again")
@@ -131,38 +132,43 @@ class Producer:
         """
         if get_ident() != self._home.thread or self._home.left:
             self._home.check()
-        due_us = None
-        if delay is not None or deliver_at is not None or delay_level is not None:
-            due_us = self.due_us(delay, deliver_at, delay_level, timestamp)
-        if (
-            type(value) is bytes
-            and key is None
-            and headers is None
-            and tag is None
-            and timestamp is None
-            and partition is None
-            and ttl is None
-        ):
-            sender = self if due_us is None else self._delayed
-            if sender is not None:
-                delivery = sender._add_plain(topic, value, self._buffer.limit_bytes, due_us)
-                if delivery is not None:
-                    return delivery
-        moment, delayed = (timestamp, False) if due_us is None else (due_us, True)
-        topic, row, partition = prepared(
-            self.settings,
-            topic,
-            value,
-            key,
-            headers,
-            tag,
-            moment,
-            partition,
-            ttl,
-            self._sources.now_us(),
-            delayed=delayed,
-        )
-        return self.add_row(topic, row, row_bytes(row), partition, delayed=delayed)
+        try:
+            due_us = None
+            if delay is not None or deliver_at is not None or delay_level is not None:
+                due_us = self.due_us(delay, deliver_at, delay_level, timestamp)
+            if (
+                type(value) is bytes
+                and key is None
+                and headers is None
+                and tag is None
+                and timestamp is None
+                and partition is None
+                and ttl is None
+            ):
+                sender = self if due_us is None else self._delayed
+                if sender is not None:
+                    delivery = sender._add_plain(topic, value, self._buffer.limit_bytes, due_us)
+                    if delivery is not None:
+                        return delivery
+            moment, delayed = (timestamp, False) if due_us is None else (due_us, True)
+            topic, row, partition = prepared(
+                self.settings,
+                topic,
+                value,
+                key,
+                headers,
+                tag,
+                moment,
+                partition,
+                ttl,
+                self._sources.now_us(),
+                delayed=delayed,
+            )
+            return self.add_row(topic, row, row_bytes(row), partition, delayed=delayed)
+        except Exception as error:  # a user's partitioner may raise anything
+            if self.settings.raise_on_error:
+                raise
+            return self._failed(error, topic)
 
     def due_us(
         self,
@@ -220,7 +226,7 @@ class Producer:
             raise
         if self._takes_plain and row[0] is None and partition is None and isinstance(delivery.place, Batch):
             self._open[topic] = delivery.place
-        return delivery
+        return self._reported(delivery)
 
     def _delayed_producer(self) -> Producer:
         if self._delayed is None:
@@ -229,13 +235,25 @@ class Producer:
             self._delayed = Producer(self._context, settings, publishing, buffer=self._buffer)
         return self._delayed
 
-    def refused(self, error: Exception) -> Refused:
-        """Return a place for a record that could not be added and has no caller to raise to; the
+    def _failed(self, error: Exception, topic: str) -> Delivery:
+        """Return the delivery of a record that failed at once, with raise_on_error=False. Raises if the producer
+        takes no records at all.
+        """
+        self._check_usable()
+        return self.refused(error, topic)
+
+    def refused(self, error: Exception, topic: str) -> Delivery:
+        """Return the delivery of a record that could not be added and has no caller to raise to; the
         next flush raises its error.
         """
-        place = Refused(typed(error))
+        place = Refused(typed(error), TopicPartition(topic, -1), quiet=not self.settings.raise_on_error)
         self._buffer.note_failed(place.outcome)
-        return place
+        return self._reported(Delivery(place, 0))
+
+    def _reported(self, delivery: Delivery) -> Delivery:
+        if self.settings.on_delivery is not None:
+            delivery.call_when_done(self.settings.on_delivery)
+        return delivery
 
     async def send_many(self, topic: str, records: Iterable[Any]) -> Deliveries:
         """Queue many records (`Record`, or values), waiting for room whenever the buffer is full. A
@@ -304,6 +322,14 @@ class Producer:
         return await self._add_when_room(topic, record if isinstance(record, Record) else Record(record))
 
     async def _add_when_room(self, topic: str, record: Record) -> Delivery:
+        try:
+            return await self._add_waiting(topic, record)
+        except Exception as error:  # as in `send`
+            if self.settings.raise_on_error:
+                raise
+            return self._failed(error, topic)
+
+    async def _add_waiting(self, topic: str, record: Record) -> Delivery:
         due_us = self.due_us(record.delay, record.deliver_at, record.delay_level, record.timestamp)
         topic, row, partition = prepared(
             self.settings,
@@ -417,7 +443,13 @@ class Producer:
         """
         self._check_usable()
         await self._flush(timeout_s)
-        self._buffer.raise_unseen()
+        self._raise_unseen()
+
+    def _raise_unseen(self) -> None:
+        if self.settings.raise_on_error:
+            self._buffer.raise_unseen()
+        else:
+            self._buffer.forget_failures()
 
     async def _flush(self, timeout_s: float | None) -> None:
         try:
@@ -503,7 +535,7 @@ class Producer:
                     await self._spill_rest(self._spilling)
                     if self._delayed is not None and self._delayed.unanswered_records:
                         raise  # delayed records are not spilled
-            self._buffer.raise_unseen()
+            self._raise_unseen()
         finally:
             await self.abort()
 

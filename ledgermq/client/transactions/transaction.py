@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.staged_offsets import Staged, StagedOffsets, WhatToStage
-from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, Refused
+from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery
 from ledgermq.client.record import Bytes, Headers, Row
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.client.transactions.lane import Lane
@@ -198,9 +198,9 @@ class Transaction:
         self.check_open()
         return self._producer.add_row(topic, row, size, partition, delayed=delayed)
 
-    def refused(self, error: Exception) -> Refused:
-        """Return a place for a record that could not be added and has no caller to raise to."""
-        return self._producer.refused(error)
+    def refused(self, error: Exception, topic: str) -> Delivery:
+        """Return the delivery of a record that could not be added and has no caller to raise to."""
+        return self._producer.refused(error, topic)
 
     async def wait_for_room(self) -> None:
         """Wait until the buffer is no longer full, as `Producer.wait_for_room`."""

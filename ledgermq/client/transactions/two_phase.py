@@ -19,6 +19,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from ledgermq.client.context import ClientContext
+from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, Refused
 from ledgermq.client.producing.unrouted import typed
 from ledgermq.client.record import Bytes, Headers, Row
@@ -139,9 +140,11 @@ class TwoPhase:
         """Queue a row that was checked already; `size` is its `row_bytes`."""
         return self._begun().add_row(topic, row, size, partition, delayed=delayed)
 
-    def refused(self, error: Exception) -> Refused:
-        """Return a place for a record that could not be added and has no caller to raise to."""
-        return Refused(typed(error)) if self._branch is None else self._branch.refused(error)
+    def refused(self, error: Exception, topic: str) -> Delivery:
+        """Return the delivery of a record that could not be added and has no caller to raise to."""
+        if self._branch is None:
+            return Delivery(Refused(typed(error), TopicPartition(topic, -1)), 0)
+        return self._branch.refused(error, topic)
 
     async def wait_for_room(self) -> None:
         """Wait until the buffer is no longer full, as `Producer.wait_for_room`."""
