@@ -65,13 +65,14 @@ async def test_a_consumer_goes_on_behind_a_bad_value(cluster: Cluster) -> None:
 async def test_a_queue_hands_it_out_like_others(cluster: Cluster) -> None:
     async with client_of(cluster) as client:
         expected = await fill(client)
-        async with client.queue("t", group="q", deserializer=JSON, attempts_max=1) as queue:
+        async with client.queue("t", group="q", deserializer=JSON, interceptors=[mask], attempts_max=1) as queue:
             found = await queue.fetch(10, timeout=30)
+            assert {message.key for message in found} == {b"*"}
             assert [seen(message) for message in found] == expected
             for message in found:
                 message.nack() if seen(message) is BadValue else message.ack()
             await queue.flush()
-        assert [message.value for message in await until_in(client, "q.dlq", 1)] == [b"{bad"]
+        assert [(message.key, message.value) for message in await until_in(client, "q.dlq", 1)] == [(None, b"{bad")]
 
 
 @in_cluster("a:1")
