@@ -108,12 +108,15 @@ class Queue:
 
     async def _iterate(self) -> AsyncIterator[QueueMessage]:
         """Yield messages without end. Those that were leased ahead and wait too long are returned meanwhile."""
-        while not self.closed and not self.draining:
+        while not self._is_over():
             for message in self._from_buffer(1):
                 yield message
-            if not self._buffer and not self.closed and not self.draining:
+            if not self._buffer and not self._is_over():
                 wait_s = self.settings.request_timeout_s
                 await self._more(self.settings.iteration_records_max, self._begin().time() + wait_s)
+
+    def _is_over(self) -> bool:
+        return self.closed or self.draining
 
     async def _more(self, records_max: int, deadline: float) -> bool:
         """Wait for messages or a change. Return False if the time is up. Raises what `fetch` raises."""
