@@ -196,7 +196,7 @@ class Sender(Generic[In]):
         await self._inner.wait_for_room()
         self.hand_over()
 
-    def send_many(self, topic: str, records: Iterable[Any]) -> list[Delivery]:
+    def send_many(self, topic: str, records: Iterable[ledgermq.Record | Any]) -> list[Delivery]:
         """Queue many records. Raises like `send`."""
         deliveries = []
         for record in records:

@@ -255,7 +255,7 @@ class Producer:
             delivery.call_when_done(self.settings.on_delivery)
         return delivery
 
-    async def send_many(self, topic: str, records: Iterable[Any]) -> Deliveries:
+    async def send_many(self, topic: str, records: Iterable[Record | Any]) -> Deliveries:
         """Queue many records (`Record`, or values), waiting for room whenever the buffer is full. A
         plain value stands for a record without a key.
 

@@ -172,7 +172,7 @@ class Transaction:
         """Return when a record is due, as `Producer.due_us`."""
         return self._producer.due_us(delay, deliver_at, delay_level, timestamp)
 
-    async def send_many(self, topic: str, records: Iterable[Any]) -> Deliveries:
+    async def send_many(self, topic: str, records: Iterable[Record | Any]) -> Deliveries:
         """Queue many records, as `Producer.send_many`."""
         with self._adding():
             return await self._producer.send_many(topic, records)

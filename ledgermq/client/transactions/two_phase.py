@@ -128,7 +128,7 @@ class TwoPhase:
         """See `Transaction.due_us`."""
         return self._begun().due_us(delay, deliver_at, delay_level, timestamp)
 
-    async def send_many(self, topic: str, records: Iterable[Any]) -> Deliveries:
+    async def send_many(self, topic: str, records: Iterable[Record | Any]) -> Deliveries:
         """Queue many records, as `Producer.send_many`."""
         return await self._begun().send_many(topic, records)
 
