@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import Callable
 
 import pytest
@@ -48,6 +49,9 @@ async def test_every_record_has_a_result_and_none_raises(cluster: Cluster) -> No
                 expected = [None, InvalidRecord, MessageTooLarge, UnknownPartition, InvalidConfig, UnknownTopic]
                 results = [await delivery for delivery in sent]
                 assert kinds(results) == [*expected, InvalidRecord, None]
+                copies = pickle.loads(pickle.dumps(results))
+                assert copies == results
+                assert kinds(copies) == kinds(results)
                 assert [result.topic for result in results] == ["t"] * 5 + ["nowhere"] + ["t"] * 2
                 for result in results:
                     assert (result.offset is None) == (not result.success)

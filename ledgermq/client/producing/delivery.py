@@ -35,7 +35,11 @@ class SendResult(NamedTuple):
     offset: int | None
     timestamp_us: int
     handle: str | None = None
-    error: LedgerMQError | None = None
+
+    @property
+    def error(self) -> LedgerMQError | None:
+        """Return why the record failed; None: it did not."""
+        return None
 
     @property
     def success(self) -> bool:
@@ -53,6 +57,27 @@ class Spilled(SendResult):
     """
 
     __slots__ = ()
+
+
+class Failed(SendResult):
+    """The result of a record that failed."""
+
+    @classmethod
+    def at(cls, partition: TopicPartition, error: LedgerMQError) -> Failed:
+        made = cls(*partition, None, 0)
+        made.__dict__["failure"] = error
+        return made
+
+    @property
+    def error(self) -> LedgerMQError:
+        found: LedgerMQError = self.__dict__["failure"]
+        return found
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, error={self.error!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Failed.at, (TopicPartition(self.topic, self.partition), self.error)
 
 
 class BatchResult(NamedTuple):
@@ -200,7 +225,7 @@ class Delivery:
 
     def _result_or_error(self) -> SendResult:
         error = self.exception()
-        return self.place.result(self.row) if error is None else SendResult(*self.place.at, None, 0, error=error)
+        return self.place.result(self.row) if error is None else Failed.at(self.place.at, error)
 
     def call_when_done(self, callback: Callable[[SendResult], object]) -> None:
         """Have the event loop call a function with the result of the record, also if it fails."""

@@ -22,7 +22,7 @@ import pyarrow as pa
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.staged_offsets import Staged, StagedOffsets, WhatToStage
 from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery
-from ledgermq.client.record import Bytes, Headers, Row
+from ledgermq.client.record import Bytes, Headers, Record, Row
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.client.transactions.lane import Lane
 from ledgermq.errors import (

@@ -43,7 +43,6 @@ def test_every_public_type_is_in_a_signature_of_another_one() -> None:
         "Outgoing",
         "QueueAdmin",
         "Retry",
-        "Serializer",
         "Shift",
         "Spill",
         "Spilled",
