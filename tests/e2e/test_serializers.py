@@ -5,6 +5,7 @@ value stops none.
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import ledgermq
@@ -130,6 +131,31 @@ async def test_queue_handlers_take_them(cluster: Cluster) -> None:
             await until_in(client, "q.dlq", 1)
             await until(lambda: len(worked) == 4)
         assert sorted(map(str, worked)) == sorted(map(str, [{"n": 0}, {"n": 2}, None, {"n": 4}]))
+
+
+@in_cluster("a:1")
+async def test_a_store_of_failed_messages_keeps_bytes_and_calls_the_handler_with_values(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    failing = {1, 4}
+    handled: list[Any] = []
+
+    async with client_of(cluster) as client:
+        await fill(client)
+        retry = Retry.metaq(store=tmp_path / "g.retry", attempts=1, recover_every_s=10)
+
+        @client.handler("t", group="g", ordered_by=None, retry=retry, deserializer=JSON, interceptors=[mask])
+        async def handle(message: ledgermq.GroupMessage) -> None:
+            if message.offset in failing:
+                raise ZeroDivisionError
+            handled.append((message.offset, seen(message), message.key, message.stored.key))
+
+        async with running(client):
+            await until(lambda: handle.stored == 2)
+            handled.clear()
+            failing.clear()
+            await until(lambda: handle.stored == 0)
+        assert sorted(handled, key=str) == [(1, BadValue, b"*", None), (4, {"n": 4}, b"*", b"k")]
 
 
 @in_cluster("a:1")
