@@ -59,6 +59,7 @@ from ledgermq.client.queues.message import QueueMessage, Reply
 from ledgermq.client.queues.queue import Queue
 from ledgermq.client.queues.runner import QueueHandler
 from ledgermq.client.record import Outgoing, Record
+from ledgermq.client.serializers import Serializer
 from ledgermq.client.spill import Spill, SpillState
 from ledgermq.client.tables.rows import Change
 from ledgermq.client.tables.table import Table
@@ -137,6 +138,7 @@ __all__ = [
     "Reply",
     "Retry",
     "SendResult",
+    "Serializer",
     "Shift",
     "Spill",
     "SpillState",

@@ -9,6 +9,7 @@ gRPC, HTTP and any store: `ledgermq.protocol.status` maps codes to the wire.
     │   │   └── InvalidFilter     an InvalidConfig: the text of a filter cannot be read; it names the place
     │   ├── UnknownTopic, UnknownPartition, TopicExists, OffsetOutOfRange
     │   ├── PublishNotAccepted, SubscribeNotAccepted
+    │   ├── BadValue              a message's value cannot be read; `record` is the message as it is stored
     │   ├── LegalHold             records of the topic cannot be deleted while it is held
     │   ├── UsedElsewhere         the client belongs to another process or event loop
     │   └── InvalidGroupName, UnknownGroup, GroupNotEmpty, CommitGoesBack
@@ -43,7 +44,7 @@ gRPC, HTTP and any store: `ledgermq.protocol.status` maps codes to the wire.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class LedgerMQError(Exception):
@@ -119,6 +120,13 @@ class PublishNotAccepted(InvalidRequest):
 
 class SubscribeNotAccepted(InvalidRequest):
     code = "SUBSCRIBE_NOT_ACCEPTED"
+
+
+class BadValue(InvalidRequest):
+    code = "BAD_VALUE"
+
+    record: Any = None
+    """The message (`ledgermq.Message`) as it is stored, whose value is bytes."""
 
 
 class LegalHold(InvalidRequest):

@@ -250,7 +250,7 @@ class Client:
         Raises InvalidConfig.
         """
         self._forget_closed()
-        parsed = settings_from(ProducerSettings, settings).without_spill("a resumed producer")
+        parsed = settings_from(ProducerSettings, settings).strict_for("a resumed producer")
         producer = Producer(self._context, parsed, Producing(parsed, sessions))
         self._made.append(producer)
         return producer
@@ -601,7 +601,7 @@ class Client:
         for name in ("acks", "idempotent"):
             if name in settings:
                 raise InvalidConfig(f"a half message is stored durably, once: leave out {name}")
-        parsed = settings_from(ProducerSettings, settings).without_spill("a half message")
+        parsed = settings_from(ProducerSettings, settings).strict_for("a half message")
         made = HalfMessages(self._context, group, check, concurrency, parsed)
         self._forget_closed()
         self._made.append(made)

@@ -8,7 +8,7 @@ A field whose type is a `Literal` accepts its choices. `check_fields` is called 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import field, fields
 from functools import cache
 from math import inf
@@ -145,6 +145,16 @@ def having(*methods: str) -> Any:
             raise InvalidConfig(f"{name} must be an object with the methods {', '.join(methods)}, not {value!r}")
 
     return _declared(None, check)
+
+
+def functions(of: str) -> Any:
+    """Declare a list of functions, called one after the other. `of` describes their parameter. Default: none."""
+
+    def check(name: str, value: Any) -> None:
+        if not isinstance(value, Sequence) or not all(map(callable, value)):
+            raise InvalidConfig(f"{name} must be a list of functions of {of}, not {value!r}")
+
+    return _declared((), check)
 
 
 def checked(default: Any, check: Check) -> Any:

@@ -1,15 +1,20 @@
 """Choose the partition of a record.
 
 With a key: Kafka's hash, 32-bit murmur2 (Austin Appleby's MurmurHash2 with Kafka's seed), so that
-producers of both systems agree. Without a key: one partition until its batch is full or sent, then
-another, drawn at random: large batches and an even spread (KIP-480).
+producers of both systems agree. Without a key, by `KeylessPartition`: "sticky", one partition until
+its batch is full or sent, then another, drawn at random: large batches and an even spread
+(KIP-480); "round_robin", each in turn, from a random one on; "random", any.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Literal
 
 from ledgermq.sources import Sources
+
+Keyless = Literal["sticky", "round_robin", "random"]
+"""Where records without a key go."""
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
@@ -43,19 +48,23 @@ def partition_of_key(key: bytes, partitions: int) -> int:
     return (hashed & 0x7FFFFFFF) % partitions
 
 
-class StickyPartition:
+class KeylessPartition:
     """The current partition for records of one topic without a key."""
 
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: Sources, rule: Keyless = "sticky") -> None:
         self._random = sources.random
+        self._rule = rule
         self._present: int | None = None
 
     def get(self, partitions: int) -> int:
-        if self._present is None or self._present >= partitions:
+        """Return the partition of the next record."""
+        if self._rule == "random" or self._present is None or self._present >= partitions:
             self._present = self._random.randrange(partitions)
+        elif self._rule == "round_robin":
+            self._present = (self._present + 1) % partitions
         return self._present
 
     def leave(self, partition: int, partitions: int) -> None:
-        """Choose another partition if the complete batch was of the current one."""
-        if partition == self._present and partitions > 1:
+        """Sticky: choose another partition if the complete batch was of the current one."""
+        if self._rule == "sticky" and partition == self._present and partitions > 1:
             self._present = (partition + self._random.randrange(1, partitions)) % partitions

@@ -7,7 +7,7 @@ that a producer fills.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -34,7 +34,7 @@ _TIMESTAMP_MAX_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 class Record(NamedTuple):
     """A record that `send_many` accepts, with the arguments of `send`."""
 
-    value: Bytes | None
+    value: Any
     key: Bytes | None = None
     headers: Headers | None = None
     tag: str | None = None
@@ -52,10 +52,12 @@ class Record(NamedTuple):
 
 
 class Outgoing(NamedTuple):
-    """A record that a transactional handler returns, with the arguments of `send`."""
+    """A record that a transactional handler returns, and that interceptors of producers get, with the arguments
+    of `send`.
+    """
 
     topic: str
-    value: Bytes | None
+    value: Any
     key: Bytes | None = None
     headers: Headers | None = None
     tag: str | None = None
@@ -173,6 +175,16 @@ def rows_to_arrow(rows: list[Row]) -> pa.RecordBatch:
         pa.array(tags, pa.string()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def rows_of(batch: pa.RecordBatch) -> Iterator[Row]:
+    """Return the rows of a record batch that has the record schema, as `row_of` makes them."""
+    names = ("key", "value", "headers", "timestamp", "tag")
+    columns = [batch.column(name) for name in names]
+    columns[3] = columns[3].cast(pa.int64())
+    for key, value, pairs, timestamp_us, tag in zip(*(column.to_pylist() for column in columns), strict=True):
+        headers = None if pairs is None else [(pair["key"], pair["value"]) for pair in pairs]
+        yield key, value, headers, timestamp_us, tag
 
 
 def values_to_arrow(values: list[bytes], timestamps_us: list[int]) -> pa.RecordBatch:

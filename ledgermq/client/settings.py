@@ -7,10 +7,10 @@ name, a wrong value raises it with the setting's rule.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import inf
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, get_args
 
 from ledgermq.buffers import MIB
 from ledgermq.client.declared import (
@@ -20,6 +20,7 @@ from ledgermq.client.declared import (
     checked,
     filtering,
     function,
+    functions,
     having,
     place,
     secret,
@@ -27,6 +28,9 @@ from ledgermq.client.declared import (
     text,
 )
 from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.partitioner import Keyless
+from ledgermq.client.record import Outgoing
+from ledgermq.client.serializers import FromBytes, ToBytes
 from ledgermq.client.spill import Spill
 from ledgermq.client.tls import Tls, check_tls
 from ledgermq.errors import InvalidConfig, LedgerMQError
@@ -44,8 +48,24 @@ PATH_CHARS_MAX = 4096
 
 ChosenCompression = Literal["auto", Compression]
 
-Partitioner = Callable[[str, bytes | None, int], int]
-"""A partitioner: (topic, key, number of partitions) -> partition."""
+Interceptor = Callable[[Any], Any]
+"""An interceptor of consumers: a message -> the message that the program receives."""
+
+SendInterceptor = Callable[[Outgoing], Outgoing]
+"""An interceptor of producers: a record -> the record that is sent."""
+
+Partitioner = Callable[[Outgoing, int], int]
+"""A partitioner: (record, number of partitions) -> partition. The record's value is bytes, its timestamp in
+microseconds.
+"""
+
+
+def _check_partitioner(name: str, value: Any) -> None:
+    if value not in get_args(Keyless) and not callable(value):
+        raise InvalidConfig(
+            f"{name} must be {', '.join(get_args(Keyless))} or a function of a record and the number of partitions, not"
+            f" {value!r}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +150,29 @@ class ProducerSettings:
     """Batches of one partition that may be under way at once. Set 1 if no record may be stored after
     one that failed; it costs throughput.
     """
-    partitioner: Partitioner | None = function("topic, key and number of partitions")
-    """Function that chooses the partition. Not set: Kafka's hash of the key; records without a key
-    go to one partition at a time, which changes with each batch.
+    partitioner: Keyless | Partitioner = checked("sticky", _check_partitioner)
+    """Chooses the partition of records that name none. sticky, round_robin, random: Kafka's hash of the key;
+    records without a key go to one partition until its batch is sent (sticky, for large batches), to each in
+    turn, or to any. A function of a record (`ledgermq.Outgoing`, its value as bytes) and the number of
+    partitions decides for all records.
+    """
+    serializer: ToBytes | None = having("to_bytes")
+    """Converts values to bytes: `ledgermq.Serializer.json()`, …, or any object with the method
+    `to_bytes(value)`. A value that it refuses raises InvalidRecord. None (a tombstone), and the rows of
+    `send_batch`, are not converted. Not set: values are bytes or text.
+    """
+    interceptors: Sequence[SendInterceptor] = functions("an Outgoing")
+    """Functions of a record (`ledgermq.Outgoing`) that return it, or a changed one made with
+    `record._replace(…)`. They are called in this order, before the serializer, for each record of `send` and
+    `send_many`. If one fails, its record is refused with InvalidRecord.
+    """
+    raise_on_error: bool = switch(True)
+    """False: a record that fails has a `SendResult`, too, whose `success` is False and whose `error` says why.
+    `send`, `send_many` and `flush` raise no errors of records then. `send_batch` still does.
+    """
+    on_delivery: Callable[[Any], object] | None = function("a SendResult")
+    """Called with the `SendResult` of each record of `send` and `send_many`, also of one that fails. Its program
+    has seen the error then, and `flush` does not raise it. It is called on the event loop, and must not block.
     """
     auto_create: bool = switch(True)
     """Create topics that do not exist, if brokers allow it (`auto_create_topics`)."""
@@ -155,8 +195,12 @@ class ProducerSettings:
                 " acks and idempotent"
             )
 
-    def without_spill(self, what: str) -> Self:
-        """Return these settings, for `what`, which cannot spill. Raises InvalidConfig."""
+    def strict_for(self, what: str) -> Self:
+        """Return these settings, for `what`, which neither spills records nor goes on after one has failed. Raises
+        InvalidConfig.
+        """
+        if not self.raise_on_error:
+            raise InvalidConfig(f"{what} ends with the error of a record: leave out raise_on_error")
         if self.spill is not None:
             raise InvalidConfig(f"{what} cannot spill records to a local file: leave out spill")
         return self
@@ -192,6 +236,16 @@ class ConsumerSettings:
     """Which messages are returned; the others are skipped. Tags ("TagA || TagB"), or a condition over
     headers ("region IN ('eu', 'us') AND price > 5"). Not set: all. All members of a group need the same.
     """
+    deserializer: FromBytes | None = having("from_bytes")
+    """Converts values from bytes: `ledgermq.Serializer.json()`, …, or any object with the method
+    `from_bytes(data)`. A value that it refuses raises BadValue where the program reads `message.value`.
+    Tombstones, and Arrow tables, are not converted. Not set: values are bytes.
+    """
+    interceptors: Sequence[Interceptor] = functions("a message")
+    """Functions of a message that return it, or a changed one made with `message._replace(…)`. They are called
+    in this order, once for each delivery, before the message is returned. If one fails, reading the message's
+    `value` raises BadValue. Arrow tables are not passed to them.
+    """
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -213,6 +267,11 @@ class TableSettings(ConsumerSettings):
             raise InvalidConfig("deliver_expired must be True for a table: it keeps the newest value of each key")
         if parse_filter(self.filter) is not None:  # the same, and it would miss tombstones
             raise InvalidConfig("a table cannot have a filter: it keeps the newest value of each key; leave out filter")
+        if self.deserializer is not None or self.interceptors:
+            raise InvalidConfig(
+                "a table holds messages as they are stored: leave out deserializer and interceptors, and convert what"
+                " get returns"
+            )
         if self.auto_offset_reset != "error":  # a table that skipped records would lack keys
             raise InvalidConfig(f"auto_offset_reset must be error, not {self.auto_offset_reset!r}")
 
@@ -337,6 +396,10 @@ class QueueSettings:
     """How long `fetch` and `async for` go on while no broker answers; then they raise the error."""
     client_id: str = text(NAME_CHARS_MAX)
     """Name that `ledgermq queue describe` shows before the member's id."""
+    deserializer: FromBytes | None = having("from_bytes")
+    """As for consumers: converts values from bytes where the program reads `message.value`."""
+    interceptors: Sequence[Interceptor] = functions("a message")
+    """As for consumers: functions of a message that return it, or a changed one."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -7,13 +7,14 @@ from collections import deque
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
 import ledgermq
-from ledgermq.client.producing.delivery import Refused, SendResult
-from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Row, row_bytes, row_of
+from ledgermq.client.producing.delivery import SendResult
+from ledgermq.client.producing.preparing import prepared
+from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Row, row_bytes
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable
 from ledgermq.sources import Sources
@@ -44,7 +45,7 @@ class Inner(Protocol):
     def add_row(
         self, topic: str, row: Row, size: int, partition: int | None, *, delayed: bool = False
     ) -> ledgermq.Delivery: ...
-    def refused(self, error: Exception) -> Refused: ...
+    def refused(self, error: Exception, topic: str) -> ledgermq.Delivery: ...
     async def wait_for_room(self) -> None: ...
     async def send_batch(
         self, topic: str, batch: pa.RecordBatch, *, partition: int | None = None
@@ -108,7 +109,7 @@ class Sender(Generic[In]):
     def send(
         self,
         topic: str,
-        value: Bytes | None,
+        value: Any,
         key: Bytes | None = None,
         headers: Headers | None = None,
         tag: str | None = None,
@@ -120,18 +121,30 @@ class Sender(Generic[In]):
         delay_level: int | None = None,
     ) -> Delivery:
         """Queue one record. Raises InvalidRecord, and TransactionError for a delay in a transaction; all
-        other errors are raised by the delivery's `result()`.
+        other errors are raised by the delivery's `result()`. With raise_on_error=False that returns them, and none is
+        raised here.
         """
         self._background.home.check_process()
         self._check()
-        due_us = self._inner.due_us(delay, deliver_at, delay_level, timestamp)
-        row = row_of(value, key, headers, tag, timestamp if due_us is None else due_us, self._sources.now_us(), ttl)
-        size, delayed = row_bytes(row), due_us is not None
         delivery = Delivery(self)
-        if self._inner.settings.when_full == "fail":
-            delivery.inner = self._background.run(
-                as_coroutine(lambda: self._inner.add_row(topic, row, size, partition, delayed=delayed))
+        try:
+            due_us = self._inner.due_us(delay, deliver_at, delay_level, timestamp)
+            moment, delayed = (timestamp, False) if due_us is None else (due_us, True)
+            now_us = self._sources.now_us()
+            topic, row, partition = prepared(
+                self._inner.settings, topic, value, key, headers, tag, moment, partition, ttl, now_us, delayed=delayed
             )
+            size = row_bytes(row)
+            if self._inner.settings.when_full == "fail":
+                delivery.inner = self._background.run(
+                    as_coroutine(lambda: self._inner.add_row(topic, row, size, partition, delayed=delayed))
+                )
+                return delivery
+        except Exception as error:  # a user's partitioner may raise anything
+            if self._inner.settings.raise_on_error:
+                raise
+            failure = error
+            delivery.inner = self._background.run(as_coroutine(lambda: self._inner.refused(failure, topic)))
             return delivery
         self._inbox.append((topic, row, size, partition, delayed, delivery))
         self._inbox_bytes += size + ROW_OVERHEAD_BYTES
@@ -177,13 +190,13 @@ class Sender(Generic[In]):
             try:
                 delivery.inner = self._inner.add_row(topic, row, size, partition, delayed=delayed)
             except Exception as error:  # a user's partitioner may raise anything
-                delivery.inner = ledgermq.Delivery(self._inner.refused(error), 0)
+                delivery.inner = self._inner.refused(error, topic)
 
     async def _hand_over_and_wait(self) -> None:
         await self._inner.wait_for_room()
         self.hand_over()
 
-    def send_many(self, topic: str, records: Iterable[ledgermq.Record | Bytes | None]) -> list[Delivery]:
+    def send_many(self, topic: str, records: Iterable[ledgermq.Record | Any]) -> list[Delivery]:
         """Queue many records. Raises like `send`."""
         deliveries = []
         for record in records:

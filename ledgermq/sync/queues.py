@@ -55,12 +55,16 @@ class Queue:
 
     def __iter__(self) -> Iterator[ledgermq.QueueMessage]:
         """Yield messages without end; only one is taken at a time, so that other members get the rest."""
-        while not self._inner.closed:
+        while not self._inner.closed and not self._inner.draining:
             yield from self.fetch(1, self._inner.settings.request_timeout_s)
 
     def flush(self) -> None:
         """See `ledgermq.Queue.flush`."""
         self._background.run(self._inner.flush())
+
+    def drain(self, timeout: float = 30.0) -> None:
+        """See `ledgermq.Queue.drain`."""
+        self._background.run(self._inner.drain(timeout))
 
     def close(self) -> None:
         """See `ledgermq.Queue.close`."""

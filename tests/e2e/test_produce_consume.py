@@ -232,9 +232,50 @@ async def test_rows_without_key_stay_together(connect: Connect) -> None:
 async def test_a_partitioner_of_one_s_own(connect: Connect) -> None:
     async with (
         a_topic(connect, 3) as client,
-        client.producer(partitioner=lambda topic, key, count: count - 1) as producer,
+        client.producer(partitioner=lambda record, count: int(record.value) % count) as producer,
     ):
-        assert (await producer.send("t", b"v", key=b"k")).partition == 2
+        assert (await producer.send("t", b"5", key=b"k")).partition == 2
+        assert (await producer.send("t", "4")).partition == 1
+        batch = pa.RecordBatch.from_pydict({"value": ["3", "5", "8"], "tag": ["a", None, "b"]})
+        results = await (await producer.send_batch("t", batch))
+        assert sorted((result.partition, result.record_count) for result in results) == [(0, 1), (2, 2)]
+
+
+async def test_a_partitioner_gets_the_whole_record(connect: Connect) -> None:
+    seen: list[ledgermq.Outgoing] = []
+
+    def first(record: ledgermq.Outgoing, count: int) -> int:
+        seen.append(record)
+        return 0
+
+    async with a_topic(connect, 3) as client, client.producer(partitioner=first) as producer:
+        await producer.send("t", "v", "k", headers={"h": "1"}, tag="T", timestamp=5)
+        columns = {"value": ["v"], "key": ["k"], "headers": [[("h", b"1")]], "tag": ["T"], "timestamp": [5]}
+        types = {"headers": pa.map_(pa.string(), pa.binary()), "timestamp": pa.timestamp("us", "UTC")}
+        arrays = {name: pa.array(given, types.get(name)) for name, given in columns.items()}
+        await (await producer.send_batch("t", pa.record_batch(arrays)))
+        assert seen == [("t", b"v", b"k", [("h", b"1")], "T", 5, None, None)] * 2
+        async with client.producer(partitioner=lambda record, count: count) as wrong:
+            with pytest.raises(errors.UnknownPartition):
+                await wrong.send("t", b"v")
+
+
+async def test_records_without_a_key_go_round_or_anywhere(connect: Connect) -> None:
+    async with a_topic(connect, 3) as client:
+        async with client.producer(partitioner="round_robin") as producer:
+            sent = [producer.send("t", b"v") for _ in range(9)]
+            chosen = [(await delivery).partition for delivery in sent]
+            assert all((after - before) % 3 == 1 for before, after in itertools.pairwise(chosen))
+            keyed = {(await producer.send("t", b"v", key=b"k")).partition for _ in range(5)}
+            assert keyed == {partition_of_key(b"k", 3)}
+            batch = pa.RecordBatch.from_pydict({"value": [b"a"] * 6})
+            results = await (await producer.send_batch("t", batch))
+            assert [result.record_count for result in results] == [2, 2, 2]
+        async with client.producer(partitioner="random") as producer:
+            many = await producer.send_many("t", [b"v"] * 100)
+            assert {(await delivery).partition for delivery in many} == {0, 1, 2}
+        with pytest.raises(errors.InvalidConfig, match="sticky, round_robin, random or a function"):
+            client.producer(partitioner="sticki")
 
 
 # -- where reading begins

@@ -371,3 +371,40 @@ async def test_settings_of_handlers(cluster: Cluster) -> None:
         await task
         assert failures == [(b"0", "TimeoutError", 1), (b"0", "TimeoutError", 2)], "wait_ms_max bounds the wait"
         assert sorted(value or b"" for value in in_executor) == [b"0", b"1"]
+
+
+# -- drain
+
+
+@in_cluster("a:1")
+async def test_drain_waits_for_what_the_program_has_and_gives_the_rest_to_others(cluster: Cluster) -> None:
+    async with client_of(cluster) as client:
+        await fill(client, 20)
+        async with client.queue("jobs", group="workers") as queue, client.queue("jobs", group="workers") as other:
+            mine = [await anext(aiter(queue))]  # leases more than one ahead
+            with pytest.raises(errors.DeadlineExceeded, match="1 messages are not finished after 1 s"):
+                await queue.drain(timeout=1)
+            draining = asyncio.create_task(queue.drain())
+            rest = await other.fetch(50, timeout=5)
+            assert len(mine) + len(rest) == 20
+            assert not draining.done()
+            assert await queue.fetch(timeout=5) == []
+            assert [message async for message in queue] == []
+            mine[0].ack()
+            await draining
+            for message in rest:
+                message.ack()
+            await other.flush()
+        described = await client.queues.describe("workers")
+        assert (described.backlog, described.leased) == (0, 0)
+
+
+@in_cluster("a:1")
+async def test_drain_does_not_wait_for_leases_that_have_ended(cluster: Cluster) -> None:
+    async with client_of(cluster) as client:
+        await fill(client, 1)
+        async with client.queue("jobs", group="workers", lease_s=5) as queue:
+            assert len(await queue.fetch(timeout=5)) == 1
+            begun_s = asyncio.get_running_loop().time()
+            await queue.drain(timeout=30)
+            assert 4 < asyncio.get_running_loop().time() - begun_s <= 5

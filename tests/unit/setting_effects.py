@@ -109,6 +109,10 @@ PRODUCER = {
     "when_full": "unit/client/test_send_buffer.py::test_failing_sends_have_the_buffer_alone",
     "window_batches": "property/test_partition_queue.py::test_acknowledged_records_are_stored_once_in_order_at_their_offsets",
     "partitioner": "e2e/test_produce_consume.py::test_a_partitioner_of_one_s_own",
+    "serializer": "e2e/test_serializers.py::test_a_consumer_goes_on_behind_a_bad_value",
+    "interceptors": "e2e/test_serializers.py::test_the_synchronous_client_has_both",
+    "raise_on_error": "e2e/test_send_results.py::test_every_record_has_a_result_and_none_raises",
+    "on_delivery": "e2e/test_send_results.py::test_on_delivery_gets_what_fails_later_and_flush_does_not_raise_it_again",
     "auto_create": "broker/test_service.py::test_topics_are_created_on_first_use_where_that_is_allowed",
     "spill": "e2e/test_spill.py::test_what_cannot_be_delivered_is_spilled_and_sent_in_order_later",
 }
@@ -121,6 +125,8 @@ CONSUMER = {
     "deliver_expired": "e2e/test_expiry.py::test_a_consumer_skips_what_is_older_than_its_ttl",
     "filter": "e2e/test_filters.py::test_a_consumer_gets_what_passes_however_it_reads",
     "direct_reads": "e2e/test_direct_reads.py::test_a_consumer_that_reads_segments_gets_what_everybody_gets",
+    "deserializer": "e2e/test_serializers.py::test_a_consumer_goes_on_behind_a_bad_value",
+    "interceptors": "e2e/test_serializers.py::test_the_synchronous_client_has_both",
 }
 TABLE = {"table_bytes_max": "e2e/test_table.py::test_what_a_table_cannot_do_is_told"}
 GROUP = {
@@ -213,6 +219,8 @@ QUEUE = {
     "decoded_bytes_max": "e2e/test_queues.py::test_settings_of_a_member",
     "request_timeout_s": "e2e/test_queues.py::test_settings_of_a_member",
     "client_id": "e2e/test_queues.py::test_settings_of_a_member",
+    "deserializer": "e2e/test_serializers.py::test_a_queue_hands_it_out_like_others",
+    "interceptors": "e2e/test_serializers.py::test_a_queue_hands_it_out_like_others",
 }
 QUEUE_HANDLER = {
     "concurrency": "e2e/test_queues.py::test_handlers",

@@ -23,6 +23,7 @@ from ledger.topics.settings import SYSTEM_NAMES, TopicSettings, parse_settings, 
 from ledgermq.client.groups.handlers.handler import OWN_NAMES, handler_settings
 from ledgermq.client.groups.handlers.retry import Retry
 from ledgermq.client.queues.runner import QueueHandlerSettings, queue_handler_settings
+from ledgermq.client.serializers import Serializer
 from ledgermq.client.settings import REMOVED as REMOVED_OF_PRODUCERS
 from ledgermq.client.settings import (
     ClientSettings,
@@ -234,6 +235,11 @@ SDK_VALUES: dict[str, Any] = {
     "when_full": "fail",
     "window_batches": 1,
     "partitioner": _nothing,
+    "serializer": Serializer.json(),
+    "deserializer": Serializer.json(),
+    "interceptors": [_nothing],
+    "raise_on_error": False,
+    "on_delivery": _nothing,
     "auto_create": False,
     "spill": Spill("orders.spill"),
     "auto_offset_reset": "earliest",

@@ -13,7 +13,7 @@ from typing import Literal, Self
 
 import pyarrow as pa
 
-from ledgermq.client.consuming.message import TABLE_SCHEMA, Message, messages_of
+from ledgermq.client.consuming.message import TABLE_SCHEMA, Message, messages_as, opened
 from ledgermq.client.consuming.reader import Reader
 from ledgermq.client.consuming.reading import Reading
 from ledgermq.client.consuming.start import Position, Start, Wanted, check_known, check_position, check_start, wishes
@@ -63,12 +63,13 @@ class Consumer:
         self._end = None if end is None else check_start(end, self._topics, context.connections.now(), "end")
         self._by_partition: dict[TopicPartition, Reading] = {}
         reset = None if settings.auto_offset_reset == "error" else settings.auto_offset_reset
+        self._kind = opened(Message, settings.deserializer, settings.interceptors)
         self._reader: Reader[Message] = Reader(
             context,
             settings,
             out_of_range=reset,
             check=self._check,
-            messages_of=_messages_of,
+            messages_of=self._messages_of,
             expired=self._skipped,
             on_route=self._add_partitions,
         )
@@ -288,6 +289,9 @@ class Consumer:
             raise UnknownPartition(f"the consumer does not read {topic or self._topics[0]}/{partition}")
         return chosen
 
+    def _messages_of(self, reading: Reading, rows: pa.RecordBatch, offsets: Sequence[int]) -> list[Message]:
+        return messages_as(self._kind, rows, *reading.partition, offsets)
+
     # -- end
 
     async def close(self) -> None:
@@ -306,7 +310,3 @@ class Consumer:
 
 def _is_over(reading: Reading) -> bool:
     return reading.end is not None and reading.position >= reading.end
-
-
-def _messages_of(reading: Reading, rows: pa.RecordBatch, offsets: Sequence[int]) -> list[Message]:
-    return messages_of(rows, *reading.partition, offsets)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import repeat
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 import pyarrow as pa
 
 from ledgermq.buffers import Buffer
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.record import datetime_of
-from ledgermq.errors import CorruptFrame, InvalidRequest, LedgerMQError
+from ledgermq.client.serializers import FromBytes
+from ledgermq.errors import BadValue, CorruptFrame, InvalidRequest, LedgerMQError
 from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.records import SCHEMA, decode_batch
 
@@ -41,13 +42,16 @@ then the tag.
 class Message(NamedTuple):
     """One record as a program reads it. `value` is None for a tombstone; `timestamp_us` is None if
     the producer gave no time.
+
+    With the setting `deserializer`, `value` is what that returns, and is made when the program first reads
+    it: reading it raises BadValue if the bytes cannot be converted. `raw` is always bytes.
     """
 
     topic: str
     partition: int
     offset: int
     key: bytes | None
-    value: bytes | None
+    value: Any
     headers: MessageHeaders
     timestamp_us: int | None
     tag: str | None
@@ -56,6 +60,16 @@ class Message(NamedTuple):
     def timestamp(self) -> datetime | None:
         """Return the timestamp in UTC."""
         return None if self.timestamp_us is None else datetime_of(self.timestamp_us)
+
+    @property
+    def raw(self) -> bytes | None:
+        """Return the value's bytes: after interceptors, before the deserializer."""
+        return cast("bytes | None", self[4])
+
+    @property
+    def stored(self) -> Message:
+        """Return the message as it is stored, before any interceptor or deserializer."""
+        return self
 
     def ack(self) -> object:
         """Acknowledge the message; only for messages of a group (see `GroupMessage`, `QueueMessage`).
@@ -76,6 +90,98 @@ class Message(NamedTuple):
             "this consumer has no group, so messages cannot be refused; use seek to go back, or client.consumer(…,"
             " group=…)"
         )
+
+
+Interceptor = Callable[[Message], Message]
+"""An interceptor of consumers: a message -> the message that the program receives."""
+
+
+class Opened:
+    """Part of the messages of a consumer that has a deserializer or interceptors.
+
+    `value` is made when it is first read, so a bad value stops nothing but the code that reads it. The tuple
+    holds bytes; what copies a message for another topic reads `stored`.
+    """
+
+    deserializer: ClassVar[FromBytes | None]
+    interceptors: ClassVar[Sequence[Interceptor]]
+
+    def intercepted(self) -> Any:
+        """Return the message that the program receives. If an interceptor fails, that is this one, whose `value`
+        raises the error.
+        """
+        message: Any = self
+        try:
+            for interceptor in self.interceptors:
+                message = _same_place(self, interceptor(message))
+        except Exception as error:
+            self.__dict__["failure"] = error
+            return self
+        if message is not self:
+            message.__dict__["stored"] = self.stored
+        return message
+
+    @property
+    def value(self) -> Any:
+        made = self.__dict__
+        if "value" not in made:
+            made["value"] = self._made()
+        return made["value"]
+
+    def _made(self) -> Any:
+        if (failure := self.__dict__.get("failure")) is not None:
+            raise self._bad("an interceptor refuses it", failure) from failure
+        data = cast(Message, self)[4]
+        if data is None or self.deserializer is None:
+            return data
+        try:
+            return self.deserializer.from_bytes(data)
+        except Exception as error:
+            raise self._bad("the deserializer refuses its value", error) from error
+
+    def _bad(self, what: str, error: Exception) -> BadValue:
+        record = self.stored
+        bad = BadValue(
+            f"message {partition_of(record)}, offset {record.offset}: {what}: {type(error).__name__}: {error}"
+        )
+        bad.record = record
+        return bad
+
+    @property
+    def stored(self) -> Message:
+        found = self.__dict__.get("stored")
+        return Message._make(cast(Message, self)) if found is None else found
+
+    def __reduce__(self) -> tuple[Callable[[Iterable[Any]], Message], tuple[tuple[Any, ...]]]:
+        """Pickle as the plain `Message` as it is stored."""
+        return Message._make, (tuple(self.stored),)
+
+
+def _same_place(before: Any, after: Any) -> Any:
+    """Check what an interceptor returned. Raises TypeError, ValueError."""
+    if type(after) is not type(before):
+        raise TypeError(f"an interceptor must return a message, made with message._replace(…), not {after!r:.100}")
+    if after[:3] != before[:3]:
+        raise ValueError("an interceptor must not change topic, partition or offset")
+    return after
+
+
+def opened(kind: type[M], deserializer: FromBytes | None, interceptors: Sequence[Interceptor]) -> type[M]:
+    """Return the class of a consumer's messages."""
+    if deserializer is None and not interceptors:
+        return kind
+    return type(kind.__name__, (Opened, kind), {"deserializer": deserializer, "interceptors": tuple(interceptors)})
+
+
+def made_as(kind: type[M], message: Message) -> M:
+    """Make a message of another kind: it is delivered again, so interceptors are called again."""
+    return _intercepted([kind._make(message.stored)], kind)[0]
+
+
+def _intercepted(messages: list[M], kind: type[M]) -> list[M]:
+    if not getattr(kind, "interceptors", ()):
+        return messages
+    return [cast(Opened, message).intercepted() for message in messages]
 
 
 def decode_run(data: Buffer, crc: int, record_count: int, decoded_bytes_max: int, where: str) -> pa.RecordBatch:
@@ -112,7 +218,8 @@ def messages_of(rows: pa.RecordBatch, topic: str, partition: int, offsets: Offse
 def messages_as(kind: type[M], rows: pa.RecordBatch, topic: str, partition: int, offsets: Offsets) -> list[M]:
     """Make messages like `messages_of`, as instances of a subclass of `Message`."""
     with _uncollected():
-        return _messages(kind, rows, topic, partition, offsets)
+        messages = _messages(kind, rows, topic, partition, offsets)
+    return _intercepted(messages, kind)
 
 
 def offsets_of(offsets: Offsets, count: int) -> Sequence[int]:

@@ -27,6 +27,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Protocol
 
+from ledgermq.client.consuming.message import made_as
 from ledgermq.client.consuming.reading import Reading
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.message import GroupMessage, Handout, no_dead_letters
@@ -107,7 +108,8 @@ class Holding:
 
     `changed` is called when the program has finished a message. `roll_back(holding, offset,
     delay_s)` is called when the program wants an offset, and all later ones, again. `wait(delay_s)`
-    returns the time of the loop's clock after a delay, at which the reader is woken.
+    returns the time of the loop's clock after a delay, at which the reader is woken. `base`: see
+    `Handout`.
     """
 
     def __init__(
@@ -117,8 +119,10 @@ class Holding:
         roll_back: Callable[[Holding, int, float], None],
         refusals: Refusals = Refusals(),  # noqa: B008  immutable
         wait: Callable[[float], float] = lambda delay_s: delay_s,
+        base: type[GroupMessage] | None = None,
     ) -> None:
         self.given = given
+        self._base = base
         self._refusals = refusals
         self._wait = wait
         self._nacks: tuple[int, int] = (-1, 0)
@@ -257,7 +261,7 @@ class Holding:
         if message is None:
             return None
         self.progress.return_again(message.offset)
-        return self.handout().kind._make(message)
+        return made_as(self.handout().kind, message)
 
     def hold(self, message: GroupMessage, delay_s: float) -> None:
         """Hold a message that was read before its time, and return it to the program after a delay."""
@@ -306,7 +310,7 @@ class Holding:
     def handout(self) -> Handout:
         """Return the state that messages share that are returned now."""
         if self._handout is None or self._handout.generation != self.progress.generation:
-            self._handout = Handout(self, self.progress.generation)
+            self._handout = Handout(self, self.progress.generation, self._base)
         return self._handout
 
     def ack(self, offset: int, generation: int) -> bool:

@@ -14,6 +14,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from ledgermq.client.consuming.message import opened
 from ledgermq.client.consuming.reader import Reader
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.assignment import reconcile
@@ -91,6 +92,7 @@ class Holdings:
         refusals: Refusals,
     ) -> None:
         self._settings = settings
+        self._base = opened(GroupMessage, settings.deserializer, settings.interceptors)
         self._refusals = refusals
         self.held = held
         self._reader = reader
@@ -129,7 +131,7 @@ class Holdings:
         changes = reconcile({partition: holding.given for partition, holding in self.held.items()}, assigned)
         self._forget([self.held[given.partition] for given in changes.renewed])
         gained = [
-            Holding(given, self._progressed, self._roll_back, self._refusals, self._wait)
+            Holding(given, self._progressed, self._roll_back, self._refusals, self._wait, self._base)
             for given in (*changes.gained, *changes.renewed)
         ]
         unwanted = [self.held[partition] for partition in changes.unwanted if self.held[partition].kept]

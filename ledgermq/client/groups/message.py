@@ -64,10 +64,12 @@ class Handout:
     1.6 ms for 5000 messages), and a tuple's subclass cannot have a slot.
     """
 
-    __slots__ = ("_answers", "_home", "_loop", "_thread", "bounds", "generation", "kind")
+    __slots__ = ("_answers", "_home", "_loop", "_thread", "base", "bounds", "generation", "kind")
 
-    def __init__(self, answers: Answers, generation: int) -> None:
-        self.kind: type[GroupMessage] = type("GroupMessage", (GroupMessage,), {"__slots__": (), "handout": self})
+    def __init__(self, answers: Answers, generation: int, base: type[GroupMessage] | None = None) -> None:
+        """`base`: the class of the consumer's messages (`opened`); None: `GroupMessage`."""
+        self.base = base or GroupMessage
+        self.kind: type[GroupMessage] = type("GroupMessage", (self.base,), {"__slots__": (), "handout": self})
         self._answers = answers
         self.generation = generation
         self.bounds: dict[int, asyncio.Timeout] = {}
@@ -205,4 +207,4 @@ class GroupMessage(Message):
 
     def __reduce__(self) -> tuple[Callable[[Iterable[Any]], Message], tuple[tuple[Any, ...]]]:
         """Pickle as the plain `Message`, because another process cannot acknowledge it."""
-        return Message._make, (tuple(self),)
+        return Message._make, (tuple(self.stored),)

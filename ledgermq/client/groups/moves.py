@@ -149,4 +149,4 @@ class Moves:
 def size_of(message: Message) -> int:
     """Return the estimated memory of a message that is held."""
     headers = sum(len(name) + len(value or b"") for name, value in message.headers)
-    return MOVE_OVERHEAD_BYTES + len(message.key or b"") + len(message.value or b"") + headers
+    return MOVE_OVERHEAD_BYTES + len(message.key or b"") + len(message.raw or b"") + headers

@@ -157,6 +157,7 @@ def copy_of(
     """Return the copy of a message to send to the retry or dead-letter topic. `expires_us`: when the message
     expires, which is noted even if only the settings of its topic say so.
     """
+    message = message.stored
     due = () if due_ms is None else ((DUE_MS, str(due_ms).encode()),)
     expires: tuple[tuple[str, bytes], ...] = ()
     if expires_us is not None:

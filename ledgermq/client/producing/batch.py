@@ -98,7 +98,7 @@ class Batch:
     may be added without another check; -1: none. `decided_sequence`: the only sequence under which
     it may be sent, if one was decided before this producer was made. `in_file`: its id in the producer's
     spill, if it was loaded from there. `is_spilled`: its outcome is that it was written there.
-    `intake_offset`: where it waits until its records are due; None: they are not delayed.
+    `quiet`: see `Place`. `intake_offset`: where it waits until its records are due; None: they are not delayed.
     """
 
     __slots__ = (
@@ -122,6 +122,7 @@ class Batch:
         "is_spilled",
         "outcome",
         "plain_bytes_max",
+        "quiet",
         "record_count",
         "sequence",
         "timestamp_max_us",
@@ -136,6 +137,8 @@ class Batch:
         born_s: float,
         compressor: Compressor,
         plain_bytes_max: int = -1,
+        *,
+        quiet: bool = False,
     ) -> None:
         self.at = at
         self.topic_id = topic_id
@@ -143,6 +146,7 @@ class Batch:
         self._compressor = compressor
         self.outcome = Outcome()
         self.plain_bytes_max = plain_bytes_max
+        self.quiet = quiet
         self.record_count = 0
         self.data_bytes = 0
         self.base_offset: int | None = -1

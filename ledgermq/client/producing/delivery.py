@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol, overload
 
+from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.record import datetime_of
 from ledgermq.errors import LedgerMQError, UsedElsewhere
 
@@ -24,6 +25,9 @@ class SendResult(NamedTuple):
 
     A delayed record has no offset before it is due: its `offset` is None, `timestamp` is the due time,
     and `handle` is the text with which `client.recall` takes it back. Other records have no handle.
+
+    With the settings `raise_on_error=False` and `on_delivery` there are also results of records that failed:
+    `error` says why, `offset` is None, `timestamp_us` is 0, and `partition` is -1 if none was chosen yet.
     """
 
     topic: str
@@ -31,6 +35,16 @@ class SendResult(NamedTuple):
     offset: int | None
     timestamp_us: int
     handle: str | None = None
+
+    @property
+    def error(self) -> LedgerMQError | None:
+        """Return why the record failed; None: it did not."""
+        return None
+
+    @property
+    def success(self) -> bool:
+        """Return whether the record is stored, staged in its transaction, or spilled."""
+        return self.error is None
 
     @property
     def timestamp(self) -> datetime:
@@ -43,6 +57,27 @@ class Spilled(SendResult):
     """
 
     __slots__ = ()
+
+
+class Failed(SendResult):
+    """The result of a record that failed."""
+
+    @classmethod
+    def at(cls, partition: TopicPartition, error: LedgerMQError) -> Failed:
+        made = cls(*partition, None, 0)
+        made.__dict__["failure"] = error
+        return made
+
+    @property
+    def error(self) -> LedgerMQError:
+        found: LedgerMQError = self.__dict__["failure"]
+        return found
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, error={self.error!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Failed.at, (TopicPartition(self.topic, self.partition), self.error)
 
 
 class BatchResult(NamedTuple):
@@ -67,7 +102,7 @@ class SpilledBatch(BatchResult):
 class Outcome:
     """The outcome of a batch, settled once and awaited any number of times."""
 
-    __slots__ = ("_loop", "_waiters", "error", "reported", "settled")
+    __slots__ = ("_callbacks", "_loop", "_waiters", "error", "reported", "settled")
 
     def __init__(self) -> None:
         self._loop = asyncio._get_running_loop()
@@ -76,11 +111,15 @@ class Outcome:
         self.reported = False
         """Whether a caller has seen the error."""
         self._waiters: dict[asyncio.Future[None], None] | None = None
+        self._callbacks: list[Callable[[], None]] | None = None
 
     def settle(self, error: LedgerMQError | None = None) -> None:
         assert not self.settled, "an outcome is settled once"
         self.settled = True
         self.error = error
+        for callback in self._callbacks or ():  # before the waiters, so that `flush` returns after them
+            asyncio.get_running_loop().call_soon(callback)
+        self._callbacks = None
         for waiter in self._waiters or ():
             if not waiter.done():
                 waiter.set_result(None)
@@ -104,6 +143,17 @@ class Outcome:
         finally:
             self._waiters.pop(waiter, None)
 
+    def call_when_settled(self, callback: Callable[[], None]) -> None:
+        """Have the event loop call a function soon after this is settled. The loop's exception handler gets
+        its errors.
+        """
+        if self.settled:
+            asyncio.get_running_loop().call_soon(callback)
+        elif self._callbacks is None:
+            self._callbacks = [callback]
+        else:
+            self._callbacks.append(callback)
+
     def raise_error(self) -> None:
         if self.error is not None:
             self.reported = True
@@ -113,10 +163,15 @@ class Outcome:
 
 class Place(Protocol):
     """The place of a waiting record: in a batch, or in a queue for a topic whose partitions are
-    not known yet.
+    not known yet. `quiet`: its records have a result even if they fail (`raise_on_error=False`).
     """
 
-    outcome: Outcome
+    @property
+    def at(self) -> TopicPartition: ...
+    @property
+    def outcome(self) -> Outcome: ...
+    @property
+    def quiet(self) -> bool: ...
 
     def result(self, row: int) -> SendResult: ...
 
@@ -151,9 +206,12 @@ class Delivery:
     def result(self) -> SendResult:
         """Return the result of a delivery that is done.
 
-        Raises the error of the record, or asyncio.InvalidStateError before it is done.
+        Raises the error of the record (unless raise_on_error=False), or asyncio.InvalidStateError before
+        it is done.
         """
         self._check_done()
+        if self.place.quiet:
+            return self._result_or_error()
         self.place.outcome.raise_error()
         return self.place.result(self.row)
 
@@ -164,6 +222,21 @@ class Delivery:
         self._check_done()
         self.place.outcome.reported = True
         return self.place.outcome.error
+
+    def _result_or_error(self) -> SendResult:
+        error = self.exception()
+        return self.place.result(self.row) if error is None else Failed.at(self.place.at, error)
+
+    def call_when_done(self, callback: Callable[[SendResult], object]) -> None:
+        """Have the event loop call a function with the result of the record, also if it fails."""
+
+        def call() -> None:
+            if not self.done():  # the topic's partitions became known, and the record has joined a batch
+                self.place.outcome.call_when_settled(call)
+                return
+            callback(self._result_or_error())
+
+        self.place.outcome.call_when_settled(call)
 
     def _check_done(self) -> None:
         if not self.place.outcome.settled:
@@ -249,10 +322,12 @@ class Deliveries(Sequence[Delivery]):
 
 class Refused:
     """The place of a record that was found too large, or without a partition, once its topic was
-    known.
+    known. `at`: its partition, -1 if none was chosen.
     """
 
-    def __init__(self, error: LedgerMQError) -> None:
+    def __init__(self, error: LedgerMQError, at: TopicPartition, *, quiet: bool = False) -> None:
+        self.at = at
+        self.quiet = quiet
         self.outcome = Outcome()
         self.outcome.settle(error)
 

@@ -13,24 +13,26 @@ from datetime import datetime, timedelta
 from itertools import accumulate
 from threading import get_ident
 from types import TracebackType
-from typing import Self, cast
+from typing import Any, Self, cast
 
 import pyarrow as pa
 
 from ledgermq.client.context import ClientContext
+from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.due import due_of
 from ledgermq.client.producing.arrow_rows import conform
 from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, Outcome, Refused, again
 from ledgermq.client.producing.discovery import Discovery
 from ledgermq.client.producing.dispatcher import Dispatcher
+from ledgermq.client.producing.preparing import prepared
 from ledgermq.client.producing.publishing import Producing, Publishing
 from ledgermq.client.producing.send_buffer import OnFailure, SendBuffer
 from ledgermq.client.producing.sessions import EncodedBatch
 from ledgermq.client.producing.spilling import Spilling
 from ledgermq.client.producing.topics import ProducerTopics, TopicQueues
 from ledgermq.client.producing.unrouted import typed
-from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Record, Row, row_bytes, row_of
+from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Record, Row, row_bytes
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.client.spill import SpillState
 from ledgermq.errors import (
@@ -89,6 +91,8 @@ class Producer:
         """By topic, the batch that the last record without a key joined; the batch itself decides
         whether it takes more records.
         """
+        self._takes_plain = settings.serializer is None and not settings.interceptors and settings.on_delivery is None
+        """Whether records may take the fast path: values are stored as given, and nothing is called for each."""
         self._fresh_starts = 0
         """How often `start_over` was called, and the error of the last time."""
         self._ended_before: LedgerMQError = Unavailable("the producer has begun again")
@@ -101,7 +105,7 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: Bytes | None,
+        value: Any,
         key: Bytes | None = None,
         headers: Headers | None = None,
         tag: str | None = None,
@@ -115,7 +119,8 @@ class Producer:
         """Queue one record; returns at once. Await the result for the `SendResult`, or `flush()`
         for all of them.
 
-        Text is stored as UTF-8; `value=None` is a tombstone. `delay` (seconds, or a timedelta),
+        `value`: bytes, or text, which is stored as UTF-8; with the setting `serializer` what that takes.
+        None is a tombstone. `delay` (seconds, or a timedelta),
         `deliver_at` (a datetime with a time zone) or `delay_level` (1 to 18) make it a delayed record,
         which comes into its topic at that time, at most 366 days from now; one that is due already comes
         at once. Its timestamp is the due time. It is always stored durably and once, whatever `acks` and
@@ -127,25 +132,43 @@ class Producer:
         """
         if get_ident() != self._home.thread or self._home.left:
             self._home.check()
-        due_us = None
-        if delay is not None or deliver_at is not None or delay_level is not None:
-            due_us = self.due_us(delay, deliver_at, delay_level, timestamp)
-        if (
-            type(value) is bytes
-            and key is None
-            and headers is None
-            and tag is None
-            and timestamp is None
-            and partition is None
-            and ttl is None
-        ):
-            sender = self if due_us is None else self._delayed
-            if sender is not None:
-                delivery = sender._add_plain(topic, value, self._buffer.limit_bytes, due_us)
-                if delivery is not None:
-                    return delivery
-        row = row_of(value, key, headers, tag, timestamp if due_us is None else due_us, self._sources.now_us(), ttl)
-        return self.add_row(topic, row, row_bytes(row), partition, delayed=due_us is not None)
+        try:
+            due_us = None
+            if delay is not None or deliver_at is not None or delay_level is not None:
+                due_us = self.due_us(delay, deliver_at, delay_level, timestamp)
+            if (
+                type(value) is bytes
+                and key is None
+                and headers is None
+                and tag is None
+                and timestamp is None
+                and partition is None
+                and ttl is None
+            ):
+                sender = self if due_us is None else self._delayed
+                if sender is not None:
+                    delivery = sender._add_plain(topic, value, self._buffer.limit_bytes, due_us)
+                    if delivery is not None:
+                        return delivery
+            moment, delayed = (timestamp, False) if due_us is None else (due_us, True)
+            topic, row, partition = prepared(
+                self.settings,
+                topic,
+                value,
+                key,
+                headers,
+                tag,
+                moment,
+                partition,
+                ttl,
+                self._sources.now_us(),
+                delayed=delayed,
+            )
+            return self.add_row(topic, row, row_bytes(row), partition, delayed=delayed)
+        except Exception as error:  # a user's partitioner may raise anything
+            if self.settings.raise_on_error:
+                raise
+            return self._failed(error, topic)
 
     def due_us(
         self,
@@ -201,9 +224,9 @@ class Producer:
                 self._discovery.refresh(topic)  # The topic may have grown.
                 self._wake.set()
             raise
-        if row[0] is None and partition is None and isinstance(delivery.place, Batch):
+        if self._takes_plain and row[0] is None and partition is None and isinstance(delivery.place, Batch):
             self._open[topic] = delivery.place
-        return delivery
+        return self._reported(delivery)
 
     def _delayed_producer(self) -> Producer:
         if self._delayed is None:
@@ -212,17 +235,29 @@ class Producer:
             self._delayed = Producer(self._context, settings, publishing, buffer=self._buffer)
         return self._delayed
 
-    def refused(self, error: Exception) -> Refused:
-        """Return a place for a record that could not be added and has no caller to raise to; the
+    def _failed(self, error: Exception, topic: str) -> Delivery:
+        """Return the delivery of a record that failed at once, with raise_on_error=False. Raises if the producer
+        takes no records at all.
+        """
+        self._check_usable()
+        return self.refused(error, topic)
+
+    def refused(self, error: Exception, topic: str) -> Delivery:
+        """Return the delivery of a record that could not be added and has no caller to raise to; the
         next flush raises its error.
         """
-        place = Refused(typed(error))
+        place = Refused(typed(error), TopicPartition(topic, -1), quiet=not self.settings.raise_on_error)
         self._buffer.note_failed(place.outcome)
-        return place
+        return self._reported(Delivery(place, 0))
 
-    async def send_many(self, topic: str, records: Iterable[Record | Bytes | None]) -> Deliveries:
-        """Queue many records, waiting for room whenever the buffer is full. A plain value stands
-        for a record without a key.
+    def _reported(self, delivery: Delivery) -> Delivery:
+        if self.settings.on_delivery is not None:
+            delivery.call_when_done(self.settings.on_delivery)
+        return delivery
+
+    async def send_many(self, topic: str, records: Iterable[Record | Any]) -> Deliveries:
+        """Queue many records (`Record`, or values), waiting for room whenever the buffer is full. A
+        plain value stands for a record without a key.
 
         Raises like `send`; records before the refused one stay queued. A list of `bytes` is
         fastest: those of its values that join a batch at once get the same timestamp.
@@ -251,7 +286,7 @@ class Producer:
         if fresh_starts != self._fresh_starts:
             raise type(self._ended_before)(self._ended_before.message)
 
-    async def _add_piece(self, topic: str, piece: Sequence[Record | Bytes | None], deliveries: Deliveries) -> None:
+    async def _add_piece(self, topic: str, piece: Sequence[Any], deliveries: Deliveries) -> None:
         are_plain = set(map(type, piece)) == {bytes}
         at = 0
         while at < len(piece):
@@ -281,28 +316,40 @@ class Producer:
         self._buffer.held_bytes += size + count * ROW_OVERHEAD_BYTES
         return Delivery(batch, batch.add_plain_values(values[:count], size, self._sources.now_us())), count
 
-    async def _add_one(self, topic: str, record: Record | Bytes | None) -> Delivery:
+    async def _add_one(self, topic: str, record: Any) -> Delivery:
         if type(record) is bytes and (delivery := self._add_plain(topic, record, self._buffer.full_bytes)) is not None:
             return delivery
         return await self._add_when_room(topic, record if isinstance(record, Record) else Record(record))
 
     async def _add_when_room(self, topic: str, record: Record) -> Delivery:
+        try:
+            return await self._add_waiting(topic, record)
+        except Exception as error:  # as in `send`
+            if self.settings.raise_on_error:
+                raise
+            return self._failed(error, topic)
+
+    async def _add_waiting(self, topic: str, record: Record) -> Delivery:
         due_us = self.due_us(record.delay, record.deliver_at, record.delay_level, record.timestamp)
-        row = row_of(
+        topic, row, partition = prepared(
+            self.settings,
+            topic,
             record.value,
             record.key,
             record.headers,
             record.tag,
             record.timestamp if due_us is None else due_us,
-            self._sources.now_us(),
+            record.partition,
             record.ttl,
+            self._sources.now_us(),
+            delayed=due_us is not None,
         )
         size = row_bytes(row)
         if not self._buffer.has_room(size + ROW_OVERHEAD_BYTES):
             fresh_starts = self._fresh_starts
             await self._buffer.wait_for_room(size + ROW_OVERHEAD_BYTES)
             self._check_same(fresh_starts)
-        return self.add_row(topic, row, size, record.partition, delayed=due_us is not None)
+        return self.add_row(topic, row, size, partition, delayed=due_us is not None)
 
     async def send_batch(self, topic: str, batch: pa.RecordBatch, *, partition: int | None = None) -> BatchDelivery:
         """Queue the rows of an Arrow batch, waiting for room; await the returned object for the
@@ -310,6 +357,7 @@ class Producer:
 
         Columns as in the record schema: `value`, and optionally `key`, `headers`, `timestamp`,
         `tag`. Text and other binary types are converted; a missing timestamp is the present time.
+        Interceptors and the serializer are not called.
         Rows with a key go to the key's partition, the others stay together. Raises InvalidRecord,
         MessageTooLarge, UnknownPartition; then no row is queued.
         """
@@ -395,7 +443,13 @@ class Producer:
         """
         self._check_usable()
         await self._flush(timeout_s)
-        self._buffer.raise_unseen()
+        self._raise_unseen()
+
+    def _raise_unseen(self) -> None:
+        if self.settings.raise_on_error:
+            self._buffer.raise_unseen()
+        else:
+            self._buffer.forget_failures()
 
     async def _flush(self, timeout_s: float | None) -> None:
         try:
@@ -481,7 +535,7 @@ class Producer:
                     await self._spill_rest(self._spilling)
                     if self._delayed is not None and self._delayed.unanswered_records:
                         raise  # delayed records are not spilled
-            self._buffer.raise_unseen()
+            self._raise_unseen()
         finally:
             await self.abort()
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition, check_partition, check_topic_text
-from ledgermq.client.partitioner import StickyPartition, partition_of_key
+from ledgermq.client.partitioner import KeylessPartition, partition_of_key
 from ledgermq.client.producing.batch import Batch, Compressor
 from ledgermq.client.producing.delivery import Delivery, again
 from ledgermq.client.producing.partition_queue import Numbering, PartitionQueue
@@ -20,11 +20,13 @@ from ledgermq.client.producing.publishing import Publishing
 from ledgermq.client.producing.send_buffer import SendBuffer
 from ledgermq.client.producing.sessions import EncodedBatch
 from ledgermq.client.producing.unrouted import Unrouted
-from ledgermq.client.record import Row
+from ledgermq.client.record import Outgoing, Row, rows_of
 from ledgermq.client.routing import TopicRoute
 from ledgermq.client.settings import ChosenCompression, ProducerSettings
 from ledgermq.errors import LedgerMQError, MessageTooLarge, UnknownTopic
 from ledgermq.protocol.records import data_bytes_at_most, largest_record_bytes
+
+_NO_KEY: Row = (None, None, None, 0, None)
 
 QueueKey = tuple[int, int, bool]
 """Topic id, partition, and whether the queue sends batches from the producer's spill."""
@@ -68,7 +70,7 @@ class ProducerTopics:
         if route is not None:
             return self.take(route)
         check_topic_text(name)
-        waiting = self.unrouted[name] = Unrouted(name, self._buffer)
+        waiting = self.unrouted[name] = Unrouted(name, self._buffer, quiet=not self._settings.raise_on_error)
         self._wake.set()
         return waiting
 
@@ -179,7 +181,10 @@ class TopicQueues:
         self._wake = wake
         self._publishing = publishing
         self._clock_s = asyncio.get_running_loop().time
-        self._sticky = StickyPartition(context.sources)
+        given = settings.partitioner
+        self._partitioner = given if callable(given) else None
+        self._keyless = KeylessPartition(context.sources, "sticky" if callable(given) else given)
+        self._sticks = given == "sticky"
         self._compression: ChosenCompression | None = None
         self._compressors: list[Compressor] = []
         """One encoder per partition, because records of one key are alike and go to the same
@@ -223,7 +228,7 @@ class TopicQueues:
             raise MessageTooLarge(
                 f"the record has {size} bytes; topic {self.route.name} takes up to {self._record_bytes_max}"
             )
-        queue = self.queues[self._partition(row[0], partition)]
+        queue = self.queues[self._partition(row, partition)]
         if queue.refuses is not None:
             raise again(queue.refuses)
         batch = queue.open
@@ -231,13 +236,15 @@ class TopicQueues:
             batch = self._open_batch(queue)
         return Delivery(batch, batch.add(row, size))
 
-    def _partition(self, key: bytes | None, partition: int | None) -> int:
+    def _partition(self, row: Row, partition: int | None) -> int:
         count = len(self.queues)
         if partition is not None:
             return check_partition(partition, count, self.route.name)
-        if self._settings.partitioner is not None:
-            return check_partition(self._settings.partitioner(self.route.name, key, count), count, self.route.name)
-        return self._sticky.get(count) if key is None else partition_of_key(key, count)
+        key, value, headers, timestamp_us, tag = row
+        if self._partitioner is not None:
+            record = Outgoing(self.route.name, value, key, headers, tag, timestamp_us)
+            return check_partition(self._partitioner(record, count), count, self.route.name)
+        return self._keyless.get(count) if key is None else partition_of_key(key, count)
 
     def _open_batch(self, queue: PartitionQueue) -> Batch:
         self.seal(queue)
@@ -247,14 +254,21 @@ class TopicQueues:
 
     def _new_batch(self, queue: PartitionQueue) -> Batch:
         size_max = self._settings.batch_bytes_max
-        plain_bytes_max = size_max if self._record_bytes_max >= size_max and self._settings.partitioner is None else -1
+        plain_bytes_max = size_max if self._record_bytes_max >= size_max and self._sticks else -1
         compressor = self._compressors[queue.at.partition]
-        return Batch(queue.at, self.route.topic_id, self._clock_s(), compressor, plain_bytes_max)
+        return Batch(
+            queue.at,
+            self.route.topic_id,
+            self._clock_s(),
+            compressor,
+            plain_bytes_max,
+            quiet=not self._settings.raise_on_error,
+        )
 
     def seal(self, queue: PartitionQueue) -> None:
         if queue.open is not None:
             queue.seal()
-            self._sticky.leave(queue.at.partition, len(self.queues))
+            self._keyless.leave(queue.at.partition, len(self.queues))
 
     def add_arrow(self, rows: pa.RecordBatch, buffer_bytes: int, partition: int | None) -> list[Batch]:
         """Add rows of the record schema. Keys choose partitions as for single records; each batch
@@ -288,7 +302,7 @@ class TopicQueues:
             self.queues[number].add_sealed(batch)
             batches.append(batch)
         for number in dict.fromkeys(number for number, _ in pieces):
-            self._sticky.leave(number, len(self.queues))
+            self._keyless.leave(number, len(self.queues))
         self._wake.set()
         return batches
 
@@ -303,11 +317,12 @@ class TopicQueues:
 
     def _parts(self, rows: pa.RecordBatch, partition: int | None) -> list[tuple[int, pa.RecordBatch]]:
         keys = rows.column("key")
-        if partition is not None or (keys.null_count == len(keys) and self._settings.partitioner is None):
-            return [(self._partition(None, partition), rows)]
+        if partition is not None or (keys.null_count == len(keys) and self._sticks):
+            return [(self._partition(_NO_KEY, partition), rows)]
         indices: dict[int, list[int]] = {}
-        for row, key in enumerate(keys.to_pylist()):
-            indices.setdefault(self._partition(key, None), []).append(row)
+        given = rows_of(rows) if self._partitioner is not None else ((key, *_NO_KEY[1:]) for key in keys.to_pylist())
+        for number, row in enumerate(given):
+            indices.setdefault(self._partition(row, None), []).append(number)
         return [(number, rows.take(pa.array(chosen, pa.int64()))) for number, chosen in indices.items()]
 
 

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.delivery import BatchDelivery, Delivery, Outcome, Refused, SendResult
 from ledgermq.client.producing.send_buffer import SendBuffer
@@ -26,8 +27,10 @@ class Queues(Protocol):
 class Unrouted:
     """The place of a topic's records until its partitions are known."""
 
-    def __init__(self, topic: str, buffer: SendBuffer) -> None:
+    def __init__(self, topic: str, buffer: SendBuffer, *, quiet: bool = False) -> None:
         self.topic = topic
+        self.at = TopicPartition(topic, -1)
+        self.quiet = quiet
         self.outcome = Outcome()
         self._buffer = buffer
         self._enter: list[Callable[[Queues], None]] = []
@@ -51,7 +54,7 @@ class Unrouted:
             try:
                 moved = topic.add(row, size, partition)
             except Exception as error:  # a user's partitioner may raise anything
-                delivery.place = Refused(typed(error))
+                delivery.place = Refused(typed(error), self.at, quiet=self.quiet)
                 self._buffer.note_failed(delivery.place.outcome)
                 self._buffer.release(held)
             else:

@@ -62,15 +62,23 @@ class Words(Protocol):
 
 class Lease:
     """Messages of one partition that came in one answer. `until_s`: a time of the loop's clock, a little before
-    the broker ends the lease. `ranges`: (first offset, deliveries), ascending.
+    the broker ends the lease. `ranges`: (first offset, deliveries), ascending. `base`: the class of the queue's
+    messages (`opened`); None: `QueueMessage`.
     """
 
     __slots__ = ("_firsts", "_words", "epoch", "kind", "number", "ranges", "topic_id", "until_s")
 
     def __init__(
-        self, words: Words, topic_id: int, epoch: int, number: int, until_s: float, ranges: Sequence[tuple[int, int]]
+        self,
+        words: Words,
+        topic_id: int,
+        epoch: int,
+        number: int,
+        until_s: float,
+        ranges: Sequence[tuple[int, int]],
+        base: type[QueueMessage] | None = None,
     ) -> None:
-        self.kind: type[QueueMessage] = type("QueueMessage", (QueueMessage,), {"__slots__": (), "lease": self})
+        self.kind: type[QueueMessage] = type("QueueMessage", (base or QueueMessage,), {"__slots__": (), "lease": self})
         self.topic_id = topic_id
         self.epoch = epoch
         self.number = number
@@ -136,7 +144,7 @@ class QueueMessage(Message):
 
     def __reduce__(self) -> tuple[Callable[[Iterable[Any]], Message], tuple[tuple[Any, ...]]]:
         """Pickle as the plain `Message`, because another process cannot acknowledge it."""
-        return Message._make, (tuple(self),)
+        return Message._make, (tuple(self.stored),)
 
 
 def _seconds(name: str, given: float | timedelta | None) -> float:

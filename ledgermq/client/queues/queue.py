@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from ledgermq.client.consuming.message import decode_run, messages_as
+from ledgermq.client.consuming.message import decode_run, messages_as, opened
 from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.expiry import Expiry
@@ -24,7 +24,7 @@ from ledgermq.client.queues.message import Lease, QueueMessage, Reply
 from ledgermq.client.queues.polls import Polls
 from ledgermq.client.queues.words import Word, WordLane
 from ledgermq.client.settings import QueueSettings
-from ledgermq.errors import InvalidRequest, LedgerMQError, Unavailable
+from ledgermq.errors import DeadlineExceeded, InvalidRequest, LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ShareFetchFrame
 from ledgermq.runtime.tasks import end
@@ -66,6 +66,7 @@ class Queue:
         self.dead_lettered = 0
         """Number of messages that this member moved to the dead-letter topic."""
         self._context = context
+        self._base = opened(QueueMessage, settings.deserializer, settings.interceptors)
         self._start = start
         self._dead_letters = dead_letters
         self._expiry = Expiry(context.routing.ttl_of, context.sources.now_us)
@@ -79,6 +80,10 @@ class Queue:
         self._returning: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
+        self.draining = False
+        """Whether `drain` was called."""
+        self._finished = asyncio.Event()
+        """Set when the program has finished a message."""
         self.closed = False
 
     async def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[QueueMessage]:  # noqa: ASYNC109  as Consumer.fetch
@@ -92,22 +97,26 @@ class Queue:
         if not 0 < max_records <= FETCH_RECORDS_MAX:
             raise InvalidRequest(f"max_records must be 1 to {FETCH_RECORDS_MAX}, not {max_records}")
         deadline = self._begin().time() + timeout
-        while True:
+        while not self.draining:
             found = self._from_buffer(max_records)
             if found or not await self._more(max_records, deadline):
                 return found
+        return []
 
     def __aiter__(self) -> AsyncIterator[QueueMessage]:
         return self._iterate()
 
     async def _iterate(self) -> AsyncIterator[QueueMessage]:
         """Yield messages without end. Those that were leased ahead and wait too long are returned meanwhile."""
-        while not self.closed:
+        while not self._is_over():
             for message in self._from_buffer(1):
                 yield message
-            if not self._buffer and not self.closed:
+            if not self._buffer and not self._is_over():
                 wait_s = self.settings.request_timeout_s
                 await self._more(self.settings.iteration_records_max, self._begin().time() + wait_s)
+
+    def _is_over(self) -> bool:
+        return self.closed or self.draining
 
     async def _more(self, records_max: int, deadline: float) -> bool:
         """Wait for messages or a change. Return False if the time is up. Raises what `fetch` raises."""
@@ -137,6 +146,32 @@ class Queue:
     async def _until_answered(self) -> None:
         while tasks := [*self._burying, *(lane.sending for lane in self._lanes.values() if lane.sending is not None)]:
             await asyncio.wait(tasks)
+
+    async def drain(self, timeout: float = 30.0) -> None:  # noqa: ASYNC109  as GroupConsumer.drain
+        """Return no further messages, and wait until the program has finished those that it has, or their leases
+        have ended, and the cluster has answered. What was leased ahead goes to other members at once. `fetch` returns
+        nothing from now on, and `async for` ends.
+
+        Raises DeadlineExceeded after `timeout` seconds: the rest is given back by `close`.
+        """
+        deadline = self._begin().time() + timeout
+        self.draining = True
+        self._return_untaken()
+        self._polls.changed.set()
+        while leased := self._leased():
+            self._finished.clear()
+            if not await wait_until(self._finished, min(deadline, *leased)) and self._begin().time() >= deadline:
+                raise DeadlineExceeded(f"{len(leased)} messages are not finished after {timeout} s")
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._until_answered()
+        except TimeoutError:
+            raise DeadlineExceeded(f"no broker has answered within {timeout} s") from None
+
+    def _leased(self) -> list[float]:
+        """Return when the leases of messages end that the program has not finished."""
+        now_s = self._begin().time()
+        return [lease.until_s for lease in self._held.values() if lease.until_s > now_s]
 
     async def close(self) -> None:
         """Send what was said, give unfinished messages back, and end. Idempotent."""
@@ -239,7 +274,7 @@ class Queue:
             ranges = [(each.first, each.deliveries) for each in part.ranges]
             length_s = part.lease_ms / 1000
             until_s = self._loop.time() + length_s - min(1.0, length_s / MARGIN_PART)
-            lease = Lease(self, part.topic_id, part.epoch, part.lease, until_s, ranges)
+            lease = Lease(self, part.topic_id, part.epoch, part.lease, until_s, ranges, self._base)
             for batch in part.batches:
                 data = payload[at : at + batch.length]
                 at += batch.length
@@ -257,6 +292,8 @@ class Queue:
                         self._buffer.extend(messages_as(lease.kind, some, part.topic, part.partition, first))
         if self.closed:
             return
+        if self.draining:
+            self._return_untaken()
         if self._buffer and self._returning is None:
             wait_s = self.settings.lease_s / HELD_PART
             self._returning = self._loop.call_later(wait_s, self._return_untaken)
@@ -298,6 +335,7 @@ class Queue:
     def _add(self, at: TopicPartition, word: Word) -> None:
         if word.word != pb.RENEW:
             self._held.pop((at, word.offset), None)
+            self._finished.set()
         lane = self._lanes.get(at)
         if lane is None:
             lane = self._lanes[at] = WordLane(self._context, self.group, self.member_id, at)
@@ -305,6 +343,7 @@ class Queue:
 
     def _bury(self, message: QueueMessage, error: str, reply: Reply) -> None:
         self._held.pop(_place_of(message), None)
+        self._finished.set()
         burying = asyncio.create_task(self._bury_now(message, error, reply), name=f"dead letter of {self.group}")
         self._burying.add(burying)
         burying.add_done_callback(self._burying.discard)

@@ -68,4 +68,4 @@ class Rows:
 
 def _size_of(message: Message) -> int:
     headers = sum(len(name) + len(value or b"") for name, value in message.headers)
-    return ROW_BYTES + len(message.key or b"") + len(message.value or b"") + headers
+    return ROW_BYTES + len(message.key or b"") + len(message.raw or b"") + headers

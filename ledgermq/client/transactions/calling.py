@@ -14,7 +14,7 @@ import logging
 from collections.abc import AsyncIterable, Awaitable, Iterable, Sequence
 from typing import cast
 
-from ledgermq.client.consuming.message import partition_of
+from ledgermq.client.consuming.message import made_as, partition_of
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.handlers.handler import Handler
 from ledgermq.client.groups.handlers.lanes import Lane, Lanes
@@ -75,7 +75,8 @@ class Calls:
         """
         place = partition_of(message), message.offset
         self._instead.pop(place, None)
-        copy = Handout(_Noted(message.handout.topic_id), message.handout.generation).kind(*message)
+        handout = message.handout
+        copy = made_as(Handout(_Noted(handout.topic_id), handout.generation, handout.base).kind, message)
         instead = await self._failed(copy, error)
         if instead is not None:
             self._instead[place] = instead

@@ -18,12 +18,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from ledgermq.client.connections import Connections
 from ledgermq.client.context import ClientContext
+from ledgermq.client.producing.preparing import prepared
 from ledgermq.client.producing.producer import Producer
-from ledgermq.client.record import Bytes, Headers, Row, row_bytes, row_of
+from ledgermq.client.record import Bytes, Headers, Row, row_bytes
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.client.transactions.checks import Check, Checks, Resolution, check_resolution
 from ledgermq.client.transactions.decisions import Decisions, OutcomeState
@@ -164,7 +165,7 @@ class HalfMessages:
     async def send(
         self,
         topic: str,
-        value: Bytes | None,
+        value: Any,
         key: Bytes | None = None,
         headers: Headers | None = None,
         tag: str | None = None,
@@ -185,7 +186,10 @@ class HalfMessages:
         for it.
         """
         self._check_usable()
-        row = row_of(value, key, headers, tag, timestamp, self._context.sources.now_us(), ttl)
+        now_us = self._context.sources.now_us()
+        topic, row, partition = prepared(
+            self._settings, topic, value, key, headers, tag, timestamp, partition, ttl, now_us
+        )
         if row_bytes(row) > BYTES_MAX:
             raise MessageTooLarge(f"a half message of {row_bytes(row)} bytes; at most {BYTES_MAX} are allowed")
         name = (
@@ -205,7 +209,7 @@ class HalfMessages:
     async def send_in_transaction(
         self,
         topic: str,
-        value: Bytes | None,
+        value: Any,
         key: Bytes | None = None,
         headers: Headers | None = None,
         tag: str | None = None,

@@ -15,13 +15,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import pyarrow as pa
 
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.staged_offsets import Staged, StagedOffsets, WhatToStage
-from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, Refused
+from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery
 from ledgermq.client.record import Bytes, Headers, Record, Row
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.client.transactions.lane import Lane
@@ -138,7 +138,7 @@ class Transaction:
     def send(
         self,
         topic: str,
-        value: Bytes | None,
+        value: Any,
         key: Bytes | None = None,
         headers: Headers | None = None,
         tag: str | None = None,
@@ -172,7 +172,7 @@ class Transaction:
         """Return when a record is due, as `Producer.due_us`."""
         return self._producer.due_us(delay, deliver_at, delay_level, timestamp)
 
-    async def send_many(self, topic: str, records: Iterable[Record | Bytes | None]) -> Deliveries:
+    async def send_many(self, topic: str, records: Iterable[Record | Any]) -> Deliveries:
         """Queue many records, as `Producer.send_many`."""
         with self._adding():
             return await self._producer.send_many(topic, records)
@@ -198,9 +198,9 @@ class Transaction:
         self.check_open()
         return self._producer.add_row(topic, row, size, partition, delayed=delayed)
 
-    def refused(self, error: Exception) -> Refused:
-        """Return a place for a record that could not be added and has no caller to raise to."""
-        return self._producer.refused(error)
+    def refused(self, error: Exception, topic: str) -> Delivery:
+        """Return the delivery of a record that could not be added and has no caller to raise to."""
+        return self._producer.refused(error, topic)
 
     async def wait_for_room(self) -> None:
         """Wait until the buffer is no longer full, as `Producer.wait_for_room`."""

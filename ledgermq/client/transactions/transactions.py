@@ -196,7 +196,7 @@ def _parsed(timeout: object, settings: dict[str, Any]) -> tuple[int, ProducerSet
     timeout_ms = 0 if timeout is None else _timeout_ms(timeout)
     return (
         timeout_ms,
-        settings_from(ProducerSettings, settings).without_spill("a transaction"),
+        settings_from(ProducerSettings, settings).strict_for("a transaction"),
         "delivery_timeout_s" in settings,
     )
 

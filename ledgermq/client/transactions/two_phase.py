@@ -14,11 +14,12 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 
 from ledgermq.client.context import ClientContext
+from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, Refused
 from ledgermq.client.producing.unrouted import typed
 from ledgermq.client.record import Bytes, Headers, Record, Row
@@ -99,7 +100,7 @@ class TwoPhase:
     def send(
         self,
         topic: str,
-        value: Bytes | None,
+        value: Any,
         key: Bytes | None = None,
         headers: Headers | None = None,
         tag: str | None = None,
@@ -127,7 +128,7 @@ class TwoPhase:
         """See `Transaction.due_us`."""
         return self._begun().due_us(delay, deliver_at, delay_level, timestamp)
 
-    async def send_many(self, topic: str, records: Iterable[Record | Bytes | None]) -> Deliveries:
+    async def send_many(self, topic: str, records: Iterable[Record | Any]) -> Deliveries:
         """Queue many records, as `Producer.send_many`."""
         return await self._begun().send_many(topic, records)
 
@@ -139,9 +140,11 @@ class TwoPhase:
         """Queue a row that was checked already; `size` is its `row_bytes`."""
         return self._begun().add_row(topic, row, size, partition, delayed=delayed)
 
-    def refused(self, error: Exception) -> Refused:
-        """Return a place for a record that could not be added and has no caller to raise to."""
-        return Refused(typed(error)) if self._branch is None else self._branch.refused(error)
+    def refused(self, error: Exception, topic: str) -> Delivery:
+        """Return the delivery of a record that could not be added and has no caller to raise to."""
+        if self._branch is None:
+            return Delivery(Refused(typed(error), TopicPartition(topic, -1)), 0)
+        return self._branch.refused(error, topic)
 
     async def wait_for_room(self) -> None:
         """Wait until the buffer is no longer full, as `Producer.wait_for_room`."""

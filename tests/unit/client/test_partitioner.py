@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.client.descriptions import check_partition
-from ledgermq.client.partitioner import StickyPartition, murmur2, partition_of_key
+from ledgermq.client.partitioner import KeylessPartition, murmur2, partition_of_key
 from ledgermq.errors import InvalidConfig, UnknownPartition
 from ledgermq.sources import Sources
 
@@ -36,7 +36,7 @@ def test_a_key_always_has_the_same_partition(key: bytes, partitions: int) -> Non
 
 
 def test_records_without_key_stay_together_until_the_batch_is_complete() -> None:
-    sticky = StickyPartition(Sources(random=random.Random(1)))
+    sticky = KeylessPartition(Sources(random=random.Random(1)))
     first = sticky.get(8)
     assert {sticky.get(8) for _ in range(100)} == {first}
     sticky.leave((first + 1) % 8, 8)
@@ -46,7 +46,7 @@ def test_records_without_key_stay_together_until_the_batch_is_complete() -> None
 
 
 def test_sticky_batches_spread_over_all_partitions() -> None:
-    sticky = StickyPartition(Sources(random=random.Random(1)))
+    sticky = KeylessPartition(Sources(random=random.Random(1)))
     used = set()
     for _ in range(200):
         used.add(sticky.get(8))
@@ -55,7 +55,7 @@ def test_sticky_batches_spread_over_all_partitions() -> None:
 
 
 def test_one_partition_is_left_for_itself() -> None:
-    sticky = StickyPartition(Sources(random=random.Random(1)))
+    sticky = KeylessPartition(Sources(random=random.Random(1)))
     sticky.leave(sticky.get(1), 1)
     assert sticky.get(1) == 0
 

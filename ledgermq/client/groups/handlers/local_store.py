@@ -188,6 +188,7 @@ def _crc(key: MessageKey, topic: object, body: object) -> int:
 
 
 def _body_of(message: Message) -> bytes:
+    message = message.stored
     row: Any = (message.key, message.value, list(message.headers) or None, message.timestamp_us, message.tag)
     return encode_batch(rows_to_arrow([row]))  # Any: a message may have no timestamp
 

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from ledgermq.client.consuming.message import made_as, opened
 from ledgermq.client.groups.handlers.calls import HandlerCalls, place_of
 from ledgermq.client.groups.handlers.local_store import LocalStore, MessageKey, StoredMessage
 from ledgermq.client.groups.handlers.retry import MetaQ
@@ -30,14 +31,20 @@ _log = logging.getLogger("ledgermq.handlers")
 class Recovered:
     """A stored message that waits for its call, or is being handled. Receives its acknowledgements."""
 
-    def __init__(self, key: MessageKey, stored: StoredMessage, leave: Callable[[MessageKey], None]) -> None:
+    def __init__(
+        self,
+        key: MessageKey,
+        stored: StoredMessage,
+        leave: Callable[[MessageKey], None],
+        base: type[GroupMessage] | None = None,
+    ) -> None:
         self.key = key
         self.recoveries = stored.recoveries
         self.refused = False
         """Whether the program refused it (`nack`): it stays stored, even if the call succeeds."""
         self._finished = False
         self._leave = leave
-        self.message: GroupMessage = Handout(self, 0).kind._make(stored.message)
+        self.message: GroupMessage = made_as(Handout(self, 0, base).kind, stored.message)
 
     @property
     def topic_id(self) -> int:
@@ -86,6 +93,8 @@ class Recovery:
         self._calls = calls
         self._handler = calls.handler
         self._group = calls.handler.settings.group
+        consumer = calls.handler.settings.consumer
+        self._base = opened(GroupMessage, consumer.get("deserializer"), consumer.get("interceptors", ()))
         self._store = store
         self._cluster_id = cluster_id
         self._backoff = backoff
@@ -136,7 +145,7 @@ class Recovery:
             self._note(error)
             self._room.release()
             return
-        self._at_work[key] = Recovered(key, stored, self._leave)
+        self._at_work[key] = Recovered(key, stored, self._leave, self._base)
         hand_over(self._at_work[key].message)
 
     def _leave(self, key: MessageKey) -> None:
