@@ -92,7 +92,7 @@ class RulePath:
             return [*((rule_key(rule_id), encode_rule(rule)) for rule_id, rule in made.items()), *gone]
 
         async def here() -> pb.ChangeRulesResponse:
-            await self._put(decide)
+            await self.put(decide)
             return pb.ChangeRulesResponse(granted=[rule.id for rule in granted], revoked=revoked)
 
         return await self._at_controller.run(request, here, lambda line, passed: line.change_rules(passed))
@@ -115,7 +115,7 @@ class RulePath:
             return [(key, encode_token(token))]
 
         async def here() -> pb.CreateTokenResponse:
-            await self._put(decide)
+            await self.put(decide)
             return pb.CreateTokenResponse()
 
         return await self._at_controller.run(request, here, lambda line, passed: line.create_token(passed))
@@ -131,7 +131,7 @@ class RulePath:
             return [(token_key(request.token_id), None)] if token_key(request.token_id) in catalog.others else []
 
         async def here() -> pb.RevokeTokenResponse:
-            await self._put(decide)
+            await self.put(decide)
             return pb.RevokeTokenResponse(existed=existed)
 
         return await self._at_controller.run(request, here, lambda line, passed: line.revoke_token(passed))
@@ -186,7 +186,8 @@ class RulePath:
         await self._in_force.confirm(request.offset)
         return pb.ConfirmRulesResponse(session=self._session)
 
-    async def _put(self, decide: Decide) -> None:
+    async def put(self, decide: Decide) -> None:
+        """Write records, and return when no broker judges without them."""
         offset = await self._controller.put_rules(decide)
         self._in_force.catalog_changed()
         await self._everywhere.wait(offset)
