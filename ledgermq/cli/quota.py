@@ -34,14 +34,20 @@ ClientId = Annotated[
 ]
 
 
-def _rate(flag: str, text: str) -> Any:
-    return Annotated[int | None, typer.Option(flag, min=1, metavar="NUMBER", help=text, show_default=False)]
-
-
-BytesIn = _rate("--bytes-in", "Bytes a second that are sent in batches.")
-BytesOut = _rate("--bytes-out", "Bytes a second of batches that are received.")
-Requests = _rate("--requests", "Calls a second; in streams, frames.")
-Connections = _rate("--connections", "Connections with calls under way.")
+BytesIn = Annotated[
+    int | None,
+    typer.Option("--bytes-in", min=1, help="Bytes a second that are sent in batches.", show_default=False),
+]
+BytesOut = Annotated[
+    int | None,
+    typer.Option("--bytes-out", min=1, help="Bytes a second of batches that are received.", show_default=False),
+]
+Requests = Annotated[
+    int | None, typer.Option("--requests", min=1, help="Calls a second; in streams, frames.", show_default=False)
+]
+Connections = Annotated[
+    int | None, typer.Option("--connections", min=1, help="Connections with calls under way.", show_default=False)
+]
 Dropped = Annotated[
     list[str] | None,
     typer.Option(
@@ -82,7 +88,7 @@ async def set_quota(
 
     ledgermq quota set anonymous --client-id nightly --bytes-in 1000000
     """
-    if bytes_in is bytes_out is requests is connections is None:
+    if all(limit is None for limit in (bytes_in, bytes_out, requests, connections)):
         raise InvalidRequest(
             "give one or more limits: --bytes-in, --bytes-out, --requests, --connections; `ledgermq quota unset` drops"
             " limits"

@@ -55,8 +55,8 @@ _guarded: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
 class GrpcConnector:
     """`request_timeout_s`: deadline of each unary call; a long poll gets its waiting time in
     addition. `tls`: None for plain connections. `credential(address)`: what calls to this address carry
-    as `authorization`, "" for nothing; asked for each call, so that it may change. `client_id`: names the program in quotas, "" for none. Raises InvalidConfig
-    if files of `tls` cannot be used.
+    as `authorization`, "" for nothing; asked for each call, so that it may change. `client_id`: names
+    the program in quotas, "" for none. Raises InvalidConfig if files of `tls` cannot be used.
     """
 
     def __init__(

@@ -70,6 +70,11 @@ class Door:
         """Recognizes tokens of an identity provider; None: there is none."""
         self._admitted: OrderedDict[tuple[str, str, str], Admitted] = OrderedDict()
 
+    @property
+    def closed(self) -> bool:
+        """Return whether callers have to prove who they are."""
+        return self._in_force.enforced
+
     async def admit(self, credential: str, certified: Sequence[str] = (), client_id: str = "") -> Admitted:
         """Return the API for a caller.
 

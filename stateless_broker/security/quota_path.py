@@ -28,19 +28,20 @@ from security.records import QUOTA_PREFIX, encode_quota, quota_key, quota_set_of
 from security.rules import PRINCIPAL_CHARS_MAX
 from stateless_broker.at_controller import AtController
 from stateless_broker.controller import Decide
+from stateless_broker.heartbeat import QUOTAS
 from stateless_broker.metadata import Metadata
 
 Change = tuple[bytes, bytes | None]
 
 
 class QuotaPath:
-    """`put(decide)` writes records and returns when they are in force everywhere."""
+    """`put(decide, feature)` writes records that need a feature of every broker, and returns when they are in force everywhere."""
 
     def __init__(
         self,
         at_controller: AtController,
         metadata: Metadata,
-        put: Callable[[Decide], Awaitable[None]],
+        put: Callable[[Decide, str], Awaitable[None]],
         sources: Sources,
     ) -> None:
         self._at_controller = at_controller
@@ -77,7 +78,7 @@ class QuotaPath:
             return [(key, encode_quota(stored))]
 
         async def here() -> pb.ChangeQuotaResponse:
-            await self._put(decide)
+            await self._put(decide, QUOTAS)
             return pb.ChangeQuotaResponse(quota=_to_wire(subject, after[0]) if after else None)
 
         return await self._at_controller.run(request, here, lambda line, passed: line.change_quota(passed))

@@ -34,6 +34,7 @@ from security.rules import (
 )
 from stateless_broker.at_controller import AtController
 from stateless_broker.controller import Controller, Decide
+from stateless_broker.heartbeat import RULES
 from stateless_broker.metadata import Metadata
 from stateless_broker.security.freshness import Everywhere, RulesInForce
 
@@ -186,9 +187,11 @@ class RulePath:
         await self._in_force.confirm(request.offset)
         return pb.ConfirmRulesResponse(session=self._session)
 
-    async def put(self, decide: Decide) -> None:
-        """Write records, and return when no broker judges without them."""
-        offset = await self._controller.put_rules(decide)
+    async def put(self, decide: Decide, feature: str = RULES) -> None:
+        """Write records that need a feature of every broker, and return when no broker judges without
+        them.
+        """
+        offset = await self._controller.put_rules(decide, feature)
         self._in_force.catalog_changed()
         await self._everywhere.wait(offset)
 

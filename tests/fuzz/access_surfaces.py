@@ -72,7 +72,7 @@ class Doors:
         text = _with(data, self._good)
         made = text in (bearer(self._good[b"TOKEN"]), bearer(self._good[b"SIGNED"]), self._good[b"BROKER"])
         try:
-            _, principal = await self._cluster.brokers["a:1"].door.admit(text)
+            principal = (await self._cluster.brokers["a:1"].door.admit(text)).principal.name
         except (Unauthorized, Unavailable) as error:
             if made:
                 raise Untyped(f"a good credential was refused: {error}") from error
