@@ -35,7 +35,9 @@ Change = tuple[bytes, bytes | None]
 
 
 class QuotaPath:
-    """`put(decide, feature)` writes records that need a feature of every broker, and returns when they are in force everywhere."""
+    """`put(decide, feature)` writes records that need a feature of every broker, and returns when they are
+    in force everywhere.
+    """
 
     def __init__(
         self,
