@@ -3,8 +3,8 @@
     principal     client id     whose quota
     user:alice    (none)        all calls of alice together
     user:alice    batch         the calls of alice with the client id batch
-    user:alice    *             each client id of alice that has none of its own
-    *             (none)        each principal that has none of its own
+    user:alice    *             each client id of alice without its own quota
+    *             (none)        each principal without its own quota
     *             batch, *      the same for client ids of any principal
     anonymous     …             callers of brokers that do not enforce rules
 
@@ -120,7 +120,7 @@ def checked_subject(principal: str, client_id: str) -> Subject:
     if not known:
         raise InvalidRequest(
             f"principal {principal[:100]!r}: a quota is for user:NAME, cert:NAME, jwt:SUBJECT, anonymous (callers of"
-            " brokers without rules), or * for each principal that has none of its own"
+            " brokers without rules), or * for each principal without its own quota"
         )
     if client_id not in ("", EACH):
         check_client_id(client_id)

@@ -19,8 +19,8 @@ Who = Annotated[
     str,
     typer.Argument(
         metavar="PRINCIPAL",
-        help="user:NAME, cert:NAME, jwt:SUBJECT, anonymous (callers of brokers without rules), or '*' for each that has"
-        " no quota of its own.",
+        help="user:NAME, cert:NAME, jwt:SUBJECT, anonymous (callers of brokers without rules), or '*' for each without"
+        " its own quota.",
     ),
 ]
 ClientId = Annotated[
@@ -28,7 +28,7 @@ ClientId = Annotated[
     typer.Option(
         "--client-id",
         "-c",
-        help="Only calls with this client id; '*': each client id that has no quota of its own.",
+        help="Only calls with this client id; '*': each client id without its own quota.",
         show_default=False,
     ),
 ]

@@ -16,8 +16,8 @@ LIMITS = ("bytes_in", "bytes_out", "requests", "connections")
 @dataclass(frozen=True, slots=True)
 class QuotaDescription:
     """How much a principal, or one client id of it, may use at each broker. `principal`: user:NAME,
-    cert:NAME, jwt:SUBJECT, anonymous, or * for each that has no quota of its own. `client_id`: empty for
-    all calls of the principal together, * for each client id that has no quota of its own.
+    cert:NAME, jwt:SUBJECT, anonymous, or * for each without its own quota. `client_id`: empty for
+    all calls of the principal together, * for each client id without its own quota.
 
     `bytes_in`, `bytes_out`: bytes of batches a second; `requests`: calls and frames a second;
     `connections`: that have calls under way. None: no limit. `trouble`: why the brokers cannot read the
