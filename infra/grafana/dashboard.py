@@ -90,7 +90,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel("Open streams", ((f"sum by (method) ({metric('open_streams')})", "{{method}}"),)),
         Panel(
             "Refused for a quota",
-            ((top(rate("quota_refusals_total", "principal", "limit")), "{{principal}}, {{limit}}"),),
+            ((top(rate("quota_refusals_total", "principal, limit")), "{{principal}}, {{limit}}"),),
             "cps",
         ),
         Panel(

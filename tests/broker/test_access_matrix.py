@@ -111,6 +111,21 @@ SAMPLES: dict[str, Sample] = {
         lambda: pb.ChangeQuotaRequest(principal="user:carol", set={"bytes_in": 10**9}), ("cluster",)
     ),
     "list_quotas": Sample(pb.ListQuotasRequest, ("cluster",)),
+    "share_fetch": Sample(
+        lambda: pb.ShareFetchRequest(group="billing", member_id="m", partitions=[pb.SharePartition(topic=TOPIC)]),
+        ("group billing", "consume orders"),
+    ),
+    "share_answer": Sample(
+        lambda: pb.ShareAnswerRequest(
+            group="billing", member_id="m", partitions=[pb.SharePartitionAnswer(topic=TOPIC)]
+        ),
+        ("group billing", "consume orders"),
+    ),
+    "reset_shares": Sample(
+        lambda: pb.ResetSharesRequest(group="billing", resets=[pb.ShareReset(topic=TOPIC, offset=0)]),
+        ("group billing", "consume orders"),
+    ),
+    "list_shares": Sample(lambda: pb.ListSharesRequest(bundle=1), ()),
 }
 
 
