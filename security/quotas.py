@@ -44,6 +44,8 @@ class Limit(Enum):
     """Calls a second; in streams, frames."""
     CONNECTIONS = "connections"
     """Connections that have calls under way."""
+    OPEN_TRANSACTIONS = "open_transactions"
+    """Transactions that have records staged, and are not completed."""
 
 
 RATES = (Limit.BYTES_IN, Limit.BYTES_OUT, Limit.REQUESTS)
@@ -57,6 +59,7 @@ class Quota:
     bytes_out: int = 0
     requests: int = 0
     connections: int = 0
+    open_transactions: int = 0
 
     def of(self, limit: Limit) -> int:
         found: int = getattr(self, limit.value)

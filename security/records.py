@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol.tokens import HASH_BYTES
 from security.format import ledgermq_security_pb2 as fmt
-from security.quotas import Quota, QuotaSet, StoredQuota, Subject, checked_subject
+from security.quotas import Limit, Quota, QuotaSet, StoredQuota, Subject, checked_subject
 from security.rules import Principal, Rule, checked_rule
 
 VERSION = 1
@@ -152,12 +152,9 @@ def encode_quota(stored: StoredQuota) -> bytes:
     quota = stored.quota
     record = fmt.QuotaRecord(
         version=VERSION,
-        bytes_in=quota.bytes_in,
-        bytes_out=quota.bytes_out,
-        requests=quota.requests,
-        connections=quota.connections,
         created_ms=stored.created_ms,
         created_by=stored.created_by,
+        **{limit.value: quota.of(limit) for limit in Limit},
     )
     return record.SerializeToString(deterministic=True)
 
@@ -173,8 +170,8 @@ def decode_quota(key: bytes, value: bytes) -> tuple[Subject, StoredQuota] | Unre
         return Unreadable(error.message)
     if record.version != VERSION:
         return Unreadable(f"format version {record.version}; this release reads version {VERSION}")
-    quota = Quota(record.bytes_in, record.bytes_out, record.requests, record.connections)
-    if min(quota.bytes_in, quota.bytes_out, quota.requests, quota.connections) < 0:
+    quota = Quota(**{limit.value: getattr(record, limit.value) for limit in Limit})
+    if any(quota.of(limit) < 0 for limit in Limit):
         return Unreadable("a limit is negative")
     return subject, StoredQuota(quota, record.created_ms, record.created_by)
 

@@ -11,7 +11,7 @@ others. The clock is given: seconds that never go back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
@@ -20,6 +20,11 @@ from security.quotas import RATES, Limit, Quota, QuotaSet
 BURST_S = 1.0
 """A bucket holds at most the limit of this time."""
 WAIT_S_MIN = 0.001
+ON_ITS_WAY_S = 0.1
+"""For so long after a frame of it a transaction counts as open, although nothing of it may be staged yet."""
+
+OpenTransaction = tuple[bytes, int, int]
+"""A transaction: producer id, epoch and number."""
 
 
 class TokenBucket:
@@ -61,6 +66,10 @@ class Usage:
         self._buckets: dict[Limit, TokenBucket] = {}
         self._connections: dict[str, int] = {}
         """Calls under way, by connection."""
+        self._transactions: dict[OpenTransaction, float] = {}
+        """Those that may be open, and when a frame of each came last. Kept only while there is a limit, which
+        bounds them.
+        """
 
     def take_quota(self, quota: Quota, now_s: float) -> None:
         if quota == self.quota:
@@ -87,6 +96,20 @@ class Usage:
     def has_room_for(self, connection: str) -> bool:
         bound = self.quota.connections
         return not bound or connection in self._connections or len(self._connections) < bound
+
+    def may_stage(self, transaction: OpenTransaction, now_s: float, is_open: Callable[[OpenTransaction], bool]) -> bool:
+        bound, known = self.quota.open_transactions, self._transactions
+        if not bound:
+            known.clear()
+            return True
+        if transaction not in known and len(known) >= bound:
+            for one in [one for one, came_s in known.items() if now_s - came_s >= ON_ITS_WAY_S and not is_open(one)]:
+                del known[one]
+        return transaction in known or len(known) < bound
+
+    def note_staged(self, transaction: OpenTransaction, now_s: float) -> None:
+        if self.quota.open_transactions:
+            self._transactions[transaction] = now_s
 
     def begin_call(self, connection: str) -> None:
         self._connections[connection] = self._connections.get(connection, 0) + 1
@@ -164,6 +187,20 @@ class Account:
         for usage in self._bound(now_s):
             if not usage.has_room_for(connection):
                 return Excess(usage.whose, Limit.CONNECTIONS, usage.quota.connections, BURST_S)
+        return None
+
+    def stage(
+        self, transaction: OpenTransaction, now_s: float, is_open: Callable[[OpenTransaction], bool]
+    ) -> Excess | None:
+        """Count a transaction as open; return the limit if it is another one and may not be.
+
+        `is_open(transaction)`: whether anything of it is staged at this broker.
+        """
+        for usage in self._bound(now_s):
+            if not usage.may_stage(transaction, now_s, is_open):
+                return Excess(usage.whose, Limit.OPEN_TRANSACTIONS, usage.quota.open_transactions, ON_ITS_WAY_S)
+        for usage in self._bound(now_s):
+            usage.note_staged(transaction, now_s)
         return None
 
     def begin_call(self, connection: str) -> None:

@@ -152,7 +152,9 @@ class Broker:
         )
         self.service = self._put_service_together(run_blocking)
         proofs = BrokerProofs(self.membership, self._store_clock.now_us)
-        self.door = Door(self.service, self.rules, proofs, sources, quota_counts or QuotaCounts())
+        self.door = Door(
+            self.service, self.rules, proofs, sources, quota_counts or QuotaCounts(), self.transactions.has_staged
+        )
         self._run: asyncio.Task[None] | None = None
 
     @classmethod

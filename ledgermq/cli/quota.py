@@ -48,6 +48,10 @@ Requests = Annotated[
 Connections = Annotated[
     int | None, typer.Option("--connections", min=1, help="Connections with calls under way.", show_default=False)
 ]
+OpenTransactions = Annotated[
+    int | None,
+    typer.Option("--open-transactions", min=1, help="Transactions that have records staged.", show_default=False),
+]
 Dropped = Annotated[
     list[str] | None,
     typer.Option(
@@ -73,6 +77,7 @@ async def set_quota(
     bytes_out: BytesOut = None,
     requests: Requests = None,
     connections: Connections = None,
+    open_transactions: OpenTransactions = None,
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
@@ -88,10 +93,10 @@ async def set_quota(
 
     ledgermq quota set anonymous --client-id nightly --bytes-in 1000000
     """
-    if all(limit is None for limit in (bytes_in, bytes_out, requests, connections)):
+    if all(limit is None for limit in (bytes_in, bytes_out, requests, connections, open_transactions)):
         raise InvalidRequest(
-            "give one or more limits: --bytes-in, --bytes-out, --requests, --connections; `ledgermq quota unset` drops"
-            " limits"
+            "give one or more limits: --bytes-in, --bytes-out, --requests, --connections, --open-transactions; `ledgermq"
+            " quota unset` drops limits"
         )
     async with connected(target, timeout_s) as client:
         found = await client.quotas.set(
@@ -101,6 +106,7 @@ async def set_quota(
             bytes_out=bytes_out,
             requests=requests,
             connections=connections,
+            open_transactions=open_transactions,
         )
     show(Report("", _facts(found)), output)
 

@@ -10,7 +10,7 @@ from ledgermq.client.connections import Connections
 from ledgermq.client.context import ClientContext
 from ledgermq.protocol import ledgermq_pb2 as pb
 
-LIMITS = ("bytes_in", "bytes_out", "requests", "connections")
+LIMITS = ("bytes_in", "bytes_out", "requests", "connections", "open_transactions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,9 @@ class QuotaDescription:
     cert:NAME, jwt:SUBJECT, anonymous, or * for each without its own quota. `client_id`: empty for
     all calls of the principal together, * for each client id without its own quota.
 
-    `bytes_in`, `bytes_out`: bytes of batches a second; `requests`: calls and frames a second;
-    `connections`: that have calls under way. None: no limit. `trouble`: why the brokers cannot read the
-    quota; it bounds nothing then.
+    `bytes_in`, `bytes_out`: bytes of batches a second; `requests`: calls and frames a second; `connections`:
+    that have calls under way; `open_transactions`: that have records staged. None: no limit. `trouble`: why
+    the brokers cannot read the quota; it bounds nothing then.
     """
 
     principal: str
@@ -30,6 +30,7 @@ class QuotaDescription:
     bytes_out: int | None = None
     requests: int | None = None
     connections: int | None = None
+    open_transactions: int | None = None
     changed: datetime | None = None
     changed_by: str = ""
     trouble: str = ""
@@ -52,11 +53,18 @@ class Quotas:
         bytes_out: int | None = None,
         requests: int | None = None,
         connections: int | None = None,
+        open_transactions: int | None = None,
     ) -> QuotaDescription:
         """Set these limits of a quota, and return it; limits that are not given stay. See
         `QuotaDescription` for the parts. Raises InvalidRequest, Unauthorized, Unavailable.
         """
-        given = {"bytes_in": bytes_in, "bytes_out": bytes_out, "requests": requests, "connections": connections}
+        given = {
+            "bytes_in": bytes_in,
+            "bytes_out": bytes_out,
+            "requests": requests,
+            "connections": connections,
+            "open_transactions": open_transactions,
+        }
         limits = {name: value for name, value in given.items() if value is not None}
         request = pb.ChangeQuotaRequest(principal=principal, client_id=client_id, set=limits)
         return _from_wire((await self._change(request)).quota)

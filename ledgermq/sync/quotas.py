@@ -25,6 +25,7 @@ class Quotas:
         bytes_out: int | None = None,
         requests: int | None = None,
         connections: int | None = None,
+        open_transactions: int | None = None,
     ) -> QuotaDescription:
         """See `ledgermq.Quotas.set`."""
         return self._background.run(
@@ -35,6 +36,7 @@ class Quotas:
                 bytes_out=bytes_out,
                 requests=requests,
                 connections=connections,
+                open_transactions=open_transactions,
             )
         )
 

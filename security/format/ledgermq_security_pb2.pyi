@@ -55,7 +55,7 @@ class TokenRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., hash: _Optional[bytes] = ..., user: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., created_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ..., created_by: _Optional[str] = ...) -> None: ...
 
 class QuotaRecord(_message.Message):
-    __slots__ = ("version", "bytes_in", "bytes_out", "requests", "connections", "created_ms", "created_by")
+    __slots__ = ("version", "bytes_in", "bytes_out", "requests", "connections", "created_ms", "created_by", "open_transactions")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     BYTES_IN_FIELD_NUMBER: _ClassVar[int]
     BYTES_OUT_FIELD_NUMBER: _ClassVar[int]
@@ -63,6 +63,7 @@ class QuotaRecord(_message.Message):
     CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
     CREATED_BY_FIELD_NUMBER: _ClassVar[int]
+    OPEN_TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
     version: int
     bytes_in: int
     bytes_out: int
@@ -70,4 +71,5 @@ class QuotaRecord(_message.Message):
     connections: int
     created_ms: int
     created_by: str
-    def __init__(self, version: _Optional[int] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ..., requests: _Optional[int] = ..., connections: _Optional[int] = ..., created_ms: _Optional[int] = ..., created_by: _Optional[str] = ...) -> None: ...
+    open_transactions: int
+    def __init__(self, version: _Optional[int] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ..., requests: _Optional[int] = ..., connections: _Optional[int] = ..., created_ms: _Optional[int] = ..., created_by: _Optional[str] = ..., open_transactions: _Optional[int] = ...) -> None: ...

@@ -14,7 +14,7 @@ may do everything, and is `anonymous` for quotas, which bind all callers but bro
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ from ledgermq.protocol.tokens import BEARER, CREDENTIAL_CHARS_MAX
 from ledgermq.sources import Sources
 from security.quotas import ANONYMOUS
 from security.rules import Principal
-from security.usage import Account
+from security.usage import Account, OpenTransaction
 from stateless_broker.security.audit import audit
 from stateless_broker.security.authorized import AuthorizedService
 from stateless_broker.security.broker_identity import LIFE_MS, SCHEME, BrokerProofs
@@ -51,7 +51,9 @@ class Admitted:
 
 
 class Door:
-    """`service`: the broker's API without any check."""
+    """`service`: the broker's API without any check. `is_open(transaction)`: whether anything of it is staged
+    at this broker.
+    """
 
     def __init__(
         self,
@@ -60,12 +62,14 @@ class Door:
         proofs: BrokerProofs,
         sources: Sources,
         counts: QuotaCounts,
+        is_open: Callable[[OpenTransaction], bool],
     ) -> None:
         self._service = service
         self._in_force = in_force
         self._proofs = proofs
         self._sources = sources
         self._counts = counts
+        self._is_open = is_open
         self.signed: SignedTokens | None = None
         """Recognizes tokens of an identity provider; None: there is none."""
         self._admitted: OrderedDict[tuple[str, str, str], Admitted] = OrderedDict()
@@ -102,7 +106,7 @@ class Door:
         api, account = self._service, None
         if not principal.is_broker:
             account = Account(self._in_force.usages, principal.name, client_id)
-            api = ThrottledService(api, account, self._counts)
+            api = ThrottledService(api, account, self._counts, self._is_open)
         if self._in_force.enforced:
             api = AuthorizedService(api, Permissions(principal, self._in_force, self._sources))
         return Admitted(api, principal, account)

@@ -2,6 +2,8 @@
 
     what comes          limits              above a limit
     batches             requests, bytes_in  every batch of the frame gets RESOURCE_EXHAUSTED
+    staged batches      the same, and       the same
+                        open_transactions
     a fetch             bytes_out           the next answer is held back; a single fetch is refused after
                                             `HELD_S_MAX`
     every other call    requests            RESOURCE_EXHAUSTED
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing
 from typing import Any
 
@@ -25,8 +27,8 @@ from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.frames import FetchFrame, Frame, ProduceFrame, StageFrame
 from ledgermq.protocol.methods import Method, UnaryCalls
 from ledgermq.protocol.status import error_to_proto
-from security.quotas import Limit
-from security.usage import Account, Excess
+from security.quotas import RATES, Limit
+from security.usage import Account, Excess, OpenTransaction
 from stateless_broker.security.fetch_positions import FetchPositions, with_partitions
 from stateless_broker.security.quota_counts import QuotaCounts
 from stateless_broker.security.refused_batches import Refusals, answered_in_order, merged
@@ -56,10 +58,17 @@ _ANSWER = (Limit.BYTES_OUT,)
 
 
 class ThrottledService(UnaryCalls):
-    """`service`: the API without quotas."""
+    """`service`: the API without quotas. `is_open(transaction)`: whether anything of it is staged here."""
 
-    def __init__(self, service: BrokerApi, account: Account, counts: QuotaCounts) -> None:
+    def __init__(
+        self,
+        service: BrokerApi,
+        account: Account,
+        counts: QuotaCounts,
+        is_open: Callable[[OpenTransaction], bool],
+    ) -> None:
         self._service = service
+        self._is_open = is_open
         self._account = account
         self._counts = counts
 
@@ -87,10 +96,10 @@ class ThrottledService(UnaryCalls):
         return answered_in_order(requests, self._judge, self._service.produce_delayed)
 
     def stage(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
-        return answered_in_order(requests, self._judge, self._service.stage)
+        return answered_in_order(requests, self._judge_staged, self._service.stage)
 
     def stage_delayed(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
-        return answered_in_order(requests, self._judge, self._service.stage_delayed)
+        return answered_in_order(requests, self._judge_staged, self._service.stage_delayed)
 
     async def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
         """Serve a stream. While it is held back it occupies nothing in the broker: the stream inside is
@@ -135,9 +144,16 @@ class ThrottledService(UnaryCalls):
             self._counts.held(self._account.principal, excess.limit.value, excess.wait_s)
             await asyncio.sleep(excess.wait_s)
 
-    def _judge(self, frame: Frame[Any]) -> Refusals:
-        """Refuse all batches of a frame, or let it through and count it."""
-        excess = self._excess(_BATCHES)
+    def _judge_staged(self, frame: StageFrame) -> Refusals:
+        ref = frame.header.transaction
+        transaction = (ref.producer_id, ref.epoch, ref.number)
+        return self._judge(frame, self._account.stage(transaction, _now_s(), self._is_open))
+
+    def _judge(self, frame: Frame[Any], excess: Excess | None = None) -> Refusals:
+        """Refuse all batches of a frame, or let it through and count it. `excess`: a limit that is known to
+        be reached.
+        """
+        excess = excess or self._excess(_BATCHES)
         if excess is not None:
             if not frame.header.batches:
                 raise self._refused(excess)  # no result could say it
@@ -166,7 +182,7 @@ class ThrottledService(UnaryCalls):
 
 def refusal_of(excess: Excess) -> ResourceExhausted:
     """Return the error for a caller that has reached a limit."""
-    rate = " a second" if excess.limit is not Limit.CONNECTIONS else ""
+    rate = " a second" if excess.limit in RATES else ""
     return ResourceExhausted(
         f"{excess.whose} has reached its quota at this broker: {excess.limit.value} {excess.bound}{rate}; retry in"
         f" {excess.wait_s:.3g} s, or ask an administrator for more (`ledgermq quota set`)",

@@ -379,3 +379,51 @@ def test_metrics_of_throttled_calls_have_bounded_labels() -> None:
     )
     shown = {sample.labels["principal"] for family in registry.collect() for sample in family.samples}
     assert len(shown) == PRINCIPALS_MAX + 1
+
+
+@in_cluster("a:1")
+async def test_a_transaction_above_the_limit_waits_until_another_one_ends(cluster: Cluster) -> None:
+    """Those that are open go on; what ended counts no longer, whoever ended it."""
+    await cluster.create("t", 1)
+    await set_quota(cluster, "anonymous", open_transactions=2)
+    async with (
+        client_of(cluster) as client,
+        client.transactions("one") as first,
+        client.transactions("two") as second,
+        client.transactions("three") as third,
+        second.begin() as inner,
+    ):
+        await inner.send("t", b"two")
+        await inner.flush()
+        outer = first.begin()
+        async with outer:
+            await outer.send("t", b"one")
+            await outer.flush()
+            waiting = asyncio.create_task(_send_in(third, b"three"))
+            await asyncio.sleep(3)
+            assert not waiting.done()
+            await inner.send("t", b"two again")
+            await inner.flush()
+        await waiting
+    await until(lambda: _holds(cluster, {b"one", b"three", b"two", b"two again"}))
+
+
+async def _holds(cluster: Cluster, values: set[bytes]) -> bool:
+    return set(await cluster.read_all("t", 0)) == values
+
+
+async def _send_in(transactions: ledgermq.Transactions, value: bytes) -> None:
+    async with transactions.begin() as transaction:
+        await transaction.send("t", value)
+
+
+@in_cluster("a:1")
+async def test_short_transactions_one_after_the_other_stay_below_the_limit(cluster: Cluster) -> None:
+    await cluster.create("t", 1)
+    await set_quota(cluster, "anonymous", open_transactions=1)
+    began_s = now_s()
+    async with client_of(cluster) as client, client.transactions("one") as transactions:
+        for number in range(20):
+            await _send_in(transactions, b"%d" % number)
+    assert now_s() - began_s < 15
+    await until(lambda: _holds(cluster, {b"%d" % number for number in range(20)}))

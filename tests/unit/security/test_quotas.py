@@ -120,7 +120,7 @@ def test_golden_records_are_read() -> None:
     """Written by the first release with quotas; what is stored must be read forever."""
     value = (GOLDEN / "security-quota-v1.bin").read_bytes()
     subject = Subject("user:alice", "batch")
-    stored = StoredQuota(Quota(5_000_000, 50_000_000, 200, 8), 1_764_547_200_000, "user:root")
+    stored = StoredQuota(Quota(5_000_000, 50_000_000, 200, 8, 3), 1_764_547_200_000, "user:root")
     assert quota_key(subject) == b"quota/user:alice batch"
     assert decode_quota(quota_key(subject), value) == (subject, stored)
     assert encode_quota(stored) == value
