@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
-from security.quotas import RATES, Limit, Quota, QuotaSet
+from security.quotas import NO_QUOTA, RATES, Limit, Quota, QuotaSet
 
 BURST_S = 1.0
 """A bucket holds at most the limit of this time."""
@@ -62,7 +62,7 @@ class Usage:
 
     def __init__(self, whose: str) -> None:
         self.whose = whose
-        self.quota = Quota()
+        self.quota = NO_QUOTA
         self._buckets: dict[Limit, TokenBucket] = {}
         self._connections: dict[str, int] = {}
         """Calls under way, by connection."""
@@ -75,6 +75,8 @@ class Usage:
         if quota == self.quota:
             return
         self.quota = quota
+        if not quota.open_transactions:
+            self._transactions.clear()
         for limit in RATES:
             bucket, per_s = self._buckets.get(limit), quota.of(limit)
             if not per_s:
@@ -100,7 +102,6 @@ class Usage:
     def may_stage(self, transaction: OpenTransaction, now_s: float, is_open: Callable[[OpenTransaction], bool]) -> bool:
         bound, known = self.quota.open_transactions, self._transactions
         if not bound:
-            known.clear()
             return True
         if transaction not in known and len(known) >= bound:
             for one in [one for one, came_s in known.items() if now_s - came_s >= ON_ITS_WAY_S and not is_open(one)]:
@@ -167,6 +168,7 @@ class Account:
         self._own = usages.usage(principal)
         self._of_client = usages.usage(principal, client_id)
         self._generation = 0
+        self._limited: tuple[Usage, ...] = ()
 
     def excess(self, limits: Iterable[Limit], now_s: float) -> Excess | None:
         """Return the limit that is reached, of several that with the longest wait; None: go on."""
@@ -211,10 +213,12 @@ class Account:
         self._own.end_call(connection)
         self._of_client.end_call(connection)
 
-    def _bound(self, now_s: float) -> tuple[Usage, Usage]:
+    def _bound(self, now_s: float) -> tuple[Usage, ...]:
+        """Return the uses for which there is a quota now."""
         if self._generation != self._usages.generation:
             self._generation = self._usages.generation
             quotas = self._usages.quotas
             self._own.take_quota(quotas.of_principal(self.principal), now_s)
             self._of_client.take_quota(quotas.of_client(self.principal, self._client_id), now_s)
-        return self._own, self._of_client
+            self._limited = tuple(usage for usage in (self._own, self._of_client) if usage.quota != NO_QUOTA)
+        return self._limited

@@ -95,8 +95,8 @@ async def set_quota(
     """
     if all(limit is None for limit in (bytes_in, bytes_out, requests, connections, open_transactions)):
         raise InvalidRequest(
-            "give one or more limits: --bytes-in, --bytes-out, --requests, --connections, --open-transactions; `ledgermq"
-            " quota unset` drops limits"
+            "give one or more limits: --bytes-in, --bytes-out, --requests, --connections, --open-transactions;"
+            " `ledgermq quota unset` drops limits"
         )
     async with connected(target, timeout_s) as client:
         found = await client.quotas.set(
