@@ -21,6 +21,7 @@ from ledgermq.protocol.methods import METHODS
 from ledgermq.protocol.tokens import bearer
 from security.quotas import Quota, StoredQuota, Subject
 from security.records import encode_quota, quota_key
+from security.usage import TokenBucket, Usage, Usages
 from stateless_broker.heartbeat import FEATURES, QUOTAS, Heartbeat, encode_heartbeat
 from stateless_broker.in_process import InProcessConnector
 from stateless_broker.metrics.quota_metrics import OTHERS, PRINCIPALS_MAX, QuotaMetrics
@@ -258,6 +259,36 @@ async def test_the_client_waits_where_calls_are_refused(cluster: Cluster) -> Non
 
 @in_cluster("a:1", **RULES)
 async def test_two_principals_one_floods_the_other_keeps_its_share(cluster: Cluster) -> None:
+    await _flood_beside_a_calm_one(cluster)
+
+
+def _one_for_all(self: Usages, principal: str, client_id: str | None = None) -> Usage:
+    """One bucket, whoever calls."""
+    key = ("all", None)
+    found = self._usages.get(key)
+    if found is None:
+        found = self._usages[key] = Usage("all")
+    return found
+
+
+MUTANTS = {
+    "nothing-is-taken": (TokenBucket, "take", lambda self, amount, now_s: None),
+    "one-bucket-for-all": (Usages, "usage", _one_for_all),
+    "debts-are-forgiven": (TokenBucket, "take", lambda self, amount, now_s: setattr(self, "_level", 0.0)),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+@in_cluster("a:1", **RULES)
+async def test_a_broken_quota_is_noticed(cluster: Cluster, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*MUTANTS[name])
+    with pytest.raises((AssertionError, ExceptionGroup)) as noticed:
+        await _flood_beside_a_calm_one(cluster)
+    found = noticed.value
+    assert isinstance(found, AssertionError) or found.subgroup(AssertionError) is not None
+
+
+async def _flood_beside_a_calm_one(cluster: Cluster) -> None:
     """The flood is bounded to its quota. The calm one sends just below its own all the time: nothing of it is
     refused or late.
     """
@@ -271,17 +302,16 @@ async def test_two_principals_one_floods_the_other_keeps_its_share(cluster: Clus
         await change(cluster, grant=[f"allow user:{name} produce {name}"])
     per_s = 64 * KIB
     await set_quota(cluster, "*", bytes_in=per_s)
-    seconds, stored, slowest_s = 20, {"calm": 0, "wild": 0}, 0.0
+    seconds, stored, slowest_s = 8, {"calm": 0, "wild": 0}, 0.0
     until_s = now_s() + seconds
     frames = {name: frame_of(name, 0, bytes(4 * KIB)) for name in stored}
 
     async def flood(line: Any) -> None:
         while now_s() < until_s:
             answer = await line.produce_once(frames["wild"])
-            if errors_of(answer):
-                await asyncio.sleep(0.01)  # it does not wait as long as it should
-            else:
+            if not errors_of(answer):
                 stored["wild"] += frames["wild"].payload_bytes
+            await asyncio.sleep(0.02)  # it does not wait as long as it should
 
     async def calm(line: Any) -> None:
         nonlocal slowest_s
