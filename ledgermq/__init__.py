@@ -58,6 +58,7 @@ from ledgermq.client.queues.admin import QueueAdmin, QueueDescription, QueueMemb
 from ledgermq.client.queues.message import QueueMessage, Reply
 from ledgermq.client.queues.queue import Queue
 from ledgermq.client.queues.runner import QueueHandler
+from ledgermq.client.quotas import QuotaDescription, Quotas
 from ledgermq.client.record import Outgoing, Record
 from ledgermq.client.serializers import Serializer
 from ledgermq.client.spill import Spill, SpillState
@@ -133,6 +134,8 @@ __all__ = [
     "QueueMember",
     "QueueMessage",
     "QueuePartition",
+    "QuotaDescription",
+    "Quotas",
     "RecallOutcome",
     "Record",
     "Reply",

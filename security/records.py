@@ -1,15 +1,18 @@
-"""Encode and decode the records of rules and tokens in `__metadata`.
+"""Encode and decode the records of rules, tokens and quotas in `__metadata`.
 
     key                 value
     acl/<rule id>       RuleRecord      an access rule
     token/<token id>    TokenRecord     what is known of a static token; never the token
+    quota/<subject>     QuotaRecord     limits; the subject is a principal, a space and a client id or none
 
 A record without a value deletes its key. `Unreadable` stands for a record that this release cannot
-read: it may deny something, so whoever meets it must not let calls through.
+read: a rule may deny something, so whoever meets it must not let calls through. A quota that cannot
+be read bounds nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
@@ -17,12 +20,14 @@ from google.protobuf.message import DecodeError
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol.tokens import HASH_BYTES
 from security.format import ledgermq_security_pb2 as fmt
+from security.quotas import Limit, Quota, QuotaSet, StoredQuota, Subject, checked_subject
 from security.rules import Principal, Rule, checked_rule
 
 VERSION = 1
 RULE_PREFIX = b"acl/"
 TOKEN_PREFIX = b"token/"
 PREFIXES = (RULE_PREFIX, TOKEN_PREFIX)
+QUOTA_PREFIX = b"quota/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,10 @@ def rule_key(rule_id: str) -> bytes:
 
 def token_key(token_id: str) -> bytes:
     return TOKEN_PREFIX + token_id.encode()
+
+
+def quota_key(subject: Subject) -> bytes:
+    return QUOTA_PREFIX + str(subject).encode()
 
 
 def encode_rule(stored: StoredRule) -> bytes:
@@ -137,3 +146,49 @@ def decode_token(key: bytes, value: bytes) -> StoredToken | Unreadable:
         record.expires_ms,
         record.created_by,
     )
+
+
+def encode_quota(stored: StoredQuota) -> bytes:
+    quota = stored.quota
+    record = fmt.QuotaRecord(
+        version=VERSION,
+        created_ms=stored.created_ms,
+        created_by=stored.created_by,
+        **{limit.value: quota.of(limit) for limit in Limit},
+    )
+    return record.SerializeToString(deterministic=True)
+
+
+def decode_quota(key: bytes, value: bytes) -> tuple[Subject, StoredQuota] | Unreadable:
+    try:
+        principal, _, client_id = key.removeprefix(QUOTA_PREFIX).decode().partition(" ")
+        subject = checked_subject(principal, client_id)
+        record = fmt.QuotaRecord.FromString(value)
+    except (DecodeError, UnicodeDecodeError) as error:
+        return Unreadable(f"not a quota: {error}")
+    except InvalidRequest as error:
+        return Unreadable(error.message)
+    if record.version != VERSION:
+        return Unreadable(f"format version {record.version}; this release reads version {VERSION}")
+    quota = Quota(**{limit.value: getattr(record, limit.value) for limit in Limit})
+    if any(quota.of(limit) < 0 for limit in Limit):
+        return Unreadable("a limit is negative")
+    return subject, StoredQuota(quota, record.created_ms, record.created_by)
+
+
+def quota_set_of(records: Mapping[bytes, tuple[int, bytes]], before: QuotaSet | None = None) -> QuotaSet:
+    """Return the quotas of these records: by key, the offset and value of the newest. `before`: a set of
+    earlier records, which is returned if they are the same.
+    """
+    offsets = {key: offset for key, (offset, _) in records.items() if key.startswith(QUOTA_PREFIX)}
+    if before is not None and offsets == before.offsets:
+        return before
+    quotas: dict[Subject, StoredQuota] = {}
+    unreadable: dict[str, str] = {}
+    for key in offsets:
+        found = decode_quota(key, records[key][1])
+        if isinstance(found, Unreadable):
+            unreadable[key.removeprefix(QUOTA_PREFIX).decode(errors="replace")] = found.why
+        else:
+            quotas[found[0]] = found[1]
+    return QuotaSet(quotas, unreadable, offsets)

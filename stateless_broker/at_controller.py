@@ -1,5 +1,5 @@
-"""Run changes of topics, rules and tokens at the controller: in this broker, or forwarded once to the broker that is
-the controller.
+"""Run changes of topics, rules, tokens and quotas at the controller: in this broker, or forwarded once
+to the broker that is the controller.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ R = TypeVar(
     pb.ChangeRulesRequest,
     pb.CreateTokenRequest,
     pb.RevokeTokenRequest,
+    pb.ChangeQuotaRequest,
 )
 A = TypeVar("A")
 

@@ -42,6 +42,8 @@ from stateless_broker.received_batches import BatchChecks
 from stateless_broker.security.broker_identity import BrokerCredentials, BrokerProofs, KeyPair
 from stateless_broker.security.door import Door
 from stateless_broker.security.freshness import Everywhere, RulesInForce
+from stateless_broker.security.quota_counts import QuotaCounts
+from stateless_broker.security.quota_path import QuotaPath
 from stateless_broker.security.rule_path import RulePath
 from stateless_broker.service import BrokerService, ClusterPath, OffsetPath, TopicPath
 from stateless_broker.settings import BrokerConstants, BrokerSettings, from_settings
@@ -78,6 +80,7 @@ class Broker:
         transaction_counts: TransactionCounts | None = None,
         timer_counts: TimerCounts | None = None,
         share_counts: ShareCounts | None = None,
+        quota_counts: QuotaCounts | None = None,
     ) -> None:
         self.broker_id = settings.broker_id or f"b-{sources.new_id().hex()[:12]}"
         self.address = address
@@ -149,7 +152,9 @@ class Broker:
         )
         self.service = self._put_service_together(run_blocking)
         proofs = BrokerProofs(self.membership, self._store_clock.now_us)
-        self.door = Door(self.service, self.rules, proofs, sources)
+        self.door = Door(
+            self.service, self.rules, proofs, sources, quota_counts or QuotaCounts(), self.transactions.has_staged
+        )
         self._run: asyncio.Task[None] | None = None
 
     @classmethod
@@ -166,6 +171,7 @@ class Broker:
         transaction_counts: TransactionCounts | None = None,
         timer_counts: TimerCounts | None = None,
         share_counts: ShareCounts | None = None,
+        quota_counts: QuotaCounts | None = None,
     ) -> Broker:
         """Start a broker that takes part in the cluster of this root; `run_blocking` runs Arrow and
         Parquet work (default: in threads).
@@ -187,6 +193,7 @@ class Broker:
             transaction_counts,
             timer_counts,
             share_counts,
+            quota_counts,
         )
         await broker.membership.join(broker._features)
         try:
@@ -314,6 +321,15 @@ class Broker:
             self.share_counts,
             lambda: self._settings.fetch_wait_ms_max / 1000,
         )
+        rule_path = RulePath(
+            self.controller,
+            at_controller,
+            self.metadata,
+            self.rules,
+            Everywhere(self.membership, self._peers.connection),
+            self.context.sources,
+            self.membership.me.session,
+        )
         return BrokerService(
             produce_path,
             self._fetch_path,
@@ -337,15 +353,8 @@ class Broker:
             self.transactions,
             self.timers,
             self.shares,
-            RulePath(
-                self.controller,
-                at_controller,
-                self.metadata,
-                self.rules,
-                Everywhere(self.membership, self._peers.connection),
-                self.context.sources,
-                self.membership.me.session,
-            ),
+            rule_path,
+            QuotaPath(at_controller, self.metadata, rule_path.put, self.context.sources),
         )
 
     def _features(self) -> tuple[str, ...]:

@@ -220,12 +220,12 @@ class Controller:
                 retry_after_ms=5000,
             )
 
-    async def put_rules(self, decide: Decide) -> int:
-        """Write records of access rules and tokens; return the offset behind all that the decision builds
+    async def put_rules(self, decide: Decide, feature: str = RULES) -> int:
+        """Write records of access rules, tokens and quotas; return the offset behind all that the decision builds
         on, and behind its records. They are durable then.
 
         Raises NotOwner if this broker is not the controller, what `decide` raises, and Unavailable while
-        a broker is present that would pass over the rules.
+        a broker is present that lacks `feature`, and would pass over them.
         """
 
         async def put() -> int:
@@ -233,7 +233,7 @@ class Controller:
                 owner = await self._ready()
                 records = decide(self._metadata.catalog)
                 if records:
-                    self._require(RULES)
+                    self._require(feature)
                     await self._append_all(owner, records)
                 else:
                     await owner.check_fence()  # another controller may have changed them since

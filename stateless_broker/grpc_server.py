@@ -24,15 +24,18 @@ from grpc_reflection.v1alpha import reflection
 
 from ledgermq.errors import InvalidConfig, LedgerMQError, TlsFailed, Unauthorized, Unavailable
 from ledgermq.protocol.api import BrokerApi
+from ledgermq.protocol.client_ids import CLIENT_ID
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import FETCH, FETCH_ONCE, METHODS, SERVICE, Kind, Method
 from ledgermq.protocol.status import abort
 from ledgermq.protocol.tokens import AUTHORIZATION
+from security.usage import Account
 from stateless_broker.bundle.budgets import CALLER, Caller
 from stateless_broker.call_meter import CANCELLED, OK, CallMeter
 from stateless_broker.connection_cut import ConnectionCut
 from stateless_broker.logs import follow_call, get_logger
 from stateless_broker.security.door import Door
+from stateless_broker.security.throttled import refusal_of
 
 KEEPALIVE_MS = 20_000
 KEEPALIVE_TIMEOUT_MS = 10_000
@@ -120,9 +123,14 @@ class GrpcServer:
         service = self._service
         if service is None:
             raise Unavailable("the broker is starting", retry_after_ms=200)
-        if self._door is not None and self._door.closed:
-            service, principal = await self._door.admit(_credential(context), _certified(context))
-            metered.follow(principal=principal)
+        if self._door is not None:
+            credential, client_id = _metadata_of(context)
+            admitted = await self._door.admit(credential, _certified(context), client_id)
+            service = admitted.api
+            if self._door.closed:
+                metered.follow(principal=admitted.principal.name)
+            if admitted.account is not None:
+                metered.count_connection(admitted.account)
         call: Callable[[Any], Any] = getattr(service, method.attribute)
         return call
 
@@ -217,12 +225,24 @@ class _Metered:
         self._loop = asyncio.get_running_loop()
         self._begun_s = self._loop.time()
         self.code: str | None = None
-        self._ids = follow_call(connection=context.peer(), request=next(self._numbers), method=method.name)
+        self._connection = context.peer()
+        self._account: Account | None = None
+        self._ids = follow_call(connection=self._connection, request=next(self._numbers), method=method.name)
         if method in (FETCH, FETCH_ONCE):
             _follow_answers(context)
 
     def follow(self, **ids: object) -> None:
         self._ids.update(ids)
+
+    def count_connection(self, account: Account) -> None:
+        """Count the connection of the call while it lasts. Raises ResourceExhausted if the account may not
+        have another one.
+        """
+        excess = account.full(self._connection, self._loop.time())
+        if excess is not None:
+            raise refusal_of(excess)
+        account.begin_call(self._connection)
+        self._account = account
 
     def __enter__(self) -> Self:
         self._meter.begun(self._method)
@@ -234,14 +254,24 @@ class _Metered:
         code = self.code or (OK if error is None else CANCELLED)
         self._meter.ended(self._method, code, self._loop.time() - self._begun_s)
         self._ids.clear()
+        if self._account is not None:
+            self._account.end_call(self._connection)
 
 
-def _credential(context: Context) -> str:
-    """Return the credential of a call; "" if it has none. Raises Unauthorized for more than one."""
-    found = [value for key, value in context.invocation_metadata() or () if key == AUTHORIZATION]
-    if len(found) > 1 or not all(isinstance(value, str) for value in found):
+def _metadata_of(context: Context) -> tuple[str, str]:
+    """Return the credential and the client id of a call; "" for what it does not have. Raises Unauthorized
+    for more than one credential.
+    """
+    credentials: list[str | bytes] = []
+    client_id: str | bytes = ""
+    for key, value in context.invocation_metadata() or ():
+        if key == AUTHORIZATION:
+            credentials.append(value)
+        elif key == CLIENT_ID:
+            client_id = value
+    if len(credentials) > 1 or not all(isinstance(value, str) for value in credentials):
         raise Unauthorized("a call carries one credential at most")
-    return str(found[0]) if found else ""
+    return str(credentials[0]) if credentials else "", str(client_id)
 
 
 def _certified(context: Context) -> list[str]:

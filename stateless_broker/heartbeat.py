@@ -28,9 +28,11 @@ SHARES = "shares"
 """Serves queue groups, and takes the topic that they need."""
 RULES = "rules"
 """Knows access rules and tokens, and proves to other brokers that it is one."""
+QUOTAS = "quotas"
+"""Binds callers by quotas."""
 ENFORCING = "rules enforced"
 """Judges every call by the rules. It depends on a setting, so it is not among `FEATURES`."""
-FEATURES = (TRANSACTIONS, TIMERS, SHARES, RULES)
+FEATURES = (TRANSACTIONS, TIMERS, SHARES, RULES, QUOTAS)
 """What a broker of this release has and earlier ones lack. The controller puts into the catalog what
 needs a feature only when every broker has it.
 """

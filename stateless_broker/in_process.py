@@ -50,20 +50,23 @@ class Network:
             raise Unavailable(f"{address} refuses the connection: no broker listens there")
         return self._services[address]
 
-    async def admitted(self, address: str, credential: str) -> BrokerApi:
+    async def admitted(self, address: str, credential: str, client_id: str = "") -> BrokerApi:
         """Return the service for a caller. Raises Unavailable, Unauthorized."""
         service, _ = self.at(address)
         door = self._doors.get(address)
-        return service if door is None else (await door.admit(credential))[0]
+        return service if door is None else (await door.admit(credential, client_id=client_id)).api
 
 
 class InProcessConnector(Connector):
-    def __init__(self, network: Network, credential: Callable[[str], str] = lambda address: "") -> None:
+    def __init__(
+        self, network: Network, credential: Callable[[str], str] = lambda address: "", client_id: str = ""
+    ) -> None:
         self.network = network
         self._credential = credential
+        self._client_id = client_id
 
     def connect(self, address: str) -> Connection:
-        return InProcessConnection(self.network, address, self._credential)
+        return InProcessConnection(self.network, address, self._credential, self._client_id)
 
     def proving(self, credential: Callable[[str], str]) -> Connector:
         return InProcessConnector(self.network, credential)
@@ -74,13 +77,14 @@ class InProcessConnection(UnaryCalls, Connection):
     gRPC channel does.
     """
 
-    def __init__(self, network: Network, address: str, credential: Callable[[str], str]) -> None:
+    def __init__(self, network: Network, address: str, credential: Callable[[str], str], client_id: str = "") -> None:
         self.address = address
         self._network = network
         self._credential = credential
+        self._client_id = client_id
 
     async def _service(self) -> BrokerApi:
-        return await self._network.admitted(self.address, self._credential(self.address))
+        return await self._network.admitted(self.address, self._credential(self.address), self._client_id)
 
     async def ask(self, method: Method, request: Any, wait_s: float = 0.0) -> Any:
         return await getattr(await self._service(), method.attribute)(request)

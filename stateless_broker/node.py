@@ -28,6 +28,7 @@ from stateless_broker.grpc_server import CALLS_MAX, GrpcServer
 from stateless_broker.health import Health
 from stateless_broker.logs import get_logger
 from stateless_broker.security.jwt import Issuer, SignedTokens, fetch_by_http
+from stateless_broker.security.quota_counts import QuotaCounts
 from stateless_broker.settings import BrokerSettings
 from stateless_broker.shares.counts import ShareCounts
 from stateless_broker.store_wait import when_store_answers
@@ -51,6 +52,7 @@ class Hooks:
     transactions: TransactionCounts = field(default_factory=TransactionCounts)
     timers: TimerCounts = field(default_factory=TimerCounts)
     shares: ShareCounts = field(default_factory=ShareCounts)
+    quotas: QuotaCounts = field(default_factory=QuotaCounts)
 
 
 class Node:
@@ -107,6 +109,7 @@ class Node:
                     transaction_counts=observers.transactions,
                     timer_counts=observers.timers,
                     share_counts=observers.shares,
+                    quota_counts=observers.quotas,
                 )
 
             broker = await (when_store_answers(join, store.url, wait_for_store, sources) if wait_for_store else join())

@@ -26,6 +26,7 @@ from stateless_broker.membership import Membership
 from stateless_broker.metadata import Lookup, Metadata
 from stateless_broker.ownership import Ownership
 from stateless_broker.produce_path import ProducePath
+from stateless_broker.security.quota_path import QuotaPath
 from stateless_broker.security.rule_path import RulePath
 from stateless_broker.shares.shares import Shares
 from stateless_broker.timers.timers import Timers
@@ -58,6 +59,7 @@ class BrokerService:
         timers: Timers,
         shares: Shares,
         rules: RulePath,
+        quotas: QuotaPath,
     ) -> None:
         self.produce = produce_path.produce
         self.produce_once = produce_path.produce_once
@@ -107,6 +109,8 @@ class BrokerService:
         self.revoke_token = rules.revoke_token
         self.list_tokens = rules.list_tokens
         self.confirm_rules = rules.confirm_rules
+        self.change_quota = quotas.change_quota
+        self.list_quotas = quotas.list_quotas
 
 
 class OffsetPath:

@@ -533,6 +533,9 @@ class Participant:
         """Transactions that have something staged here."""
         return self._state.open_count
 
+    def has_staged(self, producer_id: bytes, epoch: int, number: int) -> bool:
+        return (epoch, number) in self._state.of_producer(producer_id)
+
     @property
     def staged_bytes(self) -> int:
         return self._state.size_bytes

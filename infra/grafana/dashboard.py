@@ -88,6 +88,18 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "Unary calls, 99th percentile", ((or_zero(quantile(0.99, "call_seconds", "method")), "{{method}}"),), "s"
         ),
         Panel("Open streams", ((f"sum by (method) ({metric('open_streams')})", "{{method}}"),)),
+        Panel(
+            "Refused for a quota",
+            ((top(rate("quota_refusals_total", "principal, limit")), "{{principal}}, {{limit}}"),),
+            "cps",
+        ),
+        Panel(
+            "Answers held back for a quota",
+            (
+                (top(rate("quota_answers_held_total", "principal")), "{{principal}}"),
+                (top(rate("quota_held_seconds_total", "principal")), "seconds, {{principal}}"),
+            ),
+        ),
     ),
     "Durability": (
         Panel("Put to durable", quantiles("flush_seconds"), "s"),

@@ -54,6 +54,7 @@ from ledgermq.client.queues.admin import QueueAdmin
 from ledgermq.client.queues.dead_letters import DeadLetters
 from ledgermq.client.queues.queue import Queue
 from ledgermq.client.queues.runner import QueueFunction, QueueHandler, QueueRunner, queue_handler_settings
+from ledgermq.client.quotas import Quotas
 from ledgermq.client.routing import Routing
 from ledgermq.client.settings import (
     ClientSettings,
@@ -114,6 +115,8 @@ class Client:
         """Administration of consumer groups: list, describe, reset, delete."""
         self.access = Access(self._context)
         """Access rules and tokens: grant, revoke, list, test."""
+        self.quotas = Quotas(self._context)
+        """Quotas of principals and client ids: set, unset, list."""
         self.queues = QueueAdmin(self._context, self._admin)
         """Administration of queue groups: list, describe, reset, delete."""
         self._handlers: list[Handler | QueueHandler] = []
@@ -680,6 +683,7 @@ async def connect(target: str, *, sources: Sources | None = None, **settings: An
                 request_timeout_s=parsed.attempt_timeout_s,
                 tls=chosen_tls(parsed.tls),
                 credential=credential_of(parsed.token, parsed.token_file),
+                client_id=parsed.client_id,
             )
             client = Client(connector, addresses, parsed, sources, threads)
         yield await stack.enter_async_context(client)

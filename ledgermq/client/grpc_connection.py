@@ -24,6 +24,7 @@ from ledgermq.client.tls_probe import why_refused
 from ledgermq.errors import TlsFailed, Unavailable, UsedElsewhere
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol import methods
+from ledgermq.protocol.client_ids import CLIENT_ID
 from ledgermq.protocol.frames import FetchFrame, Frame, H, ProduceFrame, StageFrame, encode_frame
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import METHODS, Kind, Method, UnaryCalls
@@ -54,8 +55,8 @@ _guarded: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
 class GrpcConnector:
     """`request_timeout_s`: deadline of each unary call; a long poll gets its waiting time in
     addition. `tls`: None for plain connections. `credential(address)`: what calls to this address carry
-    as `authorization`, "" for nothing; asked for each call, so that it may change. Raises InvalidConfig
-    if files of `tls` cannot be used.
+    as `authorization`, "" for nothing; asked for each call, so that it may change. `client_id`: names
+    the program in quotas, "" for none. Raises InvalidConfig if files of `tls` cannot be used.
     """
 
     def __init__(
@@ -64,13 +65,15 @@ class GrpcConnector:
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         tls: Tls | None = None,
         credential: Credential | None = None,
+        client_id: str = "",
     ) -> None:
         self._request_timeout_s = request_timeout_s
         self._credentials = None if tls is None else Credentials(tls)
         self._credential = credential
+        self._client_id = client_id
 
     def connect(self, address: str) -> GrpcConnection:
-        return GrpcConnection(address, self._request_timeout_s, self._credentials, self._credential)
+        return GrpcConnection(address, self._request_timeout_s, self._credentials, self._credential, self._client_id)
 
     def proving(self, credential: Credential) -> GrpcConnector:
         """See `Connector.proving`."""
@@ -91,6 +94,7 @@ class GrpcConnection(UnaryCalls):
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         credentials: Credentials | None = None,
         credential: Credential | None = None,
+        client_id: str = "",
     ) -> None:
         refuse_after_fork()
         if not _first_use:
@@ -99,6 +103,7 @@ class GrpcConnection(UnaryCalls):
         self.address = address
         self._timeout_s = request_timeout_s
         self._credential = credential
+        self._named = ((CLIENT_ID, client_id),) if client_id else ()
         self._credentials = credentials
         self._version = 0 if credentials is None else credentials.version
         self._retired: dict[grpc.aio.Channel, asyncio.Task[None]] = {}
@@ -146,7 +151,7 @@ class GrpcConnection(UnaryCalls):
 
     def _metadata(self) -> tuple[tuple[str, str], ...] | None:
         found = self._credential(self.address) if self._credential is not None else ""
-        return ((AUTHORIZATION, found),) if found else None
+        return ((AUTHORIZATION, found), *self._named) if found else self._named or None
 
     async def _explained(self, error: Unavailable) -> Unavailable:
         """Return TlsFailed if TLS is why no connection was made, otherwise the error itself."""

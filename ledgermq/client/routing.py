@@ -16,7 +16,15 @@ from typing import Generic, TypeVar, cast, get_args
 from ledgermq.client.connections import Connections
 from ledgermq.client.descriptions import TopicPartition, check_topic_text
 from ledgermq.client.expiry import TopicTtl, ttl_in_force
-from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner, Unavailable, UnknownPartition, UnknownTopic
+from ledgermq.errors import (
+    InvalidRequest,
+    LedgerMQError,
+    NotOwner,
+    ResourceExhausted,
+    Unavailable,
+    UnknownPartition,
+    UnknownTopic,
+)
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi, Connection
 from ledgermq.protocol.records import Compression
@@ -276,7 +284,8 @@ class AtOwners(Generic[A]):
         except LedgerMQError as error:
             if not error.retriable:
                 raise
-            self._routing.unreachable(owner)
+            if not isinstance(error, ResourceExhausted):
+                self._routing.unreachable(owner)
             return error
         last: LedgerMQError | None = None
         for asked, result in zip(partitions, results, strict=True):

@@ -37,6 +37,7 @@ from ledgermq.errors import InvalidConfig, LedgerMQError
 from ledgermq.filters.filter import parse_filter
 from ledgermq.hints import did_you_mean
 from ledgermq.offset_stores.contract import OffsetStore
+from ledgermq.protocol.client_ids import check_client_id
 from ledgermq.protocol.limits import BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX, WINDOW_BATCHES
 from ledgermq.protocol.names import NAME_CHARS_MAX
 from ledgermq.protocol.records import Compression
@@ -66,6 +67,13 @@ def _check_partitioner(name: str, value: Any) -> None:
             f"{name} must be {', '.join(get_args(Keyless))} or a function of a record and the number of partitions, not"
             f" {value!r}"
         )
+
+
+def _check_client_id(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise InvalidConfig(f"{name} must be text, not {value!r}")
+    if value:
+        check_client_id(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +106,8 @@ class ClientSettings:
     """
     token_file: str = text(PATH_CHARS_MAX)
     """File that holds the token. It is read again when it changes, so that a token can be renewed."""
+    client_id: str = checked("", _check_client_id)
+    """Name of the program in every call, at most 249 ASCII signs. Quotas may bind it. Root URLs need none."""
     on_trouble: Callable[[LedgerMQError | None], None] | None = function("an error or None")
     """Called with the error of each failed attempt that is retried, and with None when a broker
     answers again.

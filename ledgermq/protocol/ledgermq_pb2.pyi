@@ -1610,3 +1610,65 @@ class ConfirmRulesResponse(_message.Message):
     SESSION_FIELD_NUMBER: _ClassVar[int]
     session: str
     def __init__(self, session: _Optional[str] = ...) -> None: ...
+
+class ChangeQuotaRequest(_message.Message):
+    __slots__ = ("principal", "client_id", "set", "unset", "forwarded", "created_by")
+    class SetEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    SET_FIELD_NUMBER: _ClassVar[int]
+    UNSET_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
+    principal: str
+    client_id: str
+    set: _containers.ScalarMap[str, int]
+    unset: _containers.RepeatedScalarFieldContainer[str]
+    forwarded: bool
+    created_by: str
+    def __init__(self, principal: _Optional[str] = ..., client_id: _Optional[str] = ..., set: _Optional[_Mapping[str, int]] = ..., unset: _Optional[_Iterable[str]] = ..., forwarded: _Optional[bool] = ..., created_by: _Optional[str] = ...) -> None: ...
+
+class ChangeQuotaResponse(_message.Message):
+    __slots__ = ("quota",)
+    QUOTA_FIELD_NUMBER: _ClassVar[int]
+    quota: StoredQuota
+    def __init__(self, quota: _Optional[_Union[StoredQuota, _Mapping]] = ...) -> None: ...
+
+class ListQuotasRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListQuotasResponse(_message.Message):
+    __slots__ = ("quotas",)
+    QUOTAS_FIELD_NUMBER: _ClassVar[int]
+    quotas: _containers.RepeatedCompositeFieldContainer[StoredQuota]
+    def __init__(self, quotas: _Optional[_Iterable[_Union[StoredQuota, _Mapping]]] = ...) -> None: ...
+
+class StoredQuota(_message.Message):
+    __slots__ = ("principal", "client_id", "limits", "created_ms", "created_by", "trouble")
+    class LimitsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    principal: str
+    client_id: str
+    limits: _containers.ScalarMap[str, int]
+    created_ms: int
+    created_by: str
+    trouble: str
+    def __init__(self, principal: _Optional[str] = ..., client_id: _Optional[str] = ..., limits: _Optional[_Mapping[str, int]] = ..., created_ms: _Optional[int] = ..., created_by: _Optional[str] = ..., trouble: _Optional[str] = ...) -> None: ...

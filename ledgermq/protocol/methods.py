@@ -205,6 +205,8 @@ CREATE_TOKEN = _unary("CreateToken", "create_token", pb.CreateTokenRequest, pb.C
 REVOKE_TOKEN = _unary("RevokeToken", "revoke_token", pb.RevokeTokenRequest, pb.RevokeTokenResponse)
 LIST_TOKENS = _unary("ListTokens", "list_tokens", pb.ListTokensRequest, pb.ListTokensResponse)
 CONFIRM_RULES = _unary("ConfirmRules", "confirm_rules", pb.ConfirmRulesRequest, pb.ConfirmRulesResponse)
+CHANGE_QUOTA = _unary("ChangeQuota", "change_quota", pb.ChangeQuotaRequest, pb.ChangeQuotaResponse)
+LIST_QUOTAS = _unary("ListQuotas", "list_quotas", pb.ListQuotasRequest, pb.ListQuotasResponse)
 
 METHODS: tuple[Method, ...] = (
     PRODUCE,
@@ -254,6 +256,8 @@ METHODS: tuple[Method, ...] = (
     REVOKE_TOKEN,
     LIST_TOKENS,
     CONFIRM_RULES,
+    CHANGE_QUOTA,
+    LIST_QUOTAS,
 )
 
 
@@ -435,4 +439,12 @@ class UnaryCalls(ABC):
 
     async def confirm_rules(self, request: pb.ConfirmRulesRequest) -> pb.ConfirmRulesResponse:
         answer: pb.ConfirmRulesResponse = await self.ask(CONFIRM_RULES, request)
+        return answer
+
+    async def change_quota(self, request: pb.ChangeQuotaRequest) -> pb.ChangeQuotaResponse:
+        answer: pb.ChangeQuotaResponse = await self.ask(CHANGE_QUOTA, request)
+        return answer
+
+    async def list_quotas(self, request: pb.ListQuotasRequest) -> pb.ListQuotasResponse:
+        answer: pb.ListQuotasResponse = await self.ask(LIST_QUOTAS, request)
         return answer

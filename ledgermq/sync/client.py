@@ -35,6 +35,7 @@ from ledgermq.sync.half_messages import HalfMessages
 from ledgermq.sync.listening import Listener, run_until
 from ledgermq.sync.producing import Producer
 from ledgermq.sync.queues import Queue, QueueAdmin
+from ledgermq.sync.quotas import Quotas
 from ledgermq.sync.tables import Table
 from ledgermq.sync.transactions import TransactionClient
 
@@ -85,6 +86,8 @@ class Client:
         """Administration of consumer groups: list, describe, reset, delete."""
         self.access = Access(background, inner.access)
         """Access rules and tokens: grant, revoke, list, test."""
+        self.quotas = Quotas(background, inner.quotas)
+        """Quotas of principals and client ids: set, unset, list."""
         self.transactions = TransactionClient(background, inner.transactions, sources)
         """Transactions: records of any topics, and offsets of groups, all or nothing."""
         self._closed = False

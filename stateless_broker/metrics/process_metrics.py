@@ -20,6 +20,7 @@ from stateless_broker.metrics import names
 from stateless_broker.metrics.call_metrics import CallMetrics
 from stateless_broker.metrics.group_lag import GroupLagMetrics
 from stateless_broker.metrics.owner_metrics import OwnerMetrics
+from stateless_broker.metrics.quota_metrics import QuotaMetrics
 from stateless_broker.metrics.scrape import BrokerCollector
 from stateless_broker.metrics.share_metrics import ShareMetrics
 from stateless_broker.metrics.store_metrics import StoreMetrics, prices_for
@@ -48,6 +49,7 @@ class ProcessMetrics:
         self.transactions = TransactionMetrics(self.registry)
         self.timers = TimerMetrics(self.registry)
         self.shares = ShareMetrics(self.registry)
+        self.quotas = QuotaMetrics(self.registry)
         self.tls = TlsMetrics(self.registry)
         self.lines = LogLines(self.registry)
         self.group_lag = GroupLagMetrics(self.registry)
@@ -55,7 +57,7 @@ class ProcessMetrics:
 
     @property
     def hooks(self) -> Hooks:
-        return Hooks(self.store, self.calls, self.owners, self.transactions, self.timers, self.shares)
+        return Hooks(self.store, self.calls, self.owners, self.transactions, self.timers, self.shares, self.quotas)
 
     def render(self, *, is_ready: bool) -> bytes:
         self.ready.set(is_ready)

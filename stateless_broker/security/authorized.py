@@ -9,12 +9,10 @@ transactions between brokers) is refused to all other callers, super principals 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any, TypeVar
 
-from ledger.keys import METADATA_TOPIC
 from ledgermq.errors import Unauthorized, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
@@ -23,8 +21,9 @@ from ledgermq.protocol.methods import Method, UnaryCalls
 from ledgermq.protocol.status import error_to_proto
 from security.rule_set import literal_prefix
 from security.rules import Operation
-from stateless_broker.received_batches import split_payload
+from stateless_broker.security.fetch_positions import FetchPositions, with_partitions
 from stateless_broker.security.permissions import Permissions, refuse_forwarded
+from stateless_broker.security.refused_batches import Refusals, allowed_part, answered_in_order, merged
 
 Call = Callable[[Any], Awaitable[Any]]
 Guard = Callable[[Permissions, Any, Call], Awaitable[Any]]
@@ -48,16 +47,16 @@ class AuthorizedService(UnaryCalls):
         return await guard(self._permissions, request, getattr(self._service, method.attribute))
 
     def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
-        return _in_order(self._permissions, requests, _produce_errors, self._service.produce)
+        return _judged(self._permissions, requests, _produce_refusals, self._service.produce)
 
     def produce_delayed(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
-        return _in_order(self._permissions, requests, _produce_errors, self._service.produce_delayed)
+        return _judged(self._permissions, requests, _produce_refusals, self._service.produce_delayed)
 
     def stage(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
-        return _in_order(self._permissions, requests, _stage_errors, self._service.stage)
+        return _judged(self._permissions, requests, _stage_refusals, self._service.stage)
 
     def stage_delayed(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
-        return _in_order(self._permissions, requests, _stage_errors, self._service.stage_delayed)
+        return _judged(self._permissions, requests, _stage_refusals, self._service.stage_delayed)
 
     def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
         return _fetch(self._permissions, request, self._service.fetch)
@@ -65,90 +64,45 @@ class AuthorizedService(UnaryCalls):
 
 # Producing and staging
 
-Errors = list[str | None]
-"""One for each batch: why it is refused, None if it is allowed."""
 
-
-def _produce_errors(may: Permissions, frame: Frame[Any]) -> Errors:
-    return [may.refusal(Operation.PRODUCE, batch.topic) or None for batch in frame.header.batches]
-
-
-def _stage_errors(may: Permissions, frame: Frame[Any]) -> Errors:
-    refused = may.refusal(Operation.TRANSACTION, frame.header.transaction.transactional_id) or None
-    return [refused or may.refusal(Operation.PRODUCE, each.batch.topic) or None for each in frame.header.batches]
-
-
-def _allowed_part(frame: Frame[Any], errors: Errors) -> Frame[Any]:
-    """Return the frame without its refused batches. Raises CorruptFrame.
-
-    If no batch is left, one that the broker surely refuses takes their place, so that the frame keeps
-    its turn among the answers of its stream.
-    """
-    batches = list(frame.header.batches)
-    lengths = [batch.batch if isinstance(batch, pb.StageBatch) else batch for batch in batches]
-    pieces = split_payload(lengths, frame)
-    header = type(frame.header)()
-    header.CopyFrom(frame.header)
-    del header.batches[:]
-    header.batches.extend(batch for batch, error in zip(batches, errors, strict=True) if error is None)
-    if not header.batches:
-        stand_in = pb.ProduceBatch(topic=METADATA_TOPIC)
-        if isinstance(header, pb.StageHeader):
-            header.ClearField("transaction")
-            header.batches.append(pb.StageBatch(batch=stand_in))
-        else:
-            header.batches.append(stand_in)
-    return Frame(header, [piece for piece, error in zip(pieces, errors, strict=True) if error is None])
-
-
-def _merged(answer: Any, errors: Errors) -> Any:
-    """Return an answer with one result for each thing that was asked, refused ones included. The
-    results of `answer` are of the others, in order.
-    """
-    own = iter(answer.results)
-    kind = answer.DESCRIPTOR.fields_by_name["results"].message_type._concrete_class
-    merged = [next(own) if error is None else kind(error=error_to_proto(Unauthorized(error))) for error in errors]
-    return type(answer)(results=merged)
-
-
-async def _in_order(
+def _judged(
     may: Permissions,
     requests: AsyncIterator[Any],
-    judge: Callable[[Permissions, Frame[Any]], Errors],
+    judge: Callable[[Permissions, Frame[Any]], Refusals],
     call: Callable[[AsyncIterator[Any]], AsyncIterator[Any]],
 ) -> AsyncIterator[Any]:
-    """Judge each frame of a stream by the rules of the moment at which it arrives. Answers keep the
-    order of the requests.
-    """
-    refused: deque[Errors | None] = deque()
+    """Judge each frame of a stream by the rules of the moment at which it arrives."""
 
-    async def allowed() -> AsyncIterator[Any]:
-        async for frame in requests:
-            may.check_credential()
-            errors = judge(may, frame)
-            if any(errors):
-                frame = _allowed_part(frame, errors)
-            refused.append(errors if any(errors) else None)
-            yield frame
+    def refusals(frame: Frame[Any]) -> Refusals:
+        may.check_credential()
+        return judge(may, frame)
 
     may.check_credential()
-    async with aclosing(call(allowed())) as answers:  # type: ignore[type-var]
-        async for answer in answers:
-            errors = refused.popleft()
-            yield answer if errors is None else _merged(answer, errors)
+    return answered_in_order(requests, refusals, call)
+
+
+def _produce_refusals(may: Permissions, frame: Frame[Any]) -> Refusals:
+    return [_refusal(may.refusal(Operation.PRODUCE, batch.topic)) for batch in frame.header.batches]
+
+
+def _stage_refusals(may: Permissions, frame: Frame[Any]) -> Refusals:
+    refused = may.refusal(Operation.TRANSACTION, frame.header.transaction.transactional_id)
+    return [_refusal(refused or may.refusal(Operation.PRODUCE, each.batch.topic)) for each in frame.header.batches]
+
+
+def _refusal(text: str) -> pb.Error | None:
+    return error_to_proto(Unauthorized(text)) if text else None
 
 
 async def _produce_once(may: Permissions, frame: ProduceFrame, call: Call) -> pb.ProduceResponse:
-    errors = _produce_errors(may, frame)
-    if not any(errors):
+    refusals = _produce_refusals(may, frame)
+    if all(refusal is None for refusal in refusals):
         answer: pb.ProduceResponse = await call(frame)
         return answer
-    passed = _allowed_part(frame, errors)
-    merged: pb.ProduceResponse = _merged(
-        pb.ProduceResponse() if all(errors) else await call(passed),
-        errors,
-    )
-    return merged
+    passed = allowed_part(frame, refusals)
+    is_any_left = None in refusals
+    result: pb.ProduceResponse = merged(await call(passed) if is_any_left else pb.ProduceResponse(), refusals)
+    return result
 
 
 # Fetching
@@ -161,7 +115,7 @@ async def _fetch(
     error, before another record of them is sent; the others go on where they were.
     """
     may.check_credential()
-    wanted = list(request.partitions)
+    wanted: Sequence[pb.FetchPartition] = list(request.partitions)
     while wanted:
         generation = may.generation
         refused, wanted = _split_partitions(may, wanted)
@@ -169,36 +123,20 @@ async def _fetch(
             yield _refusals(refused)
         if not wanted:
             return
-        passed = pb.FetchRequest()
-        passed.CopyFrom(request)
-        del passed.partitions[:]
-        passed.partitions.extend(wanted)
+        passed = with_partitions(request, wanted)
         passed.direct = request.direct and _may_read_all(may)
-        at = {(part.topic, part.partition): part for part in passed.partitions}
+        positions = FetchPositions(wanted)
         async with aclosing(call(passed)) as frames:  # type: ignore[type-var]
             async for frame in frames:
                 may.check_credential()
                 if may.generation != generation and not all(may.may(Operation.CONSUME, part.topic) for part in wanted):
                     break
                 generation = may.generation
-                for part in frame.header.partitions:
-                    _note(at, part)
+                positions.note(frame.header.partitions)
                 yield _veiled(frame)
             else:
                 return
-        wanted = list(at.values())
-
-
-def _note(at: dict[tuple[str, int], pb.FetchPartition], part: pb.FetchedPartition) -> None:
-    """Note how far a partition was sent; one with an error is not sent again."""
-    key = (part.topic, part.partition)
-    if part.HasField("error"):
-        at.pop(key, None)
-    elif part.batches and key in at:
-        at[key].offset = part.batches[-1].base_offset + part.batches[-1].record_count
-        at[key].topic_id = part.topic_id
-    elif key in at:  # nothing in between is wanted
-        at[key].offset = max(at[key].offset, part.next_offset)
+        wanted = positions.partitions
 
 
 def _split_partitions(
@@ -233,14 +171,11 @@ async def _fetch_once(may: Permissions, request: pb.FetchRequest, call: Call) ->
     refused, allowed = _split_partitions(may, request.partitions)
     if refused and not allowed:
         return _refusals(refused)
-    passed = pb.FetchRequest()
-    passed.CopyFrom(request)
+    passed = with_partitions(request, allowed)
     passed.direct = request.direct and _may_read_all(may)
     if not refused:
         frame: FetchFrame = await call(passed)
         return _veiled(frame)
-    del passed.partitions[:]
-    passed.partitions.extend(allowed)
     passed.max_wait_ms = 0  # an error is an answer at once
     found: FetchFrame = await call(passed)
     found.header.partitions.extend(refused)
@@ -551,7 +486,7 @@ async def _list_shares(may: Permissions, request: pb.ListSharesRequest, call: Ca
     )
 
 
-# The cluster, rules and tokens
+# The cluster, rules, tokens and quotas
 
 
 async def _administration(may: Permissions, request: Any, call: Call) -> Any:
@@ -644,5 +579,7 @@ GUARDS: dict[str, Guard | None] = {
     "revoke_token": _rule_change,
     "list_tokens": _administration,
     "confirm_rules": _for_brokers,
+    "change_quota": _rule_change,
+    "list_quotas": _administration,
 }
 """By the attribute of the method. None: a stream, which the class itself guards."""

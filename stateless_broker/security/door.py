@@ -6,34 +6,54 @@
     LedgerMQ-Broker …                 a broker of this cluster
     none, and a client certificate    cert:NAME, the first name in the certificate
 
-A credential that is given decides, and must count; a certificate counts only without one. With
-`security = open` every caller gets the whole API, as before there were rules. A caller that cannot
-be admitted learns why, but nothing about the cluster.
+A credential that is given decides, and must count; a certificate counts only without one. A caller
+that cannot be admitted learns why, but nothing about the cluster. With `security = open` every caller
+may do everything, and is `anonymous` for quotas, which bind all callers but brokers.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 
 from ledgermq.errors import Unauthorized
 from ledgermq.protocol.api import BrokerApi
+from ledgermq.protocol.client_ids import check_client_id
 from ledgermq.protocol.tokens import BEARER, CREDENTIAL_CHARS_MAX
 from ledgermq.sources import Sources
+from security.quotas import ANONYMOUS
 from security.rules import Principal
+from security.usage import Account, OpenTransaction
 from stateless_broker.security.audit import audit
 from stateless_broker.security.authorized import AuthorizedService
 from stateless_broker.security.broker_identity import LIFE_MS, SCHEME, BrokerProofs
 from stateless_broker.security.freshness import RulesInForce
 from stateless_broker.security.jwt import SignedTokens
 from stateless_broker.security.permissions import Permissions
+from stateless_broker.security.quota_counts import QuotaCounts
+from stateless_broker.security.throttled import ThrottledService
 
 ADMITTED_MAX = 10_000
-"""Credentials that are remembered; the one that was not used for longest is forgotten first."""
+"""Callers that are remembered; the one that was not used for longest is forgotten first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What a caller gets. `principal`: its name, `anonymous` if rules are not enforced. `account`: None for
+    brokers, which no quota binds.
+    """
+
+    api: BrokerApi
+    principal: Principal
+    account: Account | None
 
 
 class Door:
-    """`service`: the broker's API without any check."""
+    """`service`: the broker's API without any check. `is_open(transaction)`: whether anything of it is staged
+    at this broker.
+    """
 
     def __init__(
         self,
@@ -41,43 +61,71 @@ class Door:
         in_force: RulesInForce,
         proofs: BrokerProofs,
         sources: Sources,
+        counts: QuotaCounts,
+        is_open: Callable[[OpenTransaction], bool],
     ) -> None:
         self._service = service
         self._in_force = in_force
         self._proofs = proofs
         self._sources = sources
+        self._counts = counts
+        self._is_open = is_open
         self.signed: SignedTokens | None = None
         """Recognizes tokens of an identity provider; None: there is none."""
-        self._admitted: OrderedDict[tuple[str, str], AuthorizedService] = OrderedDict()
+        self._admitted: OrderedDict[tuple[str, str, str], Admitted] = OrderedDict()
 
     @property
     def closed(self) -> bool:
-        """Return whether callers have to be admitted at all."""
+        """Return whether callers have to prove who they are."""
         return self._in_force.enforced
 
-    async def admit(self, credential: str, certified: Sequence[str] = ()) -> tuple[BrokerApi, str]:
-        """Return the API for a caller, and the name of its principal ("" if callers need not be known).
+    async def admit(self, credential: str, certified: Sequence[str] = (), client_id: str = "") -> Admitted:
+        """Return the API for a caller.
 
         `credential`: what the call carries, "" for none. `certified`: the names in the caller's
-        certificate, which the transport has verified. Raises Unauthorized, Unavailable.
+        certificate, which the transport has verified. `client_id`: "" for none. Raises Unauthorized,
+        Unavailable, InvalidConfig for a client id that is none.
         """
-        if not self._in_force.enforced:
-            return self._service, ""
-        key = (credential, "" if credential else next(iter(certified), ""))
+        if self._in_force.enforced:
+            key = (credential, "" if credential else next(iter(certified), ""), client_id)
+        else:
+            key = (credential if credential.startswith(SCHEME) else "", "", client_id)
         found = self._admitted.get(key)
         if found is not None and not self._is_over(found.principal):
             self._admitted.move_to_end(key)
-            return found, found.principal.name
+            return found
+        if client_id:
+            check_client_id(client_id)
+        principal = await (self._proven(*key[:2]) if self._in_force.enforced else self._unproven(key[0]))
+        found = self._admitted[key] = self._for(principal, client_id)
+        if len(self._admitted) > ADMITTED_MAX:
+            self._admitted.popitem(last=False)
+        return found
+
+    def _for(self, principal: Principal, client_id: str) -> Admitted:
+        api, account = self._service, None
+        if not principal.is_broker:
+            account = Account(self._in_force.usages, principal.name, client_id)
+            api = ThrottledService(api, account, self._counts, self._is_open)
+        if self._in_force.enforced:
+            api = AuthorizedService(api, Permissions(principal, self._in_force, self._sources))
+        return Admitted(api, principal, account)
+
+    async def _proven(self, credential: str, certified: str) -> Principal:
         try:
-            principal = await self._principal(*key)
+            return await self._principal(credential, certified)
         except Unauthorized as error:
             audit("unknown", "admission", "", allowed=False, why=error.message)
             raise
-        permissions = Permissions(principal, self._in_force, self._sources)
-        found = self._admitted[key] = AuthorizedService(self._service, permissions)
-        if len(self._admitted) > ADMITTED_MAX:
-            self._admitted.popitem(last=False)
-        return found, principal.name
+
+    async def _unproven(self, credential: str) -> Principal:
+        """Return the principal of a caller that need not prove anything. A broker does, in order not to be
+        bound by quotas.
+        """
+        if credential:
+            with suppress(Unauthorized):
+                return await self._principal(credential, "")
+        return Principal(ANONYMOUS)
 
     def _is_over(self, principal: Principal) -> bool:
         """Return whether a credential has to be examined again: it has ended, or its token was changed.

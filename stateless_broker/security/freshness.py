@@ -16,7 +16,9 @@ from contextlib import suppress
 from ledgermq.errors import LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
+from security.records import quota_set_of
 from security.rule_set import RuleSet, rule_set_of
+from security.usage import Usages
 from stateless_broker.heartbeat import Heartbeat
 from stateless_broker.logs import get_logger
 from stateless_broker.membership import Membership
@@ -40,7 +42,8 @@ log = get_logger(__name__)
 
 class RulesInForce:
     """`rules`: what this broker judges by. `supers`: principals that may do everything but the calls
-    between brokers. `generation` differs after every change of both.
+    between brokers. `generation` differs after every change of both. `usages`: what callers use here,
+    bound by the quotas that this broker knows.
 
     With `enforced` False no call is judged here, and no proofs are made.
     """
@@ -52,12 +55,15 @@ class RulesInForce:
         self.supers = supers
         self._metadata = metadata
         self._membership = membership
+        self.usages = Usages()
         self._proven_until_s = float("-inf")
         self._withdrawn = False
 
     def catalog_changed(self) -> None:
         """Take over what the catalog holds now."""
-        found = rule_set_of(self._metadata.catalog.others, self.rules)
+        others = self._metadata.catalog.others
+        self.usages.take(quota_set_of(others, self.usages.quotas))
+        found = rule_set_of(others, self.rules)
         if found is not self.rules:
             self.rules = found
             self.generation += 1

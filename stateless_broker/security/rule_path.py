@@ -34,6 +34,7 @@ from security.rules import (
 )
 from stateless_broker.at_controller import AtController
 from stateless_broker.controller import Controller, Decide
+from stateless_broker.heartbeat import RULES
 from stateless_broker.metadata import Metadata
 from stateless_broker.security.freshness import Everywhere, RulesInForce
 
@@ -92,7 +93,7 @@ class RulePath:
             return [*((rule_key(rule_id), encode_rule(rule)) for rule_id, rule in made.items()), *gone]
 
         async def here() -> pb.ChangeRulesResponse:
-            await self._put(decide)
+            await self.put(decide)
             return pb.ChangeRulesResponse(granted=[rule.id for rule in granted], revoked=revoked)
 
         return await self._at_controller.run(request, here, lambda line, passed: line.change_rules(passed))
@@ -115,7 +116,7 @@ class RulePath:
             return [(key, encode_token(token))]
 
         async def here() -> pb.CreateTokenResponse:
-            await self._put(decide)
+            await self.put(decide)
             return pb.CreateTokenResponse()
 
         return await self._at_controller.run(request, here, lambda line, passed: line.create_token(passed))
@@ -131,7 +132,7 @@ class RulePath:
             return [(token_key(request.token_id), None)] if token_key(request.token_id) in catalog.others else []
 
         async def here() -> pb.RevokeTokenResponse:
-            await self._put(decide)
+            await self.put(decide)
             return pb.RevokeTokenResponse(existed=existed)
 
         return await self._at_controller.run(request, here, lambda line, passed: line.revoke_token(passed))
@@ -186,8 +187,11 @@ class RulePath:
         await self._in_force.confirm(request.offset)
         return pb.ConfirmRulesResponse(session=self._session)
 
-    async def _put(self, decide: Decide) -> None:
-        offset = await self._controller.put_rules(decide)
+    async def put(self, decide: Decide, feature: str = RULES) -> None:
+        """Write records that need a feature of every broker, and return when no broker judges without
+        them.
+        """
+        offset = await self._controller.put_rules(decide, feature)
         self._in_force.catalog_changed()
         await self._everywhere.wait(offset)
 

@@ -243,6 +243,12 @@ class Transactions:
         """Return the partitions that this broker serves now, for metrics."""
         return self._terms.ready(self._kind)
 
+    def has_staged(self, transaction: tuple[bytes, int, int]) -> bool:
+        """Return whether a transaction, as producer id, epoch and number, has anything staged in the bundles
+        of this broker.
+        """
+        return any(found.participant.has_staged(*transaction) for found in self.served())
+
     def refused(self) -> dict[int, LedgerMQError]:
         """Return the partitions that this broker owns but cannot read, with the errors."""
         return self._terms.refused(keys.TRANSACTIONS_TOPIC)

@@ -28,6 +28,7 @@ from ledgermq.protocol.tokens import bearer
 from stateless_broker.broker import Broker
 from stateless_broker.bundle.context import BundleMetrics
 from stateless_broker.in_process import InProcessConnector, Network
+from stateless_broker.security.quota_counts import QuotaCounts
 from stateless_broker.settings import BrokerConstants, BrokerSettings, load_settings
 from stateless_broker.shares.counts import ShareCounts
 from stateless_broker.timers.counts import TimerCounts
@@ -88,6 +89,7 @@ class Cluster:
         self.transaction_counts: dict[str, TransactionCounts] = {}
         self.timer_counts: dict[str, TimerCounts] = {}
         self.share_counts: dict[str, ShareCounts] = {}
+        self.quota_counts: dict[str, QuotaCounts] = {}
         self._started = 0
         self.client_seeds = count(77)
         """Each client draws its own ids."""
@@ -110,6 +112,7 @@ class Cluster:
             self.transaction_counts.get(address),
             self.timer_counts.get(address),
             self.share_counts.get(address),
+            self.quota_counts.get(address),
         )
         self.network.listen(address, broker.service, broker.door)
         self.brokers[address] = broker
@@ -132,11 +135,12 @@ class Cluster:
         for address in list(self.brokers):
             await self.stop(address, graceful=False)
 
-    def line(self, address: str, token: str = "", credential: str = "") -> Connection:
+    def line(self, address: str, token: str = "", credential: str = "", client_id: str = "") -> Connection:
         """`token`, or another `credential`: what the caller proves itself by, where the cluster has
         `security="rules"`.
         """
-        return InProcessConnector(self.network, lambda _: bearer(token) if token else credential).connect(address)
+        proof = bearer(token) if token else credential
+        return InProcessConnector(self.network, lambda _: proof, client_id).connect(address)
 
     def now_ms(self) -> int:
         return next(iter(self.brokers.values())).context.sources.now_ms()

@@ -107,6 +107,10 @@ SAMPLES: dict[str, Sample] = {
     "revoke_token": Sample(lambda: pb.RevokeTokenRequest(token_id="0123456789ac"), ("cluster",)),
     "list_tokens": Sample(pb.ListTokensRequest, ("cluster",)),
     "confirm_rules": Sample(pb.ConfirmRulesRequest, FROM_A_BROKER),
+    "change_quota": Sample(
+        lambda: pb.ChangeQuotaRequest(principal="user:carol", set={"bytes_in": 10**9}), ("cluster",)
+    ),
+    "list_quotas": Sample(pb.ListQuotasRequest, ("cluster",)),
     "share_fetch": Sample(
         lambda: pb.ShareFetchRequest(group="billing", member_id="m", partitions=[pb.SharePartition(topic=TOPIC)]),
         ("group billing", "consume orders"),
@@ -184,6 +188,7 @@ def _forwarded() -> list[tuple[str, Any]]:
         "change_rules": pb.ChangeRulesRequest(forwarded=True),
         "create_token": pb.CreateTokenRequest(forwarded=True),
         "revoke_token": pb.RevokeTokenRequest(forwarded=True),
+        "change_quota": pb.ChangeQuotaRequest(forwarded=True),
     }
     return list(kinds.items())
 

@@ -254,7 +254,7 @@ async def _revoke_beside_a_broker_that_is_cut_off(cluster: Cluster) -> None:
     far = next(address for address in cluster.brokers if address != controller)
     partition = next(p for p in range(6) if cluster.serving("t", p) == [far])
     ends = pb.ListOffsetsRequest(queries=[pb.OffsetQuery(topic="t", partition=partition, durable=True)])
-    own, _ = await cluster.brokers[far].door.admit(bearer(bob))
+    own = (await cluster.brokers[far].door.admit(bearer(bob))).api
     assert not is_refused(await call(own, LIST_OFFSETS, ends))
 
     cluster.views[far].pause()
@@ -285,7 +285,7 @@ async def _revoke_beside_a_broker_that_is_cut_off(cluster: Cluster) -> None:
 class _Nowhere:
     """A network in which nobody answers."""
 
-    async def admitted(self, address: str, credential: str) -> object:
+    async def admitted(self, address: str, credential: str, client_id: str) -> object:
         raise Unavailable(f"{address} refuses the connection")
 
     def at(self, address: str) -> object:

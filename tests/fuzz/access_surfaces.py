@@ -14,14 +14,18 @@ from joserfc.jwk import RSAKey
 
 from ledgermq.errors import Unauthorized, Unavailable
 from ledgermq.protocol.tokens import bearer
+from security.quotas import Limit, Quota, StoredQuota, Subject
 from security.records import (
     StoredRule,
     StoredToken,
     Unreadable,
+    decode_quota,
     decode_rule,
     decode_token,
+    encode_quota,
     encode_rule,
     encode_token,
+    quota_key,
     rule_key,
     token_key,
 )
@@ -72,7 +76,7 @@ class Doors:
         text = _with(data, self._good)
         made = text in (bearer(self._good[b"TOKEN"]), bearer(self._good[b"SIGNED"]), self._good[b"BROKER"])
         try:
-            _, principal = await self._cluster.brokers["a:1"].door.admit(text)
+            principal = (await self._cluster.brokers["a:1"].door.admit(text)).principal.name
         except (Unauthorized, Unavailable) as error:
             if made:
                 raise Untyped(f"a good credential was refused: {error}") from error
@@ -127,14 +131,27 @@ CREDENTIALS = [
 ]
 
 GOOD_RULE = Rule(True, "user:alice", frozenset({Operation.PRODUCE, Operation.CONSUME}), "orders.", True)
+GOOD_QUOTA = Quota(bytes_in=1000, requests=5, connections=2)
 RECORDS = [
     b"r" + encode_rule(StoredRule(GOOD_RULE, 5, "user:root")),
+    b"q" + encode_quota(StoredQuota(GOOD_QUOTA, 5, "user:root")),
     b"t" + encode_token(StoredToken("0123456789ab", bytes(32), "alice", ("ops",), 1, 2, "user:root")),
 ]
 
 
 def check_record(data: bytes) -> None:
-    """A rule is read under its own key only, as what it is; a token has a hash and a user."""
+    """A rule is read under its own key only, as what it is; a token has a hash and a user; limits of a quota are
+    not negative.
+    """
+    if data[:1] == b"q":
+        subject = Subject("user:alice", "batch")
+        quota = decode_quota(quota_key(subject), data[1:])
+        if not isinstance(quota, Unreadable):
+            if quota[0] != subject or min(quota[1].quota.of(limit) for limit in Limit) < 0:
+                raise Untyped(f"another quota passes for that of {subject}: {quota}")
+            if decode_quota(quota_key(subject), encode_quota(quota[1])) != quota:
+                raise Untyped("a quota that was read is another one when it is encoded again")
+        return
     if data[:1] == b"t":
         found = decode_token(token_key("0123456789ab"), data[1:])
         if not isinstance(found, Unreadable):

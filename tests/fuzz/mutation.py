@@ -41,7 +41,8 @@ def filled(kind: type[M]) -> M:
 def _fill(message: Message) -> None:
     for field in message.DESCRIPTOR.fields:
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
-            getattr(message, field.name)["retention.ms"] = "1000"
+            of_text = _map_value(field).type == FieldDescriptor.TYPE_STRING
+            getattr(message, field.name)["retention.ms" if of_text else "requests"] = "1000" if of_text else 1000
         elif field.message_type is not None:
             inner = getattr(message, field.name)
             _fill(inner.add() if field.is_repeated else inner)
@@ -49,6 +50,10 @@ def _fill(message: Message) -> None:
             getattr(message, field.name).append(_TYPICAL.get(field.type, 1))
         else:
             setattr(message, field.name, _TYPICAL.get(field.type, 1))
+
+
+def _map_value(field: FieldDescriptor) -> FieldDescriptor:
+    return field.message_type.fields_by_name["value"]
 
 
 def mutate_fields(rng: random.Random, message: Message) -> None:
@@ -79,7 +84,11 @@ def _pick(rng: random.Random, message: Message) -> tuple[Message, FieldDescripto
 def _mutate_repeated(rng: random.Random, message: Message, field: FieldDescriptor) -> None:
     values = getattr(message, field.name)
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        values[rng.choice(("retention.ms", "bundles", ""))] = rng.choice(("", "x", "-1", "9" * 30))
+        value = _map_value(field)
+        if value.type == FieldDescriptor.TYPE_STRING:
+            values[rng.choice(("retention.ms", "bundles", ""))] = rng.choice(("", "x", "-1", "9" * 30))
+        else:
+            values[rng.choice(("requests", "bytes_in", ""))] = _value(rng, value)
     elif not values:
         values.add() if field.message_type is not None else values.append(_value(rng, field))
     elif rng.random() < 0.4:

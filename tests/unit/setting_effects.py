@@ -92,6 +92,7 @@ CLIENT = {
     "metadata_age_s_max": "e2e/test_produce_consume.py::test_added_partitions_are_read",
     "tls": "e2e/test_tls.py::test_records_go_to_and_fro_by_tls",
     "token": "e2e/test_access.py::test_a_cluster_with_tokens_from_the_first_one_on",
+    "client_id": "e2e/test_quotas.py::test_a_program_is_bound_by_the_quota_of_its_client_id",
     "token_file": "e2e/test_access.py::test_a_cluster_with_tokens_from_the_first_one_on",
     "must_exist": "e2e/test_embedded.py::test_a_root_that_must_exist_is_not_made",
     "on_trouble": "unit/client/test_settings.py::test_trouble_is_told_while_a_call_waits",

@@ -21,7 +21,15 @@ from ledgermq.client.context import ClientContext
 from ledgermq.client.offsets import At
 from ledgermq.client.routing import UNKNOWN_TOPIC_GRACE_S
 from ledgermq.client.settings import ConsumerSettings
-from ledgermq.errors import LedgerMQError, NotOwner, OffsetOutOfRange, Unavailable, UnknownPartition, UnknownTopic
+from ledgermq.errors import (
+    LedgerMQError,
+    NotOwner,
+    OffsetOutOfRange,
+    ResourceExhausted,
+    Unavailable,
+    UnknownPartition,
+    UnknownTopic,
+)
 from ledgermq.runtime.wait import wait_until
 
 _log = logging.getLogger("ledgermq.consumer")
@@ -189,7 +197,7 @@ class Fetcher:
 
     def _stream_failed(self, readings: Sequence[Reading], error: LedgerMQError, owner: str) -> None:
         now_s = asyncio.get_running_loop().time()
-        if error.retriable:
+        if error.retriable and not isinstance(error, ResourceExhausted):
             self._routing.unreachable(owner)
         for reading in readings:
             reading.failed(error, now_s)

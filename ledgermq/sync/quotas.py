@@ -1,0 +1,49 @@
+"""Administration of quotas without asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ledgermq.client.quotas import QuotaDescription
+from ledgermq.client.quotas import Quotas as AsyncQuotas
+from ledgermq.sync.background import Background
+
+
+class Quotas:
+    """The methods of `client.quotas`. Every call ends within the client's `timeout_s`."""
+
+    def __init__(self, background: Background, inner: AsyncQuotas) -> None:
+        self._background = background
+        self._inner = inner
+
+    def set(
+        self,
+        principal: str,
+        client_id: str = "",
+        *,
+        bytes_in: int | None = None,
+        bytes_out: int | None = None,
+        requests: int | None = None,
+        connections: int | None = None,
+        open_transactions: int | None = None,
+    ) -> QuotaDescription:
+        """See `ledgermq.Quotas.set`."""
+        return self._background.run(
+            self._inner.set(
+                principal,
+                client_id,
+                bytes_in=bytes_in,
+                bytes_out=bytes_out,
+                requests=requests,
+                connections=connections,
+                open_transactions=open_transactions,
+            )
+        )
+
+    def unset(self, principal: str, client_id: str = "", *limits: str) -> QuotaDescription | None:
+        """See `ledgermq.Quotas.unset`."""
+        return self._background.run(self._inner.unset(principal, client_id, *limits))
+
+    def list(self) -> Sequence[QuotaDescription]:
+        """See `ledgermq.Quotas.list`."""
+        return self._background.run(self._inner.list())

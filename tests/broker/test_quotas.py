@@ -1,0 +1,459 @@
+"""Quotas at work in a cluster, in virtual time: what is refused, what is held back, who keeps a share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+import ledgermq
+from ledger import keys
+from ledger.topics.catalog import Catalog
+from ledgermq.client.settings import ClientSettings
+from ledgermq.errors import InvalidConfig, InvalidRequest, ResourceExhausted, Unavailable
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.frames import ProduceFrame
+from ledgermq.protocol.methods import METHODS
+from ledgermq.protocol.tokens import bearer
+from security.quotas import Quota, StoredQuota, Subject
+from security.records import encode_quota, quota_key
+from security.usage import TokenBucket, Usage, Usages
+from stateless_broker.heartbeat import FEATURES, QUOTAS, Heartbeat, encode_heartbeat
+from stateless_broker.in_process import InProcessConnector
+from stateless_broker.metrics.quota_metrics import OTHERS, PRINCIPALS_MAX, QuotaMetrics
+from stateless_broker.security.authorized import GUARDS
+from stateless_broker.security.quota_counts import QuotaCounts
+from stateless_broker.security.throttled import HELD_S_MAX, NEVER_REFUSED
+from tests.broker.access import RULES, call, change, token
+from tests.broker.cluster import Cluster, fetch_of, frame_of, in_cluster, read_all, values_of
+from tests.virtual_time import virtual_sources
+from tests.waiting import until
+
+KIB = 1024
+
+
+class Counted(QuotaCounts):
+    def __init__(self) -> None:
+        self.refusals: list[tuple[str, str]] = []
+        self.held_s = 0.0
+
+    def refused(self, principal: str, limit: str) -> None:
+        self.refusals.append((principal, limit))
+
+    def held(self, principal: str, limit: str, seconds: float) -> None:
+        self.held_s += seconds
+
+
+def client_of(cluster: Cluster, secret: str = "", client_id: str = "", **settings: Any) -> ledgermq.Client:
+    connector = InProcessConnector(cluster.network, lambda address: bearer(secret) if secret else "", client_id)
+    chosen = ClientSettings(**{"timeout_s": 30, "attempt_timeout_s": 5, **settings})
+    return ledgermq.Client(connector, list(cluster.brokers), chosen, virtual_sources(next(cluster.client_seeds)))
+
+
+async def set_quota(cluster: Cluster, principal: str, client_id: str = "", **limits: int) -> None:
+    request = pb.ChangeQuotaRequest(principal=principal, client_id=client_id, set=limits)
+    await next(iter(cluster.brokers.values())).service.change_quota(request)
+
+
+def errors_of(answer: pb.ProduceResponse) -> list[pb.Error]:
+    return [result.error for result in answer.results if result.HasField("error")]
+
+
+def now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@in_cluster("a:1", "b:1")
+async def test_a_change_binds_every_broker_when_it_is_answered(cluster: Cluster) -> None:
+    async with client_of(cluster) as client:
+        made = await client.quotas.set("anonymous", bytes_in=1000, requests=5)
+        assert (made.principal, made.bytes_in, made.requests, made.connections) == ("anonymous", 1000, 5, None)
+        for broker in cluster.brokers.values():
+            assert broker.rules.usages.quotas.of_principal("anonymous") == Quota(bytes_in=1000, requests=5)
+        assert (await client.quotas.set("anonymous", requests=7)).bytes_in == 1000, "limits that are not named stay"
+        await client.quotas.set("anonymous", "nightly", bytes_out=9)
+        [first, second] = await client.quotas.list()
+        assert (first.client_id, first.requests, second.client_id, second.bytes_out) == ("", 7, "nightly", 9)
+        left = await client.quotas.unset("anonymous", "", "requests")
+        assert left is not None
+        assert (left.bytes_in, left.requests) == (1000, None)
+        assert await client.quotas.unset("anonymous") is None
+        assert await client.quotas.unset("anonymous", "nightly") is None
+        assert await client.quotas.unset("anonymous") is None, "it is gone already"
+        assert await client.quotas.list() == []
+        for broker in cluster.brokers.values():
+            assert broker.rules.usages.quotas.of_principal("anonymous") == Quota()
+
+
+@in_cluster("a:1")
+async def test_a_wrong_change_is_refused_and_changes_nothing(cluster: Cluster) -> None:
+    async with client_of(cluster) as client:
+        for principal, client_id, limits in (
+            ("alice", "", {"requests": 1}),
+            ("user:alice", "two words", {"requests": 1}),
+            ("user:alice", "", {"requests": 0}),
+            ("user:alice", "", {}),
+        ):
+            with pytest.raises(InvalidRequest):
+                await client.quotas.set(principal, client_id, **limits)
+        with pytest.raises(InvalidRequest, match="bytes_in"):
+            await client.quotas.unset("user:alice", "", "bytes_inn")
+        assert await client.quotas.list() == []
+
+
+@in_cluster("a:1")
+async def test_batches_above_the_quota_are_refused_with_the_time_to_come_back(cluster: Cluster) -> None:
+    await cluster.create("t", 1)
+    line, frame = cluster.line("a:1"), frame_of("t", 0, b"x" * 8 * KIB)
+    await set_quota(cluster, "anonymous", bytes_in=2 * frame.payload_bytes)
+    for _ in range(2):
+        assert not errors_of(await line.produce_once(frame))
+    [error] = errors_of(await line.produce_once(frame))
+    assert error.code == ResourceExhausted.code
+    assert "bytes_in" in error.message
+    assert "anonymous" in error.message
+    await line.produce_once(frame_of("t", 0, b"y"))  # costs nothing: it is refused
+    await asyncio.sleep(error.retry_after_ms / 1000)
+    assert not errors_of(await line.produce_once(frame))
+    [error] = errors_of(await line.produce_once(frame))
+    assert 400 <= error.retry_after_ms <= 600, "the frame took twice the share of half a second"
+
+
+@in_cluster("a:1")
+async def test_answers_of_a_produce_stream_keep_their_order(cluster: Cluster) -> None:
+    await cluster.create("t", 1)
+    size = frame_of("t", 0, b"0").payload_bytes
+    await set_quota(cluster, "anonymous", bytes_in=2 * size)
+
+    async def frames() -> AsyncIterator[ProduceFrame]:
+        for number in range(6):
+            yield frame_of("t", 0, str(number).encode())
+            if number == 3:
+                await asyncio.sleep(1.0)
+
+    answers = [answer async for answer in cluster.line("a:1").produce(frames())]
+    codes = [[error.code for error in errors_of(answer)] for answer in answers]
+    assert codes == [[], [], ["RESOURCE_EXHAUSTED"], ["RESOURCE_EXHAUSTED"], [], []]
+    assert await read_all(cluster.brokers["a:1"].service, "t", 0) == [b"0", b"1", b"4", b"5"]
+
+
+@in_cluster("a:1", "b:1")
+async def test_a_producer_waits_and_loses_nothing_and_keeps_the_order(cluster: Cluster) -> None:
+    await cluster.create("t", 1)
+    await set_quota(cluster, "anonymous", "slow", bytes_in=4 * KIB)
+    began_s = now_s()
+    async with client_of(cluster, client_id="slow") as client, client.producer(linger_ms=0) as producer:
+        for number in range(200):
+            await producer.send("t", b"%d " % number + b"x" * 100)
+    took_s = now_s() - began_s
+    assert 200 * 100 / (4 * KIB) - 3 < took_s < 60
+    found = await cluster.read_all("t", 0)
+    assert [int(value.split()[0]) for value in found] == list(range(200))
+
+
+@in_cluster("a:1")
+async def test_a_reader_is_held_back_and_gets_everything(cluster: Cluster) -> None:
+    """Its stream gets signs of life meanwhile, so that it is not taken for dead, and goes on where it was."""
+    counts = cluster.quota_counts["b:1"] = Counted()
+    await cluster.start("b:1")
+    await cluster.stop("a:1")
+    await cluster.settled()
+    await cluster.create("t", 2)
+    for number in range(40):
+        await cluster.produce("t", number % 2, b"%d " % number + bytes(KIB))
+    await set_quota(cluster, "anonymous", "slow", bytes_out=2 * KIB)
+    began_s = now_s()
+    async with (
+        client_of(cluster, client_id="slow") as client,
+        client.consumer("t", start="earliest", fetch_bytes_max=4 * KIB) as consumer,
+    ):
+        got = [int((await anext(consumer)).value.split()[0]) for _ in range(40)]
+    assert sorted(got) == list(range(40)), "each once"
+    for partition in (0, 1):
+        assert [number for number in got if number % 2 == partition] == list(range(partition, 40, 2))
+    least_s = 40 / 2 - 8
+    assert now_s() - began_s > least_s
+    assert counts.held_s > least_s
+    assert not counts.refusals
+
+
+@in_cluster("a:1")
+async def test_a_held_stream_sends_signs_and_occupies_no_memory(cluster: Cluster) -> None:
+    await cluster.create("t", 1)
+    for _ in range(3):
+        await cluster.produce("t", 0, bytes(8 * KIB))
+    await set_quota(cluster, "anonymous", bytes_out=KIB)
+    async with aclosing(cluster.line("a:1").fetch(fetch_of("t", 0, max_bytes=1))) as frames:  # type: ignore[type-var]
+        first = await anext(frames)
+        assert len(values_of(first)) == 1
+        del first
+        began_s = now_s()
+        sign = await anext(frames)
+        assert not sign.header.partitions
+        assert 2.5 < now_s() - began_s < 3.5
+        assert cluster.brokers["a:1"].context.answers.taken == 0
+        while not (found := await anext(frames)).header.partitions:
+            pass
+        assert found.header.partitions[0].batches[0].base_offset == 1
+        assert 5 < now_s() - began_s < 10
+
+
+@in_cluster("a:1")
+async def test_a_single_fetch_is_held_for_a_moment_and_then_refused(cluster: Cluster) -> None:
+    await cluster.create("t", 1)
+    await cluster.produce("t", 0, bytes(8 * KIB))
+    await set_quota(cluster, "anonymous", bytes_out=6 * KIB)
+    line = cluster.line("a:1")
+    assert len(values_of(await line.fetch_once(fetch_of("t", 0)))) == 1
+    began_s = now_s()
+    assert len(values_of(await line.fetch_once(fetch_of("t", 0)))) == 1
+    assert 0.3 < now_s() - began_s < HELD_S_MAX
+    await set_quota(cluster, "anonymous", bytes_out=KIB)
+    began_s = now_s()
+    with pytest.raises(ResourceExhausted) as refused:
+        await line.fetch_once(fetch_of("t", 0))
+    assert now_s() == began_s
+    assert refused.value.retry_after_ms is not None
+    assert refused.value.retry_after_ms > 1000 * HELD_S_MAX
+
+
+@in_cluster("a:1")
+async def test_calls_above_the_quota_are_refused_but_not_those_that_free_something(cluster: Cluster) -> None:
+    await cluster.create("t", 1)
+    await set_quota(cluster, "anonymous", requests=2)
+    line = cluster.line("a:1")
+    for _ in range(2):
+        await line.describe_cluster(pb.DescribeClusterRequest())
+    with pytest.raises(ResourceExhausted) as refused:
+        await line.describe_cluster(pb.DescribeClusterRequest())
+    assert refused.value.retry_after_ms
+    for method in METHODS:
+        if method.attribute in NEVER_REFUSED:
+            answer = await call(line, method, getattr(pb, f"{method.name}Request")())
+            assert not isinstance(answer, ResourceExhausted), method.name
+    async with aclosing(line.fetch(fetch_of("t", 0))) as fetching:  # type: ignore[type-var]
+        with pytest.raises(ResourceExhausted):
+            await anext(fetching)
+    [error] = errors_of(await line.produce_once(frame_of("t", 0, b"x")))
+    assert error.code == ResourceExhausted.code
+
+
+def test_what_is_never_refused_are_methods() -> None:
+    assert GUARDS.keys() >= NEVER_REFUSED
+
+
+@in_cluster("a:1")
+async def test_the_client_waits_where_calls_are_refused(cluster: Cluster) -> None:
+    await cluster.create("t", 1)
+    await set_quota(cluster, "anonymous", requests=2)
+    async with client_of(cluster) as client:
+        began_s = now_s()
+        for _ in range(20):
+            await client.describe_topic("t")
+        assert 8 < now_s() - began_s < 20
+
+
+@in_cluster("a:1", **RULES)
+async def test_two_principals_one_floods_the_other_keeps_its_share(cluster: Cluster) -> None:
+    await _flood_beside_a_calm_one(cluster)
+
+
+def _one_for_all(self: Usages, principal: str, client_id: str | None = None) -> Usage:
+    """One bucket, whoever calls."""
+    key = ("all", None)
+    found = self._usages.get(key)
+    if found is None:
+        found = self._usages[key] = Usage("all")
+    return found
+
+
+MUTANTS = {
+    "nothing-is-taken": (TokenBucket, "take", lambda self, amount, now_s: None),
+    "one-bucket-for-all": (Usages, "usage", _one_for_all),
+    "debts-are-forgiven": (TokenBucket, "take", lambda self, amount, now_s: setattr(self, "_level", 0.0)),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+@in_cluster("a:1", **RULES)
+async def test_a_broken_quota_is_noticed(cluster: Cluster, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*MUTANTS[name])
+    with pytest.raises((AssertionError, ExceptionGroup)) as noticed:
+        await _flood_beside_a_calm_one(cluster)
+    found = noticed.value
+    assert isinstance(found, AssertionError) or found.subgroup(AssertionError) is not None
+
+
+async def _flood_beside_a_calm_one(cluster: Cluster) -> None:
+    """The flood is bounded to its quota. The calm one sends just below its own all the time: nothing of it is
+    refused or late.
+    """
+    counts = cluster.quota_counts["b:1"] = Counted()
+    await cluster.start("b:1")
+    await cluster.stop("a:1")
+    await cluster.settled()
+    root = (await token(cluster, "root")).text
+    for name in ("calm", "wild"):
+        await cluster.create(name, 1, root)
+        await change(cluster, grant=[f"allow user:{name} produce {name}"])
+    per_s = 64 * KIB
+    await set_quota(cluster, "*", bytes_in=per_s)
+    seconds, stored, slowest_s = 8, {"calm": 0, "wild": 0}, 0.0
+    until_s = now_s() + seconds
+    frames = {name: frame_of(name, 0, bytes(4 * KIB)) for name in stored}
+
+    async def flood(line: Any) -> None:
+        while now_s() < until_s:
+            answer = await line.produce_once(frames["wild"])
+            if not errors_of(answer):
+                stored["wild"] += frames["wild"].payload_bytes
+            await asyncio.sleep(0.02)  # it does not wait as long as it should
+
+    async def calm(line: Any) -> None:
+        nonlocal slowest_s
+        pause_s = frames["calm"].payload_bytes / (0.95 * per_s)
+        while (began_s := now_s()) < until_s:
+            assert not errors_of(await line.produce_once(frames["calm"]))
+            stored["calm"] += frames["calm"].payload_bytes
+            slowest_s = max(slowest_s, now_s() - began_s)
+            await asyncio.sleep(max(0.0, began_s + pause_s - now_s()))
+
+    wild = [cluster.line("b:1", (await token(cluster, "wild")).text) for _ in range(8)]
+    async with asyncio.TaskGroup() as group:
+        group.create_task(calm(cluster.line("b:1", (await token(cluster, "calm")).text)))
+        for line in wild:
+            group.create_task(flood(line))
+    assert stored["calm"] > 0.9 * 0.95 * per_s * seconds
+    assert stored["wild"] <= per_s * (seconds + 1) + 8 * frames["wild"].payload_bytes
+    assert slowest_s < 0.5
+    assert {principal for principal, _ in counts.refusals} == {"user:wild"}
+
+
+@in_cluster("a:1", "b:1", **RULES)
+async def test_brokers_are_bound_by_no_quota(cluster: Cluster) -> None:
+    """Their internal calls would otherwise stop the cluster."""
+    root = (await token(cluster, "root")).text
+    await set_quota(cluster, "*", requests=1)
+    line = cluster.line("a:1", credential=cluster.brokers["b:1"].credentials.credential("a:1"))
+    for _ in range(20):
+        await line.describe_cluster(pb.DescribeClusterRequest())
+    own = cluster.line("a:1", root)
+    await own.describe_cluster(pb.DescribeClusterRequest())
+    with pytest.raises(ResourceExhausted):
+        await own.describe_cluster(pb.DescribeClusterRequest())
+
+
+@in_cluster("a:1", "b:1")
+async def test_without_rules_brokers_are_known_and_a_wrong_proof_helps_nobody(cluster: Cluster) -> None:
+    await set_quota(cluster, "anonymous", requests=1)
+    broker = cluster.line("a:1", credential=cluster.brokers["b:1"].credentials.credential("a:1"))
+    for _ in range(20):
+        await broker.describe_cluster(pb.DescribeClusterRequest())
+    liar = cluster.line("a:1", credential="LedgerMQ-Broker not-a-proof")
+    await liar.describe_cluster(pb.DescribeClusterRequest())
+    with pytest.raises(ResourceExhausted):
+        await liar.describe_cluster(pb.DescribeClusterRequest())
+
+
+@in_cluster("a:1")
+async def test_a_client_id_that_is_none_is_refused(cluster: Cluster) -> None:
+    for wrong in ("two words", "*", "x" * 250):
+        with pytest.raises(InvalidConfig):
+            await cluster.line("a:1", client_id=wrong).describe_cluster(pb.DescribeClusterRequest())
+        with pytest.raises(InvalidConfig):
+            ClientSettings(client_id=wrong)
+
+
+@in_cluster("a:1")
+async def test_no_quota_is_stored_beside_a_broker_that_ignores_quotas(cluster: Cluster) -> None:
+    others = tuple(feature for feature in FEATURES if feature != QUOTAS)
+    old = Heartbeat("old", "old:1", 1, "s", features=others)
+    cluster.network.listen(old.address, cluster.brokers["a:1"].service)  # it lives
+    await cluster.store.put(keys.broker("old"), encode_heartbeat(old))
+    await until(lambda: bool(cluster.brokers["a:1"].membership.lacking(QUOTAS)))
+    with pytest.raises(Unavailable, match="quotas need every broker"):
+        await set_quota(cluster, "*", requests=1)
+
+
+@in_cluster("a:1")
+async def test_a_quota_that_cannot_be_read_is_listed_and_can_be_removed(cluster: Cluster) -> None:
+    key = quota_key(Subject("user:alice"))
+
+    def decide(catalog: Catalog) -> list[tuple[bytes, bytes | None]]:
+        return [(key, encode_quota(StoredQuota(Quota(requests=1))) + b"\x08\x02")]  # version 2
+
+    await cluster.brokers["a:1"].controller.put_rules(decide)
+    async with client_of(cluster) as client:
+        [shown] = await client.quotas.list()
+        assert shown.principal == "user:alice"
+        assert "version 2" in shown.trouble
+        assert await client.quotas.unset("user:alice") is None
+        assert await client.quotas.list() == []
+
+
+def test_metrics_of_throttled_calls_have_bounded_labels() -> None:
+    registry = CollectorRegistry()
+    metrics = QuotaMetrics(registry)
+    for number in range(PRINCIPALS_MAX + 50):
+        metrics.refused(f"user:{number}", "requests")
+        metrics.held(f"user:{number}", "bytes_out", 0.5)
+    labels = {"principal": OTHERS, "limit": "requests"}
+    assert registry.get_sample_value("ledgermq_quota_refusals_total", labels) == 50
+    assert (
+        registry.get_sample_value("ledgermq_quota_held_seconds_total", {"principal": "user:0", "limit": "bytes_out"})
+        == 0.5
+    )
+    shown = {sample.labels["principal"] for family in registry.collect() for sample in family.samples}
+    assert len(shown) == PRINCIPALS_MAX + 1
+
+
+@in_cluster("a:1")
+async def test_a_transaction_above_the_limit_waits_until_another_one_ends(cluster: Cluster) -> None:
+    """Those that are open go on; what ended counts no longer, whoever ended it."""
+    await cluster.create("t", 1)
+    await set_quota(cluster, "anonymous", open_transactions=2)
+    async with (
+        client_of(cluster) as client,
+        client.transactions("one") as first,
+        client.transactions("two") as second,
+        client.transactions("three") as third,
+        second.begin() as inner,
+    ):
+        await inner.send("t", b"two")
+        await inner.flush()
+        outer = first.begin()
+        async with outer:
+            await outer.send("t", b"one")
+            await outer.flush()
+            waiting = asyncio.create_task(_send_in(third, b"three"))
+            await asyncio.sleep(3)
+            assert not waiting.done()
+            await inner.send("t", b"two again")
+            await inner.flush()
+        await waiting
+    await until(lambda: _holds(cluster, {b"one", b"three", b"two", b"two again"}))
+
+
+async def _holds(cluster: Cluster, values: set[bytes]) -> bool:
+    return set(await cluster.read_all("t", 0)) == values
+
+
+async def _send_in(transactions: ledgermq.Transactions, value: bytes) -> None:
+    async with transactions.begin() as transaction:
+        await transaction.send("t", value)
+
+
+@in_cluster("a:1")
+async def test_short_transactions_one_after_the_other_stay_below_the_limit(cluster: Cluster) -> None:
+    await cluster.create("t", 1)
+    await set_quota(cluster, "anonymous", open_transactions=1)
+    began_s = now_s()
+    async with client_of(cluster) as client, client.transactions("one") as transactions:
+        for number in range(20):
+            await _send_in(transactions, b"%d" % number)
+    assert now_s() - began_s < 15
+    await until(lambda: _holds(cluster, {b"%d" % number for number in range(20)}))
