@@ -230,7 +230,7 @@ class AtOwners(Generic[A]):
             if not await backoff.pause(last.retry_after_ms, deadline):
                 names = ", ".join(str(partition) for partition in missing if partition not in found)
                 raise Unavailable(f"no answer in time for {names}: {last}") from last
-            for topic in {partition.topic for partition in missing if partition not in found}:
+            for topic in dict.fromkeys(partition.topic for partition in missing if partition not in found):
                 if any(self._routing.owner(*partition) is None for partition in missing if partition.topic == topic):
                     await self._routing.refresh(topic, deadline)
 

@@ -107,6 +107,21 @@ SAMPLES: dict[str, Sample] = {
     "revoke_token": Sample(lambda: pb.RevokeTokenRequest(token_id="0123456789ac"), ("cluster",)),
     "list_tokens": Sample(pb.ListTokensRequest, ("cluster",)),
     "confirm_rules": Sample(pb.ConfirmRulesRequest, FROM_A_BROKER),
+    "share_fetch": Sample(
+        lambda: pb.ShareFetchRequest(group="billing", member_id="m", partitions=[pb.SharePartition(topic=TOPIC)]),
+        ("group billing", "consume orders"),
+    ),
+    "share_answer": Sample(
+        lambda: pb.ShareAnswerRequest(
+            group="billing", member_id="m", partitions=[pb.SharePartitionAnswer(topic=TOPIC)]
+        ),
+        ("group billing", "consume orders"),
+    ),
+    "reset_shares": Sample(
+        lambda: pb.ResetSharesRequest(group="billing", resets=[pb.ShareReset(topic=TOPIC, offset=0)]),
+        ("group billing", "consume orders"),
+    ),
+    "list_shares": Sample(lambda: pb.ListSharesRequest(bundle=1), ()),
 }
 
 

@@ -200,7 +200,10 @@ async def test_messages_of_a_key_are_handled_in_the_order_of_sending(seed: int, 
 
 @virtual
 async def test_across_owners_a_call_that_takes_too_long_overlaps_with_the_next_owners_call() -> None:
-    assert (await run(0, "key")).overlapping > 0
+    for seed in range(10):
+        if (await run(seed, "key")).overlapping:
+            return
+    pytest.fail("no call overlapped")
 
 
 @virtual

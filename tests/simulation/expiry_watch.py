@@ -8,7 +8,7 @@ skipped too early       a message was skipped as expired before its time
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -37,13 +37,13 @@ class ExpiryWatch:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Look at every skip while this is open."""
-        real_skipped, real_expire = HandingOut.skipped, HandingOut.expire
+        real_skipped, real_expire = HandingOut.skipped_expired, HandingOut.expire
 
-        def skipped(found: HandingOut, reading: Reading, rows: pa.RecordBatch, offset: int) -> None:
+        def skipped(found: HandingOut, reading: Reading, rows: pa.RecordBatch, offsets: Sequence[int]) -> None:
             topic, partition = reading.partition
-            for at, headers in enumerate(rows.column("headers").to_pylist(), offset):
+            for at, headers in zip(offsets, rows.column("headers").to_pylist(), strict=True):
                 self._note_skip((topic, partition, at), [(pair["key"], pair["value"]) for pair in headers or ()])
-            real_skipped(found, reading, rows, offset)
+            real_skipped(found, reading, rows, offsets)
 
         def expire(found: HandingOut, message: GroupMessage) -> bool:
             is_over = real_expire(found, message)
@@ -52,7 +52,7 @@ class ExpiryWatch:
             return is_over
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(HandingOut, "skipped", skipped)
+            patch.setattr(HandingOut, "skipped_expired", skipped)
             patch.setattr(HandingOut, "expire", expire)
             yield
 

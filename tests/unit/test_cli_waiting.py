@@ -62,6 +62,17 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "transaction unresolved show": ("g", "h"),
     "transaction unresolved commit": ("g", "h", "--yes"),
     "transaction unresolved rollback": ("g", "--all", "--yes"),
+    "queue list": (),
+    "queue describe": ("g",),
+    "queue reset": ("g", "--topic", "t", "--to", "earliest", "--yes"),
+    "queue delete": ("g", "--topic", "t", "--yes"),
+    "acl grant": ("user:u", "produce", "t"),
+    "acl revoke": ("r", "--yes"),
+    "acl list": (),
+    "acl test": ("produce", "t"),
+    "token create": ("u",),
+    "token revoke": ("0123456789ab", "--yes"),
+    "token list": (),
     "status": (),
 }
 OFFSETS = '{"offsets": [{"topic": "t", "topic_id": 1, "partition": 0, "offset": 5}]}'

@@ -95,7 +95,7 @@ class Fetcher:
     def _turn(self, group: asyncio.TaskGroup, now_s: float) -> float | None:
         due_s: list[float] = []
         by_owner: dict[str, list[Reading]] = {}
-        for topic in {reading.partition.topic for reading in self._readings}:
+        for topic in dict.fromkeys(reading.partition.topic for reading in self._readings):
             route = self._routing.known(topic)
             if route is None or self._routing.is_old(route):
                 self._refresh(group, topic)
@@ -182,7 +182,7 @@ class Fetcher:
         """Look up the routes at other brokers: no batch came for a while, so another broker may
         have taken over from an owner that is stopped.
         """
-        for topic in {reading.partition.topic for reading in readings}:
+        for topic in dict.fromkeys(reading.partition.topic for reading in readings):
             await self._routing.refresh(
                 topic, self._connections.deadline(self._settings.request_timeout_s), avoid=owner
             )

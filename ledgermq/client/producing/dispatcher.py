@@ -193,7 +193,7 @@ class Dispatcher:
                 stream.give_up()
             elif now_s >= ask_at_s(oldest.sent_s, stream.suspected_s):
                 stream.suspected_s = now_s
-                for topic in {batch.at.topic for batch in oldest.batches}:
+                for topic in dict.fromkeys(batch.at.topic for batch in oldest.batches):
                     self._discovery.refresh(topic, avoid=stream.address)
             due_s.append(ask_at_s(oldest.sent_s, stream.suspected_s))
 

@@ -301,7 +301,7 @@ class TopicQueues:
             batch.fill(part, held_bytes)
             self.queues[number].add_sealed(batch)
             batches.append(batch)
-        for number in {number for number, _ in pieces}:
+        for number in dict.fromkeys(number for number, _ in pieces):
             self._sticky.leave(number, len(self.queues))
         self._wake.set()
         return batches

@@ -187,7 +187,10 @@ class GroupAdmin:
         return {at for at in known if at.topic in living}
 
     async def _bounds(self, wanted: set[TopicPartition], where: Where, deadline: float) -> dict[TopicPartition, Bounds]:
-        ids = {topic: (await self._routing.refresh(topic, deadline)).topic_id for topic in {at.topic for at in wanted}}
+        ids = {
+            topic: (await self._routing.refresh(topic, deadline)).topic_id
+            for topic in dict.fromkeys(at.topic for at in wanted)
+        }
 
         async def find(at: Literal["earliest", "latest"] | datetime) -> dict[TopicPartition, int]:
             return await self._offsets.find(dict.fromkeys(wanted, at), deadline)

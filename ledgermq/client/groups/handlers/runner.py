@@ -138,7 +138,7 @@ class HandlerRunner:
                 _log.warning("handler of group %s got no messages: %s", self._consumer.group, error.message)
                 continue
             self._lanes.add(messages)
-            for partition in {partition_of(message) for message in messages}:
+            for partition in dict.fromkeys(partition_of(message) for message in messages):
                 if self._lanes.by_partition.get(partition, 0) >= self._settings.waiting_max:
                     self._held_back.add(partition)
                     self._member.hold_back(partition, True)
