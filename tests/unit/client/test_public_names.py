@@ -30,8 +30,8 @@ def test_every_public_type_is_in_a_signature_of_another_one() -> None:
         name for name in ledgermq.__all__ if name not in NOT_MADE_BY_CALLS and not re.search(rf"\b{name}\b", signatures)
     ]
     # What `connect`, awaiting, `client.access`, `client.groups`, `client.queues` and `client.transactions` give, and
-    # calling the latter; what programs make for a reset, in a handler, and as a setting, what their checks of half messages get, and
-    # the kinds of results by which they notice that a record was spilled.
+    # calling the latter; what programs make for a reset, in a handler, and as a setting, what their checks of
+    # half messages get, and the kinds of results by which they notice that a record was spilled.
     assert unused == [
         "Access",
         "BatchResult",
