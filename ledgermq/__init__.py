@@ -79,6 +79,7 @@ from ledgermq.client.transactions.transactions import TransactionClient, Transac
 from ledgermq.client.transactions.two_phase import TwoPhase
 from ledgermq.client.transactions.xid import Xid
 from ledgermq.errors import LedgerMQError
+from ledgermq.frames import to_pandas, to_polars
 from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, OffsetStore, StoredOffset
 
 try:
@@ -167,6 +168,8 @@ __all__ = [
     "connect",
     "errors",
     "sync",
+    "to_pandas",
+    "to_polars",
 ]
 """The names that programs import: what they call, receive, and use in annotations.
 

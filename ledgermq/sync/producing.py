@@ -9,9 +9,8 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-import pyarrow as pa
-
 import ledgermq
+from ledgermq.client.producing.arrow_rows import ArrowData, table_of
 from ledgermq.client.producing.delivery import SendResult
 from ledgermq.client.producing.preparing import prepared
 from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Row, row_bytes
@@ -48,7 +47,7 @@ class Inner(Protocol):
     def refused(self, error: Exception, topic: str) -> ledgermq.Delivery: ...
     async def wait_for_room(self) -> None: ...
     async def send_batch(
-        self, topic: str, batch: pa.RecordBatch, *, partition: int | None = None
+        self, topic: str, batch: ArrowData, *, partition: int | None = None
     ) -> ledgermq.BatchDelivery: ...
     async def flush(self, timeout_s: float | None = None) -> None: ...
 
@@ -204,17 +203,17 @@ class Sender(Generic[In]):
             deliveries.append(self.send(topic, fields.value, *fields[1:]))
         return deliveries
 
-    def send_batch(
-        self, topic: str, batch: pa.RecordBatch, *, partition: int | None = None
-    ) -> list[ledgermq.BatchResult]:
-        """Store the rows of an Arrow batch and wait until they are stored.
+    def send_batch(self, topic: str, batch: ArrowData, *, partition: int | None = None) -> list[ledgermq.BatchResult]:
+        """Store the rows of Arrow data (see `ledgermq.Producer.send_batch`), and wait until they are stored.
 
         Raises InvalidRecord, MessageTooLarge, … and the errors of the rows.
         """
 
+        rows = table_of(batch)  # a query of the program runs in the program's thread
+
         async def send() -> list[ledgermq.BatchResult]:
             self.hand_over()
-            return await (await self._inner.send_batch(topic, batch, partition=partition))
+            return await (await self._inner.send_batch(topic, rows, partition=partition))
 
         return self._background.run(send())
 

@@ -8,28 +8,26 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from itertools import count
 from typing import TypeVar
 
 import pyarrow as pa
 from crc32c import crc32c
 
-from ledger.blocking import run_inline
 from ledger.object_store.contract import ObjectInfo, ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.errors import NotOwner, RetriableError
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.api import Connection, Connector
+from ledgermq.protocol.api import Connection
 from ledgermq.protocol.frames import FetchFrame, Frame, ProduceFrame
 from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.protocol.tokens import bearer
-from stateless_broker.broker import Broker
+from ledgermq_tools.testing.cluster import VirtualCluster
 from stateless_broker.bundle.context import BundleMetrics
-from stateless_broker.in_process import InProcessConnector, Network
+from stateless_broker.in_process import InProcessConnector
 from stateless_broker.security.quota_counts import QuotaCounts
-from stateless_broker.settings import BrokerConstants, BrokerSettings, load_settings
+from stateless_broker.settings import BrokerConstants, load_settings
 from stateless_broker.shares.counts import ShareCounts
 from stateless_broker.timers.counts import TimerCounts
 from stateless_broker.transactions.counts import TransactionCounts
@@ -74,15 +72,11 @@ class PausableStore(StoreWrapper):
             yield info
 
 
-class Cluster:
+class Cluster(VirtualCluster):
     """`brokers` by address, each with its own pausable view of `store`."""
 
     def __init__(self, store: ObjectStore, constants: BrokerConstants = FAST_CONSTANTS, **settings: object) -> None:
-        self.store = store
-        self.constants = constants
-        self.settings: BrokerSettings = load_settings(None, **(FAST | settings))
-        self.network = Network()
-        self.brokers: dict[str, Broker] = {}
+        super().__init__(store, load_settings(None, **(FAST | settings)), constants)
         self.views: dict[str, PausableStore] = {}
         self.metrics: dict[str, BundleMetrics] = {}
         """Observers of the broker at an address."""
@@ -90,50 +84,24 @@ class Cluster:
         self.timer_counts: dict[str, TimerCounts] = {}
         self.share_counts: dict[str, ShareCounts] = {}
         self.quota_counts: dict[str, QuotaCounts] = {}
-        self._started = 0
-        self.client_seeds = count(77)
-        """Each client draws its own ids."""
 
-    async def start(self, address: str, skew_s: float = 0) -> Broker:
-        """`skew_s`: how far this machine's clock is ahead of the store's."""
-        self._started += 1
-        sources = virtual_sources(self._started, round(skew_s * 1e6))
+    def view_of_store(self, address: str) -> ObjectStore:
         view = self.views[address] = PausableStore(self.store)
-        connector = self.connector(address)
-        broker = await Broker.start(
-            view,
-            sources,
-            self.settings,
-            address,
-            connector,
-            run_inline,
-            self.metrics.get(address),
-            self.constants,
-            self.transaction_counts.get(address),
-            self.timer_counts.get(address),
-            self.share_counts.get(address),
-            self.quota_counts.get(address),
-        )
-        self.network.listen(address, broker.service, broker.door)
-        self.brokers[address] = broker
-        return broker
+        return view
 
-    def connector(self, address: str) -> Connector:
-        """How the broker at this address reaches the others."""
-        return InProcessConnector(self.network)
-
-    async def stop(self, address: str, *, graceful: bool = True) -> None:
-        """Not graceful: as a killed process, which closes its port at once."""
-        if not graceful:
-            self.network.stop_listening(address)
-        await self.brokers.pop(address).stop(graceful)
-        self.network.stop_listening(address)
+    def observers(self, address: str) -> dict[str, object]:
+        return {
+            "metrics": self.metrics.get(address),
+            "transaction_counts": self.transaction_counts.get(address),
+            "timer_counts": self.timer_counts.get(address),
+            "share_counts": self.share_counts.get(address),
+            "quota_counts": self.quota_counts.get(address),
+        }
 
     async def close(self) -> None:
         for view in self.views.values():
             view.resume()
-        for address in list(self.brokers):
-            await self.stop(address, graceful=False)
+        await super().close()
 
     def line(self, address: str, token: str = "", credential: str = "", client_id: str = "") -> Connection:
         """`token`, or another `credential`: what the caller proves itself by, where the cluster has
@@ -144,13 +112,6 @@ class Cluster:
 
     def now_ms(self) -> int:
         return next(iter(self.brokers.values())).context.sources.now_ms()
-
-    async def settled(self) -> None:
-        """Until every bundle is open somewhere that answers, and every such broker has caught up."""
-        listening = [broker for address, broker in self.brokers.items() if address in self.network.addresses()]
-        await until(
-            lambda: len({b for broker in listening for b in broker.ownership.terms.opened}) == self.settings.bundles
-        )
 
     async def create(self, name: str, partitions: int = 2, token: str = "", **settings: str) -> pb.TopicInfo:
         request = pb.CreateTopicRequest(

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -18,6 +20,7 @@ import ledgermq
 from ledgermq import errors
 from ledgermq.buffers import Buffer
 from ledgermq.client.partitioner import partition_of_key
+from ledgermq.client.producing.arrow_rows import PIECE_ROWS_MAX
 from ledgermq.protocol.batch_header import BatchInfo
 from ledgermq.sources import Sources
 from stateless_broker import received_batches
@@ -227,6 +230,68 @@ async def test_rows_without_key_stay_together(connect: Connect) -> None:
         (result,) = await (await producer.send_batch("t", batch, partition=2))
         assert result == ("t", 2, 0, 2)
         assert await values_of(client, partitions=[2]) == [b"a", b"b"]
+
+
+async def test_data_frames_go_in_and_come_out(connect: Connect) -> None:
+    frame = pl.DataFrame(
+        {
+            "key": [f"k{n % 5}" for n in range(30)],
+            "value": [str(n) for n in range(30)],
+            "partition": [None if n % 3 else 2 for n in range(30)],
+        }
+    )
+    async with a_topic(connect, 3) as client, client.producer() as producer:
+        results = await (await producer.send_batch("t", frame))
+        assert sum(result.record_count for result in results) == 30
+        for row in (await client.read_arrow("t")).to_pylist():
+            number = int(row["value"])
+            assert row["partition"] == (partition_of_key(row["key"], 3) if number % 3 else 2)
+        table = await client.read_arrow("t", partitions=[2])
+        read = ledgermq.to_polars(table)
+        assert read.columns == table.column_names
+        assert ledgermq.to_pandas(table)["value"].to_list() == read["value"].to_list()
+        async with client.consumer("t", partitions=[2], until_end=True) as consumer:
+            messages = await consumer.fetch(read.height, timeout=10)
+        assert ledgermq.to_polars(messages).drop("timestampType").equals(read.drop("timestampType"))
+        again = table.select(["key", "value", "headers", "tag", "timestamp"])
+        await (await producer.send_batch("t", again, partition=0))
+        assert (await values_of(client, partitions=[0]))[-read.height :] == read["value"].to_list()
+
+
+async def test_a_table_larger_than_the_buffer_is_stored_in_order(connect: Connect) -> None:
+    count = PIECE_ROWS_MAX + 1000
+    table = pa.table({"value": [b"%d" % number for number in range(count)], "partition": [0] * count})
+    async with a_topic(connect, 2) as client, client.producer(buffer_bytes_max=100_000) as producer:
+        for topic_is_known in (False, True):
+            results = await (await producer.send_batch("t", table))
+            assert sum(result.record_count for result in results) == count
+            read = (await client.read_arrow("t", {0: count * topic_is_known}, partitions=[0])).column("value")
+            assert read.to_pylist() == table.column("value").to_pylist()
+
+
+@pytest.mark.parametrize("wrong", [{"partition": -1}, {"partition": 2}, {"value": b"x" * 5000}])
+async def test_no_row_of_a_refused_table_is_queued(connect: Connect, wrong: dict[str, object]) -> None:
+    rows: dict[str, list[object]] = {"value": [b"v"] * PIECE_ROWS_MAX, "partition": [0] * PIECE_ROWS_MAX}
+    for name, column in rows.items():
+        column.append(wrong.get(name, column[0]))
+    table = pa.table(rows)
+    async with a_topic(connect, 2, max_message_bytes=4000) as client, client.producer() as producer:
+        await producer.send("t", b"first", partition=1)  # the producer knows the topic now
+        with pytest.raises((errors.UnknownPartition, errors.MessageTooLarge)):
+            await producer.send_batch("t", table)
+        with pytest.raises(errors.InvalidRecord, match="given twice"):
+            await producer.send_batch("t", table, partition=1)
+        await producer.flush()
+        assert await values_of(client) == [b"first"]
+
+
+async def test_a_data_frame_needs_its_library(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_topic(connect) as client:
+        table = await client.read_arrow("t")
+    for name, make in (("polars", ledgermq.to_polars), ("pandas", ledgermq.to_pandas)):
+        monkeypatch.setitem(sys.modules, name, None)  # an import of it fails
+        with pytest.raises(errors.InvalidConfig, match=f"pip install {name}"):
+            make(table)
 
 
 async def test_a_partitioner_of_one_s_own(connect: Connect) -> None:

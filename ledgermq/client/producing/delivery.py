@@ -261,19 +261,27 @@ class BatchDelivery:
 
     def __init__(self, routed: Outcome) -> None:
         self._routed = routed
+        self._later: list[BatchDelivery] = []
         self.batches: Sequence[StoredRows] = ()
+
+    def join(self, later: BatchDelivery) -> None:
+        """Make this the delivery of later rows too, which were queued separately."""
+        self._later.append(later)
 
     def __await__(self) -> Generator[Any, None, list[BatchResult]]:
         return self._result().__await__()
 
     async def _result(self) -> list[BatchResult]:
-        await self._routed.wait()
-        self._routed.raise_error()
-        for batch in self.batches:
-            await batch.outcome.wait()
-        for batch in self.batches:
-            batch.outcome.raise_error()
-        return [batch.batch_result() for batch in self.batches]
+        parts = [self, *self._later]
+        for part in parts:
+            await part._routed.wait()
+            for batch in part.batches:
+                await batch.outcome.wait()
+        for part in parts:
+            part._routed.raise_error()
+            for batch in part.batches:
+                batch.outcome.raise_error()
+        return [batch.batch_result() for part in parts for batch in part.batches]
 
 
 class Deliveries(Sequence[Delivery]):

@@ -15,12 +15,10 @@ from threading import get_ident
 from types import TracebackType
 from typing import Any, Self, cast
 
-import pyarrow as pa
-
 from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.due import due_of
-from ledgermq.client.producing.arrow_rows import conform
+from ledgermq.client.producing.arrow_rows import ArrowData, Piece, pieces_of
 from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, Outcome, Refused, again
 from ledgermq.client.producing.discovery import Discovery
@@ -38,6 +36,7 @@ from ledgermq.client.spill import SpillState
 from ledgermq.errors import (
     DeadlineExceeded,
     InvalidConfig,
+    InvalidRecord,
     LedgerMQError,
     Unavailable,
     UnknownPartition,
@@ -351,31 +350,47 @@ class Producer:
             self._check_same(fresh_starts)
         return self.add_row(topic, row, size, partition, delayed=due_us is not None)
 
-    async def send_batch(self, topic: str, batch: pa.RecordBatch, *, partition: int | None = None) -> BatchDelivery:
-        """Queue the rows of an Arrow batch, waiting for room; await the returned object for the
+    async def send_batch(self, topic: str, batch: ArrowData, *, partition: int | None = None) -> BatchDelivery:
+        """Queue the rows of Arrow data, waiting for room; await the returned object for the
         `BatchResult`s.
 
-        Columns as in the record schema: `value`, and optionally `key`, `headers`, `timestamp`,
-        `tag`. Text and other binary types are converted; a missing timestamp is the present time.
-        Interceptors and the serializer are not called.
-        Rows with a key go to the key's partition, the others stay together. Raises InvalidRecord,
-        MessageTooLarge, UnknownPartition; then no row is queued.
+        `batch`: a pyarrow Table, RecordBatch or RecordBatchReader, a data frame of polars or pandas, a
+        DuckDB relation, or any object with `__arrow_c_stream__` or `__arrow_c_array__`. A stream is
+        read into memory as a whole.
+
+        Columns: `value`, and optionally `key`, `headers`, `timestamp`, `tag`, `partition`. Text,
+        categories and other binary types are converted; a missing timestamp is the present time.
+        Interceptors and the serializer are not called. A row goes to its partition, or else to its
+        key's; the others stay together, up to 65,536 rows or 16 MiB. More than that is queued piece
+        by piece. Raises InvalidRecord, MessageTooLarge, UnknownPartition before any row is queued.
         """
         self._check_usable()
-        rows = conform(batch, self._sources.now_us())
-        held = rows.nbytes + ROW_OVERHEAD_BYTES
+        pieces = pieces_of(batch, self._sources.now_us())
+        if partition is not None and any(piece.partitions is not None for piece in pieces):
+            raise InvalidRecord("the partition is given twice, as a column and as an argument: leave one out")
         fresh_starts = self._fresh_starts
+        if len(pieces) > 1 and isinstance(place := self._topics.topic(topic), TopicQueues):
+            for piece in pieces:
+                place.check_arrow(piece, partition)
+        delivery = await self._add_arrow(topic, pieces[0], partition, fresh_starts)
+        for piece in pieces[1:]:
+            await asyncio.sleep(0)
+            delivery.join(await self._add_arrow(topic, piece, partition, fresh_starts))
+        return delivery
+
+    async def _add_arrow(self, topic: str, piece: Piece, partition: int | None, fresh_starts: int) -> BatchDelivery:
+        held = piece.rows.nbytes + ROW_OVERHEAD_BYTES
         await self._buffer.wait_for_room(held)
         self._check_same(fresh_starts)
         self._buffer.admit(held)
         try:
             place = self._topics.topic(topic)
             if not isinstance(place, TopicQueues):
-                return place.add_arrow(rows, held, partition)
+                return place.add_arrow(piece, held, partition)
             routed = Outcome()
             routed.settle()
             delivery = BatchDelivery(routed)
-            delivery.batches = place.add_arrow(rows, held, partition)
+            delivery.batches = place.add_arrow(piece, held, partition)
         except BaseException:
             self._buffer.release(held)
             raise

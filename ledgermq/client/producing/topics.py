@@ -6,13 +6,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition, check_partition, check_topic_text
 from ledgermq.client.partitioner import KeylessPartition, partition_of_key
+from ledgermq.client.producing.arrow_rows import Piece, split
 from ledgermq.client.producing.batch import Batch, Compressor
 from ledgermq.client.producing.delivery import Delivery, again
 from ledgermq.client.producing.partition_queue import Numbering, PartitionQueue
@@ -270,35 +273,46 @@ class TopicQueues:
             queue.seal()
             self._keyless.leave(queue.at.partition, len(self.queues))
 
-    def add_arrow(self, rows: pa.RecordBatch, buffer_bytes: int, partition: int | None) -> list[Batch]:
-        """Add rows of the record schema. Keys choose partitions as for single records; each batch
-        keeps the order of its rows.
-
-        Raises MessageTooLarge, UnknownPartition; then no row is queued.
+    def check_arrow(self, piece: Piece, partition: int | None) -> None:
+        """Raise MessageTooLarge or UnknownPartition if the topic cannot take a row. An error of the user's
+        partitioner is raised by `add_arrow`.
         """
         if (
-            data_bytes_at_most(rows) > self._record_bytes_max
-            and (largest := largest_record_bytes(rows)) > self._record_bytes_max
+            data_bytes_at_most(piece.rows) > self._record_bytes_max
+            and (largest := largest_record_bytes(piece.rows)) > self._record_bytes_max
         ):
             raise MessageTooLarge(
                 f"a record has {largest} bytes; topic {self.route.name} takes up to {self._record_bytes_max}"
             )
+        given = [partition] if piece.partitions is None else pc.min_max(piece.partitions).as_py().values()
+        for number in given:
+            if number is not None:
+                check_partition(number, len(self.queues), self.route.name)
+
+    def add_arrow(self, piece: Piece, buffer_bytes: int, partition: int | None) -> list[Batch]:
+        """Add rows of the record schema. `partition`, or else the piece, or else keys choose partitions as
+        for single records; each batch keeps the order of its rows.
+
+        Raises MessageTooLarge, UnknownPartition; then no row is queued.
+        """
+        self.check_arrow(piece, partition)
+        rows = piece.rows
         pieces = [
-            (number, piece)
-            for number, part in self._parts(rows, partition)
-            for piece in _split(part, self._settings.batch_bytes_max)
+            (number, part)
+            for number, together in self._parts(piece, partition)
+            for part in split(together, self._settings.batch_bytes_max)
         ]
         for number, _ in pieces:
             if (refusal := self.queues[number].refuses) is not None:
                 raise again(refusal)
         batches = []
         left_bytes, left_rows = buffer_bytes, rows.num_rows
-        for number, piece in pieces:
+        for number, part in pieces:
             self.seal(self.queues[number])
             batch = self._new_batch(self.queues[number])
-            held_bytes = left_bytes * piece.num_rows // left_rows
-            left_bytes, left_rows = left_bytes - held_bytes, left_rows - piece.num_rows
-            batch.fill(piece, held_bytes)
+            held_bytes = left_bytes * part.num_rows // left_rows
+            left_bytes, left_rows = left_bytes - held_bytes, left_rows - part.num_rows
+            batch.fill(part, held_bytes)
             self.queues[number].add_sealed(batch)
             batches.append(batch)
         for number in dict.fromkeys(number for number, _ in pieces):
@@ -315,24 +329,14 @@ class TopicQueues:
         self._wake.set()
         return batch
 
-    def _parts(self, rows: pa.RecordBatch, partition: int | None) -> list[tuple[int, pa.RecordBatch]]:
-        keys = rows.column("key")
-        if partition is not None or (keys.null_count == len(keys) and self._sticks):
+    def _parts(self, piece: Piece, partition: int | None) -> list[tuple[int, pa.RecordBatch]]:
+        rows, keys = piece.rows, piece.rows.column("key")
+        together = piece.partitions is None and keys.null_count == len(keys) and self._sticks
+        if partition is not None or together:
             return [(self._partition(_NO_KEY, partition), rows)]
-        indices: dict[int, list[int]] = {}
+        numbers: Iterable[int | None] = repeat(None) if piece.partitions is None else piece.partitions.to_pylist()
         given = rows_of(rows) if self._partitioner is not None else ((key, *_NO_KEY[1:]) for key in keys.to_pylist())
-        for number, row in enumerate(given):
-            indices.setdefault(self._partition(row, None), []).append(number)
+        indices: dict[int, list[int]] = {}
+        for index, (row, number) in enumerate(zip(given, numbers, strict=False)):
+            indices.setdefault(self._partition(row, number), []).append(index)
         return [(number, rows.take(pa.array(chosen, pa.int64()))) for number, chosen in indices.items()]
-
-
-def _split(rows: pa.RecordBatch, bytes_max: int) -> list[pa.RecordBatch]:
-    """Split rows into pieces of at most `bytes_max`, or of one row.
-
-    As for single records, `bytes_max` counts their data; the overhead may take as much again.
-    """
-    size = rows.nbytes
-    if size <= bytes_max or rows.num_rows == 1 or (size <= 2 * bytes_max and data_bytes_at_most(rows) <= bytes_max):
-        return [rows]
-    half = rows.num_rows // 2
-    return _split(rows.slice(0, half), bytes_max) + _split(rows.slice(half), bytes_max)

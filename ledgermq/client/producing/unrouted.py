@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import pyarrow as pa
-
 from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.producing.arrow_rows import Piece
 from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.delivery import BatchDelivery, Delivery, Outcome, Refused, SendResult
 from ledgermq.client.producing.send_buffer import SendBuffer
@@ -21,7 +20,7 @@ class Queues(Protocol):
     """The queues of a topic whose partitions are known."""
 
     def add(self, row: Row, size: int, partition: int | None) -> Delivery: ...
-    def add_arrow(self, rows: pa.RecordBatch, buffer_bytes: int, partition: int | None) -> Sequence[Batch]: ...
+    def add_arrow(self, piece: Piece, buffer_bytes: int, partition: int | None) -> Sequence[Batch]: ...
 
 
 class Unrouted:
@@ -63,7 +62,7 @@ class Unrouted:
         self._enter.append(enter)
         return delivery
 
-    def add_arrow(self, rows: pa.RecordBatch, buffer_bytes: int, partition: int | None) -> BatchDelivery:
+    def add_arrow(self, piece: Piece, buffer_bytes: int, partition: int | None) -> BatchDelivery:
         outcome = Outcome()
         delivery = BatchDelivery(outcome)
         self._held_bytes += buffer_bytes
@@ -71,7 +70,7 @@ class Unrouted:
 
         def enter(topic: Queues) -> None:
             try:
-                delivery.batches = topic.add_arrow(rows, buffer_bytes, partition)
+                delivery.batches = topic.add_arrow(piece, buffer_bytes, partition)
             except Exception as error:  # as above
                 outcome.settle(typed(error))
                 self._buffer.note_failed(outcome)

@@ -19,10 +19,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Self
 
-import pyarrow as pa
-
 from ledgermq.client.connections import Connections
 from ledgermq.client.context import ClientContext
+from ledgermq.client.producing.arrow_rows import ArrowData
 from ledgermq.client.producing.delivery import BatchDelivery
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.settings import ProducerSettings
@@ -100,8 +99,8 @@ class Branch:
     def closed(self) -> bool:
         return self._producer.closed
 
-    async def send_batch(self, topic: str, batch: pa.RecordBatch, *, partition: int | None = None) -> BatchDelivery:
-        """Queue the rows of an Arrow batch, as `Producer.send_batch`."""
+    async def send_batch(self, topic: str, batch: ArrowData, *, partition: int | None = None) -> BatchDelivery:
+        """Queue the rows of Arrow data, as `Producer.send_batch`."""
         return await self._producer.send_batch(topic, batch, partition=partition)
 
     async def flush(self, timeout_s: float | None = None) -> None:

@@ -17,10 +17,9 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Literal, Self
 
-import pyarrow as pa
-
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.staged_offsets import Staged, StagedOffsets, WhatToStage
+from ledgermq.client.producing.arrow_rows import ArrowData
 from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery
 from ledgermq.client.record import Bytes, Headers, Record, Row
 from ledgermq.client.settings import ProducerSettings
@@ -177,8 +176,8 @@ class Transaction:
         with self._adding():
             return await self._producer.send_many(topic, records)
 
-    async def send_batch(self, topic: str, batch: pa.RecordBatch, *, partition: int | None = None) -> BatchDelivery:
-        """Queue the rows of an Arrow batch, as `Producer.send_batch`."""
+    async def send_batch(self, topic: str, batch: ArrowData, *, partition: int | None = None) -> BatchDelivery:
+        """Queue the rows of Arrow data, as `Producer.send_batch`."""
         with self._adding():
             return await self._producer.send_batch(topic, batch, partition=partition)
 

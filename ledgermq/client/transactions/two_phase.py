@@ -16,10 +16,9 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
-import pyarrow as pa
-
 from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.producing.arrow_rows import ArrowData
 from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, Refused
 from ledgermq.client.producing.unrouted import typed
 from ledgermq.client.record import Bytes, Headers, Record, Row
@@ -132,8 +131,8 @@ class TwoPhase:
         """Queue many records, as `Producer.send_many`."""
         return await self._begun().send_many(topic, records)
 
-    async def send_batch(self, topic: str, batch: pa.RecordBatch, *, partition: int | None = None) -> BatchDelivery:
-        """Queue the rows of an Arrow batch, as `Producer.send_batch`."""
+    async def send_batch(self, topic: str, batch: ArrowData, *, partition: int | None = None) -> BatchDelivery:
+        """Queue the rows of Arrow data, as `Producer.send_batch`."""
         return await self._begun().send_batch(topic, batch, partition=partition)
 
     def add_row(self, topic: str, row: Row, size: int, partition: int | None, *, delayed: bool = False) -> Delivery:

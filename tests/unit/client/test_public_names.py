@@ -11,7 +11,7 @@ import pytest
 
 import ledgermq
 
-NOT_MADE_BY_CALLS = {"connect", "errors", "sync", "__version__", "LedgerMQError"}
+NOT_MADE_BY_CALLS = {"connect", "errors", "sync", "__version__", "LedgerMQError", "to_pandas", "to_polars"}
 
 
 def test_every_public_type_is_in_a_signature_of_another_one() -> None:

@@ -7,10 +7,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
-from ledgermq.client.producing.arrow_rows import conform
+from ledgermq.client.producing.arrow_rows import PIECE_ROWS_MAX, conform, pieces_of
 from ledgermq.client.record import datetime_of, row_bytes, row_of, rows_to_arrow
 from ledgermq.errors import InvalidRecord
 from ledgermq.protocol.records import SCHEMA, record_bytes
@@ -132,3 +134,128 @@ def test_given_timestamps_are_kept_and_gaps_filled() -> None:
 def test_a_bad_arrow_batch_is_refused_with_a_reason(bad: Any) -> None:
     with pytest.raises(InvalidRecord):
         conform(bad, NOW_US)
+
+
+# -- Arrow data of any library
+# ----------------------------------------------------------------------------------------------
+
+
+def rows_of(given: Any) -> list[dict[str, Any]]:
+    pieces = pieces_of(given, NOW_US)
+    for piece in pieces:
+        assert piece.rows.schema == SCHEMA
+        piece.rows.validate(full=True)
+    return [row for piece in pieces for row in piece.rows.to_pylist()]
+
+
+class Exported:
+    """An object of an unknown library, which exports one Arrow array."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
+        exported: tuple[object, object] = self._batch.__arrow_c_array__(requested_schema)
+        return exported
+
+
+MOMENT = datetime(2024, 2, 29, 12, tzinfo=UTC)
+GIVEN = {
+    "key": ["k", None],
+    "value": ["a", "b"],
+    "headers": [[{"key": "region", "value": b"eu"}], None],
+    "tag": ["blue", None],
+    "timestamp": [MOMENT, MOMENT],
+    "partition": [1, None],
+}
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        pa.table,
+        pa.RecordBatch.from_pydict,
+        lambda given: Exported(pa.RecordBatch.from_pydict(given)),
+        lambda given: pa.RecordBatchReader.from_batches(pa.table(given).schema, pa.table(given).to_batches(1)),
+        lambda given: pa.concat_tables([pa.table(given).slice(0, 1), pa.table(given).slice(1)]),
+        pl.DataFrame,
+        pd.DataFrame,
+        lambda given: pd.DataFrame(given, index=[7, 3]),
+        lambda given: pd.DataFrame(given | {"tag": pd.Series(given["tag"], dtype="category")}),
+        lambda given: pl.DataFrame(given).with_columns(pl.col("tag").cast(pl.Categorical)),
+        lambda given: (
+            pl.DataFrame({name: ["-", *column] for name, column in given.items()}, strict=False)
+            .slice(1)
+            .with_columns(
+                headers=pl.Series(given["headers"]), timestamp=MOMENT, partition=pl.Series(given["partition"])
+            )
+        ),
+    ],
+    ids=[
+        "pyarrow table",
+        "pyarrow batch",
+        "array of another library",
+        "pyarrow reader",
+        "chunks",
+        "polars",
+        "pandas",
+        "pandas with an index",
+        "pandas categories",
+        "polars categories",
+        "a slice of polars",
+    ],
+)
+def test_data_of_every_library_gives_the_same_rows(made: Any) -> None:
+    common = {"timestamp": MOMENT, "timestampType": 0}
+    assert rows_of(made(GIVEN)) == [
+        {"key": b"k", "value": b"a", "headers": [{"key": "region", "value": b"eu"}], "tag": "blue"} | common,
+        {"key": None, "value": b"b", "headers": None, "tag": None} | common,
+    ]
+    numbers = [piece.partitions.to_pylist() for piece in pieces_of(made(GIVEN), NOW_US) if piece.partitions is not None]
+    assert [number for part in numbers for number in part] == [1, None]
+
+
+def test_large_data_comes_in_pieces_that_keep_the_order_and_the_partitions() -> None:
+    count = PIECE_ROWS_MAX + 10
+    frame = pl.DataFrame({"value": [f"{n}" for n in range(count)], "partition": [n % 7 for n in range(count)]})
+    pieces = pieces_of(frame, NOW_US)
+    assert [piece.rows.num_rows for piece in pieces] == [PIECE_ROWS_MAX, 10]
+    numbers = [number for piece in pieces for number in (piece.partitions or pa.array([])).to_pylist()]
+    assert numbers == [n % 7 for n in range(count)]
+    assert pieces[1].rows.column("value").to_pylist() == [b"%d" % n for n in range(PIECE_ROWS_MAX, count)]
+    wide = pa.table({"value": [b"x" * 4_000_000] * 9, "partition": list(range(9))})
+    pieces = pieces_of(wide, NOW_US)
+    assert len(pieces) > 1
+    assert [number for piece in pieces for number in (piece.partitions or pa.array([])).to_pylist()] == list(range(9))
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (pa.table({"value": pa.array([], pa.binary())}), "no rows"),
+        (pa.table({"value": pa.array([], pa.binary()), "x": pa.array([], pa.int8())}), "drop or rename 'x'"),
+        (pa.table({"key": ["k"]}), "'value' is missing"),
+        (pa.table([["a"], ["b"]], names=["value", "value"]), "'value' is there more than once"),
+        (pa.table([["a"], [1], [2]], names=["value", "partition", "partition"]), "'partition' is there more than once"),
+        (pa.table({"value": ["a"], "topic": ["t"], "offset": [1]}), "drop or rename 'topic', 'offset'"),
+        (pl.DataFrame({"value": [1.5]}), "the column value has type double"),
+        (pl.DataFrame({"value": ["a"], "headers": ["x"]}), "the column headers has type"),
+        (pd.DataFrame({"value": ["a"], "headers": [[{"name": "a", "value": "x"}]]}), "the column headers has type"),
+        (pd.DataFrame({"value": ["a"], "headers": [{"region": "eu"}]}), "the column headers has type"),
+        (pd.DataFrame({"value": ["a"], "timestamp": [datetime(2020, 1, 1)]}), "no time zone"),  # noqa: DTZ001
+        (
+            pd.DataFrame({"value": ["a"], "timestamp": [pd.Timestamp(1, unit="ns", tz="UTC")]}),
+            "the column timestamp .* without loss",
+        ),
+        (pd.DataFrame({"value": ["a", 1]}), "the DataFrame cannot be read"),
+        (pd.DataFrame({"value": ["a"], "partition": [0.5]}), "the column partition must have whole numbers"),
+        (pd.DataFrame({"value": ["a"], "partition": ["x"]}), "the column partition must have whole numbers"),
+        (pl.Series("value", ["a"]), "the Series cannot be read"),
+        (pa.array([1]), "the Int64Array cannot be read"),
+        ([b"v"], "expected Arrow data: .*; not list"),
+        (None, "expected Arrow data: .*; not NoneType"),
+    ],
+)
+def test_bad_data_is_refused_with_what_to_do(given: Any, reason: str) -> None:
+    with pytest.raises(InvalidRecord, match=reason):
+        pieces_of(given, NOW_US)
