@@ -75,6 +75,10 @@ class TokenFile:
             with self._path.open(encoding="ascii") as file:
                 text = file.read(CREDENTIAL_CHARS_MAX + 2).strip()
         except OSError as error:
+            if _is_token(self._path.name):  # neither the text nor its cause may repeat it
+                raise InvalidConfig(
+                    "token_file is given a token itself: give the path of a file that holds it"
+                ) from None
             raise InvalidConfig(f"token file {self._path}: {error.strerror or error}") from error
         except UnicodeDecodeError:
             raise InvalidConfig(f"token file {self._path} holds more than a token") from None
@@ -84,3 +88,8 @@ class TokenFile:
             return stamp, bearer(text)
         except InvalidConfig as error:
             raise InvalidConfig(f"token file {self._path}: {error.message}") from None
+
+
+def _is_token(text: str) -> bool:
+    """Return whether a text looks like a static token, or like a signed one."""
+    return text.startswith("lmq_") or (text.startswith("eyJ") and text.count(".") == 2)

@@ -122,8 +122,7 @@ def open_produce_streams_not_judged(patch: Patch) -> None:
         def refusals(frame: Any) -> Any:
             now = judge(may, frame)
             return [
-                first.setdefault(batch.topic, refusal)
-                for batch, refusal in zip(frame.header.batches, now, strict=True)
+                first.setdefault(batch.topic, refusal) for batch, refusal in zip(frame.header.batches, now, strict=True)
             ]
 
         may.check_credential()
@@ -174,9 +173,14 @@ def leases_of_rules_count_from_their_end(patch: Patch) -> None:
 @mutant("access")
 def rules_that_deny_ignored(patch: Patch) -> None:
     """Of all rules that are for a call, the first that allows decides."""
+
     def decide(self: RuleSet, principal: Any, operation: Operation, name: str = "") -> Decision:
         allowing = next(
-            (rule for rule in self._rules_of(principal) if not rule.deny and rule.is_for(operation) and rule.matches(name)),
+            (
+                rule
+                for rule in self._rules_of(principal)
+                if not rule.deny and rule.is_for(operation) and rule.matches(name)
+            ),
             None,
         )
         return Decision(allowing is not None, "", allowing)

@@ -97,7 +97,16 @@ def test_a_seed_that_once_failed(level: str, seed: int) -> None:
 
 @pytest.mark.parametrize(
     ("level", "seed"),
-    [("ledger", 8), ("rounds", 5), ("sinks", 2), ("cluster", 3), ("groups", 1), ("timers", 3), ("queues", 2), ("access", 1)],
+    [
+        ("ledger", 8),
+        ("rounds", 5),
+        ("sinks", 2),
+        ("cluster", 3),
+        ("groups", 1),
+        ("timers", 3),
+        ("queues", 2),
+        ("access", 1),
+    ],
 )
 def test_the_same_seed_is_the_same_run(level: str, seed: int) -> None:
     """In other processes too, whatever their strings hash to."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from datetime import timedelta
 from pathlib import Path
 
@@ -81,6 +82,13 @@ def test_two_tokens_and_no_file_are_refused(tmp_path: Path) -> None:
         credential_of("", "", {"LEDGERMQ_TOKEN": "a", "LEDGERMQ_TOKEN_FILE": "b"})
     with pytest.raises(InvalidConfig, match="No such file"):
         credential_of("", str(tmp_path / "absent"), {})
+
+
+@pytest.mark.parametrize("token", [SECRET, "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.signature"])
+def test_a_token_in_place_of_a_file_is_not_shown(token: str) -> None:
+    with pytest.raises(InvalidConfig, match="path of a file") as refused:
+        credential_of("", token, {})
+    assert token not in "".join(traceback.format_exception(refused.value))
 
 
 def test_no_text_of_the_settings_shows_the_token() -> None:
