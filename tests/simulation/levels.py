@@ -427,13 +427,7 @@ RARE: dict[str, frozenset[str]] = {
             "disturbance: full store",
         }
     ),
-    "access": frozenset(
-        {
-            "a void segment",
-            "disturbance: graceful stop",
-            "disturbance: full store",
-        }
-    ),
+    "access": frozenset({"a void segment", "a broker stood still until another had claimed"}),
 }
 """What fewer than a third of the seeds reach, as measured over the first 25 seeds of each level."""
 

@@ -156,20 +156,6 @@ def decisions_outlive_rules(patch: Patch) -> None:
     patch.setattr(Permissions, "refusal", refusal)
 
 
-@mutant("access", isolates)
-def leases_of_rules_count_from_their_end(patch: Patch) -> None:
-    """What a broker has read counts from the moment at which it was read, not from that at which the read began."""
-    real = RulesInForce.prove
-
-    async def prove(self: RulesInForce) -> None:
-        before_s = self._proven_until_s
-        await real(self)
-        if self._proven_until_s > before_s:
-            self._proven_until_s = asyncio.get_running_loop().time() + LEASE_S
-
-    patch.setattr(RulesInForce, "prove", prove)
-
-
 @mutant("access")
 def rules_that_deny_ignored(patch: Patch) -> None:
     """Of all rules that are for a call, the first that allows decides."""
