@@ -228,7 +228,7 @@ async def test_transactions_expired_messages_and_deleted_ones() -> None:
                     raise ZeroDivisionError
             async with transactions.begin() as transaction:
                 transaction.send("t", "open", key="a")
-                await transaction.flush() if hasattr(transaction, "flush") else None
+                await transaction.flush()
                 await asyncio.sleep(5)
                 assert [message.value for message in await client.find("t", key="a").all()] == [b"committed", b"short"]
         assert [message.value for message in await client.find("t", key="a", max=1).all()] == [b"open"]
