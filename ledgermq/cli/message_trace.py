@@ -19,7 +19,7 @@ from ledgermq.cli import dead_letters
 from ledgermq.cli.dead_letters import Place
 from ledgermq.client.groups.retry_topics import OFFSET, PARTITION, TOPIC, failures_of
 from ledgermq.client.record import datetime_of
-from ledgermq.errors import SearchStopped, UnknownGroup, UnknownTopic
+from ledgermq.errors import SearchStopped, Unauthorized, UnknownGroup, UnknownTopic
 from ledgermq.protocol.names import DEAD_LETTER_SUFFIX, RETRY_SUFFIX
 
 COPIES_MAX = 1000
@@ -106,8 +106,12 @@ async def trace(
     names = [topic.name for topic in await client.list_topics()]
     for name in sorted(name for name in names if name.endswith((RETRY_SUFFIX, DEAD_LETTER_SUFFIX))):
         progress(f"topic {name}")
-        with suppress(UnknownTopic):
+        try:
             await _add_copies(client, found, name, timeout_s)
+        except UnknownTopic:
+            pass  # it was deleted since
+        except Unauthorized as error:
+            found.unfinished.append(f"{name} was not searched: {error.message}")
     return found
 
 
