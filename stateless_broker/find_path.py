@@ -158,9 +158,7 @@ async def _take(reader: AnswerReader, size_bytes: int) -> None:
         raise ResourceExhausted("there is no room for the answer of a look-up at present; retry", retry_after_ms=1000)
 
 
-async def _fill(
-    answer: pb.FindMessagesResponse, bundle: int, records: list[FoundRecord], reader: AnswerReader
-) -> None:
+async def _fill(answer: pb.FindMessagesResponse, bundle: int, records: list[FoundRecord], reader: AnswerReader) -> None:
     for record in records:
         answer.messages.add(
             offset=record.offset,

@@ -173,7 +173,9 @@ class Finder:
             raise OffsetOutOfRange(f"{topic.name}/{place.partition} ends at offset {end}, so {offset} is not stored")
         return await self._record(place, offset, topic)
 
-    async def stored_by(self, place: PartitionId, record: FoundRecord) -> tuple[fmt.SegmentIndex, fmt.BatchEntry] | None:
+    async def stored_by(
+        self, place: PartitionId, record: FoundRecord
+    ) -> tuple[fmt.SegmentIndex, fmt.BatchEntry] | None:
         """Return the index of a record's segment, and the entry of its batch; None if the segment is gone.
 
         Raises DataDamaged, FormatNotSupported, the store's errors.

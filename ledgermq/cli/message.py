@@ -207,9 +207,7 @@ def trace_report(found: Trace) -> Report:
         }
         for each in found.groups
     ]
-    queues = [
-        {"group": each.group, "state": each.state, "start": each.start, "end": each.end} for each in found.queues
-    ]
+    queues = [{"group": each.group, "state": each.state, "start": each.start, "end": each.end} for each in found.queues]
     copies = [
         {
             "group": each.group,
@@ -232,8 +230,7 @@ def trace_report(found: Trace) -> Report:
 
 
 def stored_facts(found: ledgermq.MessageDescription) -> dict[str, Any]:
-    by = found.stored_by
-    return {
+    facts: dict[str, Any] = {
         "id": str(found.id),
         "timestamp": time_text(found.message.timestamp),
         "stored_at": time_text(found.stored_at),
@@ -241,13 +238,17 @@ def stored_facts(found: ledgermq.MessageDescription) -> dict[str, Any]:
         "position": found.position,
         "parquet_file": found.parquet_file,
         "compacted_at": time_text(found.compacted_at),
-        "broker": by and by.broker,
-        "epoch": by and by.epoch,
-        "batch_offset": by and by.base_offset,
-        "batch_records": by and by.record_count,
-        "producer_id": by and by.producer_id and by.producer_id.hex(),
-        "sequence": by and by.sequence if by and by.producer_id else None,
     }
+    if (by := found.stored_by) is not None:
+        facts |= {
+            "broker": by.broker,
+            "epoch": by.epoch,
+            "batch_offset": by.base_offset,
+            "batch_records": by.record_count,
+            "producer_id": None if by.producer_id is None else by.producer_id.hex(),
+            "sequence": None if by.producer_id is None else by.sequence,
+        }
+    return facts
 
 
 def found_row(message: ledgermq.Message) -> dict[str, Any]:

@@ -80,9 +80,7 @@ class Trace:
     unfinished: list[str] = field(default_factory=list)
 
 
-async def trace(
-    client: ledgermq.Client, message_id: ledgermq.MessageId, timeout_s: float, progress: Progress
-) -> Trace:
+async def trace(client: ledgermq.Client, message_id: ledgermq.MessageId, timeout_s: float, progress: Progress) -> Trace:
     """Trace a message. `timeout_s`: for the search of one retry or dead-letter topic.
 
     Raises what `client.describe_message` raises.
@@ -147,9 +145,7 @@ async def _add_copies(client: ledgermq.Client, found: Trace, topic: str, timeout
         copies.append(Copy(group, kind, message.id, time, failures.attempts, failures.error))
     if copies and is_dead:
         settled = (await dead_letters.survey(client, group)).settled
-        copies = [
-            replace(copy, settled=settled.get(Place(copy.id.partition, copy.id.offset))) for copy in copies
-        ]
+        copies = [replace(copy, settled=settled.get(Place(copy.id.partition, copy.id.offset))) for copy in copies]
     found.copies += copies
 
 
@@ -173,7 +169,7 @@ async def _candidates(
         return
     loop = asyncio.get_running_loop()
     until_s = loop.time() + timeout_s
-    wanted = f"\"{TOPIC}\" = '{origin.topic}' AND \"{PARTITION}\" = {origin.partition} AND \"{OFFSET}\" = {origin.offset}"
+    wanted = f'"{TOPIC}" = \'{origin.topic}\' AND "{PARTITION}" = {origin.partition} AND "{OFFSET}" = {origin.offset}'
     async with client.consumer(topic, until_end=True, deliver_expired=True, filter=wanted) as consumer:
         await consumer.wait_ready()
         while not consumer.at_end:

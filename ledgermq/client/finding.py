@@ -340,7 +340,8 @@ def _chosen(partitions: Partitions, key: bytes, count: int, topic: str) -> Seque
         return [partition_of_key(key, count)]
     if partitions == "all":
         return range(count)
-    if isinstance(partitions, str):
+    given: object = partitions
+    if not isinstance(given, Iterable) or isinstance(given, str):
         raise InvalidConfig(f"partitions must be 'key', 'all' or numbers, not {partitions!r}")
     chosen = sorted({check_partition(partition, count, topic) for partition in partitions})
     if not chosen:

@@ -10,7 +10,7 @@ from ledgermq.errors import InvalidRequest
 from ledgermq.protocol.limits import OFFSET_MAX
 from ledgermq.protocol.names import NAME_CHARS_MAX
 
-_ID = re.compile(r"([A-Za-z0-9._-]{1,%d}):([0-9]{1,9}):([0-9]{1,19})" % NAME_CHARS_MAX)
+_ID = re.compile(rf"([A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}):([0-9]{{1,9}}):([0-9]{{1,19}})")
 
 
 class MessageId(NamedTuple):
@@ -25,7 +25,7 @@ class MessageId(NamedTuple):
     offset: int
 
     @classmethod
-    def parse(cls, text: str) -> MessageId:
+    def parse(cls, text: object) -> MessageId:
         """Return the id that a text names. Raises InvalidRequest."""
         found = _ID.fullmatch(text) if isinstance(text, str) else None
         if found is None or int(found[3]) > OFFSET_MAX:

@@ -144,9 +144,7 @@ class Client:
 
     def find(self, topic: str | None = None, **settings: Any) -> Search:
         """See `ledgermq.Client.find`."""
-        return Search(
-            self._background, self._background.run(as_coroutine(lambda: self._inner.find(topic, **settings)))
-        )
+        return Search(self._background, self._background.run(as_coroutine(lambda: self._inner.find(topic, **settings))))
 
     def describe_message(self, message_id: str | ledgermq.MessageId) -> ledgermq.MessageDescription:
         """See `ledgermq.Client.describe_message`."""

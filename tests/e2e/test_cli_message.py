@@ -86,7 +86,9 @@ def test_a_message_is_traced_to_groups_queues_and_copies(shell: Shell) -> None:
         producer.flush()
         for offset, key in ((1, "k"), (2, "k"), (3, None)):
             for attempt in (1, 2):
-                headers = headers_of(Failures("mailer", Origin("traced", 1, offset), attempt, 1_760_000_000_000, "slow"))
+                headers = headers_of(
+                    Failures("mailer", Origin("traced", 1, offset), attempt, 1_760_000_000_000, "slow")
+                )
                 topic = "mailer.retry" if attempt == 1 else "mailer.dlq"
                 producer.send(topic, "copy", key=key, headers=headers, partition=attempt % 2)
         producer.flush()

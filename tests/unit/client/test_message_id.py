@@ -21,14 +21,10 @@ def test_an_id_is_read_back(topic: str, partition: int, offset: int) -> None:
     assert MessageId.parse(str(wanted)) == wanted
 
 
-@given(st.text())
+@given(st.text().filter(lambda text: text.count(":") != 2))
 def test_any_other_text_is_refused(text: str) -> None:
-    try:
-        found = MessageId.parse(text)
-    except InvalidRequest as error:
-        assert "give TOPIC:PARTITION:OFFSET" in error.message
-    else:
-        assert 0 <= found.offset <= OFFSET_MAX
+    with pytest.raises(InvalidRequest, match="give TOPIC:PARTITION:OFFSET"):
+        MessageId.parse(text)
 
 
 @pytest.mark.parametrize("text", ["orders:3:４", "orders:3:1\n", " orders:3:1", "orders/3:1", f"o:0:{OFFSET_MAX + 1}"])
