@@ -252,6 +252,8 @@ class SearchStopped(LedgerMQError):
 
     rest: Any = None
     """What is left to search: arguments for `client.find` (partitions, start, end)."""
+    found: Any = ()
+    """The messages that `Search.all` had found before."""
 
 
 class Unauthorized(LedgerMQError):

@@ -35,7 +35,7 @@ from ledgermq.errors import CorruptFrame, DataDamaged, MessageTooLarge, OffsetOu
 from ledgermq.protocol.records import decode_batch
 
 PIECE_BYTES = 4 * 1024 * 1024
-"""Of segments that are searched at a time; a larger batch is a piece of its own."""
+"""Of segments that are searched at a time; a larger batch is a piece by itself."""
 
 
 @dataclass(frozen=True, slots=True)

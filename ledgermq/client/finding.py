@@ -141,8 +141,15 @@ class Search:
         return {"partitions": [*self._left], "start": first, "end": {at: span[1] for at, span in self._left.items()}}
 
     async def all(self) -> list[Message]:
-        """Return all messages. Raises what iterating raises."""
-        return [message async for message in self]
+        """Return all messages. Raises what iterating raises; SearchStopped has those that were found before."""
+        found: list[Message] = []
+        try:
+            async for message in self:
+                found.append(message)  # noqa: PERF401  what came before an error counts
+        except SearchStopped as stopped:
+            stopped.found = found
+            raise
+        return found
 
     def __aiter__(self) -> Self:
         return self
