@@ -30,6 +30,7 @@ from ledgermq.errors import (
     NotOwner,
     OffsetOutOfRange,
     ResourceExhausted,
+    RetriableError,
     SearchStopped,
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -195,16 +196,22 @@ class Search:
             max_messages=self._left_max,
             max_read_bytes=self._bytes_max - self.read_bytes,
         )
-        answer = await self._finding.ask(request)
+        try:
+            answer = await self._finding.ask(request, self._deadline)
+        except RetriableError as error:
+            if asyncio.get_running_loop().time() < self._deadline:
+                raise
+            raise self._stopped(f"{error.message} ({self._timeout_s:g} s have passed: timeout)") from error
         self.requests += 1
         self.read_bytes += answer.read_bytes
-        left = self._check_progress(answer, first, end)
+        found = _messages(answer, self.topic, partition)
+        left = self._checked(answer, found, first, end)
         self.searched += (end - first) - (left[1] - left[0])
         if left[0] < left[1]:
             self._left[partition] = left
         else:
             del self._left[partition]
-        self._ready.extend(_messages(answer, self.topic, partition))
+        self._ready.extend(found)
 
     def _check_bounds(self, deadline: float) -> None:
         loop = asyncio.get_running_loop()
@@ -215,16 +222,27 @@ class Search:
             if self.read_bytes < self._bytes_max
             else f"{self.read_bytes} bytes were read (bytes_max)"
         )
+        raise self._stopped(why)
+
+    def _stopped(self, why: str) -> SearchStopped:
         spans = ", ".join(f"{at}: {first} to {end - 1}" for at, (first, end) in self._left.items())
         stopped = SearchStopped(
             f"the search in topic {self.topic!r} stopped after {self.searched} offsets, because {why}; offsets left by"
             f" partition: {spans}. Go on with client.find(…, **error.rest), or raise the bound"
         )
         stopped.rest = self.rest
-        raise stopped
+        return stopped
 
-    def _check_progress(self, answer: pb.FindMessagesResponse, first: int, end: int) -> tuple[int, int]:
-        """Return what is left. Raises CorruptFrame for an answer that leaves more than before."""
+    def _checked(
+        self, answer: pb.FindMessagesResponse, found: Sequence[Message], first: int, end: int
+    ) -> tuple[int, int]:
+        """Return what is left. Raises CorruptFrame for messages that were not asked for, and for an answer that
+        leaves all to search.
+        """
+        if len(found) > self._left_max or any(
+            message.key != self.key or not first <= message.offset < end for message in found
+        ):
+            raise CorruptFrame(f"a broker answered a look-up in topic {self.topic!r} with other messages")
         left = (max(first, answer.left_first), min(end, answer.left_end))
         if left[0] >= left[1]:
             return first, first
@@ -285,8 +303,10 @@ class Finding:
             )
         return _description(found[0], answer.messages[0])
 
-    async def ask(self, request: pb.FindMessagesRequest) -> pb.FindMessagesResponse:
-        """Raises UnknownTopic, UnknownPartition, OffsetOutOfRange, Unauthorized, Unavailable, DataDamaged,
+    async def ask(self, request: pb.FindMessagesRequest, deadline: float | None = None) -> pb.FindMessagesResponse:
+        """Call the owner. `deadline`: a time of the loop's clock; the client's `timeout_s` bounds it, too.
+
+        Raises UnknownTopic, UnknownPartition, OffsetOutOfRange, Unauthorized, Unavailable, DataDamaged,
         InvalidRequest from a broker of a release without look-up.
         """
 
@@ -301,7 +321,8 @@ class Finding:
         partition = TopicPartition(request.topic, request.partition)
         connections = self._context.connections
         owners = AtOwners(connections, self._context.routing, ask)
-        return (await owners.find([partition], connections.deadline()))[partition]
+        until = connections.deadline() if deadline is None else min(deadline, connections.deadline())
+        return (await owners.find([partition], until))[partition]
 
     async def spans(
         self, topic: str, key: bytes, partitions: Partitions, start: Place, end: Place

@@ -26,7 +26,6 @@ from ledgermq.errors import (
     OffsetOutOfRange,
     SearchStopped,
     SubscribeNotAccepted,
-    Unavailable,
     UnknownPartition,
     UnknownTopic,
 )
@@ -165,11 +164,15 @@ async def test_the_time_of_a_search_is_bounded() -> None:
     async with world() as (cluster, client):
         await client.create_topic("t", 1)
         await put(client, ("a", "1"))
+        search = client.find("t", key="a", timeout=3, start=0, end=1)
         cluster.views["a:1"].pause()
-        with pytest.raises((SearchStopped, Unavailable)):
-            await client.find("t", key="a", timeout=3).all()
+        begun_s = asyncio.get_running_loop().time()
+        with pytest.raises(SearchStopped, match="timeout") as stopped:
+            await search.all()
+        assert asyncio.get_running_loop().time() - begun_s < 5
+        assert stopped.value.rest == {"partitions": [0], "start": {0: 0}, "end": {0: 1}}
         cluster.views["a:1"].resume()
-        assert len(await client.find("t", key="a").all()) == 1
+        assert len(await client.find("t", key="a", **stopped.value.rest).all()) == 1
 
 
 @virtual
