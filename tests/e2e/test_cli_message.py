@@ -38,18 +38,9 @@ def test_messages_are_found_by_key_and_the_search_goes_on(shell: Shell) -> None:
     assert (none.code, "--all-partitions searches all" in none.err) == (0, True)
     [binary] = shell.json("message", "find", "found", "--key-hex", "ff01")["messages"]
     assert (binary["key_base64"], binary["value"]) == ("/wE=", "binary")
-    for arguments in (
-        ("find", "found"),
-        ("find", "found", "--key", "k", "--key-hex", "00"),
-        ("find", "found", "--key-hex", "xyz"),
-        ("find", "found", "--key", "k", "--partition", 1, "--all-partitions"),
-        ("show", "found"),
-        ("trace", "found:0"),
-    ):
-        wrong = shell("message", *arguments)
-        assert (wrong.code, "INVALID_REQUEST" in wrong.err) == (2, True), arguments
+    wrong = shell("message", "trace", "found:0")
+    assert (wrong.code, "INVALID_REQUEST" in wrong.err) == (2, True)
     assert shell("message", "show", "found:0:99").code == 4
-    assert shell("message", "show", "absent:0:0").code == 4
 
 
 def test_a_message_is_shown_with_the_objects_that_hold_it(shell: Shell) -> None:
@@ -114,7 +105,6 @@ def test_a_message_is_traced_to_groups_queues_and_copies(shell: Shell) -> None:
     [dead, _] = document["copies"]
     keyless = shell.json("message", "trace", "traced:1:3")["copies"]
     assert len(keyless) == 2
-    assert shell.json("message", "trace", "traced:0:1")["copies"] == []
     assert shell("dlq", "drop", "mailer", dead["id"].removeprefix("mailer.dlq:"), "--yes").code == 0
     again = shell.json("message", "trace", "traced:1:1")["copies"]
     assert [row["settled"] for row in again] == ["dropped", None]
