@@ -464,6 +464,11 @@ def load_settings(file: Path | None = None, **flags: Any) -> BrokerSettings:
     return settle(BrokerSettings, read_sources(KINDS, file, flags, REMOVED))
 
 
+def is_reached_from_elsewhere(settings: BrokerSettings) -> bool:
+    """Return whether the broker's port listens on more than this machine's own address."""
+    return settings.host not in ("127.0.0.1", "localhost", "::1")
+
+
 def load_compaction_settings(file: Path | None = None, **flags: Any) -> CompactionSettings:
     """Load the settings of the compaction service, from the same file and variables."""
     return settle(CompactionSettings, read_sources(KINDS, file, flags, REMOVED))

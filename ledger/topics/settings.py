@@ -132,6 +132,10 @@ class TopicSettings:
     """Longest time to live of any message, counted from its timestamp; a longer one ends then. Not set: the
     broker's `message_ttl_ms_max`; -1: none.
     """
+    delayed_pending_max: int = _setting(-1, _whole(-1, 2**62, "of messages is needed"))
+    """Delayed messages of the topic that may wait at once; above it they are refused, and producers try again.
+    Each bundle allows the share that its partitions are of the topic's. -1 sets no bound.
+    """
     accept_publish: bool = _setting(True, _truth)
     """Set false to refuse produce requests."""
     accept_subscribe: bool = _setting(True, _truth)

@@ -166,6 +166,7 @@ class TransactionPartition:
         self._owner.check_staged()
         if branch.endswith(DELAYED_BRANCH):
             self._timed.check_room(size_bytes)
+            self._timed.check_full([batch for _, batch in batches])
         wanted = [_to_stage(sequence, batch) for sequence, batch in batches]
         try:
             decision = self._state.ask(

@@ -73,6 +73,7 @@ TOPIC = {
     "max.message.bytes": "broker/test_live_settings.py::test_a_topic_setting_counts_in_every_broker_without_a_restart",
     "message.ttl.ms": "e2e/test_expiry.py::test_topics_set_a_default_and_a_longest_time",
     "message.ttl.ms.max": "e2e/test_expiry.py::test_topics_set_a_default_and_a_longest_time",
+    "delayed.pending.max": "broker/test_timed_bounds.py::test_a_topic_has_no_more_waiting_messages_than_its_setting_says",
     "accept.publish": "e2e/test_produce_consume.py::test_a_topic_that_accepts_nothing_says_so",
     "accept.subscribe": "e2e/test_produce_consume.py::test_a_topic_that_accepts_nothing_says_so",
     "parquet.target.bytes": "property/test_parquet_rounds.py::test_each_kept_record_is_there_exactly_once",
@@ -168,6 +169,8 @@ HANDLER = {
     "transaction_timeout_s": "e2e/test_transactional_handlers.py::test_the_cluster_knows_the_time_out_of_a_handler",
 }
 SPARK_SOURCE = {
+    "token": "e2e/test_access.py::test_a_token_comes_from_everywhere",
+    "tokenFile": "e2e/test_access.py::test_a_token_comes_from_everywhere",
     "tls": "e2e/test_tls.py::test_the_spark_source_asks_brokers_by_tls",
     "tlsCaFile": "e2e/test_tls.py::test_the_spark_source_asks_brokers_by_tls",
     "tlsCertFile": "e2e/test_tls.py::test_the_spark_source_asks_brokers_by_tls",
@@ -208,7 +211,8 @@ SPARK_SINK = {
     "requestTimeoutS": "unit/spark_sink/test_options.py::test_everything_can_be_given_in_any_case",
     "transactional": "spark/test_sink_transactions.py::test_a_named_write_is_repeated_without_adding_anything",
     "transactionTimeoutS": "broker/test_sink_transactions.py::test_a_micro_batch_that_takes_too_long_is_not_written_and_its_next_run_is",
-    "tokenFile": "unit/spark_sink/test_options.py::test_everything_can_be_given_in_any_case",
+    "token": "e2e/test_access.py::test_a_token_comes_from_everywhere",
+    "tokenFile": "e2e/test_access.py::test_a_token_comes_from_everywhere",
     "deliveryTimeoutS": "unit/spark_sink/test_options.py::test_everything_can_be_given_in_any_case",
 }
 QUEUE = {

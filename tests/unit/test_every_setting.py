@@ -305,9 +305,13 @@ BAD_SOURCE = {
     "topic": "",
     "topics": " , ",
     "topicsPattern": "(",
+    "token": "two words",
 }
-BAD_SINK = {"servers": "s3://b/p", "writeId": "a b", "writeEpoch": "-1"}
-ANY_TEXT = {"Spark source": {"tag", "tlsCaFile"}, "Spark sink": {"topic", "root", "tlsCaFile", "tokenFile"}}
+BAD_SINK = {"servers": "s3://b/p", "token": "two words", "writeId": "a b", "writeEpoch": "-1"}
+ANY_TEXT = {
+    "Spark source": {"tag", "tlsCaFile", "tokenFile"},
+    "Spark sink": {"topic", "root", "tlsCaFile", "tokenFile"},
+}
 """Every text is a value of these."""
 
 
