@@ -175,6 +175,19 @@ class Ownership:
             return NotOwner(f"bundle {bundle} is not served by any broker at present", retry_after_ms=RETRY_AFTER_MS)
         return NotOwner(f"bundle {bundle} is served by {address}", owner=address)
 
+    def drain(self, *, is_draining: bool) -> None:
+        """Hand over everything soon and take nothing new, or take a share of the bundles again.
+
+        A drained broker goes on serving what no other broker can take.
+        """
+        if is_draining == self._membership.is_draining:
+            return
+        log.warning("broker drained" if is_draining else "broker no longer drained")
+        self._membership.is_draining = is_draining
+        self._wanted_elsewhere.clear()
+        self._beat_due = True
+        self._wake.set()
+
     def report_lost(self, broker: str, refused: bool) -> None:
         """Note that a connection to another broker broke, or that it did not answer.
 
@@ -382,12 +395,15 @@ class Ownership:
             self.terms.drop(bundle, f"epoch {claims.epoch} was claimed" + (f" by {owner.broker}" if owner else ""))
             return
         wanted = self.wanted.get(bundle, self.me)
-        since = self._wanted_elsewhere.get(bundle)
         if wanted == self.me:
             self._wanted_elsewhere.pop(bundle, None)
-        elif since is None or since[0] != wanted:
-            self._wanted_elsewhere[bundle] = (wanted, now)
-        elif self._may_hand_over(bundle, now) and now - since[1] >= HANDOVER_AFTER_INTERVALS * self.times.interval_s:
+            return
+        patience_s = HANDOVER_AFTER_INTERVALS * self.times.interval_s
+        since = self._wanted_elsewhere.get(bundle)
+        if since is None or since[0] != wanted:
+            since = (wanted, now - patience_s if self._membership.is_draining else now)
+            self._wanted_elsewhere[bundle] = since
+        if self._may_hand_over(bundle, now) and now - since[1] >= patience_s:
             self._wanted_elsewhere[bundle] = (wanted, now)  # if the store refuses it, the next attempt has to wait
             self.terms.release(bundle, self._successor_address(bundle))
 
@@ -397,7 +413,8 @@ class Ownership:
         The first term of a bundle need not last: a young cluster spreads quickly.
         """
         held_s = now - self.terms.opened_at[bundle]
-        return self.write_refusal is None and (self.opened[bundle].epoch == 1 or held_s >= self.times.holding_s)
+        may_move = self._membership.is_draining or self.opened[bundle].epoch == 1 or held_s >= self.times.holding_s
+        return self.write_refusal is None and may_move
 
     def _successor_address(self, bundle: int) -> str:
         heartbeat = self._membership.live().get(self.wanted.get(bundle, ""))

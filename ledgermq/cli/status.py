@@ -58,15 +58,24 @@ def status_report(cluster: ledgermq.ClusterDescription, topics: int) -> Report:
         broker.address: sum(bundle.owner == broker.address for bundle in cluster.bundles) for broker in cluster.brokers
     }
     brokers = [
-        {"broker": b.id, "address": b.address, "alive": b.alive, "owned_bundles": owned[b.address]}
+        {
+            "broker": b.id,
+            "address": b.address,
+            "alive": b.alive,
+            "owned_bundles": owned[b.address],
+            "draining": b.draining,
+        }
         for b in cluster.brokers
     ]
     bundles = [{"bundle": b.bundle, "owner": b.owner, "epoch": b.epoch, "trouble": b.trouble} for b in cluster.bundles]
+    columns_of_brokers: tuple[str, ...] = ("broker", "address", "alive", "owned_bundles")
+    if any(broker.draining for broker in cluster.brokers):
+        columns_of_brokers += ("draining",)
     columns = ("bundle", "owner", "epoch", "trouble") if troubled else ("bundle", "owner", "epoch")
     problems = Rows("problems", ("problem",), [{"problem": problem} for problem in cluster.problems], if_any=True)
     tables = [
         problems,
-        Rows("brokers", ("broker", "address", "alive", "owned_bundles"), brokers),
+        Rows("brokers", columns_of_brokers, brokers),
         Rows("bundles", columns, bundles),
     ]
     return Report("", facts, tables)

@@ -131,6 +131,8 @@ class BrokerApi(Protocol):
 
     async def list_quotas(self, request: pb.ListQuotasRequest) -> pb.ListQuotasResponse: ...
 
+    async def drain_broker(self, request: pb.DrainBrokerRequest) -> pb.DrainBrokerResponse: ...
+
 
 class Connection(BrokerApi, Protocol):
     """A BrokerApi at an address."""

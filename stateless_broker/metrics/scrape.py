@@ -126,6 +126,11 @@ def _bundles(broker: Broker | None) -> Iterable[Metric]:
 
     opened = broker.ownership.opened if broker else {}
     yield GaugeMetricFamily(names.OWNED_BUNDLES, "Bundles that this broker owns", len(opened) if broker else None)
+    yield GaugeMetricFamily(
+        "ledgermq_draining",
+        "1 while an operator has drained this broker (`ledgermq drain`)",
+        broker.membership.is_draining if broker else None,
+    )
     trouble = gauge(
         names.BUNDLE_TROUBLE, "1 for a bundle that should be served here and is not; the label says why", "code"
     )
