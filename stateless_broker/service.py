@@ -75,6 +75,7 @@ class BrokerService:
         self.delete_topic = topics.delete_topic
         self.describe_cluster = cluster.describe_cluster
         self.drain_broker = cluster.drain_broker
+        self.slowest_commits = groups.slowest_commits
         self.problems = cluster.problems
         self.group_heartbeat = groups.group_heartbeat
         self.commit_offsets = groups.commit_offsets

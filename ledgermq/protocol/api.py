@@ -133,6 +133,8 @@ class BrokerApi(Protocol):
 
     async def drain_broker(self, request: pb.DrainBrokerRequest) -> pb.DrainBrokerResponse: ...
 
+    async def slowest_commits(self, request: pb.SlowestCommitsRequest) -> pb.SlowestCommitsResponse: ...
+
 
 class Connection(BrokerApi, Protocol):
     """A BrokerApi at an address."""

@@ -208,6 +208,7 @@ CONFIRM_RULES = _unary("ConfirmRules", "confirm_rules", pb.ConfirmRulesRequest, 
 CHANGE_QUOTA = _unary("ChangeQuota", "change_quota", pb.ChangeQuotaRequest, pb.ChangeQuotaResponse)
 LIST_QUOTAS = _unary("ListQuotas", "list_quotas", pb.ListQuotasRequest, pb.ListQuotasResponse)
 DRAIN_BROKER = _unary("DrainBroker", "drain_broker", pb.DrainBrokerRequest, pb.DrainBrokerResponse)
+SLOWEST_COMMITS = _unary("SlowestCommits", "slowest_commits", pb.SlowestCommitsRequest, pb.SlowestCommitsResponse)
 
 METHODS: tuple[Method, ...] = (
     PRODUCE,
@@ -260,6 +261,7 @@ METHODS: tuple[Method, ...] = (
     CHANGE_QUOTA,
     LIST_QUOTAS,
     DRAIN_BROKER,
+    SLOWEST_COMMITS,
 )
 
 
@@ -453,4 +455,8 @@ class UnaryCalls(ABC):
 
     async def drain_broker(self, request: pb.DrainBrokerRequest) -> pb.DrainBrokerResponse:
         answer: pb.DrainBrokerResponse = await self.ask(DRAIN_BROKER, request)
+        return answer
+
+    async def slowest_commits(self, request: pb.SlowestCommitsRequest) -> pb.SlowestCommitsResponse:
+        answer: pb.SlowestCommitsResponse = await self.ask(SLOWEST_COMMITS, request)
         return answer

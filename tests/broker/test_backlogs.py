@@ -1,0 +1,365 @@
+"""Backlog quotas of topics: producers wait, are refused, or the oldest records go. In virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+import ledgermq
+from ledger.object_store.memory import MemoryStore
+from ledger.rounds.runner import compact_root
+from ledgermq.client.settings import ClientSettings
+from ledgermq.errors import BacklogQuotaExceeded, InvalidConfig, ResourceExhausted
+from ledgermq.protocol import ledgermq_pb2 as pb
+from stateless_broker.backlog_counts import BacklogCounts
+from stateless_broker.backlogs import ASK_S_MAX, CHECK_S, HOLD_MS
+from stateless_broker.groups.groups import Groups
+from stateless_broker.in_process import InProcessConnector
+from stateless_broker.metrics.backlog_metrics import TOPICS_MAX, BacklogMetrics
+from stateless_broker.metrics.scrape import BrokerCollector
+from stateless_broker.metrics.topic_totals import OTHER, TopicTotals
+from tests.broker import queue_calls
+from tests.broker.cluster import Cluster, cluster_of, frame_of, in_cluster
+from tests.broker.groups import Outsider
+from tests.stores.faulty import FaultyStore
+from tests.virtual_time import virtual, virtual_sources
+from tests.waiting import until
+
+KIB = 1024
+SOON_S = 2 * CHECK_S + ASK_S_MAX
+
+
+class Counted(BacklogCounts):
+    def __init__(self) -> None:
+        self.refusals: list[tuple[str, str]] = []
+        self.evictions = 0
+
+    def refused(self, topic: str, policy: str) -> None:
+        self.refusals.append((topic, policy))
+
+    def evicted(self, topic: str, records: int) -> None:
+        self.evictions += records
+
+
+def client_of(cluster: Cluster, **settings: float) -> ledgermq.Client:
+    chosen = ClientSettings(**{"timeout_s": 30, "attempt_timeout_s": 5, **settings})  # type: ignore[arg-type]
+    connector = InProcessConnector(cluster.network)
+    return ledgermq.Client(connector, list(cluster.brokers), chosen, virtual_sources(next(cluster.client_seeds)))
+
+
+def quota(policy: str = "", bytes_max: int | None = 10 * KIB, ms_max: int | None = None) -> dict[str, str]:
+    given = {"backlog_quota_bytes": bytes_max, "backlog_quota_ms": ms_max, "backlog_quota_policy": policy or None}
+    return {name: str(value) for name, value in given.items() if value is not None}
+
+
+async def fill(cluster: Cluster, count: int = 12) -> None:
+    """A kibibyte each."""
+    for number in range(count):
+        await cluster.produce("t", 0, b"%d " % number + bytes(KIB))
+
+
+async def refusal(cluster: Cluster) -> pb.Error | None:
+    """What a producer gets at the owner of the partition."""
+    line = cluster.line(await cluster.owner_of("t", 0))
+    [result] = (await line.produce_once(frame_of("t", 0, b"x"))).results
+    return result.error if result.HasField("error") else None
+
+
+@in_cluster("a:1", "b:1")
+async def test_producers_wait_until_the_slowest_group_has_caught_up(cluster: Cluster) -> None:
+    await cluster.create("t", 1, **quota())
+    slow, fast = Outsider(cluster, "slow"), Outsider(cluster, "fast")
+    await slow.commit(("t", 0, 0))
+    await fill(cluster)
+    await fast.commit(("t", 0, 12))
+    await asyncio.sleep(SOON_S)
+    error = await refusal(cluster)
+    assert error is not None
+    assert (error.code, error.retry_after_ms) == (ResourceExhausted.code, HOLD_MS)
+    assert "topic 't' partition 0: group 'slow' is" in error.message
+    assert "more than backlog.quota.bytes=10240" in error.message
+    async with client_of(cluster) as client, client.producer() as producer:
+        sending = asyncio.create_task(producer.send("t", b"waits"))
+        await asyncio.sleep(20)
+        assert not sending.done(), "it is held, not refused"
+        await slow.commit(("t", 0, 8))
+        await asyncio.wait_for(sending, SOON_S)
+    assert (await cluster.read_all("t", 0))[-1] == b"waits"
+
+
+@in_cluster("a:1")
+async def test_a_held_producer_gets_the_reason_when_its_time_is_over(cluster: Cluster) -> None:
+    await cluster.create("t", 1, **quota())
+    await Outsider(cluster, "g").commit(("t", 0, 0))
+    await fill(cluster)
+    await asyncio.sleep(SOON_S)
+    async with client_of(cluster) as client, client.producer(delivery_timeout_s=10) as producer:
+        with pytest.raises(ResourceExhausted, match="group 'g' is"):
+            await producer.send("t", b"too late")
+
+
+@in_cluster("a:1")
+async def test_producers_are_refused_at_once_where_the_policy_says_so(cluster: Cluster) -> None:
+    counts = cluster.backlog_counts["b:1"] = Counted()
+    await cluster.start("b:1")
+    await cluster.stop("a:1")
+    await cluster.settled()
+    await cluster.create("t", 1, **quota("producer_exception"))
+    group = Outsider(cluster, "g")
+    await group.commit(("t", 0, 0))
+    await fill(cluster)
+    await asyncio.sleep(SOON_S)
+    async with client_of(cluster) as client, client.producer() as producer:
+        began_s = asyncio.get_running_loop().time()
+        with pytest.raises(BacklogQuotaExceeded, match="group 'g' is"):
+            await producer.send("t", b"refused")
+        assert asyncio.get_running_loop().time() - began_s < 1
+        assert counts.refusals == [("t", "producer_exception")]
+        await group.commit(("t", 0, 12))
+        await asyncio.sleep(SOON_S)
+        await producer.send("t", b"taken")
+        async with client.transactions("x") as transactions:
+            await group.commit(("t", 0, 12))
+            await fill(cluster)
+            await asyncio.sleep(SOON_S)
+            with pytest.raises(BacklogQuotaExceeded):
+                async with transactions.begin() as transaction:
+                    await transaction.send("t", b"staged batches count, too")
+
+
+@in_cluster("a:1")
+async def test_the_oldest_records_go_where_the_policy_says_so(cluster: Cluster) -> None:
+    counts = cluster.backlog_counts["b:1"] = Counted()
+    await cluster.start("b:1")
+    await cluster.stop("a:1")
+    await cluster.settled()
+    await cluster.create("t", 1, **quota("consumer_backlog_eviction"))
+    group = Outsider(cluster, "g")
+    await group.commit(("t", 0, 0))
+    await fill(cluster, 30)
+    await asyncio.sleep(SOON_S)
+    assert await refusal(cluster) is None, "producers notice nothing"
+    async with client_of(cluster) as client:
+        start = (await client.list_offsets("t", "earliest"))[0]
+        assert 18 <= start <= 25
+        assert counts.evictions == start
+        async with client.consumer("t", start="earliest") as consumer:
+            assert (await anext(consumer)).value.split()[0] == b"%d" % start
+        await asyncio.sleep(10 * SOON_S)
+        assert (await client.list_offsets("t", "earliest"))[0] == start, "what is left is within the quota"
+
+
+@in_cluster("a:1")
+async def test_a_legal_hold_wins_over_eviction(cluster: Cluster) -> None:
+    await cluster.create("t", 1, legal_hold="true", **quota("consumer_backlog_eviction"))
+    await Outsider(cluster, "g").commit(("t", 0, 0))
+    await fill(cluster, 30)
+    await asyncio.sleep(SOON_S)
+    assert len(await cluster.read_all("t", 0)) == 30
+
+
+@in_cluster("a:1")
+async def test_age_counts_likewise(cluster: Cluster) -> None:
+    await cluster.create("t", 1, **quota("producer_exception", bytes_max=None, ms_max=60_000))
+    group = Outsider(cluster, "g")
+    async with client_of(cluster) as client, client.producer() as producer:
+        await producer.send("t", b"0")
+        await group.commit(("t", 0, 0))
+        await asyncio.sleep(40)
+        await producer.send("t", b"1")
+        await asyncio.sleep(20 + SOON_S)
+        with pytest.raises(BacklogQuotaExceeded, match=r"ms behind, more than backlog.quota.ms=60000"):
+            await producer.send("t", b"2")
+        await group.commit(("t", 0, 1))
+        await asyncio.sleep(SOON_S)
+        await producer.send("t", b"2")
+        await group.commit(("t", 0, 3))
+        await asyncio.sleep(300)
+        await producer.send("t", b"an empty backlog has no age")
+
+
+@in_cluster("a:1")
+async def test_the_oldest_records_go_by_age(cluster: Cluster) -> None:
+    await cluster.create("t", 1, **quota("consumer_backlog_eviction", bytes_max=None, ms_max=60_000))
+    async with client_of(cluster) as client, client.producer() as producer:
+        await producer.send("t", b"0")
+        await Outsider(cluster, "g").commit(("t", 0, 0))
+        for number in range(1, 10):
+            await asyncio.sleep(10)
+            await producer.send("t", b"%d" % number)
+        await asyncio.sleep(CHECK_S + 1)
+        start = (await client.list_offsets("t", "earliest"))[0]
+        assert 3 <= start <= 5, "records of the last minute stay"
+
+
+@in_cluster("a:1")
+async def test_without_a_group_there_is_no_backlog(cluster: Cluster) -> None:
+    await cluster.create("t", 1, **quota("producer_exception"))
+    await fill(cluster, 30)
+    await asyncio.sleep(SOON_S)
+    assert await refusal(cluster) is None
+    await Outsider(cluster, "g").commit(("t", 0, 1))
+    await fill(cluster, 1)
+    await asyncio.sleep(SOON_S)
+    assert await refusal(cluster) is not None, "a group counts from its first commit on"
+
+
+@in_cluster("a:1")
+async def test_queue_groups_count(cluster: Cluster) -> None:
+    topic = queue_calls.TOPIC
+    await cluster.create(topic, 1, **quota("producer_exception"))
+    for _ in range(12):
+        await cluster.produce(topic, 0, bytes(KIB))
+    leased = await queue_calls.fetch(cluster, 12)
+    await asyncio.sleep(SOON_S)
+    [result] = (await cluster.line("a:1").produce_once(frame_of(topic, 0, b"x"))).results
+    assert result.error.code == BacklogQuotaExceeded.code
+    assert "group 'workers' is" in result.error.message
+    leased += await queue_calls.fetch(cluster, 12)
+    await queue_calls.answer(cluster, leased[-12:])
+    await asyncio.sleep(SOON_S)
+    [result] = (await cluster.line("a:1").produce_once(frame_of(topic, 0, b"x"))).results
+    assert not result.HasField("error")
+
+
+@in_cluster("a:1", "b:1")
+async def test_no_verdict_changes_while_a_coordinator_does_not_answer(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commits that are not known might be lower, or higher."""
+    await cluster.create("t", 1, **quota("producer_exception"))
+    group = Outsider(cluster, "g")
+    await group.commit(("t", 0, 0))
+
+    async def unknown(self: Groups, request: pb.SlowestCommitsRequest) -> pb.SlowestCommitsResponse:
+        raise ResourceExhausted("not now")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Groups, "slowest_commits", unknown)
+        for broker in cluster.brokers.values():
+            broken.setattr(broker.service, "slowest_commits", lambda request: unknown(broker.groups, request))
+        await fill(cluster)
+        await asyncio.sleep(SOON_S)
+        assert await refusal(cluster) is None
+    await until(lambda: _is_refused(cluster), SOON_S)
+    with monkeypatch.context() as broken:
+        for broker in cluster.brokers.values():
+            broken.setattr(broker.service, "slowest_commits", lambda request: unknown(broker.groups, request))
+        await group.commit(("t", 0, 12))
+        await asyncio.sleep(SOON_S)
+        assert await _is_refused(cluster)
+    await until(lambda: _is_taken(cluster), SOON_S)
+
+
+async def _is_refused(cluster: Cluster) -> bool:
+    return await refusal(cluster) is not None
+
+
+async def _is_taken(cluster: Cluster) -> bool:
+    return await refusal(cluster) is None
+
+
+@in_cluster("a:1", "b:1")
+async def test_the_next_owner_goes_on_and_a_new_quota_counts_soon(cluster: Cluster) -> None:
+    await cluster.create("t", 1, **quota("producer_exception"))
+    await Outsider(cluster, "g").commit(("t", 0, 0))
+    await fill(cluster)
+    await asyncio.sleep(SOON_S)
+    assert await refusal(cluster) is not None
+    await cluster.stop(await cluster.owner_of("t", 0))
+    await cluster.settled()
+    await asyncio.sleep(SOON_S)
+    assert await refusal(cluster) is not None
+    async with client_of(cluster) as client:
+        await client.alter_topic("t", settings={"backlog.quota.bytes": 100 * KIB})
+        await asyncio.sleep(SOON_S)
+        assert await refusal(cluster) is None
+        await client.alter_topic("t", settings={"backlog.quota.bytes": KIB})
+        await asyncio.sleep(SOON_S)
+        assert await refusal(cluster) is not None
+        await client.alter_topic("t", unset=["backlog.quota.bytes", "backlog.quota.policy"])
+        assert await refusal(cluster) is None, "at once"
+        with pytest.raises(InvalidConfig, match="cleanup.policy=compact"):
+            await client.create_topic(
+                "k",
+                settings={"cleanup.policy": "compact", "backlog.quota.policy": "consumer_backlog_eviction"},
+            )
+
+
+@virtual
+async def test_checks_cost_no_request_and_an_idle_cluster_has_none() -> None:
+    store = FaultyStore(MemoryStore("", virtual_sources(1000)), virtual_sources(1))
+    async with cluster_of("a:1", "b:1", store=store) as cluster:
+        await cluster.create("t", 1, **quota())
+        await Outsider(cluster, "g").commit(("t", 0, 0))
+        await fill(cluster, 5)
+        owner = cluster.brokers[await cluster.owner_of("t", 0)]
+        asked = 0
+
+        async def counted(request: pb.SlowestCommitsRequest) -> pb.SlowestCommitsResponse:
+            nonlocal asked
+            asked += 1
+            return await Groups.slowest_commits(coordinator, request)
+
+        for broker in cluster.brokers.values():
+            coordinator = broker.groups
+            broker.service.slowest_commits = counted
+        await asyncio.sleep(60)
+        before, seen = asked, store.calls.total() - store.calls["put"] - store.calls["list"]
+        await asyncio.sleep(600)
+        assert asked == before, "nothing has changed, so nobody is asked"
+        assert store.calls.total() - store.calls["put"] - store.calls["list"] == seen
+        [checked] = owner.backlogs.checked.values()
+        assert 5 * KIB < checked.backlog_bytes < 10 * KIB
+        assert not checked.excess
+
+
+@in_cluster("a:1")
+async def test_bytes_in_parquet_count_in_part(cluster: Cluster) -> None:
+    await cluster.create("t", 1, **quota("consumer_backlog_eviction", bytes_max=40 * KIB))
+    group = Outsider(cluster, "g")
+    await fill(cluster, 40)
+    broker = cluster.brokers["a:1"]
+    await compact_root(broker.context.compaction, everything=True)
+    owner = broker.ownership.opened[broker.metadata.catalog.topics_by_name["t"].bundles[0]]
+    topic = broker.metadata.catalog.topics_by_name["t"]
+    await owner._ledger.view.look()
+    whole = await owner.backlog(topic, 0, 0)
+    half = await owner.backlog(topic, 0, 20)
+    assert whole.size_bytes > 0
+    assert half.size_bytes == whole.size_bytes // 2 or len(half.batches)
+    assert (await owner.backlog(topic, 0, 40)).size_bytes == 0
+    await group.commit(("t", 0, 0))
+    await fill(cluster, 40)
+    await asyncio.sleep(SOON_S)
+    async with client_of(cluster) as client:
+        assert 0 < (await client.list_offsets("t", "earliest"))[0] < 60
+
+
+@in_cluster("a:1")
+async def test_metrics_show_topics_with_a_quota(cluster: Cluster) -> None:
+    registry = CollectorRegistry()
+    registry.register(BrokerCollector(lambda: cluster.brokers["a:1"], TopicTotals(10)))
+    await cluster.create("t", 1, **quota())
+    await cluster.create("other", 1)
+    await Outsider(cluster, "g").commit(("t", 0, 0))
+    await fill(cluster)
+    await asyncio.sleep(SOON_S)
+    found = registry.get_sample_value("ledgermq_backlog_bytes", {"topic": "t"})
+    assert found is not None
+    assert found > 12 * KIB
+    assert registry.get_sample_value("ledgermq_backlog_partitions_above_quota", {"topic": "t"}) == 1
+    assert registry.get_sample_value("ledgermq_backlog_bytes", {"topic": "other"}) is None
+
+
+def test_counters_have_bounded_labels() -> None:
+    registry = CollectorRegistry()
+    metrics = BacklogMetrics(registry)
+    for number in range(TOPICS_MAX + 50):
+        metrics.refused(f"t{number}", "producer_exception")
+        metrics.evicted(f"t{number}", 3)
+    labels = {"topic": OTHER, "policy": "producer_exception"}
+    assert registry.get_sample_value("ledgermq_backlog_refusals_total", labels) == 50
+    assert registry.get_sample_value("ledgermq_backlog_evicted_records_total", {"topic": "t0"}) == 3
