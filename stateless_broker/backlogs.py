@@ -118,6 +118,8 @@ class Backlogs:
                     await self.check()
                 except LedgerMQError as error:
                     log.info("backlogs not checked", error=error.message)
+                except Exception:  # a broker serves on without its quotas
+                    log.exception("backlogs not checked")
                 await asyncio.sleep(CHECK_S)
             self.checked = {}
 

@@ -18,6 +18,7 @@ from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import ObjectStore
 from ledger.root.copies import copies_of
 from ledger.root.two_clocks import TwoClocks
+from ledger.topics.catalog import Topic
 from ledgermq.errors import InvalidConfig
 from ledgermq.protocol.api import BrokerApi, Connector
 from ledgermq.sources import Sources
@@ -258,7 +259,7 @@ class Broker:
 
     def _put_service_together(self, run_blocking: RunBlocking) -> BrokerService:
         settings = self._settings
-        checks = BatchChecks(run_blocking, lambda topic, partition: self.backlogs.check_batch(topic, partition))
+        checks = BatchChecks(run_blocking, self._check_backlog)
         produce_path = ProducePath(self.metadata, self.ownership, checks)
         self._fetch_path = FetchPath(
             self.metadata,
@@ -410,6 +411,9 @@ class Broker:
 
     def _broker(self, address: str) -> BrokerApi:
         return self.service if address == self.address else self._peers.connection(address)
+
+    def _check_backlog(self, topic: Topic, partition: int) -> None:
+        self.backlogs.check_batch(topic, partition)
 
     def _passed_us(self) -> int | None:
         """Return a time that the clocks of the store and of this machine have passed; None if it is not known."""

@@ -46,7 +46,7 @@ class BrokerService:
     them.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0915  a table
         self,
         produce_path: ProducePath,
         fetch_path: FetchPath,

@@ -13,7 +13,21 @@ from typing import Annotated
 
 import typer
 
-from ledgermq.cli import acl, consume, delayed, dlq, drain, group, produce, queue, quota, status, token, topic, transaction
+from ledgermq.cli import (
+    acl,
+    consume,
+    delayed,
+    dlq,
+    drain,
+    group,
+    produce,
+    queue,
+    quota,
+    status,
+    token,
+    topic,
+    transaction,
+)
 from ledgermq.cli.exit_codes import EPILOG, ExitCode
 from ledgermq.cli.session import use_token_file
 from ledgermq.cli.terminal import end_quietly_at_broken_pipes, notes, results

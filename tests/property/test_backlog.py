@@ -21,7 +21,9 @@ def backlogs(draw: st.DrawFn) -> Backlog:
     for slot, (count, size, lasts_us) in enumerate(draw(SPANS)):
         index.append(IndexedBatch(at, count, slot, 0, size, 0, time_us, time_us + lasts_us))
         at, time_us = at + count, time_us + lasts_us
-    begin, end = (older[0].first, older[0].end) if older else (index.begin, index[0].end) if len(index) else (at, at + 1)
+    begin, end = (
+        (older[0].first, older[0].end) if older else (index.begin, index[0].end) if len(index) else (at, at + 1)
+    )
     offset = draw(st.integers(begin, end - 1))
     if older:
         older[0] = older[0].between(offset, at)
