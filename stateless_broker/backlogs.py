@@ -182,7 +182,7 @@ class Backlogs:
     def _excess(self, topic: Topic, partition: int, backlog: Backlog, group: str) -> str:
         """Return how a backlog exceeds the quota of its topic; "" if it does not."""
         what = f"topic {topic.name!r} partition {partition}: group {group!r} is"
-        advice = "let the group catch up, delete it if nobody uses it, or raise the quota of the topic"
+        advice = "let the group catch up, delete it if no program uses it, or raise the quota of the topic"
         bytes_max, ms_max = topic.settings.backlog_quota_bytes, topic.settings.backlog_quota_ms
         if 0 <= bytes_max < backlog.size_bytes:
             return f"{what} {backlog.size_bytes} bytes behind, more than backlog.quota.bytes={bytes_max}: {advice}"

@@ -69,7 +69,7 @@ _BY_BRANCH: tuple[tuple[type[errors.LedgerMQError], ExitCode], ...] = (
 )
 
 _HINTS: dict[str, str] = {
-    "BACKLOG_QUOTA_EXCEEDED": "`ledgermq group list` shows which groups are behind; delete those that nobody uses",
+    "BACKLOG_QUOTA_EXCEEDED": "`ledgermq group list` shows which groups are behind; delete those that no program uses",
     "UNKNOWN_TOPIC": "`ledgermq topic list` lists the topics, `ledgermq topic create NAME` creates one",
     "UNKNOWN_GROUP": "`ledgermq group list` lists the groups",
     "GROUP_NOT_EMPTY": "stop its members first; `ledgermq group describe NAME` shows them",
