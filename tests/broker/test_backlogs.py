@@ -173,6 +173,8 @@ async def test_the_oldest_records_go_where_the_policy_says_so(cluster: Cluster) 
         assert counts.evictions == start
         async with client.consumer("t", start="earliest") as consumer:
             assert (await anext(consumer)).value.split()[0] == b"%d" % start
+        async with client.consumer("t", group="g", start="earliest") as consumer:
+            assert (await anext(consumer)).value.split()[0] == b"%d" % start, "the slow group goes on with what is left"
         await asyncio.sleep(10 * SOON_S)
         assert (await client.list_offsets("t", "earliest"))[0] == start, "what is left is within the quota"
 
