@@ -292,13 +292,19 @@ class ClusterPath:
         me = self._membership.me
         if request.address != me.address:
             raise InvalidRequest(f"this is the broker at {me.address}, not at {request.address!r}: nothing was changed")
-        others = self._membership.live().keys() - {me.broker}
-        if not request.undrain and not others and not me.draining:
-            raise InvalidRequest(
-                f"no other broker could take over what {me.address} owns: start one first, or end the drain of another"
-            )
-        self._ownership.drain(is_draining=not request.undrain)
+        if not (request.undrain or me.draining or self._others()):
+            await self._ownership.look()  # another one may be back since the last look
+            if not self._others():
+                raise InvalidRequest(
+                    f"no other broker could take over what {me.address} owns: start one first, or end the drain of"
+                    " another"
+                )
+        await self._ownership.drain(is_draining=not request.undrain)
         return pb.DrainBrokerResponse(bundles=sorted(self._ownership.opened))
+
+    def _others(self) -> set[str]:
+        """Return the other brokers that may be given bundles."""
+        return self._membership.live().keys() - {self._membership.me.broker}
 
     def problems(self) -> list[str]:
         """Return why the cluster is not well, as this broker sees it."""

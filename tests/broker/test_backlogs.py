@@ -27,9 +27,10 @@ from stateless_broker.in_process import InProcessConnector
 from stateless_broker.metrics.backlog_metrics import TOPICS_MAX, BacklogMetrics
 from stateless_broker.metrics.scrape import BrokerCollector
 from stateless_broker.metrics.topic_totals import OTHER, TopicTotals
+from stateless_broker.shares.shares import Shares
 from tests.broker import queue_calls
 from tests.broker.cluster import Cluster, cluster_of, frame_of, in_cluster
-from tests.broker.groups import Outsider
+from tests.broker.groups import Outsider, coordinator_of
 from tests.virtual_time import virtual, virtual_sources
 
 KIB = 1024
@@ -250,6 +251,40 @@ async def test_queue_groups_count(cluster: Cluster) -> None:
     await asyncio.sleep(SOON_S)
     [result] = (await cluster.line("a:1").produce_once(frame_of(topic, 0, b"x"))).results
     assert not result.HasField("error")
+
+
+@in_cluster("a:1", "b:1", bundles=5)
+async def test_the_slowest_of_all_groups_counts_wherever_it_is_coordinated(cluster: Cluster) -> None:
+    await cluster.create("t", 1, **quota("producer_exception"))
+    await fill(cluster)
+    names = [f"g{number}" for number in range(8)]
+    for number, name in enumerate(names):
+        await Outsider(cluster, name).commit(("t", 0, 12 if number != 3 else 1))
+    assert len({await coordinator_of(cluster, name) for name in names}) == 2
+    await asyncio.sleep(SOON_S)
+    error = await refusal(cluster)
+    assert error is not None
+    assert "group 'g3' is" in error.message
+
+
+@in_cluster("a:1")
+async def test_nothing_is_decided_before_the_queues_of_the_bundle_are_loaded(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = queue_calls.TOPIC
+    await cluster.create(topic, 1, **quota("consumer_backlog_eviction"))
+    await cluster.produce(topic, 0, bytes(KIB))
+    await queue_calls.fetch(cluster, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(Shares, "served", lambda self: [])
+        await Outsider(cluster, "g").commit((topic, 0, 0))
+        for _ in range(12):
+            await cluster.produce(topic, 0, bytes(KIB))
+        await asyncio.sleep(SOON_S)
+        assert len(await cluster.read_all(topic, 0)) == 13
+    await asyncio.sleep(SOON_S)
+    async with client_of(cluster) as client:
+        assert (await client.list_offsets(topic, "earliest"))[0] > 0
 
 
 @in_cluster("a:1", "b:1")
