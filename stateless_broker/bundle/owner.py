@@ -23,6 +23,7 @@ from ledger.object_store.contract import Buffer
 from ledger.topics.catalog import Topic
 from ledger.view.backlog import Backlog, backlog_from
 from ledger.view.fetch_index import Masks
+from ledger.view.find import Finder
 from ledger.view.reader import PartitionRead
 from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted, UnknownPartition
 from stateless_broker.bundle.compaction_due import first_staged_slot
@@ -153,6 +154,13 @@ class BundleOwner:
         return await self._in_term(
             self._reader.fetch(PartitionId(topic.id, partition), offset, bytes_max, topic, direct=direct, masks=masks)
         )
+
+    async def look_up(self, topic: Topic, partition: int, look: Callable[[Finder], Coroutine[None, None, T]]) -> T:
+        """Return what `look` finds in the ledger. Raises UnknownPartition, NotOwner, and what it raises."""
+        self._check_term()
+        self._check_partition(topic, partition)
+        self._upkeep.on_read()
+        return await self._in_term(look(self._ledger.finder))
 
     async def wait_for_data(self, positions: Mapping[PartitionId, int]) -> None:
         """Return when a partition reaches beyond its offset, or the term has ended."""
