@@ -222,6 +222,13 @@ class BrokerSettings(ProcessSettings):
         "later. Raise it if that happens while memory is free",
         ge=MIB,
     )
+    produce_wait_ms_max: int | None = _live(
+        None,
+        "Longest time that a received record may wait for its put to begin, before the bundle refuses new ones with"
+        " RESOURCE_EXHAUSTED and the time to come back. Not set: only `produce_memory_bytes_max` bounds what waits. Set"
+        " it, to some times of a put, if producers have short time-outs and the store is slow at times",
+        ge=1,
+    )
     cache_bytes_max: int = _live(
         256 * MIB,
         "Memory for the newest batches, from which consumers near the end of a partition are served. Raise it if "

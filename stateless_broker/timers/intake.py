@@ -107,7 +107,7 @@ class Intake:
         held.state.check()
         owner, floor_us = held.logs.owner, held.closed_us + 1
         self.check_room(sum(len(sent.batch.data) for sent in batches))
-        owner.check_staged()
+        owner.check_admission()
         appends = []
         for sent in batches:
             target = PartitionId(sent.batch.topic_id, sent.batch.partition)

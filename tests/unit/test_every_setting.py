@@ -169,6 +169,7 @@ TOPIC_TEXTS = {
     "cleanup.policy": "compact",
     "compression.type": "zstd",
     "delete.action": "archive",
+    "backlog.quota.policy": "consumer_backlog_eviction",
     "delete.when": "0 6 * * *",
     "delete.when.timezone": "Europe/Berlin",
     "archive.url": "s3://bucket/archive",
