@@ -99,6 +99,10 @@ class SpilledBatch(BatchResult):
     __slots__ = ()
 
 
+OnDelivery = Callable[[SendResult], object]
+"""Called with the result of a record, also if it failed."""
+
+
 class Outcome:
     """The outcome of a batch, settled once and awaited any number of times."""
 
@@ -227,7 +231,7 @@ class Delivery:
         error = self.exception()
         return self.place.result(self.row) if error is None else Failed.at(self.place.at, error)
 
-    def call_when_done(self, callback: Callable[[SendResult], object]) -> None:
+    def call_when_done(self, callback: OnDelivery) -> None:
         """Have the event loop call a function with the result of the record, also if it fails."""
 
         def call() -> None:
