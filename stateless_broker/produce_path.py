@@ -29,8 +29,8 @@ log = get_logger(__name__)
 
 @dataclass(slots=True)
 class Entry:
-    """One batch on its way to an answer: refused with `error`, or `done` returns its base offset. `owner`: who appends
-    it to its partition; None: it goes elsewhere.
+    """One batch on its way to an answer: refused with `error`, or `done` returns its base offset. `owner`: of the
+    bundle to whose partition it is appended; None: it goes elsewhere.
     """
 
     bundle: int | None = None

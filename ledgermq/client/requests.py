@@ -4,8 +4,8 @@
 
 All replies of a cluster go through one topic, which the first request creates, and which keeps them for an
 hour: nothing of a client that has died has to be removed. A client reads one partition of it, from its end
-on, and only messages with its own tag, its *inbox*; brokers leave out batches without that. Who replies
-takes partition, inbox and the number of the request from the header, but never a topic: a request cannot
+on, and only messages with its own tag, its *inbox*; brokers leave out batches without that. A program that
+replies takes partition, inbox and the number of the request from the header, but never a topic: a request cannot
 make a program write elsewhere.
 
     ledgermq.reply-to      of a request: "partition/inbox/number", such as 3/i91ab…/5c0e…

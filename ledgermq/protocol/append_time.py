@@ -2,7 +2,7 @@
 
 Only two columns change: `timestamp` holds the one time, `timestampType` holds 1. The bytes of all other
 columns are copied as they are, compressed or not; so this costs two copies of memory and one checksum,
-whatever the records are. The header of the message is made anew from Arrow's own, so nothing that a
+whatever the records are. The header of the message is made from one of Arrow's own, so nothing that a
 producer has written into its header survives but the lengths that were checked.
 
     | key, value, headers: as they were | timestamp | timestampType | tag: as it was |

@@ -279,11 +279,6 @@ class Producer(Sender[ledgermq.Producer]):
 
         return self._background.run(drain())
 
-    @property
-    def draining(self) -> bool:
-        """Return whether `drain` was called."""
-        return self._inner.draining
-
     def close(self, timeout_s: float | None = None) -> None:
         """See `ledgermq.Producer.close`."""
 

@@ -165,7 +165,7 @@ class PartitionQueue:
         self.refuses: LedgerMQError | None = None
         """Why no record may be added at present."""
         self.waits_since_s: float | None = None
-        """Since when complete batches have waited and none was stored; None: none wait, or nobody has looked."""
+        """Since when complete batches have waited and none was stored, as of the last look; None: none waited."""
         self.stored_s = float("-inf")
         """When a batch was last stored."""
         self._numbering = numbering
