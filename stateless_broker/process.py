@@ -20,6 +20,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
+import pyarrow as pa
+
 from ledger import keys
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
@@ -57,6 +59,7 @@ def run_node(
     settings = read_settings()
     configure_logs(settings.log_format, settings.log_level)
     open_audit_file(Path(settings.audit_file) if settings.audit_file else None)
+    _return_freed_memory()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_serve(url, settings, read_settings, on_ready, supervised=supervised))
 
@@ -118,6 +121,14 @@ def _up(
     metrics.broker = node.broker
     health.notes = lambda: _notes(node) + ([] if certificates is None else certificates.problems())
     health.ready()
+
+
+def _return_freed_memory() -> None:
+    """Let Arrow use the allocator of the system, which gives freed memory back: its own one kept 75 MiB more
+    after a million timed messages (row D3). `ARROW_DEFAULT_MEMORY_POOL` chooses another.
+    """
+    if "ARROW_DEFAULT_MEMORY_POOL" not in os.environ:
+        pa.set_memory_pool(pa.system_memory_pool())
 
 
 def _spare_what_stays() -> None:
