@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
+from itertools import chain
 
 import pyarrow as pa
 
@@ -25,7 +26,7 @@ _TIMESTAMP_NODE, _TYPE_NODE = 6, 7
 _FIRST, _LAST = 15, 18
 """The buffers of the two columns: a validity bitmap and values of each."""
 _I64 = struct.Struct("<q")
-_PAIR = struct.Struct("<qq")
+_NODES, _BUFFERS = struct.Struct("<18q"), struct.Struct("<44q")
 
 
 def with_append_time(data: Buffer, append_us: int) -> bytes:
@@ -52,9 +53,8 @@ def with_append_time(data: Buffer, append_us: int) -> bytes:
     made = bytearray(header)
     _I64.pack_into(made, places.body_length, sum(map(len, pieces)))
     _I64.pack_into(made, places.rows, layout.rows)
-    for start, pairs in ((places.nodes, nodes), (places.buffers, buffers)):
-        for number, pair in enumerate(pairs):
-            _PAIR.pack_into(made, start + number * _PAIR.size, *pair)
+    _NODES.pack_into(made, places.nodes, *chain.from_iterable(nodes))
+    _BUFFERS.pack_into(made, places.buffers, *chain.from_iterable(buffers))
     return b"".join((made, *pieces))
 
 

@@ -29,14 +29,16 @@ class AppendTimes:
         """Return batches that are being admitted, in this order; those of topics with LogAppendTime get the
         present time.
         """
-        if not any(map(self._is_wanted, batches)):
+        topics = self._context.catalog().topics_by_id
+        wanted = set()
+        for batch in batches:
+            topic = topics.get(batch.topic_id)
+            if topic is not None and topic.settings.append_time:
+                wanted.add(topic.id)
+        if not wanted:
             return batches
         now_us = self._last_us = max(self._last_us, self._now_us())
-        return [_stamped(batch, now_us) if self._is_wanted(batch) else batch for batch in batches]
-
-    def _is_wanted(self, batch: Batch) -> bool:
-        topic = self._context.catalog().topics_by_id.get(batch.topic_id)
-        return topic is not None and topic.settings.append_time
+        return [_stamped(batch, now_us) if batch.topic_id in wanted else batch for batch in batches]
 
     def _now_us(self) -> int:
         """Return the store's time; this machine's until the first heartbeat has shown the store's."""
