@@ -36,6 +36,7 @@ from ledgermq.client.descriptions import (
     TopicDescription,
     TopicPartition,
 )
+from ledgermq.client.finding import MessageDescription, Search, StoredBy
 from ledgermq.client.groups.admin.descriptions import GroupDescription, GroupSummary, MemberDescription
 from ledgermq.client.groups.admin.group_admin import GroupAdmin
 from ledgermq.client.groups.admin.resets import Like, PlannedReset, Shift
@@ -44,6 +45,7 @@ from ledgermq.client.groups.handlers.handler import Handler
 from ledgermq.client.groups.handlers.retry import Retry
 from ledgermq.client.groups.lag import Lag
 from ledgermq.client.groups.message import GroupMessage
+from ledgermq.client.message_id import MessageId
 from ledgermq.client.producing.delivery import (
     BatchDelivery,
     BatchResult,
@@ -121,6 +123,8 @@ __all__ = [
     "Like",
     "MemberDescription",
     "Message",
+    "MessageDescription",
+    "MessageId",
     "NewToken",
     "OffsetEntry",
     "OffsetStore",
@@ -141,6 +145,7 @@ __all__ = [
     "Record",
     "Reply",
     "Retry",
+    "Search",
     "SendResult",
     "Serializer",
     "Shift",
@@ -149,6 +154,7 @@ __all__ = [
     "Spilled",
     "SpilledBatch",
     "StagedTransaction",
+    "StoredBy",
     "StoredOffset",
     "Table",
     "Tls",

@@ -36,6 +36,7 @@ gRPC, HTTP and any store: `ledgermq.protocol.status` maps codes to the wire.
     │   ├── StaleAssignment       the partition is not this member's under this epoch: nothing was committed
     │   ├── StaticIdInUse         another live member has the same instance id
     │   └── FilterConflict        the group's members have another filter
+    ├── SearchStopped             a look-up reached a bound; `rest` says where to go on
     ├── Unauthorized              credentials missing, wrong or not sufficient
     └── StoreError                the bucket itself
         ├── DataDamaged           an object fails its checks; `object_key` names it
@@ -249,6 +250,15 @@ class StaticIdInUse(GroupError):
 
 class FilterConflict(GroupError):
     code = "FILTER_CONFLICT"
+
+
+class SearchStopped(LedgerMQError):
+    code = "SEARCH_STOPPED"
+
+    rest: Any = None
+    """What is left to search: arguments for `client.find` (partitions, start, end)."""
+    found: Any = ()
+    """The messages that `Search.all` had found before."""
 
 
 class Unauthorized(LedgerMQError):

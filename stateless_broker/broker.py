@@ -27,6 +27,7 @@ from stateless_broker.controller import Controller
 from stateless_broker.deletion_path import DeletionPath
 from stateless_broker.directory import Directory
 from stateless_broker.fetch_path import FetchPath
+from stateless_broker.find_path import FindPath
 from stateless_broker.groups.groups import open_groups
 from stateless_broker.health import Alarms
 from stateless_broker.heartbeat import ENFORCING, FEATURES, RULES
@@ -334,6 +335,7 @@ class Broker:
         return BrokerService(
             produce_path,
             self._fetch_path,
+            FindPath(self.metadata, self.ownership, self.context.answers),
             DeletionPath(self.metadata, self.ownership),
             OffsetPath(self.metadata, self.ownership, lambda: self._store_clock.now_us() or 0),
             TopicPath(

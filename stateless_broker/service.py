@@ -20,6 +20,7 @@ from stateless_broker.controller import Controller
 from stateless_broker.deletion_path import DeletionPath
 from stateless_broker.directory import Directory
 from stateless_broker.fetch_path import FetchPath, refuse_unreadable
+from stateless_broker.find_path import FindPath
 from stateless_broker.groups.groups import Groups
 from stateless_broker.health import problems
 from stateless_broker.membership import Membership
@@ -45,10 +46,11 @@ class BrokerService:
     them.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0915  a table
         self,
         produce_path: ProducePath,
         fetch_path: FetchPath,
+        find_path: FindPath,
         deletion_path: DeletionPath,
         offsets: OffsetPath,
         topics: TopicPath,
@@ -65,6 +67,7 @@ class BrokerService:
         self.produce_once = produce_path.produce_once
         self.fetch = fetch_path.fetch
         self.fetch_once = fetch_path.fetch_once
+        self.find_messages = find_path.find_messages
         self.delete_records = deletion_path.delete_records
         self.list_offsets = offsets.list_offsets
         self.open_producer = offsets.open_producer

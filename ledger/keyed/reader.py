@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,11 +26,14 @@ from ledger.keys import PartitionId
 from ledger.log.stored_batch import StoredBatch
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.columns import SCHEMA as PARQUET_SCHEMA
+from ledger.parquet.key_search import KeyMatches, key_bytes, may_hold_key, rows_with_key
 from ledger.parquet.row_group import read_columns
 from ledger.parquet.stored_file import read_footer
 from ledgermq.errors import DataDamaged
 from ledgermq.protocol.records import SCHEMA, Compression, encode_batch
 from ledgermq.runtime.reread import Rereads
+
+T = TypeVar("T")
 
 ATTEMPTS_MAX = 5
 VERSIONS_MAX = 1024
@@ -92,6 +96,10 @@ class KeyedReader:
 
         Raises what `read` raises.
         """
+        return await self._in_version(place, border, lambda version: self._rows(version, offset, border))
+
+    async def _in_version(self, place: PartitionId, border: int, read: Callable[[KeyedVersion], Awaitable[T]]) -> T:
+        """Read from a version that holds everything below `border`, again if another one replaces it meanwhile."""
         rereads = Rereads(
             ATTEMPTS_MAX,
             f"{keys.keyed_folder(place)}: its versions changed during each attempt to read them; retry later",
@@ -101,7 +109,7 @@ class KeyedReader:
             rereads.begin()
             version = await self.version(place, border)
             try:
-                return await self._rows(version, offset, border)
+                return await read(version)
             except ObjectMissing as missing:
                 await self._look_again(version, missing)
 
@@ -148,6 +156,48 @@ class KeyedReader:
                 return max(offset, file.first), min(border, file.last + 1)
         return None
 
+    async def file_at(self, place: PartitionId, offset: int, border: int) -> str:
+        """Return the key of the file that holds this offset, if the version still has it; else "".
+
+        Raises DataDamaged, Unavailable.
+        """
+        version = await self.version(place, border)
+        return next((file.key for file in version.files if file.first <= offset <= file.last), "")
+
+    async def find_key(
+        self, place: PartitionId, offset: int, border: int, key: bytes, *, downwards: bool
+    ) -> KeyMatches:
+        """Search the next row group for a key: the first one that holds an offset from `offset` on, or
+        (`downwards`) the last one that holds an offset up to it. Without one, nothing is left in that direction.
+
+        Raises what `read` raises.
+        """
+        return await self._in_version(
+            place, border, lambda version: self._find_key(version, offset, border, key, downwards=downwards)
+        )
+
+    async def _find_key(
+        self, version: KeyedVersion, offset: int, border: int, key: bytes, *, downwards: bool
+    ) -> KeyMatches:
+        for file in reversed(version.files) if downwards else version.files:
+            if file.first > offset if downwards else (file.last < offset or file.first >= border):
+                continue
+            footer = await self._footer(file)
+            numbers = range(footer.num_row_groups)
+            for number in reversed(numbers) if downwards else numbers:
+                first, last = _bounds(footer, number, file)
+                if first > offset if downwards else last < offset:
+                    continue
+                span = (first, offset + 1) if downwards else (offset, min(border, last + 1))
+                if not may_hold_key(footer, number, key):
+                    return KeyMatches(*span)
+                table = await read_columns(self._store, file.key, footer, number, ["offset", "key"], self._run_blocking)
+                rows = await self._run_blocking(partial(rows_with_key, table.column("key"), key))
+                offsets = table.column("offset").take(pa.array(rows, pa.int64())).to_pylist()
+                found = [each for each in offsets if span[0] <= each < span[1]]
+                return KeyMatches(*span, found, key_bytes(footer, number))
+        return KeyMatches(0, offset + 1) if downwards else KeyMatches(offset, border)
+
     async def _rows(self, version: KeyedVersion, offset: int, border: int) -> KeyedRows | None:
         for file in version.files:
             if file.last < offset or file.first >= border:
@@ -188,12 +238,17 @@ class KeyedReader:
 
 
 def _last_offset(footer: pq.FileMetaData, number: int, file: KeyedFile) -> int:
+    return _bounds(footer, number, file)[1]
+
+
+def _bounds(footer: pq.FileMetaData, number: int, file: KeyedFile) -> tuple[int, int]:
+    """Return the first and the last offset in a row group."""
     statistics = footer.row_group(number).column(PARQUET_SCHEMA.get_field_index("offset")).statistics
     if statistics is None or not statistics.has_min_max:
         raise DataDamaged(
             f"{file.key}: row group {number} has no statistics for the offset column", object_key=file.key
         )
-    return int(statistics.max)
+    return int(statistics.min), int(statistics.max)
 
 
 def _decoded(table: pa.Table) -> KeyedRows:

@@ -29,6 +29,7 @@ from ledger.log.stored_batch import StoredBatch
 from ledger.log.time_search import first_time_at
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.columns import SCHEMA as COLUMNS
+from ledger.parquet.key_search import KeyMatches, key_bytes, may_hold_key, rows_with_key
 from ledger.parquet.pages import PageReader
 from ledger.parquet.row_group import open_row_group, read_columns, read_row_group
 from ledger.parquet.stored_file import read_footer
@@ -114,6 +115,21 @@ class ParquetCache:
             first = end
         return None
 
+    async def find_key(self, file: fmt.ParquetFile, offset: int, key: bytes) -> KeyMatches:
+        """Search the row group that holds `offset` for a key. It fetches only the column of keys, and nothing
+        if the statistics deny the key.
+
+        Raises ObjectMissing, DataDamaged.
+        """
+        footer, number, first = await self._find(file.key, file.first_offset, offset)
+        end = min(first + footer.row_group(number).num_rows, file.last_offset + 1)
+        if not may_hold_key(footer, number, key):
+            return KeyMatches(first, end)
+        table = await read_columns(self._store, file.key, footer, number, ["key"], self._run_blocking)
+        rows = await self._run_blocking(partial(rows_with_key, table.column("key"), key))
+        offsets = [first + row for row in rows if first + row < end]
+        return KeyMatches(first, end, offsets, key_bytes(footer, number))
+
     async def _find(self, key: str, file_first: int, offset: int) -> tuple[pq.FileMetaData, int, int]:
         """Return (footer, number of the row group, its first offset)."""
         footer = await self._footer(key)
@@ -182,7 +198,7 @@ async def read_parquet(
     """
     if cache is None:
         cache = _caches.get(store) or _caches.setdefault(store, ParquetCache(proxy(store)))
-    file = await _file_at(cache, bundle, checkpoint, PartitionId(topic_id, partition), offset)
+    file = await file_at(cache, bundle, checkpoint, PartitionId(topic_id, partition), offset)
     group = await cache.row_group(file.key, file.first_offset, offset)
     return await cache.encode(group, offset, bytes_max, file.last_offset + 1, compression)
 
@@ -195,10 +211,10 @@ async def read_parquet_rows(
 
     Raises what `read_parquet` raises; once rows come, only DataDamaged.
     """
-    return await cache.rows(await _file_at(cache, bundle, checkpoint, key, offset), offset, columns)
+    return await cache.rows(await file_at(cache, bundle, checkpoint, key, offset), offset, columns)
 
 
-async def _file_at(
+async def file_at(
     cache: ParquetCache, bundle: int, checkpoint: fmt.Checkpoint, key: PartitionId, offset: int
 ) -> fmt.ParquetFile:
     """Return the file that holds an offset."""

@@ -49,8 +49,9 @@ def formatter(form: MessageFormat, width: int) -> tuple[bytes, Formatter]:
     )
 
 
-def _jsonl(message: ledgermq.Message) -> bytes:
-    row: dict[str, Any] = {
+def fields_of(message: ledgermq.Message) -> dict[str, Any]:
+    """Return the fields of a message as JSON has them."""
+    return {
         "topic": message.topic,
         "partition": message.partition,
         "offset": message.offset,
@@ -60,7 +61,10 @@ def _jsonl(message: ledgermq.Message) -> bytes:
         "headers": _headers(message),
         "tag": message.tag,
     }
-    return json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _jsonl(message: ledgermq.Message) -> bytes:
+    return json.dumps(fields_of(message), ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 def _csv(message: ledgermq.Message) -> bytes:

@@ -13,7 +13,21 @@ from typing import Annotated
 
 import typer
 
-from ledgermq.cli import acl, consume, delayed, dlq, group, produce, queue, quota, status, token, topic, transaction
+from ledgermq.cli import (
+    acl,
+    consume,
+    delayed,
+    dlq,
+    group,
+    message,
+    produce,
+    queue,
+    quota,
+    status,
+    token,
+    topic,
+    transaction,
+)
 from ledgermq.cli.exit_codes import EPILOG, ExitCode
 from ledgermq.cli.session import use_token_file
 from ledgermq.cli.terminal import end_quietly_at_broken_pipes, notes, results
@@ -33,7 +47,7 @@ def build() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for part in (topic, produce, consume, delayed, group, queue, dlq, transaction, token, acl, quota, status):
+    for part in (topic, produce, consume, message, delayed, group, queue, dlq, transaction, token, acl, quota, status):
         part.register(app)
     for extra, error in sorted(_register_installed(app).items()):
         for name in COMMANDS_OF_EXTRA.get(extra, (extra,)):

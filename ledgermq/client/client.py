@@ -32,6 +32,19 @@ from ledgermq.client.delayed import Delayed, DelayedList, RecallOutcome
 from ledgermq.client.deletion import Before, DeletedRecords, Deletion, chosen_befores
 from ledgermq.client.descriptions import ClusterDescription, TopicDescription, TopicPartition
 from ledgermq.client.expiry import Expiry
+from ledgermq.client.finding import (
+    BYTES_MAX,
+    MAX,
+    TIMEOUT_S,
+    Finding,
+    GivenKey,
+    MessageDescription,
+    Order,
+    Partitions,
+    Place,
+    Search,
+    id_of,
+)
 from ledgermq.client.groups.admin.group_admin import GroupAdmin
 from ledgermq.client.groups.assignment import GivenRule, Topics, check_rule, subscription_of, topics_of
 from ledgermq.client.groups.group_consumer import GroupConsumer
@@ -46,6 +59,7 @@ from ledgermq.client.groups.moves import MovePolicy
 from ledgermq.client.groups.refusals import Refusals
 from ledgermq.client.groups.retry_creation import RetryTopics
 from ledgermq.client.grpc_connection import GrpcConnector, refuse_after_fork
+from ledgermq.client.message_id import MessageId
 from ledgermq.client.offsets import At, Offsets
 from ledgermq.client.producing.delivery import Delivery
 from ledgermq.client.producing.producer import Producer
@@ -117,6 +131,7 @@ class Client:
         self._admin = Admin(self._context)
         self._delayed = Delayed(self._context, self._admin)
         self._deletion = Deletion(self._context)
+        self._finding = Finding(self._context)
         self.groups = GroupAdmin(self._context)
         """Administration of consumer groups: list, describe, reset, delete."""
         self.access = Access(self._context)
@@ -212,6 +227,45 @@ class Client:
         wanted = {TopicPartition(topic, partition): at for partition in range(route.partitions)}
         found = await self._offsets.find(wanted, deadline)
         return {partition.partition: found[partition] for partition in wanted}
+
+    def find(
+        self,
+        topic: str | None = None,
+        *,
+        key: GivenKey | None = None,
+        id: str | MessageId | None = None,  # noqa: A002  the name of the field
+        start: Place = "earliest",
+        end: Place = "latest",
+        max: int = MAX,  # noqa: A002  the name of the field
+        partitions: Partitions = "key",
+        order: Order = "newest",
+        bytes_max: int = BYTES_MAX,
+        timeout: float = TIMEOUT_S,
+    ) -> Search:
+        """Look messages up: by `key`, or one by its `id`. Iterate over the result, or await its `all()`.
+
+            async for message in client.find("orders", key="table-7", start="1d"):
+                ...
+
+        By key it searches from `start` up to, without, `end`: offsets, times, ages, or a dict with an offset
+        for each partition; the newest message comes first, or with order="oldest" the oldest. `partitions`:
+        "key" searches the one that the default partitioner of producers gives to the key; "all", or numbers,
+        search others too, one partition after the other. After `max` messages the iteration ends, and
+        `Search.rest` says how to go on. When `timeout` seconds have passed, or brokers have read `bytes_max`
+        bytes, it raises SearchStopped, whose `rest` says the same.
+
+        Messages whose time to live is over, and tombstones, are found, too. By id the one message comes, or
+        OffsetOutOfRange is raised if it is not stored, or no longer. Raises InvalidRequest, InvalidConfig.
+        """
+        return self._finding.search(topic, key, id, start, end, max, partitions, order, bytes_max, timeout)
+
+    async def describe_message(self, message_id: str | MessageId) -> MessageDescription:
+        """Return a message, and in which objects it is stored, when and by whom.
+
+        Raises InvalidRequest (not an id), OffsetOutOfRange (not stored, or no longer), UnknownTopic,
+        UnknownPartition, Unauthorized, Unavailable.
+        """
+        return await self._finding.describe(id_of(message_id))
 
     async def recall(self, handle: str) -> RecallOutcome:
         """Take back a delayed message, by the `handle` of its `SendResult`.

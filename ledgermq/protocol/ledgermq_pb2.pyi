@@ -350,6 +350,82 @@ class DeletedRecords(_message.Message):
     error: Error
     def __init__(self, log_start_before: _Optional[int] = ..., log_start: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
 
+class FindMessagesRequest(_message.Message):
+    __slots__ = ("topic", "topic_id", "partition", "key", "offset", "first", "end", "oldest_first", "max_messages", "max_read_bytes")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_FIRST_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    MAX_READ_BYTES_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    topic_id: int
+    partition: int
+    key: bytes
+    offset: int
+    first: int
+    end: int
+    oldest_first: bool
+    max_messages: int
+    max_read_bytes: int
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., key: _Optional[bytes] = ..., offset: _Optional[int] = ..., first: _Optional[int] = ..., end: _Optional[int] = ..., oldest_first: _Optional[bool] = ..., max_messages: _Optional[int] = ..., max_read_bytes: _Optional[int] = ...) -> None: ...
+
+class FindMessagesResponse(_message.Message):
+    __slots__ = ("topic_id", "messages", "batch", "left_first", "left_end", "read_bytes")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIRST_FIELD_NUMBER: _ClassVar[int]
+    LEFT_END_FIELD_NUMBER: _ClassVar[int]
+    READ_BYTES_FIELD_NUMBER: _ClassVar[int]
+    topic_id: int
+    messages: _containers.RepeatedCompositeFieldContainer[FoundMessage]
+    batch: bytes
+    left_first: int
+    left_end: int
+    read_bytes: int
+    def __init__(self, topic_id: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[FoundMessage, _Mapping]]] = ..., batch: _Optional[bytes] = ..., left_first: _Optional[int] = ..., left_end: _Optional[int] = ..., read_bytes: _Optional[int] = ...) -> None: ...
+
+class FoundMessage(_message.Message):
+    __slots__ = ("offset", "segment", "position", "file", "stored_ms", "compacted_ms", "stored_by")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    STORED_MS_FIELD_NUMBER: _ClassVar[int]
+    COMPACTED_MS_FIELD_NUMBER: _ClassVar[int]
+    STORED_BY_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    segment: str
+    position: int
+    file: str
+    stored_ms: int
+    compacted_ms: int
+    stored_by: StoredBy
+    def __init__(self, offset: _Optional[int] = ..., segment: _Optional[str] = ..., position: _Optional[int] = ..., file: _Optional[str] = ..., stored_ms: _Optional[int] = ..., compacted_ms: _Optional[int] = ..., stored_by: _Optional[_Union[StoredBy, _Mapping]] = ...) -> None: ...
+
+class StoredBy(_message.Message):
+    __slots__ = ("broker", "epoch", "base_offset", "record_count", "producer_id", "producer_epoch", "sequence")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    RECORD_COUNT_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    broker: str
+    epoch: int
+    base_offset: int
+    record_count: int
+    producer_id: bytes
+    producer_epoch: int
+    sequence: int
+    def __init__(self, broker: _Optional[str] = ..., epoch: _Optional[int] = ..., base_offset: _Optional[int] = ..., record_count: _Optional[int] = ..., producer_id: _Optional[bytes] = ..., producer_epoch: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
+
 class OpenProducerRequest(_message.Message):
     __slots__ = ("partitions", "producer_id")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]

@@ -118,6 +118,7 @@ CREATE_TOPIC = _unary("CreateTopic", "create_topic", pb.CreateTopicRequest, pb.C
 ALTER_TOPIC = _unary("AlterTopic", "alter_topic", pb.AlterTopicRequest, pb.AlterTopicResponse)
 DELETE_TOPIC = _unary("DeleteTopic", "delete_topic", pb.DeleteTopicRequest, pb.DeleteTopicResponse)
 DELETE_RECORDS = _unary("DeleteRecords", "delete_records", pb.DeleteRecordsRequest, pb.DeleteRecordsResponse)
+FIND_MESSAGES = _unary("FindMessages", "find_messages", pb.FindMessagesRequest, pb.FindMessagesResponse)
 GROUP_HEARTBEAT = _unary("GroupHeartbeat", "group_heartbeat", pb.GroupHeartbeatRequest, pb.GroupHeartbeatResponse)
 COMMIT_OFFSETS = _unary("CommitOffsets", "commit_offsets", pb.CommitOffsetsRequest, pb.CommitOffsetsResponse)
 FETCH_COMMITTED = _unary("FetchCommitted", "fetch_committed", pb.FetchCommittedRequest, pb.FetchCommittedResponse)
@@ -221,6 +222,7 @@ METHODS: tuple[Method, ...] = (
     ALTER_TOPIC,
     DELETE_TOPIC,
     DELETE_RECORDS,
+    FIND_MESSAGES,
     GROUP_HEARTBEAT,
     COMMIT_OFFSETS,
     FETCH_COMMITTED,
@@ -311,6 +313,10 @@ class UnaryCalls(ABC):
 
     async def delete_records(self, request: pb.DeleteRecordsRequest) -> pb.DeleteRecordsResponse:
         answer: pb.DeleteRecordsResponse = await self.ask(DELETE_RECORDS, request)
+        return answer
+
+    async def find_messages(self, request: pb.FindMessagesRequest) -> pb.FindMessagesResponse:
+        answer: pb.FindMessagesResponse = await self.ask(FIND_MESSAGES, request)
         return answer
 
     async def group_heartbeat(self, request: pb.GroupHeartbeatRequest) -> pb.GroupHeartbeatResponse:

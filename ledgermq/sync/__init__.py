@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from ledgermq.sync.client import Client, connect
 from ledgermq.sync.consuming import Consumer, GroupConsumer
+from ledgermq.sync.finding import Search
 from ledgermq.sync.half_messages import HalfMessage, HalfMessages
 from ledgermq.sync.listening import Listener
 from ledgermq.sync.producing import Delivery, Producer
@@ -35,6 +36,7 @@ __all__ = [
     "Producer",
     "Queue",
     "QueueAdmin",
+    "Search",
     "Table",
     "Transaction",
     "TransactionClient",

@@ -31,6 +31,7 @@ from ledgermq.sources import Sources
 from ledgermq.sync.access import Access
 from ledgermq.sync.background import Background, as_coroutine
 from ledgermq.sync.consuming import Consumer, GroupConsumer
+from ledgermq.sync.finding import Search
 from ledgermq.sync.group_admin import GroupAdmin
 from ledgermq.sync.half_messages import HalfMessages
 from ledgermq.sync.listening import Listener, run_until
@@ -141,6 +142,14 @@ class Client:
     def list_offsets(self, topic: str, at: Literal["earliest", "latest"] | datetime = "latest") -> dict[int, int]:
         """See `ledgermq.Client.list_offsets`."""
         return self._background.run(self._inner.list_offsets(topic, at))
+
+    def find(self, topic: str | None = None, **settings: Any) -> Search:
+        """See `ledgermq.Client.find`."""
+        return Search(self._background, self._background.run(as_coroutine(lambda: self._inner.find(topic, **settings))))
+
+    def describe_message(self, message_id: str | ledgermq.MessageId) -> ledgermq.MessageDescription:
+        """See `ledgermq.Client.describe_message`."""
+        return self._background.run(self._inner.describe_message(message_id))
 
     def recall(self, handle: str) -> ledgermq.RecallOutcome:
         """See `ledgermq.Client.recall`."""

@@ -17,6 +17,7 @@ from ledger.log.recovery import Recovered
 from ledger.log.shared_run import SharedRun
 from ledger.log.writer import LedgerWriter
 from ledger.object_store.contract import Buffer
+from ledger.view.find import Finder
 from ledger.view.reader import LedgerReader
 from ledger.view.view import LedgerView
 from ledgermq.errors import NotOwner
@@ -43,7 +44,7 @@ class TermStatus:
 
 
 class OwnedLedger:
-    """`view` and `reader` are for reading, `waiters` for calls that wait.
+    """`view`, `reader` and `finder` are for reading, `waiters` for calls that wait.
 
     This class does not check whether the term is over: `BundleOwner` discards what was read while
     the term ended.
@@ -68,6 +69,14 @@ class OwnedLedger:
             pool=context.cold_reads,
             run_blocking=context.run_blocking,
             count=partial(context.metrics.fetched, self.bundle),
+        )
+        self.finder = Finder(
+            self.reader,
+            context.store,
+            context.parquet_cache,
+            context.keyed_reader,
+            context.cold_reads,
+            context.run_blocking,
         )
         self.waiters = Waiters(self.view.readable_end)
         self._writer = writer

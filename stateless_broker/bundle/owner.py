@@ -22,6 +22,7 @@ from ledger.log.writer import LedgerWriter, claim
 from ledger.object_store.contract import Buffer
 from ledger.topics.catalog import Topic
 from ledger.view.fetch_index import Masks
+from ledger.view.find import Finder
 from ledger.view.reader import PartitionRead
 from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted, UnknownPartition
 from stateless_broker.bundle.compaction_due import first_staged_slot
@@ -163,6 +164,13 @@ class BundleOwner:
         index = self._ledger.view.index.partitions.get(PartitionId(batch.topic_id, batch.partition))
         place = None if index is None else index.at(base_offset)
         return 0 if index is None or place is None else index[place].timestamp_max_us
+
+    async def look_up(self, topic: Topic, partition: int, look: Callable[[Finder], Coroutine[None, None, T]]) -> T:
+        """Return what `look` finds in the ledger. Raises UnknownPartition, NotOwner, and what it raises."""
+        self._check_term()
+        self._check_partition(topic, partition)
+        self._upkeep.on_read()
+        return await self._in_term(look(self._ledger.finder))
 
     async def wait_for_data(self, positions: Mapping[PartitionId, int]) -> None:
         """Return when a partition reaches beyond its offset, or the term has ended."""

@@ -536,6 +536,7 @@ GUARDS: dict[str, Guard | None] = {
     "alter_topic": _topic_change(Operation.ALTER),
     "delete_topic": _topic_change(Operation.DELETE),
     "delete_records": _delete_records,
+    "find_messages": _of_topic(Operation.CONSUME),
     "group_heartbeat": _group_heartbeat,
     "commit_offsets": _each(
         "commits", Operation.CONSUME, lambda entry, error: pb.CommitResult(error=error), before=_of_group

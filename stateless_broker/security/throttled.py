@@ -4,7 +4,7 @@
     batches             requests, bytes_in  every batch of the frame gets RESOURCE_EXHAUSTED
     staged batches      the same, and       the same
                         open_transactions
-    a fetch             bytes_out           the next answer is held back; a single fetch is refused after
+    a fetch, a look-up  bytes_out           the next answer is held back; a single call is refused after
                                             `HELD_S_MAX`
     every other call    requests            RESOURCE_EXHAUSTED
 
@@ -52,6 +52,13 @@ NEVER_REFUSED = frozenset(
     }
 )
 
+ANSWER_BYTES: dict[str, Callable[[Any], int]] = {
+    "fetch_once": lambda frame: frame.payload_bytes,
+    "share_fetch": lambda frame: frame.payload_bytes,
+    "find_messages": lambda answer: len(answer.batch),
+}
+"""By method: the bytes of records in an answer."""
+
 _BATCHES = (Limit.REQUESTS, Limit.BYTES_IN)
 _CALL = (Limit.REQUESTS,)
 _ANSWER = (Limit.BYTES_OUT,)
@@ -82,12 +89,12 @@ class ThrottledService(UnaryCalls):
         if method.attribute not in NEVER_REFUSED:
             self._check(_CALL)
         self._take(Limit.REQUESTS, 1)
-        if method.attribute not in ("fetch_once", "share_fetch"):
+        if method.attribute not in ANSWER_BYTES:
             return await call(request)
         await self._hold()
-        frame = await call(request)
-        self._take(Limit.BYTES_OUT, frame.payload_bytes)
-        return frame
+        answer = await call(request)
+        self._take(Limit.BYTES_OUT, ANSWER_BYTES[method.attribute](answer))
+        return answer
 
     def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
         return answered_in_order(requests, self._judge, self._service.produce)

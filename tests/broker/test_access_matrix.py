@@ -59,6 +59,7 @@ SAMPLES: dict[str, Sample] = {
     "delete_records": Sample(
         lambda: pb.DeleteRecordsRequest(topic=TOPIC, partitions=[pb.RecordsToDelete(end=True)]), ("delete orders",)
     ),
+    "find_messages": Sample(lambda: pb.FindMessagesRequest(topic=TOPIC, key=b"k"), ("consume orders",)),
     "group_heartbeat": Sample(
         lambda: pb.GroupHeartbeatRequest(
             group=GROUP, member_id="m", step=pb.JOIN, subscription=pb.GroupSubscription(topics=[TOPIC])
@@ -223,6 +224,7 @@ async def test_internal_topics_are_for_brokers(cluster: Cluster, topic: str) -> 
         "fetch": fetch_of(topic, 0),
         "list_offsets": pb.ListOffsetsRequest(queries=[pb.OffsetQuery(topic=topic, durable=True)]),
         "describe_topics": pb.DescribeTopicsRequest(topics=[topic]),
+        "find_messages": pb.FindMessagesRequest(topic=topic, offset=0),
         "delete_topic": pb.DeleteTopicRequest(name=topic),
         "stage": Frame(_staged_header(topic), [b"x"]),
     }

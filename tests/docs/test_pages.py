@@ -167,6 +167,7 @@ TOPICS = {
     "retries.md": "orders",
     "expiry.md": "orders",
     "filters.md": "orders",
+    "look-up.md": "orders",
     "from-kafka.md": "orders",
     "keyed-topics.md": "prices",
 }

@@ -179,6 +179,13 @@ def seeds() -> list[bytes]:
             )
         ],
         "ResetShares": [pb.ResetSharesRequest(group="g", resets=[pb.ShareReset(topic="kept", offset=1)])],
+        "FindMessages": [
+            pb.FindMessagesRequest(topic="kept", partition=1, key=b"key", max_messages=2),
+            pb.FindMessagesRequest(
+                topic="kept", partition=1, key=b"", first=1, end=9, oldest_first=True, max_read_bytes=1
+            ),
+            pb.FindMessagesRequest(topic="kept", partition=1, offset=0),
+        ],
         "ListShares": [pb.ListSharesRequest(bundle=1, members=True), pb.ListSharesRequest(bundle=2, group="g")],
         "ListDelayed": [
             pb.ListDelayedRequest(bundle=2, max_messages=9),

@@ -14,6 +14,7 @@ import pyarrow as pa
 from ledgermq.buffers import Buffer
 from ledgermq.client.context import Replier
 from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.message_id import MessageId
 from ledgermq.client.record import Headers, datetime_of
 from ledgermq.client.serializers import FromBytes
 from ledgermq.errors import BadValue, CorruptFrame, InvalidRequest, LedgerMQError
@@ -56,6 +57,11 @@ class Message(NamedTuple):
     headers: MessageHeaders
     timestamp_us: int | None
     tag: str | None
+
+    @property
+    def id(self) -> MessageId:
+        """Return the id of the message, by which `client.find` finds it."""
+        return MessageId(self.topic, self.partition, self.offset)
 
     @property
     def timestamp(self) -> datetime | None:

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, Protocol, overload
 
 from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.message_id import MessageId
 from ledgermq.client.record import datetime_of
 from ledgermq.errors import LedgerMQError, UsedElsewhere
 
@@ -45,6 +46,11 @@ class SendResult(NamedTuple):
     def success(self) -> bool:
         """Return whether the record is stored, staged in its transaction, or spilled."""
         return self.error is None
+
+    @property
+    def message_id(self) -> MessageId | None:
+        """Return the id of the stored message; None while it has no offset: see `offset`, and -1 there."""
+        return None if self.offset is None or self.offset < 0 else MessageId(self.topic, self.partition, self.offset)
 
     @property
     def timestamp(self) -> datetime:

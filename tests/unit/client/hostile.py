@@ -76,6 +76,7 @@ class HostileBroker(Connection, Connector):
         self.topic_error: pb.Error | None = None
         self.offset = 0
         self.settings: dict[str, str] = {}
+        self.looked_up = pb.FindMessagesResponse()
 
     def connect(self, address: str) -> Connection:
         return self if address == ADDRESS else NoListener(address)
@@ -113,6 +114,10 @@ class HostileBroker(Connection, Connector):
     async def list_offsets(self, request: pb.ListOffsetsRequest) -> pb.ListOffsetsResponse:
         await self._answer()
         return pb.ListOffsetsResponse(results=[pb.OffsetResult(offset=self.offset) for _ in request.queries])
+
+    async def find_messages(self, request: pb.FindMessagesRequest) -> pb.FindMessagesResponse:
+        await self._answer()
+        return self.looked_up
 
     async def open_producer(self, request: pb.OpenProducerRequest) -> pb.OpenProducerResponse:
         await self._answer()

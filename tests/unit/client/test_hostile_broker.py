@@ -12,10 +12,12 @@ import pytest
 
 import ledgermq
 from ledgermq import errors
+from ledgermq.client.record import row_of, rows_to_arrow
 from ledgermq.client.settings import ClientSettings
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import FetchFrame, Frame, ProduceFrame
-from tests.unit.client.hostile import ADDRESS, HostileBroker, encoded, fetched, refused
+from ledgermq.protocol.records import encode_batch
+from tests.unit.client.hostile import ADDRESS, NOW_US, HostileBroker, encoded, fetched, refused
 from tests.virtual_time import virtual_in, virtual_sources
 
 
@@ -430,3 +432,56 @@ def test_a_broker_that_was_not_asked_to_leave_out_cannot(given: str) -> None:
             assert not broker.requests[0].partitions[0].tags
 
     asked()
+
+
+# -- look-up
+# -------------------------------------------------------------------------------------------------------------
+
+
+def look_up(*offsets: int, key: bytes = b"k", left: tuple[int, int] = (0, 0)) -> pb.FindMessagesResponse:
+    """An answer to a look-up in offsets 0 to 9."""
+    rows = [row_of(b"v", key, None, None, None, NOW_US) for _ in offsets]
+    return pb.FindMessagesResponse(
+        topic_id=1,
+        messages=[pb.FoundMessage(offset=offset) for offset in offsets],
+        batch=encode_batch(rows_to_arrow(rows)) if rows else b"",
+        left_first=left[0],
+        left_end=left[1],
+    )
+
+
+def without_batch(answer: pb.FindMessagesResponse, batch: bytes) -> pb.FindMessagesResponse:
+    answer.batch = batch
+    return answer
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        look_up(left=(0, 10)),
+        look_up(10),
+        look_up(3, key=b"other"),
+        look_up(1, 2, 3),
+        without_batch(look_up(1), b""),
+        without_batch(look_up(1), b"garbage" * 9),
+        without_batch(look_up(1, 2), look_up(1).batch),
+    ],
+    ids=["no progress", "outside", "another key", "too many", "no rows", "garbage", "too few rows"],
+)
+def test_a_wrong_answer_to_a_look_up_is_refused(answer: pb.FindMessagesResponse) -> None:
+    @against_a_hostile_broker
+    async def asked(broker: HostileBroker, client: ledgermq.Client) -> None:
+        broker.looked_up = answer
+        with pytest.raises(errors.CorruptFrame):
+            await client.find("t", key="k", start=0, end=10, max=2).all()
+
+    asked()
+
+
+@against_a_hostile_broker
+async def test_a_look_up_that_leaves_more_than_before_ends(broker: HostileBroker, client: ledgermq.Client) -> None:
+    broker.looked_up = look_up(9, left=(0, 2**64 - 1))
+    with pytest.raises(errors.CorruptFrame):
+        await client.find("t", key="k", start=0, end=9).all()
+    broker.looked_up = look_up(8, left=(3, 3))
+    assert [message.offset for message in await client.find("t", key="k", start=0, end=9).all()] == [8]
