@@ -23,6 +23,7 @@ from ledgermq.errors import LedgerMQError, UsedElsewhere
 class SendResult(NamedTuple):
     """Where a record is stored. `offset` is -1 with acks="received", because the offset is not
     known yet. It is None in a transaction: records get their offsets after the commit.
+    `timestamp_us` is the broker's where that sets it (topic setting message.timestamp.type = LogAppendTime).
 
     A delayed record has no offset before it is due: its `offset` is None, `timestamp` is the due time,
     and `handle` is the text with which `client.recall` takes it back. Other records have no handle.
