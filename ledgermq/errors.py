@@ -22,6 +22,7 @@ gRPC, HTTP and any store: `ledgermq.protocol.status` maps codes to the wire.
     │   ├── ResourceExhausted     a limit was reached; nothing was accepted
     │   │   └── StoreFull         the store has no room: nothing was stored, reads still work
     │   └── DeadlineExceeded      the caller's time limit was reached
+    │       └── NoReply           no reply to a request came in time; it may be handled nevertheless
     ├── ProducerError             the producer's session has ended; open a new one
     │   ├── UnknownProducer, OutOfOrderSequence
     │   └── OutcomeUnknown        the record may or may not be stored; never retried automatically
@@ -190,6 +191,10 @@ class StoreFull(ResourceExhausted):
 
 class DeadlineExceeded(RetriableError):
     code = "DEADLINE_EXCEEDED"
+
+
+class NoReply(DeadlineExceeded):
+    code = "NO_REPLY"
 
 
 class ProducerError(LedgerMQError):

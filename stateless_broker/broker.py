@@ -139,6 +139,7 @@ class Broker:
             _bundle_limits(settings, store.url),
             metrics or BundleMetrics(),
             run_blocking,
+            self._store_clock.now_us,
         )
         times = self._times(settings, interval_s)
         self.ownership = Ownership(

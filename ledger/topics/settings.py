@@ -30,6 +30,8 @@ INTERNAL_KIND = "internal.kind"
 COMPACTED = "compacted"
 STAGED = "staged"
 HIDDEN = "hidden"
+CREATE_TIME = "CreateTime"
+LOG_APPEND_TIME = "LogAppendTime"
 TRANSACTION_COORDINATORS = "transaction.coordinators"
 
 PRODUCER_REQUEST_HOLD = "producer_request_hold"
@@ -130,6 +132,10 @@ class TopicSettings:
     """Codec that producers use: none, lz4, zstd, or producer to leave it to them."""
     max_message_bytes: int = _setting(1024 * 1024, _whole(1, 32 * 1024 * 1024, BYTES))
     """Largest record, with key, value and headers; 33554432 at most."""
+    message_timestamp_type: str = _setting(CREATE_TIME, _one_of(CREATE_TIME, LOG_APPEND_TIME))
+    """Whose timestamp a record keeps: CreateTime, that of its producer; or LogAppendTime, the time at which the
+    broker appended it, which never decreases within a partition.
+    """
     message_ttl_ms: int | None = _setting(None, _time_to_live)
     """Time to live of messages without their own, counted from their timestamp: consumers skip those that
     are older. Not set: the broker's `message_ttl_ms`; -1: none.
@@ -201,6 +207,11 @@ class TopicSettings:
     def has_backlog_quota(self) -> bool:
         """Return True if records that no group has committed are bounded, by bytes or by age."""
         return self.backlog_quota_bytes >= 0 or self.backlog_quota_ms >= 0
+
+    @property
+    def append_time(self) -> bool:
+        """Return True if brokers set the timestamps of records."""
+        return self.message_timestamp_type == LOG_APPEND_TIME
 
     @property
     def forgets_keys(self) -> bool:

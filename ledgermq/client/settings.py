@@ -167,6 +167,10 @@ class ProducerSettings:
     turn, or to any. A function of a record (`ledgermq.Outgoing`, its value as bytes) and the number of
     partitions decides for all records.
     """
+    availability_timeout_s: float = between(2.0, 0, 3600)
+    """Records without a key avoid partitions whose owner has stored nothing for this time although records wait
+    there, as long as others are left. 0: they avoid none. A function as `partitioner` decides for itself.
+    """
     serializer: ToBytes | None = having("to_bytes")
     """Converts values to bytes: `ledgermq.Serializer.json()`, …, or any object with the method
     `to_bytes(value)`. A value that it refuses raises InvalidRecord. None (a tombstone), and the rows of

@@ -175,14 +175,16 @@ class ProduceResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[ProduceResult, _Mapping]]] = ...) -> None: ...
 
 class ProduceResult(_message.Message):
-    __slots__ = ("base_offset", "topic_id", "error")
+    __slots__ = ("base_offset", "topic_id", "error", "append_us")
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    APPEND_US_FIELD_NUMBER: _ClassVar[int]
     base_offset: int
     topic_id: int
     error: Error
-    def __init__(self, base_offset: _Optional[int] = ..., topic_id: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+    append_us: int
+    def __init__(self, base_offset: _Optional[int] = ..., topic_id: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., append_us: _Optional[int] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
     __slots__ = ("partitions", "max_bytes", "max_wait_ms", "min_bytes", "direct")

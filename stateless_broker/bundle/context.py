@@ -161,6 +161,8 @@ class BundleContext:
     limits: BundleLimits = field(default_factory=BundleLimits)
     metrics: BundleMetrics = field(default_factory=BundleMetrics)
     run_blocking: RunBlocking = asyncio.to_thread
+    store_us: Callable[[], int | None] = lambda: None
+    """Returns a time in microseconds that the store's clock has reached; None: it is not known yet."""
 
     def take_limits(self, limits: BundleLimits) -> None:
         """Set the limits from now on. What is already held above a smaller bound is freed in the

@@ -23,6 +23,7 @@ from ledger.log.writer import Append, LedgerWriter, fail
 from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner, ResourceExhausted
 from ledgermq.protocol.limits import WINDOW_BATCHES
 from ledgermq.runtime.wait import wait_for
+from stateless_broker.bundle.append_times import AppendTimes
 from stateless_broker.bundle.context import BundleContext, BundleLimits
 
 OFFSET_NOT_KNOWN = -1
@@ -49,6 +50,7 @@ class GroupCommit:
         self._context = context
         self._memory = context.produce_memory
         self._metrics = context.metrics
+        self._append_times = AppendTimes(context, writer.durable.append_us)
         self._queue: deque[Sequence[Append]] = deque()
         """Each entry goes into one segment: a single batch, or batches that were admitted together."""
         self._queued_batches = self._queued_bytes = 0
@@ -95,6 +97,7 @@ class GroupCommit:
         if together and any(batch.producer for batch in batches):
             raise InvalidRequest("a batch that is stored together with others carries no sequence")
         self._check_windows(batches)
+        batches = self._append_times.stamped(batches)
         self._take_memory(batches)
         loop = asyncio.get_running_loop()
         was_empty = not self._queue

@@ -155,6 +155,17 @@ class BundleOwner:
             self._reader.fetch(PartitionId(topic.id, partition), offset, bytes_max, topic, direct=direct, masks=masks)
         )
 
+    def append_us(self, batch: Batch, base_offset: int) -> int:
+        """Return the timestamp that this or an earlier term gave a stored batch; 0: it has its producer's, or
+        is no longer in memory.
+        """
+        topic = self._context.catalog().topics_by_id.get(batch.topic_id)
+        if topic is None or not topic.settings.append_time:
+            return 0
+        index = self._ledger.view.index.partitions.get(PartitionId(batch.topic_id, batch.partition))
+        place = None if index is None else index.at(base_offset)
+        return 0 if index is None or place is None else index[place].timestamp_max_us
+
     async def look_up(self, topic: Topic, partition: int, look: Callable[[Finder], Coroutine[None, None, T]]) -> T:
         """Return what `look` finds in the ledger. Raises UnknownPartition, NotOwner, and what it raises."""
         self._check_term()

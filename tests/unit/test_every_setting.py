@@ -174,6 +174,7 @@ TOPIC_TEXTS = {
     "delete.when.timezone": "Europe/Berlin",
     "archive.url": "s3://bucket/archive",
     "min.cleanable.dirty.ratio": "0.25",
+    "message.timestamp.type": "LogAppendTime",
 }
 
 
