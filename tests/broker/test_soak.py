@@ -14,6 +14,7 @@ import random
 import pytest
 
 from ledger import keys
+from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.resilient import ResilientStore
 from ledgermq.errors import LedgerMQError, NotOwner, RetriableError, UnknownProducer
@@ -149,6 +150,11 @@ class Day:
             assert numbers == sorted(numbers)
 
 
+async def has_files(store: ObjectStore) -> bool:
+    folders = [keys.parquet_partition("t", partition) for partition in range(PARTITIONS)]
+    return all([[info async for info in store.list(folder)] for folder in folders])
+
+
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("compaction", [False, True], ids=["segments", "parquet"])
 @virtual
@@ -175,4 +181,4 @@ async def test_a_bad_day(seed: int, compaction: bool) -> None:
         assert sum(map(len, day.acknowledged)) > 30, "the day was too bad to prove anything"
         assert not any(broker.failed.done() for broker in cluster.brokers.values())
         if compaction:
-            assert len([info async for info in store.inner.list(keys.parquet_topic("t"))]) > PARTITIONS
+            await until(lambda: has_files(store.inner), CALM_S, what="each partition has Parquet files")
