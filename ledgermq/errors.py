@@ -9,6 +9,7 @@ gRPC, HTTP and any store: `ledgermq.protocol.status` maps codes to the wire.
     │   │   └── InvalidFilter     an InvalidConfig: the text of a filter cannot be read; it names the place
     │   ├── UnknownTopic, UnknownPartition, TopicExists, OffsetOutOfRange
     │   ├── PublishNotAccepted, SubscribeNotAccepted
+    │   ├── BacklogQuotaExceeded  a consumer group is too far behind, and the topic refuses records then
     │   ├── BadValue              a message's value cannot be read; `record` is the message as it is stored
     │   ├── LegalHold             records of the topic cannot be deleted while it is held
     │   ├── UsedElsewhere         the client belongs to another process or event loop
@@ -21,6 +22,7 @@ gRPC, HTTP and any store: `ledgermq.protocol.status` maps codes to the wire.
     │   ├── ResourceExhausted     a limit was reached; nothing was accepted
     │   │   └── StoreFull         the store has no room: nothing was stored, reads still work
     │   └── DeadlineExceeded      the caller's time limit was reached
+    │       └── NoReply           no reply to a request came in time; it may be handled nevertheless
     ├── ProducerError             the producer's session has ended; open a new one
     │   ├── UnknownProducer, OutOfOrderSequence
     │   └── OutcomeUnknown        the record may or may not be stored; never retried automatically
@@ -123,6 +125,10 @@ class SubscribeNotAccepted(InvalidRequest):
     code = "SUBSCRIBE_NOT_ACCEPTED"
 
 
+class BacklogQuotaExceeded(InvalidRequest):
+    code = "BACKLOG_QUOTA_EXCEEDED"
+
+
 class BadValue(InvalidRequest):
     code = "BAD_VALUE"
 
@@ -185,6 +191,10 @@ class StoreFull(ResourceExhausted):
 
 class DeadlineExceeded(RetriableError):
     code = "DEADLINE_EXCEEDED"
+
+
+class NoReply(DeadlineExceeded):
+    code = "NO_REPLY"
 
 
 class ProducerError(LedgerMQError):

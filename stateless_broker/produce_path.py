@@ -29,12 +29,15 @@ log = get_logger(__name__)
 
 @dataclass(slots=True)
 class Entry:
-    """One batch on its way to an answer: refused with `error`, or `done` returns its base offset."""
+    """One batch on its way to an answer: refused with `error`, or `done` returns its base offset. `owner`: of the
+    bundle to whose partition it is appended; None: it goes elsewhere.
+    """
 
     bundle: int | None = None
     batch: Batch | None = None
     error: LedgerMQError | None = None
     done: asyncio.Future[int] | None = None
+    owner: BundleOwner | None = None
 
 
 @dataclass(slots=True)
@@ -96,7 +99,10 @@ class ProducePath:
                 base_offset = await entry.done
                 if logs_debug(__name__):
                     _log_answer(entry, base_offset, durable)
-                return pb.ProduceResult(base_offset=base_offset if durable else 0, topic_id=topic_id)
+                result = pb.ProduceResult(base_offset=base_offset if durable else 0, topic_id=topic_id)
+                if durable and entry.owner is not None and entry.batch is not None:
+                    result.append_us = entry.owner.append_us(entry.batch, base_offset)
+                return result
             except NotOwner as failed:
                 error = failed if failed.owner or entry.bundle is None else await self._ownership.redirect(entry.bundle)
             except LedgerMQError as failed:
@@ -139,10 +145,10 @@ def _hand_over(group: Sequence[Entry], owner: BundleOwner | LedgerMQError, durab
     error = owner if isinstance(owner, LedgerMQError) else None
     if isinstance(owner, BundleOwner):
         try:
-            owner.check_staged()
+            owner.check_admission()
             futures = owner.produce([entry.batch for entry in group if entry.batch is not None], durable=durable)
             for entry, done in zip(group, futures, strict=True):
-                entry.done = done
+                entry.done, entry.owner = done, owner
             return
         except LedgerMQError as refused:
             error = refused

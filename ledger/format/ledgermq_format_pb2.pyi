@@ -26,7 +26,7 @@ LIVING: TopicState
 REMOVED: TopicState
 
 class SegmentIndex(_message.Message):
-    __slots__ = ("bundle", "slot", "epoch", "kind", "writer", "put_id", "previous", "created_ms", "batches", "broker", "successor")
+    __slots__ = ("bundle", "slot", "epoch", "kind", "writer", "put_id", "previous", "created_ms", "batches", "broker", "successor", "append_us")
     BUNDLE_FIELD_NUMBER: _ClassVar[int]
     SLOT_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -38,6 +38,7 @@ class SegmentIndex(_message.Message):
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
     SUCCESSOR_FIELD_NUMBER: _ClassVar[int]
+    APPEND_US_FIELD_NUMBER: _ClassVar[int]
     bundle: int
     slot: int
     epoch: int
@@ -49,7 +50,8 @@ class SegmentIndex(_message.Message):
     batches: _containers.RepeatedCompositeFieldContainer[BatchEntry]
     broker: str
     successor: str
-    def __init__(self, bundle: _Optional[int] = ..., slot: _Optional[int] = ..., epoch: _Optional[int] = ..., kind: _Optional[_Union[SegmentKind, str]] = ..., writer: _Optional[bytes] = ..., put_id: _Optional[bytes] = ..., previous: _Optional[bytes] = ..., created_ms: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[BatchEntry, _Mapping]]] = ..., broker: _Optional[str] = ..., successor: _Optional[str] = ...) -> None: ...
+    append_us: int
+    def __init__(self, bundle: _Optional[int] = ..., slot: _Optional[int] = ..., epoch: _Optional[int] = ..., kind: _Optional[_Union[SegmentKind, str]] = ..., writer: _Optional[bytes] = ..., put_id: _Optional[bytes] = ..., previous: _Optional[bytes] = ..., created_ms: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[BatchEntry, _Mapping]]] = ..., broker: _Optional[str] = ..., successor: _Optional[str] = ..., append_us: _Optional[int] = ...) -> None: ...
 
 class BatchEntry(_message.Message):
     __slots__ = ("topic_id", "partition", "base_offset", "record_count", "position", "length", "crc", "timestamp_min_us", "timestamp_max_us", "producer_id", "producer_epoch", "sequence", "tag_summary")
@@ -82,7 +84,7 @@ class BatchEntry(_message.Message):
     def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., base_offset: _Optional[int] = ..., record_count: _Optional[int] = ..., position: _Optional[int] = ..., length: _Optional[int] = ..., crc: _Optional[int] = ..., timestamp_min_us: _Optional[int] = ..., timestamp_max_us: _Optional[int] = ..., producer_id: _Optional[bytes] = ..., producer_epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., tag_summary: _Optional[int] = ...) -> None: ...
 
 class LedgerState(_message.Message):
-    __slots__ = ("slot", "epoch", "writer", "last_put_id", "released", "ends", "producers", "forgotten_to", "claims")
+    __slots__ = ("slot", "epoch", "writer", "last_put_id", "released", "ends", "producers", "forgotten_to", "claims", "append_us")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     WRITER_FIELD_NUMBER: _ClassVar[int]
@@ -92,6 +94,7 @@ class LedgerState(_message.Message):
     PRODUCERS_FIELD_NUMBER: _ClassVar[int]
     FORGOTTEN_TO_FIELD_NUMBER: _ClassVar[int]
     CLAIMS_FIELD_NUMBER: _ClassVar[int]
+    APPEND_US_FIELD_NUMBER: _ClassVar[int]
     slot: int
     epoch: int
     writer: bytes
@@ -101,7 +104,8 @@ class LedgerState(_message.Message):
     producers: _containers.RepeatedCompositeFieldContainer[ProducerState]
     forgotten_to: int
     claims: _containers.RepeatedCompositeFieldContainer[ClaimNote]
-    def __init__(self, slot: _Optional[int] = ..., epoch: _Optional[int] = ..., writer: _Optional[bytes] = ..., last_put_id: _Optional[bytes] = ..., released: _Optional[bool] = ..., ends: _Optional[_Iterable[_Union[PartitionEnd, _Mapping]]] = ..., producers: _Optional[_Iterable[_Union[ProducerState, _Mapping]]] = ..., forgotten_to: _Optional[int] = ..., claims: _Optional[_Iterable[_Union[ClaimNote, _Mapping]]] = ...) -> None: ...
+    append_us: int
+    def __init__(self, slot: _Optional[int] = ..., epoch: _Optional[int] = ..., writer: _Optional[bytes] = ..., last_put_id: _Optional[bytes] = ..., released: _Optional[bool] = ..., ends: _Optional[_Iterable[_Union[PartitionEnd, _Mapping]]] = ..., producers: _Optional[_Iterable[_Union[ProducerState, _Mapping]]] = ..., forgotten_to: _Optional[int] = ..., claims: _Optional[_Iterable[_Union[ClaimNote, _Mapping]]] = ..., append_us: _Optional[int] = ...) -> None: ...
 
 class PartitionEnd(_message.Message):
     __slots__ = ("topic_id", "partition", "end")

@@ -30,6 +30,8 @@ class LedgerState:
         self.ends: dict[PartitionId, int] = {}
         self.producers = Producers(producer_states_max)
         self.claims: list[fmt.ClaimNote] = []
+        self.append_us = 0
+        """The latest time that an owner wrote into records; 0: none did."""
 
     def copy(self) -> LedgerState:
         twin = LedgerState(self.producers.states_max)
@@ -38,6 +40,7 @@ class LedgerState:
         twin.ends = dict(self.ends)
         twin.producers = self.producers.copy()
         twin.claims = list(self.claims)
+        twin.append_us = self.append_us
         return twin
 
     def is_valid(self, index: fmt.SegmentIndex) -> bool:
@@ -67,6 +70,7 @@ class LedgerState:
         self.slot = index.slot
         self.last_put_id = index.put_id
         self.released = index.kind == fmt.RELEASE
+        self.append_us = max(self.append_us, index.append_us)
         if index.kind == fmt.CLAIM:
             self.epoch, self.writer = index.epoch, index.writer
             note = fmt.ClaimNote(slot=index.slot, epoch=index.epoch, created_ms=index.created_ms, broker=index.broker)
@@ -103,6 +107,7 @@ class LedgerState:
             ends=[fmt.PartitionEnd(topic_id=t, partition=p, end=end) for (t, p), end in sorted(self.ends.items())],
             forgotten_to=self.producers.forgotten_to,
             claims=self.claims,
+            append_us=self.append_us,
         )
         proto.MergeFromString(self.producers.encode())
         return proto
@@ -115,4 +120,5 @@ class LedgerState:
         state.ends = {PartitionId(e.topic_id, e.partition): e.end for e in proto.ends}
         state.producers.load(proto.producers, proto.forgotten_to)
         state.claims = list(proto.claims)
+        state.append_us = proto.append_us
         return state

@@ -52,6 +52,8 @@ class Batch:
     producer: ProducerSession | None = None
     tag_summary: int = 0
     """See `ledger.log.tag_summary`; 0: not known."""
+    append_us: int = 0
+    """The timestamp of its records, if the bundle's owner set it (LogAppendTime); 0: their producer did."""
 
     def entry(self, base_offset: int, position: int) -> fmt.BatchEntry:
         entry = fmt.BatchEntry(

@@ -227,6 +227,8 @@ class LedgerWriter:
         entry = batch.entry(self._issued.end(batch.topic_id, batch.partition), position)
         self._issued.append(entry)
         index.batches.append(entry)
+        if batch.append_us:
+            index.append_us = max(index.append_us, batch.append_us)
         flight.data.append(batch.data)
         flight.answers.append((append, entry.base_offset))
 

@@ -24,7 +24,7 @@ from ledgermq.client.admin import Admin
 from ledgermq.client.broker_clock import BrokerClock
 from ledgermq.client.connections import Connections
 from ledgermq.client.consuming.consumer import Consumer
-from ledgermq.client.consuming.message import TABLE_SCHEMA
+from ledgermq.client.consuming.message import TABLE_SCHEMA, Message
 from ledgermq.client.consuming.start import Start
 from ledgermq.client.context import ClientContext
 from ledgermq.client.credentials import credential_of
@@ -61,6 +61,7 @@ from ledgermq.client.groups.retry_creation import RetryTopics
 from ledgermq.client.grpc_connection import GrpcConnector, refuse_after_fork
 from ledgermq.client.message_id import MessageId
 from ledgermq.client.offsets import At, Offsets
+from ledgermq.client.producing.delivery import Delivery
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.producing.publishing import Producing
 from ledgermq.client.producing.sessions import Session, open_sessions
@@ -69,6 +70,8 @@ from ledgermq.client.queues.dead_letters import DeadLetters
 from ledgermq.client.queues.queue import Queue
 from ledgermq.client.queues.runner import QueueFunction, QueueHandler, QueueRunner, queue_handler_settings
 from ledgermq.client.quotas import Quotas
+from ledgermq.client.record import Bytes, Headers
+from ledgermq.client.requests import Requests
 from ledgermq.client.routing import Routing
 from ledgermq.client.settings import (
     ClientSettings,
@@ -121,7 +124,10 @@ class Client:
         self._routing = Routing(self._connections, self.settings.metadata_age_s_max)
         self._offsets = Offsets(self._connections, self._routing)
         clock = BrokerClock(self._sources)
-        self._context = ClientContext(self._connections, self._routing, self._offsets, self._sources, clock)
+        self._requests = Requests(lambda: self._context, lambda: self._admin, self.producer)
+        self._context = ClientContext(
+            self._connections, self._routing, self._offsets, self._sources, clock, self._requests
+        )
         self._admin = Admin(self._context)
         self._delayed = Delayed(self._context, self._admin)
         self._deletion = Deletion(self._context)
@@ -138,8 +144,8 @@ class Client:
         self.transactions = TransactionClient(self._context, self._keep)
         """Transactions: records of any topics, and offsets of groups, all or nothing."""
         self._made: list[
-            Producer | Consumer | GroupConsumer | Queue | Table | Transactions | TwoPhase | HalfMessages
-        ] = []
+            Producer | Consumer | GroupConsumer | Queue | Table | Transactions | TwoPhase | HalfMessages | Requests
+        ] = [self._requests]
 
     async def create_topic(
         self,
@@ -209,6 +215,21 @@ class Client:
 
     async def describe_cluster(self) -> ClusterDescription:
         return await self._admin.describe_cluster()
+
+    async def drain_broker(self, broker: str, *, timeout_s: float | None = None) -> None:
+        """Let a broker hand over all that it owns and take nothing new, until `undrain_broker` or its next
+        start. Return when it owns nothing, and other brokers own all bundles. Programs notice nothing.
+
+        `broker`: its address or id. Raises InvalidRequest (there is no such broker, or no other one),
+        DeadlineExceeded (it goes on handing over), Unauthorized, Unavailable.
+        """
+        await self._admin.drain_broker(broker, timeout_s)
+
+    async def undrain_broker(self, broker: str) -> None:
+        """Let a drained broker take its share of the bundles again; it does within seconds after this
+        returns. Raises InvalidRequest, Unauthorized, Unavailable.
+        """
+        await self._admin.undrain_broker(broker)
 
     async def list_offsets(self, topic: str, at: Literal["earliest", "latest"] | datetime = "latest") -> dict[int, int]:
         """Return by partition the first offset kept, the next one to be written, or the first at
@@ -289,6 +310,32 @@ class Client:
         producer = Producer(self._context, settings_from(ProducerSettings, settings))
         self._made.append(producer)
         return producer
+
+    async def request(
+        self,
+        topic: str,
+        value: Any,
+        key: Bytes | None = None,
+        headers: Headers | None = None,
+        tag: str | None = None,
+        partition: int | None = None,
+        *,
+        timeout: float = 10.0,  # noqa: ASYNC109  as Consumer.fetch
+    ) -> Message:
+        """Send a message, and return the first reply to it.
+
+        A program that consumes `topic` replies with `await message.reply(value)`. The request expires after
+        `timeout` seconds (1800 at most), so no program begins with it later. Replies go through the topic
+        `ledgermq.replies`, which the first request of a cluster creates.
+
+        Raises NoReply after `timeout`: the request may be handled nevertheless. Raises Unavailable if replies cannot be
+        read, and what `Producer.send` and its delivery raise.
+        """
+        return await self._requests.request(topic, value, key, headers, tag, partition, timeout)
+
+    def reply(self, message: Message, value: Any, headers: Headers | None = None) -> Delivery:
+        """Reply to a request, like `message.reply`. Raises InvalidRequest if the message is no request."""
+        return self._requests.reply(message, value, headers)
 
     async def open_sessions(
         self, producer_id: bytes, partitions: Sequence[TopicPartition]
@@ -599,7 +646,7 @@ class Client:
             return None
         in_thread = self._connections.threads is not None
         store = LocalStore(policy.store, policy.messages_max, policy.bytes_max, self._sources, in_thread=in_thread)
-        return Recovery(policy, calls, store, self._cluster_id, self._connections.backoff())
+        return Recovery(policy, calls, store, self._cluster_id, self._connections.backoff(), self._requests)
 
     async def _cluster_id(self) -> str:
         return (await self._admin.describe_cluster()).cluster_id

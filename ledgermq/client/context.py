@@ -6,20 +6,31 @@ administration.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from ledgermq.client.broker_clock import BrokerClock
 from ledgermq.client.connections import Connections
 from ledgermq.client.offsets import Offsets
+from ledgermq.client.record import Headers
 from ledgermq.client.routing import Routing
 from ledgermq.sources import Sources
+
+
+class Replier(Protocol):
+    """Sends replies to messages that are requests."""
+
+    def reply(self, message: Any, value: Any, headers: Headers | None) -> Awaitable[Any]:
+        """Raises InvalidRequest if the message is no request."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class ClientContext:
     """`connections`: to brokers, and calls that any broker may answer. `routing`: topics,
     partitions and their owners. `offsets`: look-ups of offsets at those owners. `sources`: wall
-    clock, randomness, ids. `clock`: the brokers' time.
+    clock, randomness, ids. `clock`: the brokers' time. `replier`: of the client's messages.
     """
 
     connections: Connections
@@ -27,3 +38,4 @@ class ClientContext:
     offsets: Offsets
     sources: Sources
     clock: BrokerClock
+    replier: Replier

@@ -8,6 +8,7 @@ its batch is full or sent, then another, drawn at random: large batches and an e
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import Literal
 
@@ -56,13 +57,20 @@ class KeylessPartition:
         self._rule = rule
         self._present: int | None = None
 
-    def get(self, partitions: int) -> int:
-        """Return the partition of the next record."""
+    def get(self, partitions: int, avoided: AbstractSet[int] = frozenset()) -> int:
+        """Return the partition of the next record: none of `avoided`, unless they are all."""
         if self._rule == "random" or self._present is None or self._present >= partitions:
             self._present = self._random.randrange(partitions)
         elif self._rule == "round_robin":
             self._present = (self._present + 1) % partitions
+        if self._present in avoided:
+            self._present = self._other(partitions, avoided, self._present)
         return self._present
+
+    def _other(self, partitions: int, avoided: AbstractSet[int], present: int) -> int:
+        others = [number % partitions for number in range(present, present + partitions)]
+        others = [number for number in others if number not in avoided] or [present]
+        return others[0] if self._rule == "round_robin" else self._random.choice(others)
 
     def leave(self, partition: int, partitions: int) -> None:
         """Sticky: choose another partition if the complete batch was of the current one."""

@@ -158,6 +158,11 @@ def _checked_headers(headers: Headers) -> list[tuple[str, bytes | None]] | None:
     return pairs or None
 
 
+def pairs_of(headers: Headers | None) -> list[tuple[str, Bytes | None]]:
+    """Return headers as pairs. Raises InvalidRecord."""
+    return [] if headers is None else [*(_checked_headers(headers) or ())]
+
+
 def rows_to_arrow(rows: list[Row]) -> pa.RecordBatch:
     """Return the rows as a record batch. At least one row; all come from `row_of`, so none of them
     can fail here.

@@ -102,7 +102,8 @@ class ClientSettings:
     """Root URLs only: set True to refuse a root that holds no cluster, instead of creating one."""
     token: str = secret()
     """Token that proves to brokers who calls. Not set: that of `token_file`, else the variables
-    LEDGERMQ_TOKEN and LEDGERMQ_TOKEN_FILE. Root URLs need none.
+    LEDGERMQ_TOKEN and LEDGERMQ_TOKEN_FILE, else `token` or `token_file` in the TOML file that
+    LEDGERMQ_CONFIG names. Root URLs need none.
     """
     token_file: str = text(PATH_CHARS_MAX)
     """File that holds the token. It is read again when it changes, so that a token can be renewed."""
@@ -165,6 +166,10 @@ class ProducerSettings:
     records without a key go to one partition until its batch is sent (sticky, for large batches), to each in
     turn, or to any. A function of a record (`ledgermq.Outgoing`, its value as bytes) and the number of
     partitions decides for all records.
+    """
+    availability_timeout_s: float = between(2.0, 0, 3600)
+    """Records without a key avoid partitions whose owner has stored nothing for this time although records wait
+    there, as long as others are left. 0: they avoid none. A function as `partitioner` decides for itself.
     """
     serializer: ToBytes | None = having("to_bytes")
     """Converts values to bytes: `ledgermq.Serializer.json()`, …, or any object with the method

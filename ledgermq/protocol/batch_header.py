@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import Literal
 
 from crc32c import crc32c
 
@@ -28,7 +29,8 @@ from ledgermq.errors import CorruptFrame, MessageTooLarge
 RECORD_BATCH = 3
 ALIGNMENT = 8
 _V4, _V5 = 3, 4
-CODECS = {0: "lz4", 1: "zstd"}
+Codec = Literal["none", "lz4", "zstd"]
+CODECS: dict[int, Codec] = {0: "lz4", 1: "zstd"}
 _PREFIX = struct.Struct("<II")
 _PAIR = struct.Struct("<qq")
 _I64 = struct.Struct("<q")
@@ -66,7 +68,30 @@ class BatchInfo:
 
     record_count: int
     decoded_bytes: int
-    codec: str
+    codec: Codec
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLayout:
+    """The parts of a valid message. `nodes`: (values, nulls) of each column; `buffers`: (position in the body,
+    length) of each buffer, where an empty one may have any position.
+    """
+
+    body_start: int
+    rows: int
+    nodes: list[tuple[int, int]]
+    buffers: list[tuple[int, int]]
+    codec: Codec
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderPlaces:
+    """Positions in a message of the numbers in its header; `nodes` and `buffers`: of the first pair."""
+
+    body_length: int
+    rows: int
+    nodes: int
+    buffers: int
 
 
 def check_crc(data: Buffer, crc: int) -> None:
@@ -85,6 +110,25 @@ def walk_batch(data: Buffer, *, decoded_bytes_max: int) -> BatchInfo:
         return _walk(view, decoded_bytes_max)
     except (struct.error, IndexError) as error:
         raise CorruptFrame(f"the header of the record batch points outside of it ({error})") from error
+
+
+def read_layout(data: Buffer) -> BatchLayout:
+    """Return the parts of a message that `walk_batch` has accepted."""
+    body_start, _, batch = _tables(memoryview(data))
+    return BatchLayout(body_start, batch.i64(0), batch.pairs(1), batch.pairs(2), _codec(batch))
+
+
+def header_places(data: Buffer) -> HeaderPlaces:
+    """Return where the numbers are in a message that `walk_batch` has accepted."""
+    _, message, batch = _tables(memoryview(data))
+    places = message.place(3), batch.place(0), batch.first_of(1), batch.first_of(2)
+    return HeaderPlaces(*(_PREFIX.size + place for place in places))
+
+
+def _tables(view: memoryview) -> tuple[int, _Table, _Table]:
+    body_start = _PREFIX.size + _PREFIX.unpack_from(view)[1]
+    message = _Table.root(view[_PREFIX.size : body_start])
+    return body_start, message, message.table(2)
 
 
 def _walk(view: memoryview, decoded_bytes_max: int) -> BatchInfo:
@@ -120,7 +164,7 @@ def _walk(view: memoryview, decoded_bytes_max: int) -> BatchInfo:
     return BatchInfo(rows, decoded, codec)
 
 
-def _codec(batch: _Table) -> str:
+def _codec(batch: _Table) -> Codec:
     if not batch.has(3):
         return "none"
     compression = batch.table(3)
@@ -214,25 +258,25 @@ class _Table:
         (value,) = form.unpack_from(self._view, at)
         return value  # type: ignore[no-any-return]
 
-    def _field(self, number: int) -> int:
+    def place(self, number: int) -> int:
         """Return the position of a field's value; 0: it is absent, so its default applies."""
         entry = self._fields + 4 + 2 * number
         offset = self._unpack(_U16, entry) if entry + 2 <= self._fields_end else 0
         return self._at + offset if offset else 0
 
     def has(self, number: int) -> bool:
-        return bool(self._field(number))
+        return bool(self.place(number))
 
     def u8(self, number: int) -> int:
-        at = self._field(number)
+        at = self.place(number)
         return self._unpack(_U8, at) if at else 0
 
     def i64(self, number: int) -> int:
-        at = self._field(number)
+        at = self.place(number)
         return self._unpack(_I64, at) if at else 0
 
     def table(self, number: int) -> _Table:
-        at = self._field(number)
+        at = self.place(number)
         if not at:
             raise IndexError(f"field {number} is absent")
         return _Table(self._view, at + self._unpack(_U32, at))
@@ -241,7 +285,7 @@ class _Table:
         """Return a vector of structs of two 64-bit integers: at most `_PAIRS_MAX` of them, which
         is more than any LedgerMQ batch has.
         """
-        at = self._field(number)
+        at = self.place(number)
         if not at:
             return []
         start = at + self._unpack(_U32, at)
@@ -252,3 +296,8 @@ class _Table:
         if len(vector) != count * _PAIR.size:
             raise IndexError(f"{count} entries in {len(vector)} bytes")
         return list(_PAIR.iter_unpack(vector))
+
+    def first_of(self, number: int) -> int:
+        """Return the position of the first entry of a vector that is there."""
+        at = self.place(number)
+        return at + self._unpack(_U32, at) + 4

@@ -25,6 +25,7 @@ from ledgermq.client.groups.assignment import GivenRule, Topics
 from ledgermq.client.groups.handlers.handler import HandlerFunction, handler_settings
 from ledgermq.client.grpc_connection import refuse_after_fork
 from ledgermq.client.queues.runner import QueueFunction
+from ledgermq.client.record import Bytes, Headers
 from ledgermq.client.transactions.checks import Resolution
 from ledgermq.sources import Sources
 from ledgermq.sync.access import Access
@@ -138,6 +139,14 @@ class Client:
         """See `ledgermq.Client.describe_cluster`."""
         return self._background.run(self._inner.describe_cluster())
 
+    def drain_broker(self, broker: str, *, timeout_s: float | None = None) -> None:
+        """See `ledgermq.Client.drain_broker`."""
+        self._background.run(self._inner.drain_broker(broker, timeout_s=timeout_s))
+
+    def undrain_broker(self, broker: str) -> None:
+        """See `ledgermq.Client.undrain_broker`."""
+        self._background.run(self._inner.undrain_broker(broker))
+
     def list_offsets(self, topic: str, at: Literal["earliest", "latest"] | datetime = "latest") -> dict[int, int]:
         """See `ledgermq.Client.list_offsets`."""
         return self._background.run(self._inner.list_offsets(topic, at))
@@ -166,6 +175,30 @@ class Client:
         producer = Producer(self._background, inner, self._sources)
         self._producers = [*(made for made in self._producers if not made.closed), producer]
         return producer
+
+    def request(
+        self,
+        topic: str,
+        value: Any,
+        key: Bytes | None = None,
+        headers: Headers | None = None,
+        tag: str | None = None,
+        partition: int | None = None,
+        *,
+        timeout: float = 10.0,
+    ) -> ledgermq.Message:
+        """See `ledgermq.Client.request`."""
+        return self._background.run(self._inner.request(topic, value, key, headers, tag, partition, timeout=timeout))
+
+    def reply(self, message: ledgermq.Message, value: Any, headers: Headers | None = None) -> ledgermq.SendResult:
+        """Reply to a request, from any thread, and wait until the reply is stored. Raises InvalidRequest if the message
+        is no request, and the errors of `Producer.send`.
+        """
+
+        async def reply() -> ledgermq.SendResult:
+            return await self._inner.reply(message, value, headers)
+
+        return self._background.run(reply())
 
     def half_messages(
         self,

@@ -78,11 +78,13 @@ class Consumer:
         return self
 
     def __next__(self) -> ledgermq.Message:
-        """Return the next message, waiting without limit; the iteration ends at `end`."""
+        """Return the next message, waiting without limit; the iteration ends at `end`, and when the consumer is
+        drained.
+        """
         self._background.home.check_process()
         while True:
             while not self._ahead.messages:
-                if self._inner.at_end:
+                if self._inner.at_end or self._inner.state == "draining":
                     raise StopIteration
                 self._ahead.messages.extend(self._background.run(self._inner.fetch(FETCH_RECORDS, FETCH_WAIT_S)))
             message = self._ahead.messages.popleft()
@@ -97,9 +99,18 @@ class Consumer:
 
     def fetch_arrow(self, max_records: int = 100_000, timeout: float = 1.0) -> pa.Table:
         """See `ledgermq.Consumer.fetch_arrow`."""
+        self._hand_back()
+        return self._background.run(self._inner.fetch_arrow(max_records, timeout))
+
+    def _hand_back(self) -> None:
+        """Put back messages that the program has not received."""
         for partition, offset in self._ahead.offsets().items():
             self.seek(offset, partition.partition, partition.topic)
-        return self._background.run(self._inner.fetch_arrow(max_records, timeout))
+
+    def drain(self, timeout: float = 30.0) -> None:
+        """See `ledgermq.Consumer.drain`: messages that the program has received count as finished."""
+        self._hand_back()
+        self._background.run(self._inner.drain(timeout))
 
     def seek(self, position: Wanted, partition: int | None = None, topic: str | None = None) -> None:
         """See `ledgermq.Consumer.seek`."""

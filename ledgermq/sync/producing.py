@@ -11,8 +11,9 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 import ledgermq
 from ledgermq.client.producing.arrow_rows import ArrowData, table_of
-from ledgermq.client.producing.delivery import SendResult
+from ledgermq.client.producing.delivery import OnDelivery, SendResult
 from ledgermq.client.producing.preparing import prepared
+from ledgermq.client.producing.producer import DRAINED
 from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Row, row_bytes
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable
@@ -101,7 +102,7 @@ class Sender(Generic[In]):
         self._background = background
         self._inner = inner
         self._sources = sources
-        self._inbox: deque[tuple[str, Row, int, int | None, bool, Delivery]] = deque()
+        self._inbox: deque[tuple[str, Row, int, int | None, bool, Delivery, OnDelivery | None]] = deque()
         self._inbox_bytes = 0
         self._handing_over = False
 
@@ -118,10 +119,11 @@ class Sender(Generic[In]):
         delay: float | timedelta | None = None,
         deliver_at: datetime | None = None,
         delay_level: int | None = None,
+        on_delivery: OnDelivery | None = None,
     ) -> Delivery:
         """Queue one record. Raises InvalidRecord, and TransactionError for a delay in a transaction; all
         other errors are raised by the delivery's `result()`. With raise_on_error=False that returns them, and none is
-        raised here.
+        raised here. `on_delivery` runs in the client's own thread.
         """
         self._background.home.check_process()
         self._check()
@@ -138,14 +140,14 @@ class Sender(Generic[In]):
                 delivery.inner = self._background.run(
                     as_coroutine(lambda: self._inner.add_row(topic, row, size, partition, delayed=delayed))
                 )
-                return delivery
+                return self._calling(on_delivery, delivery)
         except Exception as error:  # a user's partitioner may raise anything
             if self._inner.settings.raise_on_error:
                 raise
             failure = error
             delivery.inner = self._background.run(as_coroutine(lambda: self._inner.refused(failure, topic)))
-            return delivery
-        self._inbox.append((topic, row, size, partition, delayed, delivery))
+            return self._calling(on_delivery, delivery)
+        self._inbox.append((topic, row, size, partition, delayed, delivery, on_delivery))
         self._inbox_bytes += size + ROW_OVERHEAD_BYTES
         if self._inbox_bytes >= HANDED_OVER_BYTES or len(self._inbox) >= HANDED_OVER_RECORDS:
             self._inbox_bytes = 0
@@ -155,6 +157,12 @@ class Sender(Generic[In]):
             self._background.loop.call_soon_threadsafe(
                 self._background.loop.call_later, HANDED_OVER_AFTER_S, self.hand_over
             )
+        return delivery
+
+    def _calling(self, on_delivery: OnDelivery | None, delivery: Delivery) -> Delivery:
+        inner = delivery.inner
+        if on_delivery is not None and inner is not None:
+            self._background.run(as_coroutine(lambda: inner.call_when_done(on_delivery)))
         return delivery
 
     def _check(self) -> None:
@@ -185,11 +193,13 @@ class Sender(Generic[In]):
         """
         self._handing_over = False
         while self._inbox:
-            topic, row, size, partition, delayed, delivery = self._inbox.popleft()
+            topic, row, size, partition, delayed, delivery, on_delivery = self._inbox.popleft()
             try:
                 delivery.inner = self._inner.add_row(topic, row, size, partition, delayed=delayed)
             except Exception as error:  # a user's partitioner may raise anything
                 delivery.inner = self._inner.refused(error, topic)
+            if on_delivery is not None:
+                delivery.inner.call_when_done(on_delivery)
 
     async def _hand_over_and_wait(self) -> None:
         await self._inner.wait_for_room()
@@ -233,6 +243,11 @@ class Producer(Sender[ledgermq.Producer]):
     Here `send` blocks while the buffer is full (or raises, with when_full="fail").
     """
 
+    def _check(self) -> None:
+        super()._check()
+        if self._inner.draining:
+            raise Unavailable(DRAINED)
+
     @property
     def unanswered_records(self) -> int:
         """See `ledgermq.Producer.unanswered_records`."""
@@ -254,6 +269,15 @@ class Producer(Sender[ledgermq.Producer]):
     @property
     def buffered_bytes(self) -> int:
         return self._inner.buffered_bytes + self._inbox_bytes
+
+    def drain(self, timeout: float | None = None) -> list[SendResult]:
+        """See `ledgermq.Producer.drain`."""
+
+        async def drain() -> list[SendResult]:
+            self.hand_over()
+            return await self._inner.drain(timeout)
+
+        return self._background.run(drain())
 
     def close(self, timeout_s: float | None = None) -> None:
         """See `ledgermq.Producer.close`."""

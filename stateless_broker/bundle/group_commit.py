@@ -23,6 +23,7 @@ from ledger.log.writer import Append, LedgerWriter, fail
 from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner, ResourceExhausted
 from ledgermq.protocol.limits import WINDOW_BATCHES
 from ledgermq.runtime.wait import wait_for
+from stateless_broker.bundle.append_times import AppendTimes
 from stateless_broker.bundle.context import BundleContext, BundleLimits
 
 OFFSET_NOT_KNOWN = -1
@@ -49,6 +50,7 @@ class GroupCommit:
         self._context = context
         self._memory = context.produce_memory
         self._metrics = context.metrics
+        self._append_times = AppendTimes(context, writer.durable.append_us)
         self._queue: deque[Sequence[Append]] = deque()
         """Each entry goes into one segment: a single batch, or batches that were admitted together."""
         self._queued_batches = self._queued_bytes = 0
@@ -95,6 +97,7 @@ class GroupCommit:
         if together and any(batch.producer for batch in batches):
             raise InvalidRequest("a batch that is stored together with others carries no sequence")
         self._check_windows(batches)
+        batches = self._append_times.stamped(batches)
         self._take_memory(batches)
         loop = asyncio.get_running_loop()
         was_empty = not self._queue
@@ -117,6 +120,22 @@ class GroupCommit:
         self._check_open()
         if not (self._bundle_has_room(batches, size_bytes) and self._memory.has_room(size_bytes)):
             raise self._no_room()
+
+    def check_wait(self) -> None:
+        """Raise ResourceExhausted if the batch that waits longest for its put has waited for more than
+        `produce_wait_ms_max`. It is for what producers send.
+        """
+        wait_ms_max = self._limits.produce_wait_ms_max
+        if wait_ms_max is None or not self._arrivals:
+            return
+        waited_ms = 1000 * (asyncio.get_running_loop().time() - self._arrivals[0][0])
+        if waited_ms > wait_ms_max:
+            self._metrics.refused_by_wait(self._writer.bundle)
+            raise ResourceExhausted(
+                f"bundle {self._writer.bundle}: the oldest of {self._queued_batches} batches has waited {waited_ms:.0f}"
+                f" ms for the store, more than produce_wait_ms_max={wait_ms_max}",
+                retry_after_ms=self._retry_after_ms(),
+            )
 
     def on_durable(self, index: fmt.SegmentIndex) -> None:
         """Note that the writer has acknowledged this segment and is about to answer its waiters."""

@@ -21,6 +21,7 @@ from ledger.log.segment import Batch
 from ledger.log.writer import LedgerWriter, claim
 from ledger.object_store.contract import Buffer
 from ledger.topics.catalog import Topic
+from ledger.view.backlog import Backlog, backlog_from
 from ledger.view.fetch_index import Masks
 from ledger.view.find import Finder
 from ledger.view.reader import PartitionRead
@@ -154,6 +155,17 @@ class BundleOwner:
             self._reader.fetch(PartitionId(topic.id, partition), offset, bytes_max, topic, direct=direct, masks=masks)
         )
 
+    def append_us(self, batch: Batch, base_offset: int) -> int:
+        """Return the timestamp that this or an earlier term gave a stored batch; 0: it has its producer's, or
+        is no longer in memory.
+        """
+        topic = self._context.catalog().topics_by_id.get(batch.topic_id)
+        if topic is None or not topic.settings.append_time:
+            return 0
+        index = self._ledger.view.index.partitions.get(PartitionId(batch.topic_id, batch.partition))
+        place = None if index is None else index.at(base_offset)
+        return 0 if index is None or place is None else index[place].timestamp_max_us
+
     async def look_up(self, topic: Topic, partition: int, look: Callable[[Finder], Coroutine[None, None, T]]) -> T:
         """Return what `look` finds in the ledger. Raises UnknownPartition, NotOwner, and what it raises."""
         self._check_term()
@@ -215,6 +227,12 @@ class BundleOwner:
         await self._writer.check_fence()  # a zombie must not report an old end as the latest
         return end
 
+    async def backlog(self, topic: Topic, partition: int, offset: int) -> Backlog:
+        """Return what lies between an offset and the end of a partition. See `backlog_from`."""
+        self._check_term()
+        self._check_partition(topic, partition)
+        return await self._in_term(backlog_from(self._reader, PartitionId(topic.id, partition), offset))
+
     async def delete_records(
         self, topic: Topic, befores: Mapping[int, Before], *, dry_run: bool
     ) -> dict[int, Deleted | LedgerMQError]:
@@ -251,12 +269,14 @@ class BundleOwner:
             await self._in_term(move_internal_log_starts(ledger, later, self._writer.durable))
             await self._in_term(view.look())
 
-    def check_staged(self) -> None:
-        """Raise ResourceExhausted if staged batches keep too many slots from being trimmed.
+    def check_admission(self) -> None:
+        """Raise ResourceExhausted if batches have waited for the store for too long, or if staged batches keep
+        too many slots from being trimmed.
 
         It is for what producers send. The batches and records that end transactions, or deliver and
         move timed messages, must pass: they are what lets slots be trimmed.
         """
+        self._commit.check_wait()
         view, catalog = self._ledger.view, self._context.catalog()
         slots_max, end = self._context.limits.parked_slots_max, self._writer.durable.slot + 1
         if end - view.checkpoint.trim_slot <= slots_max:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 import pyarrow as pa
 
@@ -21,14 +21,17 @@ from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition, check_partition
 from ledgermq.client.expiry import Expiry
 from ledgermq.client.settings import ConsumerSettings
-from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable, UnknownPartition
+from ledgermq.errors import DeadlineExceeded, InvalidConfig, LedgerMQError, Unavailable, UnknownPartition
+from ledgermq.runtime.wait import wait_until
+
+T = TypeVar("T")
 
 END_LOOK_S = 1.0
 """How often a waiting consumer checks whether it has reached its end: deleted records below the
 end never arrive as messages.
 """
 
-State = Literal["new", "running", "failing", "closed"]
+State = Literal["new", "running", "failing", "draining", "closed"]
 
 
 class Consumer:
@@ -63,7 +66,7 @@ class Consumer:
         self._end = None if end is None else check_start(end, self._topics, context.connections.now(), "end")
         self._by_partition: dict[TopicPartition, Reading] = {}
         reset = None if settings.auto_offset_reset == "error" else settings.auto_offset_reset
-        self._kind = opened(Message, settings.deserializer, settings.interceptors)
+        self._kind = opened(Message, settings.deserializer, settings.interceptors, context.replier)
         self._reader: Reader[Message] = Reader(
             context,
             settings,
@@ -73,20 +76,29 @@ class Consumer:
             expired=self._skipped,
             on_route=self._add_partitions,
         )
+        self._reader.interrupted = lambda: self._draining
         self._starting = asyncio.Lock()
         self._expiry = Expiry(context.routing.ttl_of, context.sources.now_us)
         self._expired = 0
         self.closed = False
+        self._draining = False
+        self._asking: asyncio.Task[object] | None = None
+        """The task that last called for messages."""
+        self._idle = asyncio.Event()
+        """Set while the program has no messages to finish: it waits for some, or has ended."""
+        self._idle.set()
 
     # -- state
 
     @property
     def state(self) -> State:
         """The state of the consumer. failing: a partition is not served at present; `last_error`
-        says why.
+        says why. draining: `drain` was called.
         """
         if self.closed:
             return "closed"
+        if self._draining:
+            return "draining"
         if not self._reader.started:
             return "new"
         return "failing" if self.last_error is not None else "running"
@@ -183,11 +195,11 @@ class Consumer:
         `timeout` seconds, or at the end.
         """
         deadline = asyncio.get_running_loop().time() + timeout
-        await self.wait_ready()
+        await self._ask()
         while not self._is_over():
             messages = await self._reader.fetch(max_records, deadline)
             if messages or asyncio.get_running_loop().time() >= deadline:
-                return messages
+                return self._handed(messages, len(messages))
         return []
 
     async def fetch_arrow(self, max_records: int = 100_000, timeout: float = 1.0) -> pa.Table:  # noqa: ASYNC109
@@ -195,29 +207,60 @@ class Consumer:
         timestamp, timestampType, headers, tag.
         """
         deadline = asyncio.get_running_loop().time() + timeout
-        await self.wait_ready()
+        await self._ask()
         while not self._is_over():
             table = await self._reader.fetch_arrow(max_records, deadline)
             if table.num_rows or asyncio.get_running_loop().time() >= deadline:
-                return table
+                return self._handed(table, table.num_rows)
         return TABLE_SCHEMA.empty_table()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Message:
-        """Return the next message, waiting for it. The iteration ends at `end`."""
+        """Return the next message, waiting for it. The iteration ends at `end`, and when the consumer is drained."""
         if self._home.left:
             self._home.check()
         run = self._reader.run
         while run is None or (message := run.take_one()) is None:
-            await self.wait_ready()
+            await self._ask()
             if self._is_over():
                 raise StopAsyncIteration
             run = await self._reader.next_run(
                 None if self._end is None else asyncio.get_running_loop().time() + END_LOOK_S
             )
+            self._handed(run, run is not None)
         return message
+
+    async def _ask(self) -> None:
+        """Begin to wait for messages: the program has finished those that it has."""
+        self._idle.set()
+        self._asking = asyncio.current_task()
+        await self.wait_ready()
+
+    def _handed(self, found: T, count: int) -> T:
+        """Return what was found; if it is something, the program has messages to finish."""
+        if count:
+            self._idle.clear()
+        return found
+
+    async def drain(self, timeout: float = 30.0) -> None:  # noqa: ASYNC109  as GroupConsumer.drain
+        """Return no further messages, and wait until the program has finished those that it has: until it asks for the
+        next one. `fetch` returns nothing from now on, and `async for` ends; `positions` says where to go on.
+
+        If the task that calls for messages calls this, everything returned to it counts as finished. Raises
+        DeadlineExceeded after `timeout` seconds.
+        """
+        self._check()
+        self._draining = True
+        for reading in self._reader.readings:
+            self._reader.pause(reading)
+        self._reader.wake()
+        asking = self._asking
+        if asking is None or asking.done() or asking is asyncio.current_task():
+            return
+        if not await wait_until(self._idle, asyncio.get_running_loop().time() + timeout):
+            raise DeadlineExceeded(f"the program has not finished its messages within {timeout} s")
 
     def _skipped(self, reading: Reading, rows: pa.RecordBatch, offsets: Sequence[int]) -> None:
         self._expired += rows.num_rows
@@ -231,13 +274,13 @@ class Consumer:
         return is_over
 
     def _is_over(self) -> bool:
-        """Return whether the end is reached, and stop fetching partitions that have reached
+        """Return whether nothing more comes, and stop fetching partitions that have reached
         theirs.
         """
         for reading in self._reader.readings if self._end is not None else ():
             if _is_over(reading):
                 self._reader.pause(reading)  # has no effect on later calls
-        return self.at_end
+        return self._draining or self.at_end
 
     # -- positions
 

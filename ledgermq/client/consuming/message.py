@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import repeat
@@ -12,9 +12,10 @@ from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 import pyarrow as pa
 
 from ledgermq.buffers import Buffer
+from ledgermq.client.context import Replier
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.message_id import MessageId
-from ledgermq.client.record import datetime_of
+from ledgermq.client.record import Headers, datetime_of
 from ledgermq.client.serializers import FromBytes
 from ledgermq.errors import BadValue, CorruptFrame, InvalidRequest, LedgerMQError
 from ledgermq.protocol.batch_header import check_crc
@@ -76,6 +77,17 @@ class Message(NamedTuple):
     def stored(self) -> Message:
         """Return the message as it is stored, before any interceptor or deserializer."""
         return self
+
+    def reply(self, value: Any, headers: Headers | None = None) -> Awaitable[Any]:
+        """Reply to a request of `client.request`. Await the result for the `SendResult` of the reply, or leave it: it
+        is sent all the same. Call it in the client's event loop; without one use `reply` of a `ledgermq.sync` client.
+
+        Raises InvalidRequest if the message is no request, or was not read by a client in this process.
+        """
+        replier: Replier | None = getattr(self, "replier", None)  # an annotation in this class would make it a field
+        if replier is None:
+            raise InvalidRequest("only a message that a client of this process has read can be replied to")
+        return replier.reply(self, value, headers)
 
     def ack(self) -> object:
         """Acknowledge the message; only for messages of a group (see `GroupMessage`, `QueueMessage`).
@@ -159,8 +171,7 @@ class Opened:
         return Message._make(cast(Message, self)) if found is None else found
 
     def __reduce__(self) -> tuple[Callable[[Iterable[Any]], Message], tuple[tuple[Any, ...]]]:
-        """Pickle as the plain `Message` as it is stored."""
-        return Message._make, (tuple(self.stored),)
+        return _as_stored(cast(Message, self))
 
 
 def _same_place(before: Any, after: Any) -> Any:
@@ -172,11 +183,20 @@ def _same_place(before: Any, after: Any) -> Any:
     return after
 
 
-def opened(kind: type[M], deserializer: FromBytes | None, interceptors: Sequence[Interceptor]) -> type[M]:
-    """Return the class of a consumer's messages."""
+def opened(
+    kind: type[M], deserializer: FromBytes | None, interceptors: Sequence[Interceptor], replier: Replier | None = None
+) -> type[M]:
+    """Return the class of a consumer's messages. `replier`: sends their replies."""
+    made: dict[str, Any] = {"replier": replier}
     if deserializer is None and not interceptors:
-        return kind
-    return type(kind.__name__, (Opened, kind), {"deserializer": deserializer, "interceptors": tuple(interceptors)})
+        return type(kind.__name__, (kind,), made | {"__slots__": (), "__reduce__": _as_stored})
+    made |= {"deserializer": deserializer, "interceptors": tuple(interceptors)}
+    return type(kind.__name__, (Opened, kind), made)
+
+
+def _as_stored(message: Message) -> tuple[Callable[[Iterable[Any]], Message], tuple[tuple[Any, ...]]]:
+    """Pickle a message as the plain `Message` as it is stored."""
+    return Message._make, (tuple(message.stored),)
 
 
 def made_as(kind: type[M], message: Message) -> M:

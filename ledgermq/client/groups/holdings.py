@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ledgermq.client.consuming.message import opened
 from ledgermq.client.consuming.reader import Reader
+from ledgermq.client.context import Replier
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.assignment import reconcile
 from ledgermq.client.groups.commits import Committer, Wish
@@ -90,9 +91,10 @@ class Holdings:
         tasks: asyncio.TaskGroup,
         letting_go: LettingGo,
         refusals: Refusals,
+        replier: Replier,
     ) -> None:
         self._settings = settings
-        self._base = opened(GroupMessage, settings.deserializer, settings.interceptors)
+        self._base = opened(GroupMessage, settings.deserializer, settings.interceptors, replier)
         self._refusals = refusals
         self.held = held
         self._reader = reader

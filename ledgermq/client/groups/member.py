@@ -81,7 +81,15 @@ class Member:
         self.loading = Loading(context, store, subscription.group, subscription.rule, timeout_s)
         refusals = refusals or Refusals(settings.failed_held_max, settings.failed_held_bytes_max)
         self.holdings = Holdings(
-            settings, held, self.reader, self.loading, self._committer, self._tasks, letting_go, refusals
+            settings,
+            held,
+            self.reader,
+            self.loading,
+            self._committer,
+            self._tasks,
+            letting_go,
+            refusals,
+            context.replier,
         )
         self.reader.interrupted = lambda: not self.holdings.draining and self.handing_out.is_due()
         self.commits = Commits(self._committer, held, self.holdings.progressed, settings.commit)

@@ -99,6 +99,7 @@ class Batch:
     it may be sent, if one was decided before this producer was made. `in_file`: its id in the producer's
     spill, if it was loaded from there. `is_spilled`: its outcome is that it was written there.
     `quiet`: see `Place`. `intake_offset`: where it waits until its records are due; None: they are not delayed.
+    `append_us`: the timestamp that the broker gave its records; 0: they have their own.
     """
 
     __slots__ = (
@@ -109,6 +110,7 @@ class Batch:
         "_plain_values",
         "_rows",
         "_timestamps",
+        "append_us",
         "at",
         "base_offset",
         "born_s",
@@ -156,6 +158,7 @@ class Batch:
         self.in_file: int | None = None
         self.is_spilled = False
         self.intake_offset: int | None = None
+        self.append_us = 0
         self.data: bytes | None = None
         self.crc = self.timestamp_min_us = self.timestamp_max_us = 0
         self._plain_values: list[bytes] = []
@@ -333,7 +336,7 @@ class Batch:
             return self._delayed_result(row, self.intake_offset, self._timestamps[row].value)
         base = self.base_offset
         offset = base + row if base is not None and base >= 0 else base
-        return SendResult(*self.at, offset, self._timestamps[row].value)
+        return SendResult(*self.at, offset, self.append_us or self._timestamps[row].value)
 
     def _delayed_result(self, row: int, intake_offset: int, due_us: int) -> SendResult:
         message = pb.RecallDelayedRequest(

@@ -23,6 +23,7 @@ from ledgermq.errors import LedgerMQError, UsedElsewhere
 class SendResult(NamedTuple):
     """Where a record is stored. `offset` is -1 with acks="received", because the offset is not
     known yet. It is None in a transaction: records get their offsets after the commit.
+    `timestamp_us` is the broker's where that sets it (topic setting message.timestamp.type = LogAppendTime).
 
     A delayed record has no offset before it is due: its `offset` is None, `timestamp` is the due time,
     and `handle` is the text with which `client.recall` takes it back. Other records have no handle.
@@ -103,6 +104,10 @@ class SpilledBatch(BatchResult):
     """
 
     __slots__ = ()
+
+
+OnDelivery = Callable[[SendResult], object]
+"""Called with the result of a record, also if it failed."""
 
 
 class Outcome:
@@ -233,7 +238,7 @@ class Delivery:
         error = self.exception()
         return self.place.result(self.row) if error is None else Failed.at(self.place.at, error)
 
-    def call_when_done(self, callback: Callable[[SendResult], object]) -> None:
+    def call_when_done(self, callback: OnDelivery) -> None:
         """Have the event loop call a function with the result of the record, also if it fails."""
 
         def call() -> None:

@@ -118,6 +118,7 @@ class Dispatcher:
                 without_session.append(queue)
             self._draft(group, queue, now_s, drafts)
             self._note_due(queue, now_s, due_s)
+            self._heed_silence(queue, now_s, due_s)
         self._discovery.open_sessions(group, without_session)
         self._discovery.refresh_old()
         for address, draft in drafts.items():
@@ -147,6 +148,17 @@ class Dispatcher:
             self._sealed_s = now_s
         elif queue.has_room():
             due_s.append(ripe_s)
+
+    def _heed_silence(self, queue: PartitionQueue, now_s: float, due_s: list[float]) -> None:
+        """Have records without a key avoid the partition if its owner has stored nothing for a while."""
+        timeout_s = self._settings.availability_timeout_s
+        since_s = queue.look(now_s)
+        if since_s is None or not timeout_s or queue.resends:
+            return
+        if now_s - since_s >= timeout_s:
+            self._topics.avoid(queue)
+        else:
+            due_s.append(since_s + timeout_s)
 
     def _note_due(self, queue: PartitionQueue, now_s: float, due_s: list[float]) -> None:
         if queue.not_before_s > now_s:
@@ -243,6 +255,7 @@ class Dispatcher:
             return
         queue = self._topics.queue_of(batch)
         base_offset = self._publishing.stored(batch, result)
+        queue.progressed(asyncio.get_running_loop().time())
         _log_stored(batch, queue, base_offset, address)
         failures = queue.stored(batch, base_offset)
         self._buffer.release(batch.buffer_bytes)

@@ -164,6 +164,10 @@ class PartitionQueue:
         """Why the latest attempt failed; None after a success."""
         self.refuses: LedgerMQError | None = None
         """Why no record may be added at present."""
+        self.waits_since_s: float | None = None
+        """Since when complete batches have waited and none was stored, as of the last look; None: none waited."""
+        self.stored_s = float("-inf")
+        """When a batch was last stored."""
         self._numbering = numbering
         self._window_batches = 1 if numbering is Numbering.NONE else window_batches
         self._backoff = backoff
@@ -179,6 +183,18 @@ class PartitionQueue:
     def __bool__(self) -> bool:
         """Return whether it has work."""
         return bool(self._window or self._sealed or self.open is not None)
+
+    def look(self, now_s: float) -> float | None:
+        """Return since when complete batches have waited and none was stored; None: none wait."""
+        if not (self._window or self._sealed):
+            self.waits_since_s = None
+        elif self.waits_since_s is None:
+            self.waits_since_s = now_s
+        return self.waits_since_s
+
+    def progressed(self, now_s: float) -> None:
+        """Note that a batch was stored."""
+        self.waits_since_s, self.stored_s = None, now_s
 
     def _move(self, event: Event) -> None:
         phase = _NEXT.get((self.phase, event))

@@ -20,7 +20,16 @@ from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.due import due_of
 from ledgermq.client.producing.arrow_rows import ArrowData, Piece, pieces_of
 from ledgermq.client.producing.batch import Batch
-from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, Outcome, Refused, again
+from ledgermq.client.producing.delivery import (
+    BatchDelivery,
+    Deliveries,
+    Delivery,
+    OnDelivery,
+    Outcome,
+    Refused,
+    SendResult,
+    again,
+)
 from ledgermq.client.producing.discovery import Discovery
 from ledgermq.client.producing.dispatcher import Dispatcher
 from ledgermq.client.producing.preparing import prepared
@@ -44,6 +53,7 @@ from ledgermq.errors import (
 )
 from ledgermq.runtime.tasks import all_of, end, first_of
 
+DRAINED = "the producer is drained and takes no further records: make another one"
 RECORDS_PER_STEP = 1000
 """Number of records after which `send_many` lets the background task run."""
 
@@ -100,6 +110,8 @@ class Producer:
         self._delayed: Producer | None = None
         """Sends the records with a due time; made for the first one. It shares the buffer."""
         self.closed = False
+        self.draining = False
+        """Whether `drain` was called."""
 
     def send(
         self,
@@ -114,6 +126,7 @@ class Producer:
         delay: float | timedelta | None = None,
         deliver_at: datetime | None = None,
         delay_level: int | None = None,
+        on_delivery: OnDelivery | None = None,
     ) -> Delivery:
         """Queue one record; returns at once. Await the result for the `SendResult`, or `flush()`
         for all of them.
@@ -124,11 +137,29 @@ class Producer:
         which comes into its topic at that time, at most 366 days from now; one that is due already comes
         at once. Its timestamp is the due time. It is always stored durably and once, whatever `acks` and
         `idempotent` are, and never spilled. `ttl`: seconds from the timestamp on, or a timedelta, after which
-        consumers skip the record. Raises InvalidRecord, MessageTooLarge,
+        consumers skip the record. `on_delivery`: called with the `SendResult` once the record is stored, or has failed,
+        like the setting of that name. Raises InvalidRecord, MessageTooLarge,
         UnknownPartition for this record, and ResourceExhausted when the buffer is full; other
         records are not affected. Errors that occur later (the topic does not exist, …) are raised
         where the result is awaited, or by the next `flush()` if the program never awaits it.
         """
+        if on_delivery is not None:
+            return _calling(
+                on_delivery,
+                self.send(
+                    topic,
+                    value,
+                    key,
+                    headers,
+                    tag,
+                    timestamp,
+                    partition,
+                    ttl,
+                    delay,
+                    deliver_at,
+                    delay_level,
+                ),
+            )
         if get_ident() != self._home.thread or self._home.left:
             self._home.check()
         try:
@@ -210,7 +241,7 @@ class Producer:
         """Queue a row that was checked already; `size` is its `row_bytes`. `delayed`: its timestamp is
         a due time.
         """
-        self._check_usable()
+        self._check_takes_records()
         if delayed:
             return self._delayed_producer().add_row(topic, row, size, partition)
         held = size + ROW_OVERHEAD_BYTES
@@ -238,7 +269,7 @@ class Producer:
         """Return the delivery of a record that failed at once, with raise_on_error=False. Raises if the producer
         takes no records at all.
         """
-        self._check_usable()
+        self._check_takes_records()
         return self.refused(error, topic)
 
     def refused(self, error: Exception, topic: str) -> Delivery:
@@ -246,13 +277,11 @@ class Producer:
         next flush raises its error.
         """
         place = Refused(typed(error), TopicPartition(topic, -1), quiet=not self.settings.raise_on_error)
-        self._buffer.note_failed(place.outcome)
+        self._buffer.note_failed(place.outcome, place.at)
         return self._reported(Delivery(place, 0))
 
     def _reported(self, delivery: Delivery) -> Delivery:
-        if self.settings.on_delivery is not None:
-            delivery.call_when_done(self.settings.on_delivery)
-        return delivery
+        return delivery if self.settings.on_delivery is None else _calling(self.settings.on_delivery, delivery)
 
     async def send_many(self, topic: str, records: Iterable[Record | Any]) -> Deliveries:
         """Queue many records (`Record`, or values), waiting for room whenever the buffer is full. A
@@ -364,7 +393,7 @@ class Producer:
         key's; the others stay together, up to 65,536 rows or 16 MiB. More than that is queued piece
         by piece. Raises InvalidRecord, MessageTooLarge, UnknownPartition before any row is queued.
         """
-        self._check_usable()
+        self._check_takes_records()
         pieces = pieces_of(batch, self._sources.now_us())
         if partition is not None and any(piece.partitions is not None for piece in pieces):
             raise InvalidRecord("the partition is given twice, as a column and as an argument: leave one out")
@@ -407,7 +436,7 @@ class Producer:
         `raise_error()`. Raises UnknownTopic (also if the name means another topic now),
         UnknownPartition; then nothing is queued.
         """
-        self._check_usable()
+        self._check_takes_records()
         held = len(batch.data)
         await self._buffer.wait_for_room(held)
         place = self._topics.topic(topic)
@@ -424,7 +453,7 @@ class Producer:
         """Wait until the buffer is no longer full; a loop of plain `send` calls should await this
         now and then. Raises like `send_many`.
         """
-        self._check_usable()
+        self._check_takes_records()
         await self._buffer.wait_for_room()
 
     @property
@@ -459,6 +488,21 @@ class Producer:
         self._check_usable()
         await self._flush(timeout_s)
         self._raise_unseen()
+
+    async def drain(self, timeout: float | None = None) -> list[SendResult]:  # noqa: ASYNC109  as GroupConsumer.drain
+        """Take no further records, send everything that is queued, and return when it is answered, or is in the local
+        file of the setting `spill`. Close the producer next.
+
+        Returns the results of the records that failed meanwhile, and of those that failed before without being
+        awaited; empty: none did. From now on `send` and its like raise Unavailable. Raises DeadlineExceeded after
+        `timeout` seconds (None: the delivery timeout): the rest stays queued, and the call may be repeated.
+        """
+        self._check_usable()
+        self.draining = True
+        self._close_fast_path()
+        self._buffer.keep_failures()
+        await self._flush(self.settings.delivery_timeout_s if timeout is None else timeout)
+        return self._buffer.take_failed()
 
     def _raise_unseen(self) -> None:
         if self.settings.raise_on_error:
@@ -516,6 +560,11 @@ class Producer:
         elif self._background.done():
             failure = _failure(self._background)
             raise again(failure) from self._background.exception()
+
+    def _check_takes_records(self) -> None:
+        self._check_usable()
+        if self.draining:
+            raise Unavailable(DRAINED)
 
     def _ended(self, background: asyncio.Task[None]) -> None:
         self._close_fast_path()
@@ -600,6 +649,11 @@ class Producer:
             await self.close()
         else:
             await self.abort()
+
+
+def _calling(callback: OnDelivery, delivery: Delivery) -> Delivery:
+    delivery.call_when_done(callback)
+    return delivery
 
 
 def _failure(background: asyncio.Task[None]) -> LedgerMQError:

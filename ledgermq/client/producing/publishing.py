@@ -109,6 +109,7 @@ class Producing(Publishing):
         return connection.produce(requests)
 
     def stored(self, batch: Batch, result: pb.ProduceResult) -> int | None:
+        batch.append_us = result.append_us
         return -1 if self._acks_received else result.base_offset
 
 

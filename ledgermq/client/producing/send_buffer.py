@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from ledgermq.buffers import MIB
-from ledgermq.client.producing.delivery import Outcome
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.producing.delivery import Failed, Outcome, SendResult
 from ledgermq.client.producing.partition_queue import Failure
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, ResourceExhausted
@@ -27,6 +29,14 @@ WAITING_BYTES_MAX = 64 * MIB
 """Bytes that plain `send` calls, which cannot wait, may add above the buffer with
 when_full="wait", or until records above it are spilled.
 """
+
+
+class _Failure(NamedTuple):
+    """So many records of one partition that failed."""
+
+    outcome: Outcome
+    at: TopicPartition
+    records: int
 
 
 class SendBuffer:
@@ -51,7 +61,8 @@ class SendBuffer:
         self._fails = settings.when_full == "fail"
         self._timeout_s = settings.delivery_timeout_s
         self._released: asyncio.Future[None] | None = None
-        self._failed: list[Outcome] = []
+        self._failed: list[_Failure] = []
+        self._keeps_all = False
 
     def admit(self, size: int) -> None:
         """Admit bytes. Raises ResourceExhausted; then nothing is admitted."""
@@ -107,25 +118,45 @@ class SendBuffer:
             batch.drop()
             self.release(batch.buffer_bytes)
             batch.outcome.settle(self._on_failure(error))
-            self._keep(batch.outcome)
+            self._keep(_Failure(batch.outcome, batch.at, batch.record_count))
 
-    def note_failed(self, outcome: Outcome) -> None:
-        """Note the failure of a record that had no batch yet."""
+    def note_failed(self, outcome: Outcome, at: TopicPartition, records: int = 1) -> None:
+        """Note the failure of records that had no batch yet."""
         if outcome.error is not None:
             self._on_failure(outcome.error)
-        self._keep(outcome)
+        self._keep(_Failure(outcome, at, records))
 
-    def _keep(self, outcome: Outcome) -> None:
-        """Keep an outcome that has an error for `raise_unseen`."""
-        if len(self._failed) >= UNSEEN_FAILURES_MAX:
-            self._failed = [old for old in self._failed if not old.reported][1 - UNSEEN_FAILURES_MAX :]
-        self._failed.append(outcome)
+    def _keep(self, failure: _Failure) -> None:
+        """Keep a failure for `raise_unseen`, or for `take_failed`."""
+        if len(self._failed) >= UNSEEN_FAILURES_MAX and not self._keeps_all:
+            self._failed = self._unseen()[1 - UNSEEN_FAILURES_MAX :]
+        self._failed.append(failure)
+
+    def _unseen(self) -> list[_Failure]:
+        return [failure for failure in self._failed if not failure.outcome.reported]
+
+    def keep_failures(self) -> None:
+        """Keep every failure from now on for `take_failed`, also those that callers see. No more records come, so
+        their number is bounded by the buffer.
+        """
+        if not self._keeps_all:
+            self._keeps_all, self._failed = True, self._unseen()
+
+    def take_failed(self) -> list[SendResult]:
+        """Return a result for each record that failed since `keep_failures`, or that no caller had seen before."""
+        failed, self._failed = self._failed, []
+        results: list[SendResult] = []
+        for outcome, at, records in failed:
+            assert outcome.error is not None, "only failures are kept"
+            outcome.reported = True
+            results += [Failed.at(at, outcome.error)] * records
+        return results
 
     def forget_failures(self) -> None:
         self._failed = []
 
     def raise_unseen(self) -> None:
         """Raise the first error that no caller has awaited; the others are dropped."""
-        failed, self._failed = [outcome for outcome in self._failed if not outcome.reported], []
-        for outcome in failed:
-            outcome.raise_error()
+        failed, self._failed = self._unseen(), []
+        for failure in failed:
+            failure.outcome.raise_error()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from itertools import repeat
 
 import pyarrow as pa
@@ -28,6 +29,9 @@ from ledgermq.client.routing import TopicRoute
 from ledgermq.client.settings import ChosenCompression, ProducerSettings
 from ledgermq.errors import LedgerMQError, MessageTooLarge, UnknownTopic
 from ledgermq.protocol.records import data_bytes_at_most, largest_record_bytes
+
+SILENCE_LOOK_S = 0.1
+"""How often partitions are looked through for owners that store nothing, while there are some."""
 
 _NO_KEY: Row = (None, None, None, 0, None)
 
@@ -155,6 +159,12 @@ class ProducerTopics:
         else:
             queue.seal()
 
+    def avoid(self, queue: PartitionQueue) -> None:
+        """Let records without a key avoid partitions whose owner stores nothing; `queue` is one of them."""
+        topic = self._topics.get(queue.at.topic)
+        if topic is not None:
+            topic.avoid(queue)
+
     def abandon(self, error: LedgerMQError) -> None:
         """Fail everything, because the producer, or its transaction, ends. Later records begin
         with new queues.
@@ -181,6 +191,7 @@ class TopicQueues:
         self.queues: list[PartitionQueue] = []
         self._settings = settings
         self._connections = context.connections
+        self._routing = context.routing
         self._wake = wake
         self._publishing = publishing
         self._clock_s = asyncio.get_running_loop().time
@@ -188,6 +199,10 @@ class TopicQueues:
         self._partitioner = given if callable(given) else None
         self._keyless = KeylessPartition(context.sources, "sticky" if callable(given) else given)
         self._sticks = given == "sticky"
+        self._avoided: AbstractSet[int] = frozenset()
+        """Partitions for records with a key only, as of `_avoided_s`."""
+        self._avoided_s: float | None = None
+        """None: there are none."""
         self._compression: ChosenCompression | None = None
         self._compressors: list[Compressor] = []
         """One encoder per partition, because records of one key are alike and go to the same
@@ -247,7 +262,39 @@ class TopicQueues:
         if self._partitioner is not None:
             record = Outgoing(self.route.name, value, key, headers, tag, timestamp_us)
             return check_partition(self._partitioner(record, count), count, self.route.name)
-        return self._keyless.get(count) if key is None else partition_of_key(key, count)
+        if key is not None:
+            return partition_of_key(key, count)
+        return self._keyless.get(count) if self._avoided_s is None else self._keyless.get(count, self._silent())
+
+    def avoid(self, queue: PartitionQueue) -> None:
+        if self._avoided_s is None:
+            self._avoided_s = float("-inf")
+        if queue.open is not None:
+            queue.open.close()  # values that are not checked one by one would join it
+
+    def _silent(self) -> AbstractSet[int]:
+        """Return the partitions whose owners have stored nothing for a while. An owner is judged by each of its
+        partitions that has waiting records: another one counts as silent, too, unless it stored some meanwhile.
+        """
+        now_s = self._clock_s()
+        if self._avoided_s is None or now_s - self._avoided_s < SILENCE_LOOK_S:
+            return self._avoided
+        limit_s = now_s - self._settings.availability_timeout_s
+        silent: dict[int, float] = {}
+        owners: dict[str, float] = {}
+        for number, queue in enumerate(self.queues):
+            since_s = queue.look(now_s)
+            if since_s is not None and since_s <= limit_s:
+                silent[number] = since_s
+                if (owner := self._routing.owner(*queue.at)) is not None:
+                    owners[owner] = max(since_s, owners.get(owner, since_s))
+        siblings = {
+            number
+            for number, queue in enumerate(self.queues)
+            if queue.stored_s < owners.get(self._routing.owner(*queue.at) or "", float("-inf"))
+        }
+        self._avoided, self._avoided_s = silent.keys() | siblings, now_s if silent else None
+        return self._avoided
 
     def _open_batch(self, queue: PartitionQueue) -> Batch:
         self.seal(queue)

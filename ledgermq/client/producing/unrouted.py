@@ -33,7 +33,7 @@ class Unrouted:
         self.outcome = Outcome()
         self._buffer = buffer
         self._enter: list[Callable[[Queues], None]] = []
-        self._held_bytes = 0
+        self._held_bytes = self._records = 0
         self._arrow: list[Outcome] = []
 
     @property
@@ -48,13 +48,14 @@ class Unrouted:
         delivery = Delivery(self, 0)
         held = size + ROW_OVERHEAD_BYTES
         self._held_bytes += held
+        self._records += 1
 
         def enter(topic: Queues) -> None:
             try:
                 moved = topic.add(row, size, partition)
             except Exception as error:  # a user's partitioner may raise anything
                 delivery.place = Refused(typed(error), self.at, quiet=self.quiet)
-                self._buffer.note_failed(delivery.place.outcome)
+                self._buffer.note_failed(delivery.place.outcome, self.at)
                 self._buffer.release(held)
             else:
                 delivery.place, delivery.row = moved.place, moved.row
@@ -66,6 +67,7 @@ class Unrouted:
         outcome = Outcome()
         delivery = BatchDelivery(outcome)
         self._held_bytes += buffer_bytes
+        self._records += piece.rows.num_rows
         self._arrow.append(outcome)
 
         def enter(topic: Queues) -> None:
@@ -73,7 +75,7 @@ class Unrouted:
                 delivery.batches = topic.add_arrow(piece, buffer_bytes, partition)
             except Exception as error:  # as above
                 outcome.settle(typed(error))
-                self._buffer.note_failed(outcome)
+                self._buffer.note_failed(outcome, self.at, piece.rows.num_rows)
                 self._buffer.release(buffer_bytes)
             else:
                 outcome.settle()
@@ -90,10 +92,10 @@ class Unrouted:
 
     def failed(self, error: LedgerMQError) -> None:
         """Fail everything, because the topic's partitions cannot be looked up."""
-        self._enter = []
+        records, self._enter = self._records, []
         self._buffer.release(self._held_bytes)
         self.outcome.settle(error)
-        self._buffer.note_failed(self.outcome)
+        self._buffer.note_failed(self.outcome, self.at, records)
         for outcome in self._arrow:
             outcome.settle(error)
 

@@ -66,7 +66,7 @@ class Queue:
         self.dead_lettered = 0
         """Number of messages that this member moved to the dead-letter topic."""
         self._context = context
-        self._base = opened(QueueMessage, settings.deserializer, settings.interceptors)
+        self._base = opened(QueueMessage, settings.deserializer, settings.interceptors, context.replier)
         self._start = start
         self._dead_letters = dead_letters
         self._expiry = Expiry(context.routing.ttl_of, context.sources.now_us)

@@ -20,7 +20,7 @@ from typing import Any, Literal, Self
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.staged_offsets import Staged, StagedOffsets, WhatToStage
 from ledgermq.client.producing.arrow_rows import ArrowData
-from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery
+from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, OnDelivery
 from ledgermq.client.record import Bytes, Headers, Record, Row
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.client.transactions.lane import Lane
@@ -147,6 +147,7 @@ class Transaction:
         delay: float | timedelta | None = None,
         deliver_at: datetime | None = None,
         delay_level: int | None = None,
+        on_delivery: OnDelivery | None = None,
     ) -> Delivery:
         """Queue one record, as `Producer.send`. The delivery is done when the record is staged. Its
         `offset` is None, because a record gets its offset after the commit.
@@ -158,7 +159,7 @@ class Transaction:
         """
         self.check_open()
         return self._producer.send(
-            topic, value, key, headers, tag, timestamp, partition, ttl, delay, deliver_at, delay_level
+            topic, value, key, headers, tag, timestamp, partition, ttl, delay, deliver_at, delay_level, on_delivery
         )
 
     def due_us(

@@ -19,7 +19,7 @@ from typing import Any, Self
 from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.producing.arrow_rows import ArrowData
-from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, Refused
+from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, OnDelivery, Refused
 from ledgermq.client.producing.unrouted import typed
 from ledgermq.client.record import Bytes, Headers, Record, Row
 from ledgermq.client.settings import ProducerSettings
@@ -109,12 +109,13 @@ class TwoPhase:
         delay: float | timedelta | None = None,
         deliver_at: datetime | None = None,
         delay_level: int | None = None,
+        on_delivery: OnDelivery | None = None,
     ) -> Delivery:
         """Queue one record, as `Transaction.send`. Raises TransactionError before `tpc_begin` and
         after `tpc_prepare`.
         """
         return self._begun().send(
-            topic, value, key, headers, tag, timestamp, partition, ttl, delay, deliver_at, delay_level
+            topic, value, key, headers, tag, timestamp, partition, ttl, delay, deliver_at, delay_level, on_delivery
         )
 
     def due_us(

@@ -44,6 +44,43 @@ def test_the_settings_go_before_the_environment(tmp_path: Path) -> None:
     run_virtual(of_file)
 
 
+def test_the_settings_file_gives_what_nothing_else_does(tmp_path: Path) -> None:
+    token_file, settings = tmp_path / "token", tmp_path / "ledgermq.toml"
+    token_file.write_text("from-file")
+    environment = {"LEDGERMQ_CONFIG": str(settings)}
+
+    async def run() -> None:
+        for text, expected in (
+            ('token = "in-settings"', "in-settings"),
+            (f'token_file = "{token_file}"', "from-file"),
+        ):
+            settings.write_text(text)
+            for given, more, token in (
+                (("", ""), {}, expected),
+                (("own", ""), {}, "own"),
+                (("", ""), {"LEDGERMQ_TOKEN": "variable"}, "variable"),
+            ):
+                found = credential_of(*given, environment | more)
+                assert found is not None
+                assert found("a:1") == f"Bearer {token}"
+        settings.write_text('tls_ca_file = "ca.pem"')
+        assert credential_of("", "", environment) is None
+
+    run_virtual(run)
+    for text, says in (
+        (f'token = "{SECRET}"\ntoken_file = "b"', r"token or token_file, not both \(from .*ledgermq.toml"),
+        (f'token = ["{SECRET}"]', "setting token must be text"),
+        (f'token = "{SECRET} and more"', "one word"),
+        ('token_file = "/absent/token"', "token file /absent/token: No such file"),
+    ):
+        settings.write_text(text)
+        with pytest.raises(InvalidConfig, match=says) as refused:
+            credential_of("", "", environment)
+        assert SECRET not in str(refused.value)
+    with pytest.raises(InvalidConfig, match="settings file /absent"):
+        credential_of("", "", {"LEDGERMQ_CONFIG": "/absent"})
+
+
 def test_a_file_is_read_again_when_it_changes_and_a_bad_one_leaves_the_token(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("first")

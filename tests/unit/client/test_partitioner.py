@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.client.descriptions import check_partition
-from ledgermq.client.partitioner import KeylessPartition, murmur2, partition_of_key
+from ledgermq.client.partitioner import Keyless, KeylessPartition, murmur2, partition_of_key
 from ledgermq.errors import InvalidConfig, UnknownPartition
 from ledgermq.sources import Sources
 
@@ -70,3 +70,23 @@ def test_a_partition_that_is_not_there_is_refused(partition: int) -> None:
 def test_a_partition_that_is_no_number_is_refused(partition: object) -> None:
     with pytest.raises(InvalidConfig):
         check_partition(partition, 3, "t")
+
+
+@pytest.mark.parametrize("rule", ["sticky", "round_robin", "random"])
+def test_avoided_partitions_get_nothing_as_long_as_others_are_left(rule: Keyless) -> None:
+    chosen = KeylessPartition(Sources(random=random.Random(1)), rule)
+    used = set()
+    for _ in range(200):
+        used.add(chosen.get(6, {0, 2, 5}))
+        chosen.leave(chosen.get(6, {0, 2, 5}), 6)
+    assert used == {1, 3, 4}
+    assert {chosen.get(1, {0}), chosen.get(1)} == {0}
+    used = {chosen.get(3, {0, 1, 2}) for _ in range(100)}
+    assert used <= {0, 1, 2}
+
+
+def test_round_robin_goes_on_with_the_next_partition_that_is_not_avoided() -> None:
+    turns = KeylessPartition(Sources(random=random.Random(1)), "round_robin")
+    while turns.get(5) != 0:
+        pass
+    assert [turns.get(5, {2, 3}) for _ in range(6)] == [1, 4, 0, 1, 4, 0]

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from ledgermq.client.consuming.message import made_as, opened
+from ledgermq.client.context import Replier
 from ledgermq.client.groups.handlers.calls import HandlerCalls, place_of
 from ledgermq.client.groups.handlers.local_store import LocalStore, MessageKey, StoredMessage
 from ledgermq.client.groups.handlers.retry import MetaQ
@@ -88,13 +89,14 @@ class Recovery:
         store: LocalStore,
         cluster_id: Callable[[], Awaitable[str]],
         backoff: Backoff,
+        replier: Replier,
     ) -> None:
         self._policy = policy
         self._calls = calls
         self._handler = calls.handler
         self._group = calls.handler.settings.group
         consumer = calls.handler.settings.consumer
-        self._base = opened(GroupMessage, consumer.get("deserializer"), consumer.get("interceptors", ()))
+        self._base = opened(GroupMessage, consumer.get("deserializer"), consumer.get("interceptors", ()), replier)
         self._store = store
         self._cluster_id = cluster_id
         self._backoff = backoff

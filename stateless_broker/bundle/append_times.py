@@ -1,0 +1,53 @@
+"""Write the time of the append into batches of topics with `message.timestamp.type = LogAppendTime`.
+
+Batches are stamped when they are admitted, which is the order of their offsets, and by a clock that never
+goes back within a term: the store's, as this broker estimates it. A term begins at the latest time that
+the terms before it have written, which the ledger remembers (`LedgerState.append_us`). So the timestamps
+of a partition never decrease, whichever brokers own it and whatever their clocks show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from crc32c import crc32c
+
+from ledger.log.segment import Batch
+from ledgermq.protocol.append_time import with_append_time
+from stateless_broker.bundle.context import BundleContext
+
+
+class AppendTimes:
+    """The times of one term. `last_us`: the latest one before it."""
+
+    def __init__(self, context: BundleContext, last_us: int) -> None:
+        self._context = context
+        self._last_us = last_us
+
+    def stamped(self, batches: Sequence[Batch]) -> Sequence[Batch]:
+        """Return batches that are being admitted, in this order; those of topics with LogAppendTime get the
+        present time.
+        """
+        topics = self._context.catalog().topics_by_id
+        wanted = set()
+        for batch in batches:
+            topic = topics.get(batch.topic_id)
+            if topic is not None and topic.settings.append_time:
+                wanted.add(topic.id)
+        if not wanted:
+            return batches
+        now_us = self._last_us = max(self._last_us, self._now_us())
+        return [_stamped(batch, now_us) if batch.topic_id in wanted else batch for batch in batches]
+
+    def _now_us(self) -> int:
+        """Return the store's time; this machine's until the first heartbeat has shown the store's."""
+        store_us = self._context.store_us()
+        return self._context.sources.now_us() if store_us is None else store_us
+
+
+def _stamped(batch: Batch, now_us: int) -> Batch:
+    data = with_append_time(batch.data, now_us)
+    return replace(
+        batch, data=data, crc=crc32c(data), timestamp_min_us=now_us, timestamp_max_us=now_us, append_us=now_us
+    )

@@ -1,0 +1,52 @@
+"""Which batches get the time of their append, and by which clock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from crc32c import crc32c
+
+from ledger.object_store.memory import MemoryStore
+from ledger.topics.catalog import Topic
+from ledger.topics.settings import parse_settings
+from ledgermq.protocol.records import decode_batch
+from ledgermq.sources import Sources
+from stateless_broker.bundle.append_times import AppendTimes
+from tests.worlds.bundles import TOPIC, bundle_context
+from tests.worlds.ledgers import batch
+
+RAW = {"message.timestamp.type": "LogAppendTime"}
+STAMPED = Topic(TOPIC.id + 1, "stamped", (1,), RAW, parse_settings(RAW))
+
+
+def times_of(clock: list[int | None], last_us: int = 0, own_us: int = 500) -> AppendTimes:
+    """`clock`: what the store's clock shows, one call after the other."""
+    sources = Sources(now_us=lambda: own_us)
+    context = replace(bundle_context(MemoryStore("t", sources), sources), store_us=lambda: clock.pop(0))
+    context.catalog().topics_by_id[STAMPED.id] = STAMPED
+    return AppendTimes(context, last_us)
+
+
+def test_only_batches_of_topics_that_want_it_change() -> None:
+    own, other, unknown = (batch(b"a", b"b", topic_id=topic) for topic in (STAMPED.id, TOPIC.id, 99))
+    times = times_of([1000])
+    assert times.stamped([other, unknown]) == [other, unknown]
+    changed, *same = times.stamped([own, other, unknown])
+    assert same == [other, unknown]
+    assert (changed.timestamp_min_us, changed.timestamp_max_us, changed.append_us) == (1000, 1000, 1000)
+    assert changed.crc == crc32c(changed.data) != own.crc
+    rows = decode_batch(changed.data)
+    assert [moment.value for moment in rows.column("timestamp")] == [1000, 1000]
+    assert rows.column("value").to_pylist() == [b"a", b"b"]
+
+
+def test_times_never_go_back_neither_within_a_term_nor_below_the_terms_before() -> None:
+    times = times_of([1000, 900, 1001, 1500, 1400], last_us=1200)
+    stamps = [times.stamped([batch(b"a", topic_id=STAMPED.id)])[0].append_us for _ in range(5)]
+    assert stamps == [1200, 1200, 1200, 1500, 1500]
+
+
+def test_this_machine_s_clock_counts_until_the_store_s_is_known() -> None:
+    times = times_of([None, 700, 1000], own_us=800)
+    stamps = [times.stamped([batch(b"a", topic_id=STAMPED.id)])[0].append_us for _ in range(3)]
+    assert stamps == [800, 800, 1000]
