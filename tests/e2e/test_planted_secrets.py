@@ -165,6 +165,16 @@ def _use(
     settings = {"SECURITY": "rules", "JWT_ISSUER": "https://login.example", "JWT_AUDIENCE": "ledgermq"}
     shell("broker", root, JWT_KEYS_URL=plain, code=ExitCode.USAGE, **settings)
     shell("config", "show", "--output", "json", JWT_KEYS_URL=plain, TOKEN=shop, **settings)
+    toml = folder / "settings.toml"
+    for text, code in (
+        (f'token = "{shop}"', ExitCode.OK),
+        (f'token = ["{shop}"]', ExitCode.USAGE),
+        (f'token = "{shop}', ExitCode.USAGE),
+    ):
+        toml.write_text(text + "\n")
+        shell("topic", "list", *at, "--debug", CONFIG=str(toml), code=code, **trusts)
+        if code is ExitCode.OK:
+            shell("config", "show", "--output", "json", CONFIG=str(toml))
     for words in (("status", *at), ("acl", "list", *at), ("token", "list", *at)):
         shell(*words, "--output", "json", TOKEN=first, **trusts)
     shell("top", admin.address, "--once", "--interval", "0.2")
