@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import os
 import re
+import tomllib
 from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
 
 from ledgermq.errors import InvalidConfig
 from ledgermq.hints import nearest
 
 PREFIX = "LEDGERMQ_"
 SEE = "docs/settings.md lists all variables"
-COMMAND_LINE = frozenset({"CONFIG", "ROOT", "TARGET", "DEBUG", "COMPLETE", "TOKEN", "TOKEN_FILE"})
+COMMAND_LINE = frozenset({"CONFIG", "ROOT", "TARGET", "DEBUG", "COMPLETE"})
 """Variables of the command line and of clients that are not settings of processes."""
-CLIENT = ("tls", "tls_ca_file", "tls_cert_file", "tls_key_file")
-"""Settings that clients read, from variables and from the file. Brokers have the last three, too."""
+TLS = ("tls", "tls_ca_file", "tls_cert_file", "tls_key_file")
+CLIENT = (*TLS, "token", "token_file")
+"""Settings that clients read, from variables and from the file. Brokers have the files of TLS, too."""
 COMPOSE = frozenset({"TAG", "SETTINGS"})
 """Variables of infra/compose/.env, which people export as well."""
 TESTS = frozenset({"MINIO", "POSTGRES", "SEEDS", "POWER_CUTS"})
@@ -45,6 +49,21 @@ def add_settings(names: Iterable[str], removed: Mapping[str, str]) -> None:
     """
     _settings.update(names)
     _removed.update(removed)
+
+
+def from_settings_file(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the TOML file of LEDGERMQ_CONFIG holds; nothing if the variable is not set. Raises
+    InvalidConfig if it cannot be read.
+    """
+    path = environment.get(f"{PREFIX}CONFIG", "")
+    if not path:
+        return {}
+    try:
+        return dict(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+    except OSError as error:
+        raise InvalidConfig(f"settings file {path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidConfig(f"settings file {path}: {error}") from error
 
 
 def is_of_kubernetes(name: str, value: str) -> bool:

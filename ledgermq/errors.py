@@ -9,6 +9,7 @@ gRPC, HTTP and any store: `ledgermq.protocol.status` maps codes to the wire.
     │   │   └── InvalidFilter     an InvalidConfig: the text of a filter cannot be read; it names the place
     │   ├── UnknownTopic, UnknownPartition, TopicExists, OffsetOutOfRange
     │   ├── PublishNotAccepted, SubscribeNotAccepted
+    │   ├── BacklogQuotaExceeded  a consumer group is too far behind, and the topic refuses records then
     │   ├── BadValue              a message's value cannot be read; `record` is the message as it is stored
     │   ├── LegalHold             records of the topic cannot be deleted while it is held
     │   ├── UsedElsewhere         the client belongs to another process or event loop
@@ -122,6 +123,10 @@ class PublishNotAccepted(InvalidRequest):
 
 class SubscribeNotAccepted(InvalidRequest):
     code = "SUBSCRIBE_NOT_ACCEPTED"
+
+
+class BacklogQuotaExceeded(InvalidRequest):
+    code = "BACKLOG_QUOTA_EXCEEDED"
 
 
 class BadValue(InvalidRequest):

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from ledgermq.client.tls import Tls
 from ledgermq.errors import InvalidConfig
 from ledgermq.hints import did_you_mean
+from ledgermq.protocol.tokens import bearer
 
 Parse = Callable[[str, str], Any]
 """A rule, called with (name, text). Returns the value. Raises InvalidConfig, naming the option."""
@@ -25,6 +26,21 @@ T = TypeVar("T")
 def option(default: Any, parse: Parse = lambda _, text: text, shown: str = "") -> Any:
     """Declare an option. `shown`: what docs/spark.md says in place of the default."""
     return field(default=default, metadata={"parse": parse, "shown": shown})
+
+
+def secret() -> Any:
+    """Declare an option with a token, which no text of the options shows."""
+
+    def parse(name: str, text: str) -> str:
+        if not (text := text.strip()):
+            return ""
+        try:
+            bearer(text)
+        except InvalidConfig as error:
+            raise InvalidConfig(f"{name}: {error.message}") from None
+        return text
+
+    return field(default="", repr=False, metadata={"parse": parse, "shown": ""})
 
 
 def switch(default: bool) -> Any:
@@ -132,12 +148,36 @@ def parse_known(kind: type[T], values: Mapping[str, str]) -> T:
     return kind(**found)
 
 
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """How driver and tasks connect to brokers: settings of `ledgermq.connect`. It shows no token."""
+
+    tls: Tls | bool | None = None
+    token: str = field(default="", repr=False)
+    token_file: str = ""
+
+    def settings(self) -> dict[str, Any]:
+        return {"tls": self.tls, "token": self.token, "token_file": self.token_file}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TlsOptions:
-    """Options about TLS, which source and sink share. All files are paths on every machine that
-    connects to brokers: the driver's, and for a sink also those of the executors.
+class ConnectionOptions:
+    """Options about TLS and tokens, which source and sink share. All files are paths on every machine
+    that connects to brokers: the driver's, and for a sink also those of the executors.
+
+    Spark shows options in plans, logs and its pages, but hides the values of those whose names match
+    `spark.redaction.regex`. By default it holds the word token, in any case.
     """
 
+    token_file: str = option("")
+    """file with the token that proves to brokers who calls; a path on the driver, and of a sink also on
+    each executor. It is read again when it changes. Not set: as the environment of the driver and of
+    each executor says
+    """
+    token: str = secret()
+    """the token itself, in place of `tokenFile`. Spark shows stars in place of it in plans, logs and its
+    pages; it sends it to executors with the tasks
+    """
     tls: bool | None = maybe_switch()
     """`true`: connect to brokers by TLS; `false`: without. Not set: as the files and the environment
     of the driver and of each executor say
@@ -151,8 +191,13 @@ class TlsOptions:
     tls_key_file: str = option("")
     """PEM file of its private key, there, too"""
 
-    def chosen_tls(self) -> Tls | bool | None:
-        """Return the setting `tls` of clients. Raises InvalidConfig."""
+    def connection(self) -> Connection:
+        """Return how to connect. Raises InvalidConfig."""
+        if self.token and self.token_file:
+            raise InvalidConfig("give token or tokenFile, not both")
+        return Connection(self._tls(), self.token, self.token_file)
+
+    def _tls(self) -> Tls | bool | None:
         if not (self.tls_ca_file or self.tls_cert_file or self.tls_key_file):
             return self.tls
         if self.tls is False:

@@ -18,10 +18,13 @@ from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import ObjectStore
 from ledger.root.copies import copies_of
 from ledger.root.two_clocks import TwoClocks
+from ledger.topics.catalog import Topic
 from ledgermq.errors import InvalidConfig
 from ledgermq.protocol.api import BrokerApi, Connector
 from ledgermq.sources import Sources
 from stateless_broker.at_controller import AtController
+from stateless_broker.backlog_counts import BacklogCounts
+from stateless_broker.backlogs import Backlogs
 from stateless_broker.bundle.context import BundleContext, BundleLimits, BundleMetrics
 from stateless_broker.controller import Controller
 from stateless_broker.deletion_path import DeletionPath
@@ -82,6 +85,7 @@ class Broker:
         timer_counts: TimerCounts | None = None,
         share_counts: ShareCounts | None = None,
         quota_counts: QuotaCounts | None = None,
+        backlog_counts: BacklogCounts | None = None,
     ) -> None:
         self.broker_id = settings.broker_id or f"b-{sources.new_id().hex()[:12]}"
         self.address = address
@@ -94,6 +98,7 @@ class Broker:
         self.transaction_counts = transaction_counts or TransactionCounts()
         self.timer_counts = timer_counts or TimerCounts()
         self.share_counts = share_counts or ShareCounts()
+        self.backlog_counts = backlog_counts or BacklogCounts()
         self._clocks = TwoClocks(store, sources)
         self._store_clock = StoreClock(store)
         self.alarms = Alarms()
@@ -174,6 +179,7 @@ class Broker:
         timer_counts: TimerCounts | None = None,
         share_counts: ShareCounts | None = None,
         quota_counts: QuotaCounts | None = None,
+        backlog_counts: BacklogCounts | None = None,
     ) -> Broker:
         """Start a broker that takes part in the cluster of this root; `run_blocking` runs Arrow and
         Parquet work (default: in threads).
@@ -196,6 +202,7 @@ class Broker:
             timer_counts,
             share_counts,
             quota_counts,
+            backlog_counts,
         )
         await broker.membership.join(broker._features)
         try:
@@ -244,6 +251,7 @@ class Broker:
                 group.create_task(self.metadata.run(), name="metadata")
                 group.create_task(self.controller.run(), name="controller")
                 group.create_task(self.rules.run(), name="access rules")
+                group.create_task(self.backlogs.run(), name="backlog quotas")
                 group.create_task(self.context.write_gate.run(self._settings.reserve_bytes), name="write gate")
         except BaseExceptionGroup as failed:
             log.error("broker failed", error=str(failed.exceptions[0]))
@@ -253,7 +261,7 @@ class Broker:
 
     def _put_service_together(self, run_blocking: RunBlocking) -> BrokerService:
         settings = self._settings
-        checks = BatchChecks(run_blocking)
+        checks = BatchChecks(run_blocking, self._check_backlog)
         produce_path = ProducePath(self.metadata, self.ownership, checks)
         self._fetch_path = FetchPath(
             self.metadata,
@@ -322,6 +330,15 @@ class Broker:
             self._constants.shares,
             self.share_counts,
             lambda: self._settings.fetch_wait_ms_max / 1000,
+        )
+        self.backlogs = Backlogs(
+            self.metadata,
+            self.ownership,
+            self._broker,
+            self.groups,
+            self.shares,
+            self._passed_us,
+            self.backlog_counts,
         )
         rule_path = RulePath(
             self.controller,
@@ -398,6 +415,14 @@ class Broker:
     def _broker(self, address: str) -> BrokerApi:
         return self.service if address == self.address else self._peers.connection(address)
 
+    def _check_backlog(self, topic: Topic, partition: int) -> None:
+        self.backlogs.check_batch(topic, partition)
+
+    def _passed_us(self) -> int | None:
+        """Return a time that the clocks of the store and of this machine have passed; None if it is not known."""
+        store_us = self._store_clock.now_us()
+        return None if store_us is None else min(store_us, self.context.sources.now_us())
+
     def _rack_of(self, bundle: int) -> str:
         owner = self.directory.owners.get(bundle)
         return owner.rack if owner is not None else ""
@@ -422,6 +447,7 @@ class Broker:
     def _catalog_changed(self) -> None:
         self.rules.catalog_changed()
         self.internal.catalog_changed()
+        self.backlogs.catalog_changed()
 
     def _ownership_changed(self) -> None:
         self.metadata.ownership_changed()

@@ -4,7 +4,7 @@ only; nothing safe depends on it.
     {"version": 1, "broker": "…", "address": "host:port", "incarnation": 3, "session": "…", "counter": 17,
      "bundles": {"1": 4, "3": 9}, "releasing": [3], "troubles": {"2": "…"}, "leaving": false,
      "peer_address": "", "alarms": ["…"], "rack": "", "release": "0.2.0",
-     "features": ["transactions", "timers", "rules"], "public_key": "…"}
+     "features": ["transactions", "timers", "rules"], "public_key": "…", "draining": false}
 
 `counter` grows when the content changes, not with every beat. An unchanged heartbeat keeps its ETag
 and only its time advances, so other brokers see it alive without reading it again. `incarnation` is
@@ -44,8 +44,10 @@ class Heartbeat:
     over and not claimed here since.
 
     `troubles`: bundles that it should own and cannot serve, with the reason. `leaving`: it hands
-    over everything. `peer_address`: where other brokers reach it, if not at `address`, which
-    remains its name among them. `alarms`: problems of what it does serve. `rack`: where it runs, ""
+    over everything, and takes nothing. `draining`: it does so because an operator drained it; its
+    process stays, and takes bundles if no other broker is there. Earlier releases read `leaving` alone.
+    `peer_address`: where other brokers reach it, if not at `address`, which remains its name among
+    them. `alarms`: problems of what it does serve. `rack`: where it runs, ""
     if not set. `release`: of LedgerMQ, "" if it is one that does not announce it. `features`: see
     `FEATURES`. `public_key`: Ed25519, in hexadecimal; the broker signs its calls to other brokers with the
     private half, which only its process has.
@@ -66,6 +68,7 @@ class Heartbeat:
     release: str = ""
     features: tuple[str, ...] = ()
     public_key: str = ""
+    draining: bool = False
 
     def supersedes(self, other: Heartbeat) -> bool:
         """Return whether this process stays: of two processes with one address or one id, the later
@@ -100,6 +103,7 @@ def decode_heartbeat(data: bytes) -> Heartbeat | None:
             release=str(found.get("release", "")),
             features=tuple(str(feature) for feature in found.get("features", ())),
             public_key=str(found.get("public_key", "")),
+            draining=bool(found.get("draining", False)),
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None

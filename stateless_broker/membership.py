@@ -83,6 +83,8 @@ class Membership:
         self.members: dict[str, Member] = {}
         self.interval_s = interval_s
         self.alarms = alarms
+        self.is_draining = False
+        """An operator has drained this broker: it hands over what it owns, and takes nothing new."""
         self._store = store
         self._on_store_time = on_store_time
         self._on_store_time_reached = on_store_time_reached
@@ -136,7 +138,8 @@ class Membership:
             bundles=dict(bundles),
             troubles=dict(troubles),
             releasing=tuple(sorted(releasing)),
-            leaving=leaving,
+            leaving=leaving or self.is_draining,
+            draining=self.is_draining and not leaving,
             alarms=self.alarms(),
         )
         if now != self.me:
@@ -283,9 +286,11 @@ class Membership:
 
     def live(self) -> dict[str, Heartbeat]:
         """Return those of `present` that may be given bundles; brokers that leave hand over what
-        they have.
+        they have. Drained brokers are among them only if there are no others.
         """
-        return {name: heartbeat for name, heartbeat in self.present().items() if not heartbeat.leaving}
+        present = self.present()
+        staying = {name: heartbeat for name, heartbeat in present.items() if not heartbeat.leaving}
+        return staying or {name: heartbeat for name, heartbeat in present.items() if heartbeat.draining}
 
     def report_lost(self, broker: str, *, refused: bool) -> None:
         """Note that the connection to a broker broke, or that its address refuses connections."""

@@ -21,6 +21,7 @@ from ledgermq.client.grpc_connection import GrpcConnector
 from ledgermq.errors import InvalidConfig
 from ledgermq.runtime.tasks import end
 from ledgermq.sources import Sources
+from stateless_broker.backlog_counts import BacklogCounts
 from stateless_broker.broker import Broker
 from stateless_broker.bundle.context import BundleMetrics
 from stateless_broker.call_meter import CallMeter
@@ -53,6 +54,7 @@ class Hooks:
     timers: TimerCounts = field(default_factory=TimerCounts)
     shares: ShareCounts = field(default_factory=ShareCounts)
     quotas: QuotaCounts = field(default_factory=QuotaCounts)
+    backlogs: BacklogCounts = field(default_factory=BacklogCounts)
 
 
 class Node:
@@ -110,6 +112,7 @@ class Node:
                     timer_counts=observers.timers,
                     share_counts=observers.shares,
                     quota_counts=observers.quotas,
+                    backlog_counts=observers.backlogs,
                 )
 
             broker = await (when_store_answers(join, store.url, wait_for_store, sources) if wait_for_store else join())

@@ -96,6 +96,7 @@ class Ownership:
         self._looks_begun = self._looks_done = 0
         self._were_present: set[str] = set()
         self._beat_failed = False
+        self._announced_draining = False
         self.on_leave: Callable[[], None] = _nothing
         """Called before this broker's heartbeat is removed."""
 
@@ -155,12 +156,16 @@ class Ownership:
         """Return the error for a caller whose term has just ended; one look at the other brokers
         finds the new owner.
         """
+        await self.look()
+        return self.not_owner(bundle)
+
+    async def look(self) -> None:
+        """Return when another look at the other brokers is done, or after `request_wait_s`."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.times.request_wait_s
         looks_needed = self._looks_begun + 1
         while self._looks_done < looks_needed and loop.time() < deadline and not self.leaving:
             await self._next_round(deadline)
-        return self.not_owner(bundle)
 
     def error(self, error: LedgerMQError, bundle: int | None = None) -> pb.Error:
         """Return the error as it goes to the client: NOT_OWNER names the owner, where it is known."""
@@ -174,6 +179,22 @@ class Ownership:
         if address in ("", self._membership.me.address):
             return NotOwner(f"bundle {bundle} is not served by any broker at present", retry_after_ms=RETRY_AFTER_MS)
         return NotOwner(f"bundle {bundle} is served by {address}", owner=address)
+
+    async def drain(self, *, is_draining: bool) -> None:
+        """Hand over everything soon and take nothing new, or take a share of the bundles again. Return when
+        that is announced to the other brokers, or after `request_wait_s`.
+
+        A drained broker goes on serving what no other broker can take.
+        """
+        if is_draining != self._membership.is_draining:
+            log.warning("broker drained" if is_draining else "broker no longer drained")
+            self._membership.is_draining = is_draining
+            self._wanted_elsewhere.clear()
+            self._beat_due = True
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.times.request_wait_s
+        while self._announced_draining != is_draining and loop.time() < deadline and not self.leaving:
+            await self._next_round(deadline)
 
     def report_lost(self, broker: str, refused: bool) -> None:
         """Note that a connection to another broker broke, or that it did not answer.
@@ -260,6 +281,7 @@ class Ownership:
             async with asyncio.timeout(STORE_PATIENCE_INTERVALS * self.times.interval_s):
                 await self._membership.beat(bundles, self._troubles(), self.terms.releasing, leaving=self.leaving)
             self._beaten_at = asyncio.get_running_loop().time()
+            self._announced_draining = self._membership.me.draining
             if self._beat_failed:
                 log.warning("heartbeat written again")
             self._beat_failed = False
@@ -382,12 +404,15 @@ class Ownership:
             self.terms.drop(bundle, f"epoch {claims.epoch} was claimed" + (f" by {owner.broker}" if owner else ""))
             return
         wanted = self.wanted.get(bundle, self.me)
-        since = self._wanted_elsewhere.get(bundle)
         if wanted == self.me:
             self._wanted_elsewhere.pop(bundle, None)
-        elif since is None or since[0] != wanted:
-            self._wanted_elsewhere[bundle] = (wanted, now)
-        elif self._may_hand_over(bundle, now) and now - since[1] >= HANDOVER_AFTER_INTERVALS * self.times.interval_s:
+            return
+        patience_s = HANDOVER_AFTER_INTERVALS * self.times.interval_s
+        since = self._wanted_elsewhere.get(bundle)
+        if since is None or since[0] != wanted:
+            since = (wanted, now - patience_s if self._membership.is_draining else now)
+            self._wanted_elsewhere[bundle] = since
+        if self._may_hand_over(bundle, now) and now - since[1] >= patience_s:
             self._wanted_elsewhere[bundle] = (wanted, now)  # if the store refuses it, the next attempt has to wait
             self.terms.release(bundle, self._successor_address(bundle))
 
@@ -397,7 +422,8 @@ class Ownership:
         The first term of a bundle need not last: a young cluster spreads quickly.
         """
         held_s = now - self.terms.opened_at[bundle]
-        return self.write_refusal is None and (self.opened[bundle].epoch == 1 or held_s >= self.times.holding_s)
+        may_move = self._membership.is_draining or self.opened[bundle].epoch == 1 or held_s >= self.times.holding_s
+        return self.write_refusal is None and may_move
 
     def _successor_address(self, bundle: int) -> str:
         heartbeat = self._membership.live().get(self.wanted.get(bundle, ""))

@@ -31,7 +31,7 @@ from stateless_broker.metrics.process_metrics import ProcessMetrics
 from stateless_broker.node import Node
 from stateless_broker.reload import LiveSettings
 from stateless_broker.security.audit import open_audit_file
-from stateless_broker.settings import BrokerSettings, ProcessSettings
+from stateless_broker.settings import BrokerSettings, ProcessSettings, is_reached_from_elsewhere
 from stateless_broker.tls import Certificates, followed_certificates
 
 STALE_INTERVALS = 3
@@ -121,6 +121,12 @@ def _up(
     metrics.broker = node.broker
     health.notes = lambda: _notes(node) + ([] if certificates is None else certificates.problems())
     health.ready()
+    if not node.broker.door.closed and is_reached_from_elsewhere(settings):
+        log.warning(
+            "every program that the port lets in may read and change everything; security = rules asks for tokens",
+            host=settings.host,
+            tls_client_auth=settings.tls_client_auth,
+        )
 
 
 def _return_freed_memory() -> None:

@@ -145,7 +145,7 @@ def _hand_over(group: Sequence[Entry], owner: BundleOwner | LedgerMQError, durab
     error = owner if isinstance(owner, LedgerMQError) else None
     if isinstance(owner, BundleOwner):
         try:
-            owner.check_staged()
+            owner.check_admission()
             futures = owner.produce([entry.batch for entry in group if entry.batch is not None], durable=durable)
             for entry, done in zip(group, futures, strict=True):
                 entry.done, entry.owner = done, owner

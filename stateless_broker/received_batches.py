@@ -50,18 +50,21 @@ T = TypeVar("T")
 
 
 class BatchChecks:
-    """`run_blocking` decompresses large batches."""
+    """`run_blocking` decompresses large batches. `check_backlog` raises an error if a partition takes no batch
+    because of its backlog quota.
+    """
 
-    def __init__(self, run_blocking: RunBlocking) -> None:
+    def __init__(self, run_blocking: RunBlocking, check_backlog: Callable[[Topic, int], None]) -> None:
         self._run_blocking = run_blocking
+        self._check_backlog = check_backlog
 
     async def checked(
         self, lookup: Lookup, header: pb.ProduceBatch, data: memoryview, producer: ProducerSession | None = None
     ) -> tuple[int, Batch]:
         """Return a valid batch and the bundle of its partition.
 
-        Raises UnknownTopic, UnknownPartition, PublishNotAccepted, CorruptFrame, InvalidRecord,
-        MessageTooLarge, Unavailable.
+        Raises UnknownTopic, UnknownPartition, PublishNotAccepted, BacklogQuotaExceeded, ResourceExhausted,
+        CorruptFrame, InvalidRecord, MessageTooLarge, Unavailable.
         """
         bundle, batch, _ = await self.decoded(lookup, header, data, producer)
         return bundle, batch
@@ -77,6 +80,7 @@ class BatchChecks:
             raise PublishNotAccepted(
                 f"topic {topic.name!r} does not accept producing at present (accept.publish = false)"
             )
+        self._check_backlog(topic, header.partition)
         if header.schema not in (0, SCHEMA_VERSION):
             raise CorruptFrame(f"record schema {header.schema} is not supported, only {SCHEMA_VERSION} is")
         check_crc(data, header.crc)

@@ -23,6 +23,7 @@ from stateless_broker.fetch_path import FetchPath, refuse_unreadable
 from stateless_broker.find_path import FindPath
 from stateless_broker.groups.groups import Groups
 from stateless_broker.health import problems
+from stateless_broker.heartbeat import Heartbeat
 from stateless_broker.membership import Membership
 from stateless_broker.metadata import Lookup, Metadata
 from stateless_broker.ownership import Ownership
@@ -76,6 +77,8 @@ class BrokerService:
         self.alter_topic = topics.alter_topic
         self.delete_topic = topics.delete_topic
         self.describe_cluster = cluster.describe_cluster
+        self.drain_broker = cluster.drain_broker
+        self.slowest_commits = groups.slowest_commits
         self.problems = cluster.problems
         self.group_heartbeat = groups.group_heartbeat
         self.commit_offsets = groups.commit_offsets
@@ -277,12 +280,34 @@ class ClusterPath:
         return pb.DescribeClusterResponse(
             cluster_id=self._cluster.cluster_id,
             root=self._root_url,
-            brokers=[pb.BrokerInfo(id=name, address=known[name].address, alive=name in live) for name in sorted(known)],
+            brokers=[_broker_info(known[name], is_alive=name in live) for name in sorted(known)],
             bundles=[self._bundle_info(bundle) for bundle in range(self._cluster.bundles)],
             version=self._version,
             controller=self._ownership.address_of(keys.METADATA_BUNDLE),
             problems=self.problems(),
         )
+
+    async def drain_broker(self, request: pb.DrainBrokerRequest) -> pb.DrainBrokerResponse:
+        """Let this broker hand over what it owns and take nothing new, or take its share again.
+
+        Raises InvalidRequest if another broker is meant, or no other one could take over.
+        """
+        me = self._membership.me
+        if request.address != me.address:
+            raise InvalidRequest(f"this is the broker at {me.address}, not at {request.address!r}: nothing was changed")
+        if not (request.undrain or me.draining or self._others()):
+            await self._ownership.look()  # another one may be back since the last look
+            if not self._others():
+                raise InvalidRequest(
+                    f"no other broker could take over what {me.address} owns: start one first, or end the drain of"
+                    " another"
+                )
+        await self._ownership.drain(is_draining=not request.undrain)
+        return pb.DrainBrokerResponse(bundles=sorted(self._ownership.opened))
+
+    def _others(self) -> set[str]:
+        """Return the other brokers that may be given bundles."""
+        return self._membership.live().keys() - {self._membership.me.broker}
 
     def problems(self) -> list[str]:
         """Return why the cluster is not well, as this broker sees it."""
@@ -303,6 +328,12 @@ class ClusterPath:
             epoch=self._directory.claims[bundle].epoch,
             trouble=self._directory.troubles.get(bundle, ""),
         )
+
+
+def _broker_info(heartbeat: Heartbeat, *, is_alive: bool) -> pb.BrokerInfo:
+    return pb.BrokerInfo(
+        id=heartbeat.broker, address=heartbeat.address, alive=is_alive, draining=is_alive and heartbeat.draining
+    )
 
 
 async def _side_by_side(ask: Callable[[Q], Awaitable[A]], queries: Sequence[Q]) -> list[A]:

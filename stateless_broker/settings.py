@@ -222,6 +222,13 @@ class BrokerSettings(ProcessSettings):
         "later. Raise it if that happens while memory is free",
         ge=MIB,
     )
+    produce_wait_ms_max: int | None = _live(
+        None,
+        "Longest time that a received record may wait for its put to begin, before the bundle refuses new ones with"
+        " RESOURCE_EXHAUSTED and the time to come back. Not set: only `produce_memory_bytes_max` bounds what waits. Set"
+        " it, to some times of a put, if producers have short time-outs and the store is slow at times",
+        ge=1,
+    )
     cache_bytes_max: int = _live(
         256 * MIB,
         "Memory for the newest batches, from which consumers near the end of a partition are served. Raise it if "
@@ -462,6 +469,11 @@ def load_settings(file: Path | None = None, **flags: Any) -> BrokerSettings:
     was removed (with what to do).
     """
     return settle(BrokerSettings, read_sources(KINDS, file, flags, REMOVED))
+
+
+def is_reached_from_elsewhere(settings: BrokerSettings) -> bool:
+    """Return whether the broker's port listens on more than this machine's own address."""
+    return settings.host not in ("127.0.0.1", "localhost", "::1")
 
 
 def load_compaction_settings(file: Path | None = None, **flags: Any) -> CompactionSettings:

@@ -17,6 +17,7 @@ from ledger.topics.settings import (
     STAGED,
     SYSTEM_NAMES,
     TRANSACTION_COORDINATORS,
+    check_together,
     parse_settings,
     parse_stored_settings,
 )
@@ -87,7 +88,7 @@ def created(
     if sum(not keys.is_internal(known) for known in catalog.topics_by_name) >= limits.topics_max:
         raise ResourceExhausted(f"the cluster has {limits.topics_max} topics, the most that are allowed")
     raw = dict(settings)
-    return Topic(-1, name, assign(catalog, wanted, bundles), raw, parse_settings(raw), now_ms)
+    return Topic(-1, name, assign(catalog, wanted, bundles), raw, check_together(parse_settings(raw)), now_ms)
 
 
 def created_offsets_topic(catalog: Catalog, bundles: int, limits: TopicLimits, now_ms: int) -> Topic:
@@ -177,9 +178,8 @@ def altered(
     parse_settings(change)
     raw = {key: value for key, value in (topic.raw_settings | dict(change)).items() if key not in unset}
     more = assign(catalog, partitions - topic.partitions, bundles) if partitions else ()
-    return replace(
-        topic, bundles=topic.bundles + more, raw_settings=raw, settings=parse_stored_settings(raw), altered_ms=now_ms
-    )
+    settings = check_together(parse_stored_settings(raw))
+    return replace(topic, bundles=topic.bundles + more, raw_settings=raw, settings=settings, altered_ms=now_ms)
 
 
 def deleted(catalog: Catalog, name: str) -> Topic:

@@ -43,9 +43,11 @@ class Authority:
         self.ca = folder / f"{name}.pem"
         self._authority.cert_pem.write_to_path(self.ca)
 
-    def issue(self, name: str, *hosts: str, expired: bool = False) -> Pair:
+    def issue(self, name: str, *hosts: str, expired: bool = False, common_name: str | None = None) -> Pair:
+        """Issue a certificate for the hosts; without any for HOSTS, or for none if it has a common name."""
         times = {"not_before": PAST[0], "not_after": PAST[1]} if expired else {}
-        issued = self._authority.issue_cert(*(hosts or HOSTS), **times)
+        names = hosts or (() if common_name else HOSTS)
+        issued = self._authority.issue_cert(*names, common_name=common_name, **times)
         found = Pair(self._folder / f"{self._name}-{name}.pem", self._folder / f"{self._name}-{name}.key")
         found.cert.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
         issued.private_key_pem.write_to_path(found.key)

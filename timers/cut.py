@@ -4,6 +4,7 @@ blocks for ranges. Everything is done for whole columns, nothing for single rows
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -46,19 +47,20 @@ def range_blocks(rows: Rows, groups: Sequence[Group]) -> dict[RangeId, Moved]:
     for group in groups:
         before = moved.get(group.range_id, Moved(group.range, ()))
         found = rows.slice(group.start, group.stop)
-        # Their rows are due after the floors of their blocks: a floor is at most one above the present.
-        blocks = tuple(
-            encode_block(
-                target, 0, serialized_batch(batch), found.ids if positions is None else found.ids.take(positions)
-            )
-            for target, batch, positions in _split(found)
-        )
+        topics = Counter(before.range.topics)
+        blocks: list[LogRecord] = []
+        for target, batch, positions in _split(found):
+            # Their rows are due after the floors of their blocks: a floor is at most one above the present.
+            ids = found.ids if positions is None else found.ids.take(positions)
+            blocks.append(encode_block(target, 0, serialized_batch(batch), ids))
+            topics[target.topic_id] += batch.num_rows
         after = replace(
             before.range,
             records=before.range.records + len(found),
             size_bytes=before.range.size_bytes + sum(len(block.key) + len(block.value or b"") for block in blocks),
+            topics=dict(topics),
         )
-        moved[group.range_id] = Moved(after, before.blocks + blocks)
+        moved[group.range_id] = Moved(after, (*before.blocks, *blocks))
     return moved
 
 

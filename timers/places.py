@@ -17,7 +17,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -53,7 +53,8 @@ class Range:
     """An interval [from_us, to_us) of due times that has a hidden partition, from `begin_offset` on.
 
     `turning`: its messages are being moved to narrower ranges; those below `begin_offset` are moved.
-    `records`, `size_bytes`: what waits in it.
+    `records`, `size_bytes`: what waits in it. `topics`: the records by topic id; without those that a release
+    moved here which did not count them.
     """
 
     from_us: int
@@ -62,6 +63,7 @@ class Range:
     turning: bool = False
     records: int = 0
     size_bytes: int = 0
+    topics: Mapping[int, int] = field(default_factory=dict, hash=False)
 
     @property
     def width_us(self) -> int:

@@ -176,6 +176,8 @@ def _range_bytes(found: Range) -> bytes:
         turning=found.turning,
         records=found.records,
         size_bytes=found.size_bytes,
+        topic_ids=sorted(found.topics),
+        topic_records=[found.topics[topic_id] for topic_id in sorted(found.topics)],
     ).SerializeToString(deterministic=True)
 
 
@@ -185,6 +187,8 @@ def _range_of(data: bytes, range_id: RangeId) -> Range:
     width_us = _due_of(stored.to_us) - _due_of(stored.from_us)
     if width_us not in WIDTHS_US or stored.from_us % width_us or (width_us != NEAR_WIDTH_US) != range_id.far:
         raise DataDamaged(f"[{stored.from_us}, {stored.to_us}) is not an interval of such a range")
+    if len(stored.topic_ids) != len(stored.topic_records):
+        raise DataDamaged(f"it has {len(stored.topic_ids)} topics and {len(stored.topic_records)} numbers of records")
     return Range(
         stored.from_us,
         stored.to_us,
@@ -192,6 +196,7 @@ def _range_of(data: bytes, range_id: RangeId) -> Range:
         stored.turning,
         stored.records,
         stored.size_bytes,
+        dict(zip(stored.topic_ids, stored.topic_records, strict=True)),
     )
 
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right, insort
+from collections import Counter
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -69,7 +70,7 @@ class FlushPiece:
 class _Waiter:
     """A block with rows in memory: [at, stop) of its index."""
 
-    __slots__ = ("at", "block", "body_bytes", "index", "number", "source", "stop")
+    __slots__ = ("at", "block", "body_bytes", "index", "number", "source", "stop", "topic_id")
 
     def __init__(self, number: int, source: Source, index: Index, block: Block) -> None:
         self.number = number
@@ -79,6 +80,7 @@ class _Waiter:
         self.stop = len(index)
         self.block: Block | None = block
         self.body_bytes = _body_bytes(block)
+        self.topic_id = block.topic_id
 
     @property
     def head(self) -> Key:
@@ -101,10 +103,11 @@ class _Merged:
 
 
 class Waiting:
-    """`rows`: number of rows in memory. `index_bytes`, `body_bytes`: what they take."""
+    """`rows`: number of rows in memory. `topics`: the same by topic id. `index_bytes`, `body_bytes`: what they take."""
 
     def __init__(self) -> None:
         self.rows = 0
+        self.topics: Counter[int] = Counter()
         self.index_bytes = 0
         self.body_bytes = 0
         self._number = 0
@@ -142,7 +145,7 @@ class Waiting:
         self._push(waiter)
         if source.range_id is None and horizon_us is None:
             insort(self._unflushed, source.offset)
-        self.rows += len(index)
+        self._count(waiter, len(index))
         self.index_bytes += index.size_bytes + BLOCK_BYTES
         self.body_bytes += waiter.body_bytes
         if self._merged is not None and waiter.head.due_us <= self._merged.to_us:
@@ -171,7 +174,7 @@ class Waiting:
         while (head := self._first()) is not None and head <= to:
             _, _, waiter = heapq.heappop(self._heap)
             at = waiter.index.after(to, waiter.at, waiter.stop)
-            self.rows -= at - waiter.at
+            self._count(waiter, waiter.at - at)
             waiter.at = at
             if at < waiter.stop:
                 self._push(waiter)
@@ -230,7 +233,7 @@ class Waiting:
             if waiter is None:
                 continue
             stop = waiter.index.due_after(horizon_us, waiter.at, waiter.stop)
-            self.rows -= waiter.stop - stop
+            self._count(waiter, stop - waiter.stop)
             waiter.stop = stop
             if waiter.at == stop:
                 self._remove(waiter)
@@ -252,6 +255,13 @@ class Waiting:
                 break
             self._drop_body(waiter)
         return before - self.body_bytes
+
+    def _count(self, waiter: _Waiter, rows: int) -> None:
+        """Note that rows of a block came into memory, or (below 0) left it."""
+        self.rows += rows
+        self.topics[waiter.topic_id] += rows
+        if not self.topics[waiter.topic_id]:
+            del self.topics[waiter.topic_id]
 
     def _push(self, waiter: _Waiter) -> None:
         heapq.heappush(self._heap, (waiter.head, waiter.number, waiter))

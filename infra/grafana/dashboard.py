@@ -104,7 +104,14 @@ ROWS: dict[str, tuple[Panel, ...]] = {
     "Durability": (
         Panel("Put to durable", quantiles("flush_seconds"), "s"),
         Panel("Wait for group commit", quantiles("group_commit_wait_seconds"), "s"),
-        Panel("Producers asked to come back", ((rate("produce_refused_total"), "{{instance}}"),), "cps"),
+        Panel(
+            "Producers asked to come back",
+            (
+                (rate("produce_refused_total"), "{{instance}}"),
+                (rate("produce_refused_by_wait_total"), "{{instance}}, waited too long"),
+            ),
+            "cps",
+        ),
         Panel("Segment size", quantiles("flush_bytes"), "bytes"),
         Panel("Segments put", ((rate("flush_bytes_count"), "{{instance}}"),), "cps"),
         Panel(
@@ -138,6 +145,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
     ),
     "Ownership": (
         Panel("Bundles owned", ((metric("owned_bundles"), "{{instance}}"),)),
+        Panel("Drained by an operator", ((metric("draining"), "{{instance}}"),)),
         Panel("Claims", ((rate("claims_total", "outcome"), "{{outcome}}"),), "cps"),
         Panel(
             "Terms ended",
@@ -197,6 +205,21 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "Lag, by group and topic",
             ((or_zero(top(f"max by (group, topic) ({metric('group_lag_records')})")), "{{group}} {{topic}}"),),
+        ),
+        Panel(
+            "Backlog of topics with a quota",
+            (
+                (top(f"max by (topic) ({metric('backlog_bytes')})"), "{{topic}}"),
+                (top(f"sum by (topic) ({metric('backlog_partitions_above_quota')})"), "partitions above, {{topic}}"),
+            ),
+        ),
+        Panel(
+            "Refused or deleted for a backlog quota",
+            (
+                (top(rate("backlog_refusals_total", "topic, policy")), "{{topic}}, {{policy}}"),
+                (top(rate("backlog_evicted_records_total", "topic")), "records deleted, {{topic}}"),
+            ),
+            "cps",
         ),
         Panel("Members", ((or_zero(top(f"max by (group) ({metric('group_members')})")), "{{group}}"),)),
         Panel(

@@ -34,6 +34,12 @@ CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
 TRANSACTION_COORDINATORS = "transaction.coordinators"
 
+PRODUCER_REQUEST_HOLD = "producer_request_hold"
+PRODUCER_EXCEPTION = "producer_exception"
+CONSUMER_BACKLOG_EVICTION = "consumer_backlog_eviction"
+BACKLOG_POLICIES = (PRODUCER_REQUEST_HOLD, PRODUCER_EXCEPTION, CONSUMER_BACKLOG_EVICTION)
+"""Names as in Pulsar."""
+
 Parser = Callable[[str], Any]
 """Parses text from a user. Raises ValueError with the allowed values."""
 
@@ -138,10 +144,26 @@ class TopicSettings:
     """Longest time to live of any message, counted from its timestamp; a longer one ends then. Not set: the
     broker's `message_ttl_ms_max`; -1: none.
     """
+    delayed_pending_max: int = _setting(-1, _whole(-1, 2**62, "of messages is needed"))
+    """Delayed messages of the topic that may wait at once; above it they are refused, and producers try again.
+    Each bundle allows the share that its partitions are of the topic's. -1 sets no bound.
+    """
     accept_publish: bool = _setting(True, _truth)
     """Set false to refuse produce requests."""
     accept_subscribe: bool = _setting(True, _truth)
     """Set false to refuse fetch requests."""
+    backlog_quota_bytes: int = _setting(-1, _whole(-1, 2**62, BYTES))
+    """Bytes of one partition behind its slowest group above which `backlog.quota.policy` applies; -1 sets no
+    quota.
+    """
+    backlog_quota_ms: int = _setting(-1, _whole(-1, 2**62, MILLISECONDS))
+    """Age of the oldest record of a partition that its slowest group has not committed above which
+    `backlog.quota.policy` applies; -1 sets no quota.
+    """
+    backlog_quota_policy: str = _setting(PRODUCER_REQUEST_HOLD, _one_of(*BACKLOG_POLICIES))
+    """What happens above a backlog quota: producer_request_hold lets producers wait, producer_exception refuses
+    their records, consumer_backlog_eviction deletes the oldest records.
+    """
     parquet_target_bytes: int = _setting(
         128 * 1024 * 1024, _whole(1024, PARQUET_TARGET_BYTES_MAX, BYTES), _file_size_of_any_version
     )
@@ -187,6 +209,11 @@ class TopicSettings:
         return self.message_timestamp_type == LOG_APPEND_TIME
 
     @property
+    def has_backlog_quota(self) -> bool:
+        """Return True if records that no group has committed are bounded, by bytes or by age."""
+        return self.backlog_quota_bytes >= 0 or self.backlog_quota_ms >= 0
+
+    @property
     def forgets_keys(self) -> bool:
         """Return True for `compact,delete` with a bound: keys that were not written for
         `retention_ms` are removed.
@@ -203,6 +230,16 @@ SYSTEM_NAMES = tuple(name for name in _FIELDS if name not in NAMES)
 def parse_settings(raw: Mapping[str, str]) -> TopicSettings:
     """Parse settings that a user chose. Raises InvalidConfig, naming the setting and what it may be."""
     return _parse(raw, "parse")
+
+
+def check_together(settings: TopicSettings) -> TopicSettings:
+    """Return the settings of a topic. Raises InvalidConfig if some of them contradict one another."""
+    if settings.backlog_quota_policy == CONSUMER_BACKLOG_EVICTION and settings.cleanup_policy == "compact":
+        raise InvalidConfig(
+            "backlog.quota.policy=consumer_backlog_eviction deletes the oldest records, and cleanup.policy=compact"
+            " keeps the latest one of each key: choose another policy, or cleanup.policy=compact,delete"
+        )
+    return settings
 
 
 def parse_stored_settings(raw: Mapping[str, str]) -> TopicSettings:

@@ -52,6 +52,7 @@ _BY_CODE: dict[str, ExitCode] = {
     "TOPIC_EXISTS": ExitCode.EXISTS,
     "PUBLISH_NOT_ACCEPTED": ExitCode.REFUSED,
     "SUBSCRIBE_NOT_ACCEPTED": ExitCode.REFUSED,
+    "BACKLOG_QUOTA_EXCEEDED": ExitCode.REFUSED,
     "LEGAL_HOLD": ExitCode.REFUSED,
     "UNAUTHORIZED": ExitCode.REFUSED,
     "TLS_FAILED": ExitCode.REFUSED,
@@ -69,6 +70,7 @@ _BY_BRANCH: tuple[tuple[type[errors.LedgerMQError], ExitCode], ...] = (
 )
 
 _HINTS: dict[str, str] = {
+    "BACKLOG_QUOTA_EXCEEDED": "`ledgermq group list` shows which groups are behind; delete those that no program uses",
     "UNKNOWN_TOPIC": "`ledgermq topic list` lists the topics, `ledgermq topic create NAME` creates one",
     "UNKNOWN_GROUP": "`ledgermq group list` lists the groups",
     "GROUP_NOT_EMPTY": "stop its members first; `ledgermq group describe NAME` shows them",

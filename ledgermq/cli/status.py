@@ -1,8 +1,11 @@
-"""`ledgermq status`: report the cluster's health, its brokers, and its bundles with their owners."""
+"""`ledgermq status`: report the cluster's health, its brokers, and its bundles with their owners.
+`ledgermq drain` and `undrain`: take a broker's bundles away, and let it take some again.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Annotated
 
 import typer
 
@@ -12,13 +15,21 @@ from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Outpu
 from ledgermq.cli.report import Report, Rows, show
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected
+from ledgermq.cli.terminal import notes
 from ledgermq.client.target import is_root_url
 
 OWN_BROKER_S = 5.0
+DRAIN_TIMEOUT_S = 120.0
+
+Broker = Annotated[
+    str, typer.Argument(metavar="BROKER", help="Address or id of the broker, as `ledgermq status` shows them.")
+]
 
 
 def register(app: typer.Typer) -> None:
     command(app, "status")(status)
+    command(app, "drain")(drain)
+    command(app, "undrain")(undrain)
 
 
 async def status(
@@ -58,15 +69,47 @@ def status_report(cluster: ledgermq.ClusterDescription, topics: int) -> Report:
         broker.address: sum(bundle.owner == broker.address for bundle in cluster.bundles) for broker in cluster.brokers
     }
     brokers = [
-        {"broker": b.id, "address": b.address, "alive": b.alive, "owned_bundles": owned[b.address]}
+        {
+            "broker": b.id,
+            "address": b.address,
+            "alive": b.alive,
+            "owned_bundles": owned[b.address],
+            "draining": b.draining,
+        }
         for b in cluster.brokers
     ]
     bundles = [{"bundle": b.bundle, "owner": b.owner, "epoch": b.epoch, "trouble": b.trouble} for b in cluster.bundles]
+    columns_of_brokers: tuple[str, ...] = ("broker", "address", "alive", "owned_bundles")
+    if any(broker.draining for broker in cluster.brokers):
+        columns_of_brokers += ("draining",)
     columns = ("bundle", "owner", "epoch", "trouble") if troubled else ("bundle", "owner", "epoch")
     problems = Rows("problems", ("problem",), [{"problem": problem} for problem in cluster.problems], if_any=True)
     tables = [
         problems,
-        Rows("brokers", ("broker", "address", "alive", "owned_bundles"), brokers),
+        Rows("brokers", columns_of_brokers, brokers),
         Rows("bundles", columns, bundles),
     ]
     return Report("", facts, tables)
+
+
+async def drain(
+    broker: Broker, target: Target = DEFAULT_TARGET, timeout_s: Timeout = DRAIN_TIMEOUT_S, debug: Debug = False
+) -> None:
+    """Let a broker hand over everything that it owns, and take nothing new. Its process goes on.
+
+    Programs continue at the other brokers. The command returns when the broker owns nothing: its
+    machine can then be taken out. The drain ends with `ledgermq undrain`, or when the broker starts
+    again.
+    """
+    async with connected(target, timeout_s) as client:
+        await client.drain_broker(broker)
+    notes().print(f"{broker} owns nothing now. `ledgermq undrain {broker}` lets it take bundles again.", markup=False)
+
+
+async def undrain(
+    broker: Broker, target: Target = DEFAULT_TARGET, timeout_s: Timeout = DRAIN_TIMEOUT_S, debug: Debug = False
+) -> None:
+    """Let a drained broker take its share of the bundles again."""
+    async with connected(target, timeout_s) as client:
+        await client.undrain_broker(broker)
+    notes().print(f"{broker} takes its share of the bundles within seconds.", markup=False)

@@ -1,4 +1,4 @@
-"""Administer topics: create, list, describe, alter, delete.
+"""Administer topics: create, list, describe, alter, delete; drain brokers.
 
 Retries are safe: if the answer to an attempt was lost, the next attempt recognizes its effect.
 """
@@ -17,7 +17,7 @@ from ledgermq.client.descriptions import (
     topic_description,
 )
 from ledgermq.durations import find_duration_ms
-from ledgermq.errors import InvalidConfig, TopicExists, UnknownTopic
+from ledgermq.errors import DeadlineExceeded, InvalidConfig, InvalidRequest, RetriableError, TopicExists, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.status import error_from_proto
@@ -107,10 +107,47 @@ class Admin:
         self._routing.forget(name)
 
     async def describe_cluster(self) -> ClusterDescription:
-        request = pb.DescribeClusterRequest()
-        return cluster_description(
-            await self._connections.ask(lambda at: at.describe_cluster(request), self._connections.deadline())
-        )
+        return cluster_description(await self._describe(self._connections.deadline()))
+
+    async def drain_broker(self, broker: str, timeout_s: float | None) -> None:
+        deadline = self._connections.deadline(timeout_s)
+        address = await self._drain(broker, deadline, undrain=False)
+        backoff = self._connections.backoff()
+        while owned := await self._owned(address, deadline):
+            if not await backoff.pause(None, deadline):
+                raise DeadlineExceeded(
+                    f"the broker at {address} still owns the bundles {owned}, or no broker owns them yet; it goes on"
+                    " handing them over"
+                )
+
+    async def undrain_broker(self, broker: str) -> None:
+        await self._drain(broker, self._connections.deadline(), undrain=True)
+
+    async def _drain(self, broker: str, deadline: float, *, undrain: bool) -> str:
+        """Return the address of the broker."""
+        cluster = await self._describe(deadline)
+        address = next((found.address for found in cluster.brokers if broker in (found.address, found.id)), "")
+        if not address:
+            known = ", ".join(found.address for found in cluster.brokers)
+            raise InvalidRequest(f"there is no broker {broker!r}; the brokers are {known}")
+        request = pb.DrainBrokerRequest(address=address, undrain=undrain)
+        backoff = self._connections.backoff()
+        while True:
+            try:
+                await self._connections.ask_at(address, lambda at: at.drain_broker(request), deadline)
+            except RetriableError as error:
+                if not await backoff.pause(error.retry_after_ms, deadline):
+                    raise
+            else:
+                return address
+
+    async def _owned(self, address: str, deadline: float) -> list[int]:
+        """Return the bundles that the broker owns, or that no broker owns."""
+        cluster = await self._describe(deadline)
+        return [bundle.bundle for bundle in cluster.bundles if bundle.owner in (address, "")]
+
+    async def _describe(self, deadline: float) -> pb.DescribeClusterResponse:
+        return await self._connections.ask(lambda at: at.describe_cluster(pb.DescribeClusterRequest()), deadline)
 
 
 def _whole(name: str, number: int) -> int:

@@ -216,6 +216,21 @@ class Client:
     async def describe_cluster(self) -> ClusterDescription:
         return await self._admin.describe_cluster()
 
+    async def drain_broker(self, broker: str, *, timeout_s: float | None = None) -> None:
+        """Let a broker hand over all that it owns and take nothing new, until `undrain_broker` or its next
+        start. Return when it owns nothing, and other brokers own all bundles. Programs notice nothing.
+
+        `broker`: its address or id. Raises InvalidRequest (there is no such broker, or no other one),
+        DeadlineExceeded (it goes on handing over), Unauthorized, Unavailable.
+        """
+        await self._admin.drain_broker(broker, timeout_s)
+
+    async def undrain_broker(self, broker: str) -> None:
+        """Let a drained broker take its share of the bundles again; it does within seconds after this
+        returns. Raises InvalidRequest, Unauthorized, Unavailable.
+        """
+        await self._admin.undrain_broker(broker)
+
     async def list_offsets(self, topic: str, at: Literal["earliest", "latest"] | datetime = "latest") -> dict[int, int]:
         """Return by partition the first offset kept, the next one to be written, or the first at
         or after a time (the latest if there is none).

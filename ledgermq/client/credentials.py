@@ -1,18 +1,20 @@
 """Find the token that a client's calls carry.
 
 The first of these that is given: the settings `token` and `token_file`, then the variables
-LEDGERMQ_TOKEN and LEDGERMQ_TOKEN_FILE. A file is read again when it changes, so that a token can be
-renewed under a running program.
+LEDGERMQ_TOKEN and LEDGERMQ_TOKEN_FILE, then `token` and `token_file` in the TOML file that LEDGERMQ_CONFIG
+names. A file with a token is read again when it changes, so that a token can be renewed under a running
+program.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from ledgermq.environment import PREFIX
+from ledgermq.environment import PREFIX, from_settings_file
 from ledgermq.errors import InvalidConfig
 from ledgermq.protocol.tokens import CREDENTIAL_CHARS_MAX, bearer
 
@@ -28,19 +30,32 @@ def credential_of(token: str, token_file: str, environment: Mapping[str, str] = 
     Raises InvalidConfig for a token that cannot be sent, a file that cannot be read, and two tokens
     from one source.
     """
-    for source, (text, file) in {
-        "": (token, token_file),
-        PREFIX: (environment.get(f"{PREFIX}TOKEN", ""), environment.get(f"{PREFIX}TOKEN_FILE", "")),
-    }.items():
+    for place, (text, file) in _sources(token, token_file, environment):
         if text and file:
-            names = ("token", "token_file") if not source else (f"{PREFIX}TOKEN", f"{PREFIX}TOKEN_FILE")
-            raise InvalidConfig(f"give {names[0]} or {names[1]}, not both")
+            names = [f"{PREFIX}{name.upper()}" if place == PREFIX else name for name in ("token", "token_file")]
+            raise InvalidConfig(f"give {names[0]} or {names[1]}, not both{'' if place == PREFIX else place}")
         if text:
             found = bearer(text.strip())
             return lambda address: found
         if file:
             return TokenFile(Path(file)).credential
     return None
+
+
+def _sources(token: str, token_file: str, environment: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Return where a token may come from, with token and file, in order of precedence."""
+    yield "", (token, token_file)
+    yield PREFIX, (environment.get(f"{PREFIX}TOKEN", ""), environment.get(f"{PREFIX}TOKEN_FILE", ""))
+    found = from_settings_file(environment)
+    place = f" (from {environment.get(f'{PREFIX}CONFIG')})"
+    yield place, (_text("token", found, place), _text("token_file", found, place))
+
+
+def _text(name: str, found: Mapping[str, Any], place: str) -> str:
+    value = found.get(name, "")
+    if not isinstance(value, str):
+        raise InvalidConfig(f"setting {name} must be text{place}")  # without the value, which is a secret
+    return value
 
 
 class TokenFile:
@@ -75,6 +90,10 @@ class TokenFile:
             with self._path.open(encoding="ascii") as file:
                 text = file.read(CREDENTIAL_CHARS_MAX + 2).strip()
         except OSError as error:
+            if _is_token(self._path.name):  # neither the text nor its cause may repeat it
+                raise InvalidConfig(
+                    "token_file is given a token itself: give the path of a file that holds it"
+                ) from None
             raise InvalidConfig(f"token file {self._path}: {error.strerror or error}") from error
         except UnicodeDecodeError:
             raise InvalidConfig(f"token file {self._path} holds more than a token") from None
@@ -84,3 +103,8 @@ class TokenFile:
             return stamp, bearer(text)
         except InvalidConfig as error:
             raise InvalidConfig(f"token file {self._path}: {error.message}") from None
+
+
+def _is_token(text: str) -> bool:
+    """Return whether a text looks like a static token, or like a signed one."""
+    return text.startswith("lmq_") or (text.startswith("eyJ") and text.count(".") == 2)

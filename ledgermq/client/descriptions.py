@@ -49,9 +49,12 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class BrokerDescription:
+    """`draining`: an operator has drained it; it serves what no other broker has taken yet."""
+
     id: str
     address: str
     alive: bool
+    draining: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,7 @@ def cluster_description(answer: pb.DescribeClusterResponse) -> ClusterDescriptio
     return ClusterDescription(
         answer.cluster_id,
         answer.root,
-        tuple(BrokerDescription(broker.id, broker.address, broker.alive) for broker in answer.brokers),
+        tuple(BrokerDescription(broker.id, broker.address, broker.alive, broker.draining) for broker in answer.brokers),
         tuple(
             BundleDescription(bundle.bundle, bundle.owner, bundle.epoch, bundle.trouble) for bundle in answer.bundles
         ),

@@ -102,7 +102,8 @@ class ClientSettings:
     """Root URLs only: set True to refuse a root that holds no cluster, instead of creating one."""
     token: str = secret()
     """Token that proves to brokers who calls. Not set: that of `token_file`, else the variables
-    LEDGERMQ_TOKEN and LEDGERMQ_TOKEN_FILE. Root URLs need none.
+    LEDGERMQ_TOKEN and LEDGERMQ_TOKEN_FILE, else `token` or `token_file` in the TOML file that
+    LEDGERMQ_CONFIG names. Root URLs need none.
     """
     token_file: str = text(PATH_CHARS_MAX)
     """File that holds the token. It is read again when it changes, so that a token can be renewed."""

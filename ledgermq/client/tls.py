@@ -12,7 +12,6 @@ import asyncio
 import logging
 import os
 import ssl
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from ledgermq.environment import CLIENT, PREFIX
+from ledgermq.environment import PREFIX, TLS, from_settings_file
 from ledgermq.errors import InvalidConfig
 
 LOOK_S = 1.0
@@ -190,8 +189,8 @@ def chosen_tls(given: Tls | bool | None, environment: Mapping[str, str] | None =
     if given is False or isinstance(given, Tls):
         return given or None
     variables = os.environ if environment is None else environment
-    found = _from_file(variables.get(f"{PREFIX}CONFIG", ""))
-    for name in CLIENT:
+    found = from_settings_file(variables)
+    for name in TLS:
         if value := variables.get(f"{PREFIX}{name.upper()}"):
             found[name] = value
     files = {
@@ -209,17 +208,6 @@ def _switch(value: object) -> bool:
     if str(value).strip().lower() not in TRUTHS:
         raise InvalidConfig(f"setting tls is true or false, not {value!r}")
     return TRUTHS[str(value).strip().lower()]
-
-
-def _from_file(path: str) -> dict[str, Any]:
-    if not path:
-        return {}
-    try:
-        return dict(tomllib.loads(Path(path).read_text(encoding="utf-8")))
-    except OSError as error:
-        raise InvalidConfig(f"settings file {path}: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise InvalidConfig(f"settings file {path}: {error}") from error
 
 
 def check_tls(name: str, value: Any) -> None:

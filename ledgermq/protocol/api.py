@@ -133,6 +133,10 @@ class BrokerApi(Protocol):
 
     async def list_quotas(self, request: pb.ListQuotasRequest) -> pb.ListQuotasResponse: ...
 
+    async def drain_broker(self, request: pb.DrainBrokerRequest) -> pb.DrainBrokerResponse: ...
+
+    async def slowest_commits(self, request: pb.SlowestCommitsRequest) -> pb.SlowestCommitsResponse: ...
+
 
 class Connection(BrokerApi, Protocol):
     """A BrokerApi at an address."""

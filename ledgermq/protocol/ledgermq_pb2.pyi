@@ -475,14 +475,16 @@ class DescribeClusterResponse(_message.Message):
     def __init__(self, cluster_id: _Optional[str] = ..., root: _Optional[str] = ..., brokers: _Optional[_Iterable[_Union[BrokerInfo, _Mapping]]] = ..., bundles: _Optional[_Iterable[_Union[BundleInfo, _Mapping]]] = ..., version: _Optional[str] = ..., controller: _Optional[str] = ..., problems: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class BrokerInfo(_message.Message):
-    __slots__ = ("id", "address", "alive")
+    __slots__ = ("id", "address", "alive", "draining")
     ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     ALIVE_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
     id: str
     address: str
     alive: bool
-    def __init__(self, id: _Optional[str] = ..., address: _Optional[str] = ..., alive: _Optional[bool] = ...) -> None: ...
+    draining: bool
+    def __init__(self, id: _Optional[str] = ..., address: _Optional[str] = ..., alive: _Optional[bool] = ..., draining: _Optional[bool] = ...) -> None: ...
 
 class BundleInfo(_message.Message):
     __slots__ = ("bundle", "owner", "epoch", "trouble")
@@ -1750,3 +1752,43 @@ class StoredQuota(_message.Message):
     created_by: str
     trouble: str
     def __init__(self, principal: _Optional[str] = ..., client_id: _Optional[str] = ..., limits: _Optional[_Mapping[str, int]] = ..., created_ms: _Optional[int] = ..., created_by: _Optional[str] = ..., trouble: _Optional[str] = ...) -> None: ...
+
+class DrainBrokerRequest(_message.Message):
+    __slots__ = ("address", "undrain")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    UNDRAIN_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    undrain: bool
+    def __init__(self, address: _Optional[str] = ..., undrain: _Optional[bool] = ...) -> None: ...
+
+class DrainBrokerResponse(_message.Message):
+    __slots__ = ("bundles",)
+    BUNDLES_FIELD_NUMBER: _ClassVar[int]
+    bundles: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, bundles: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class SlowestCommitsRequest(_message.Message):
+    __slots__ = ("topic_ids",)
+    TOPIC_IDS_FIELD_NUMBER: _ClassVar[int]
+    topic_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class SlowestCommitsResponse(_message.Message):
+    __slots__ = ("commits", "coordinated")
+    COMMITS_FIELD_NUMBER: _ClassVar[int]
+    COORDINATED_FIELD_NUMBER: _ClassVar[int]
+    commits: _containers.RepeatedCompositeFieldContainer[SlowestCommit]
+    coordinated: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, commits: _Optional[_Iterable[_Union[SlowestCommit, _Mapping]]] = ..., coordinated: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class SlowestCommit(_message.Message):
+    __slots__ = ("topic_id", "partition", "offset", "group")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    topic_id: int
+    partition: int
+    offset: int
+    group: str
+    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., group: _Optional[str] = ...) -> None: ...

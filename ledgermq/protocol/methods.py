@@ -208,6 +208,8 @@ LIST_TOKENS = _unary("ListTokens", "list_tokens", pb.ListTokensRequest, pb.ListT
 CONFIRM_RULES = _unary("ConfirmRules", "confirm_rules", pb.ConfirmRulesRequest, pb.ConfirmRulesResponse)
 CHANGE_QUOTA = _unary("ChangeQuota", "change_quota", pb.ChangeQuotaRequest, pb.ChangeQuotaResponse)
 LIST_QUOTAS = _unary("ListQuotas", "list_quotas", pb.ListQuotasRequest, pb.ListQuotasResponse)
+DRAIN_BROKER = _unary("DrainBroker", "drain_broker", pb.DrainBrokerRequest, pb.DrainBrokerResponse)
+SLOWEST_COMMITS = _unary("SlowestCommits", "slowest_commits", pb.SlowestCommitsRequest, pb.SlowestCommitsResponse)
 
 METHODS: tuple[Method, ...] = (
     PRODUCE,
@@ -260,6 +262,8 @@ METHODS: tuple[Method, ...] = (
     CONFIRM_RULES,
     CHANGE_QUOTA,
     LIST_QUOTAS,
+    DRAIN_BROKER,
+    SLOWEST_COMMITS,
 )
 
 
@@ -453,4 +457,12 @@ class UnaryCalls(ABC):
 
     async def list_quotas(self, request: pb.ListQuotasRequest) -> pb.ListQuotasResponse:
         answer: pb.ListQuotasResponse = await self.ask(LIST_QUOTAS, request)
+        return answer
+
+    async def drain_broker(self, request: pb.DrainBrokerRequest) -> pb.DrainBrokerResponse:
+        answer: pb.DrainBrokerResponse = await self.ask(DRAIN_BROKER, request)
+        return answer
+
+    async def slowest_commits(self, request: pb.SlowestCommitsRequest) -> pb.SlowestCommitsResponse:
+        answer: pb.SlowestCommitsResponse = await self.ask(SLOWEST_COMMITS, request)
         return answer

@@ -139,6 +139,14 @@ class Client:
         """See `ledgermq.Client.describe_cluster`."""
         return self._background.run(self._inner.describe_cluster())
 
+    def drain_broker(self, broker: str, *, timeout_s: float | None = None) -> None:
+        """See `ledgermq.Client.drain_broker`."""
+        self._background.run(self._inner.drain_broker(broker, timeout_s=timeout_s))
+
+    def undrain_broker(self, broker: str) -> None:
+        """See `ledgermq.Client.undrain_broker`."""
+        self._background.run(self._inner.undrain_broker(broker))
+
     def list_offsets(self, topic: str, at: Literal["earliest", "latest"] | datetime = "latest") -> dict[int, int]:
         """See `ledgermq.Client.list_offsets`."""
         return self._background.run(self._inner.list_offsets(topic, at))

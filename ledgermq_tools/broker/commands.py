@@ -22,6 +22,7 @@ from rich.markup import escape
 from ledger.open_root import root_url
 from ledgermq.cli.options import Debug
 from ledgermq.cli.reporting import command
+from ledgermq.cli.terminal import notes
 from ledgermq.environment import add_settings
 from ledgermq.errors import InvalidConfig
 from ledgermq_tools.broker import config_command
@@ -35,6 +36,7 @@ from stateless_broker.settings import (
     BrokerSettings,
     CompactionSettings,
     ProcessSettings,
+    is_reached_from_elsewhere,
     load_compaction_settings,
     load_settings,
 )
@@ -114,6 +116,13 @@ def dev(
     if not url.startswith("file:"):
         raise InvalidConfig(
             f"dev keeps everything in a local folder, not in {folder!r}; `ledgermq broker ROOT` takes URLs"
+        )
+    chosen = load_settings(config)
+    if is_reached_from_elsewhere(chosen):
+        notes().print(
+            f"The setting host = {chosen.host!r} is not used: dev is open to every caller, so it listens on this"
+            " machine only. `ledgermq broker ROOT --security rules` listens elsewhere.",
+            markup=False,
         )
     flags = {
         "host": LOOPBACK,

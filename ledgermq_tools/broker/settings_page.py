@@ -59,7 +59,7 @@ By topic, kept in the cluster: `ledgermq topic create NAME --set retention.ms=86
 without a restart."""
 OF_CLIENTS = """\
 Arguments of `ledgermq.connect(…)`, `client.producer(…)` and `client.consumer(…)`. Clients read no
-other variables, and nothing else from the file, than those of `tls`."""
+other variables, and nothing else from the file, than those of `tls`, `token` and `token_file`."""
 
 _UNITS = {
     "ms": "ms",

@@ -15,7 +15,7 @@ from ledgermq.client.target import parse_addresses
 from ledgermq.errors import InvalidConfig
 from ledgermq.protocol.records import Compression
 from spark.options import (
-    TlsOptions,
+    ConnectionOptions,
     above_zero,
     check_servers,
     known_options,
@@ -51,7 +51,7 @@ def _wrong_epoch(text: str) -> InvalidConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class SinkOptions(TlsOptions):
+class SinkOptions(ConnectionOptions):
     """The options, one field each; `spark.options` has the rules."""
 
     servers: str = option(MISSING)
@@ -96,14 +96,9 @@ class SinkOptions(TlsOptions):
     when nothing more of it was stored in three tries
     """
 
-    token_file: str = option("")
-    """file with the token that proves to brokers who writes, at the same path on driver and executors; it
-    is read again when it changes. Not set: the variables LEDGERMQ_TOKEN and LEDGERMQ_TOKEN_FILE
-    """
-
     def client_settings(self) -> dict[str, Any]:
         """Return the settings of the clients that driver and tasks make."""
-        return {"timeout_s": self.delivery_timeout_s, "tls": self.chosen_tls(), "token_file": self.token_file}
+        return {"timeout_s": self.delivery_timeout_s, **self.connection().settings()}
 
     def producer_settings(self) -> dict[str, object]:
         return {
@@ -135,6 +130,6 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         raise InvalidConfig("writeId goes with delivery=exactlyOnce")
     if options.transactional and options.delivery != "exactlyOnce":
         raise InvalidConfig("transactional=true goes with delivery=exactlyOnce")
-    options.chosen_tls()
+    options.connection()
     ProducerSettings(**options.producer_settings())  # type: ignore[arg-type]
     return options

@@ -56,7 +56,7 @@ class LedgerMQDataSource(DataSource):
         return replace(
             options,
             columns=columns,
-            root=shared_root(options.root or asyncio.run(root_of(options.servers, options.tls))),
+            root=shared_root(options.root or asyncio.run(root_of(options.servers, options.connection))),
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -57,7 +57,7 @@ class Driver:
             followed = FollowedTopics(store, cluster, self._options)
             await followed.open()
             if self._options.group:
-                self._progress = Progress(self._options.servers, self._options.group, self._options.tls)
+                self._progress = Progress(self._options.servers, self._options.group, self._options.connection)
         except BaseException:
             await store.close()
             raise

@@ -7,17 +7,26 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
 from ledgermq.client.consuming.message import TABLE_SCHEMA
 from ledgermq.client.record import microseconds_of
-from ledgermq.client.tls import Tls
 from ledgermq.errors import InvalidConfig
 from ledgermq.filters.filter import parse_filter
 from ledgermq.protocol.limits import OFFSET_MAX
-from spark.options import TlsOptions, between, check_servers, known_options, names_of, option, parse_known, switch
+from spark.options import (
+    Connection,
+    ConnectionOptions,
+    between,
+    check_servers,
+    known_options,
+    names_of,
+    option,
+    parse_known,
+    switch,
+)
 
 COLUMNS = tuple(TABLE_SCHEMA.names)
 EARLIEST, LATEST = -2, -1
@@ -102,7 +111,7 @@ def _offset(name: str, topic: str, partition: str, offset: object) -> tuple[int,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GivenOptions(TlsOptions):
+class GivenOptions(ConnectionOptions):
     """The options, one field each; `spark.options` has the rules."""
 
     root: str = option("")
@@ -181,7 +190,7 @@ class SourceOptions:
     filter: str = ""
     offsets_per_trigger_max: int | None = None
     servers: str = ""
-    tls: Tls | bool | None = None
+    connection: Connection = field(default_factory=Connection)
     group: str = ""
     include_archive: bool = False
 
@@ -205,7 +214,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     options = SourceOptions(
         root=found.root,
         servers=found.servers,
-        tls=found.chosen_tls(),
+        connection=found.connection(),
         group=found.group_id_for_commit,
         topics=(found.topic,) if found.topic else found.topics,
         topics_pattern=found.topics_pattern or None,

@@ -11,9 +11,9 @@ import asyncio
 import logging
 
 import ledgermq
-from ledgermq import Tls, TopicPartition
+from ledgermq import TopicPartition
 from ledgermq.errors import LedgerMQError
-from spark.options import check_servers
+from spark.options import Connection, check_servers
 from spark.source.positions import Position
 
 PUBLISH_EVERY_S = 1.0
@@ -22,10 +22,10 @@ LAST_S = 5.0
 log = logging.getLogger("ledgermq.spark")
 
 
-async def root_of(servers: str, tls: Tls | bool | None) -> str:
+async def root_of(servers: str, connection: Connection) -> str:
     """Return the root URL of the cluster of these brokers. Raises InvalidConfig, Unavailable."""
     check_servers(servers)
-    async with ledgermq.connect(servers, tls=tls) as client:
+    async with ledgermq.connect(servers, **connection.settings()) as client:
         return (await client.describe_cluster()).root
 
 
@@ -35,9 +35,9 @@ class Progress:
     Use it within one event loop; `close` commits the last position.
     """
 
-    def __init__(self, servers: str, group: str, tls: Tls | bool | None = None) -> None:
+    def __init__(self, servers: str, group: str, connection: Connection | None = None) -> None:
         check_servers(servers)
-        self._tls = tls
+        self._connection = connection or Connection()
         self._servers = servers
         self._group = group
         self._newest: Position | None = None
@@ -57,7 +57,7 @@ class Progress:
         await asyncio.gather(self._running, return_exceptions=True)
 
     async def _run(self) -> None:
-        async with ledgermq.connect(self._servers, tls=self._tls) as client:
+        async with ledgermq.connect(self._servers, **self._connection.settings()) as client:
             try:
                 while True:
                     await self._news.wait()

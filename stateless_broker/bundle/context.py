@@ -49,6 +49,7 @@ class BundleLimits:
     """From `flush_spacing_ms` and the kind of store."""
     flush_bytes: int = default_of("flush_bytes")
     produce_memory_bytes_max: int = default_of("produce_memory_bytes_max")
+    produce_wait_ms_max: int | None = default_of("produce_wait_ms_max")
     cache_bytes_max: int = default_of("cache_bytes_max")
     answer_memory_bytes_max: int = default_of("answer_memory_bytes_max")
     checkpoint_slots: int = default_of("checkpoint_slots")
@@ -114,6 +115,11 @@ class BundleMetrics:
 
     def refused(self, bundle: int) -> None:
         """A produce request was answered with ResourceExhausted."""
+
+    def refused_by_wait(self, bundle: int) -> None:
+        """A produce request was answered with ResourceExhausted, because the bundle's queue has waited for too
+        long.
+        """
 
     def fetched(self, bundle: int, source: str, size_bytes: int) -> None:
         """`source`: one of `READ_SOURCES`."""

@@ -121,6 +121,22 @@ class GroupCommit:
         if not (self._bundle_has_room(batches, size_bytes) and self._memory.has_room(size_bytes)):
             raise self._no_room()
 
+    def check_wait(self) -> None:
+        """Raise ResourceExhausted if the batch that waits longest for its put has waited for more than
+        `produce_wait_ms_max`. It is for what producers send.
+        """
+        wait_ms_max = self._limits.produce_wait_ms_max
+        if wait_ms_max is None or not self._arrivals:
+            return
+        waited_ms = 1000 * (asyncio.get_running_loop().time() - self._arrivals[0][0])
+        if waited_ms > wait_ms_max:
+            self._metrics.refused_by_wait(self._writer.bundle)
+            raise ResourceExhausted(
+                f"bundle {self._writer.bundle}: the oldest of {self._queued_batches} batches has waited {waited_ms:.0f}"
+                f" ms for the store, more than produce_wait_ms_max={wait_ms_max}",
+                retry_after_ms=self._retry_after_ms(),
+            )
+
     def on_durable(self, index: fmt.SegmentIndex) -> None:
         """Note that the writer has acknowledged this segment and is about to answer its waiters."""
         now = asyncio.get_running_loop().time()

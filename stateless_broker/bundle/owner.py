@@ -21,6 +21,7 @@ from ledger.log.segment import Batch
 from ledger.log.writer import LedgerWriter, claim
 from ledger.object_store.contract import Buffer
 from ledger.topics.catalog import Topic
+from ledger.view.backlog import Backlog, backlog_from
 from ledger.view.fetch_index import Masks
 from ledger.view.find import Finder
 from ledger.view.reader import PartitionRead
@@ -226,6 +227,12 @@ class BundleOwner:
         await self._writer.check_fence()  # a zombie must not report an old end as the latest
         return end
 
+    async def backlog(self, topic: Topic, partition: int, offset: int) -> Backlog:
+        """Return what lies between an offset and the end of a partition. See `backlog_from`."""
+        self._check_term()
+        self._check_partition(topic, partition)
+        return await self._in_term(backlog_from(self._reader, PartitionId(topic.id, partition), offset))
+
     async def delete_records(
         self, topic: Topic, befores: Mapping[int, Before], *, dry_run: bool
     ) -> dict[int, Deleted | LedgerMQError]:
@@ -262,12 +269,14 @@ class BundleOwner:
             await self._in_term(move_internal_log_starts(ledger, later, self._writer.durable))
             await self._in_term(view.look())
 
-    def check_staged(self) -> None:
-        """Raise ResourceExhausted if staged batches keep too many slots from being trimmed.
+    def check_admission(self) -> None:
+        """Raise ResourceExhausted if batches have waited for the store for too long, or if staged batches keep
+        too many slots from being trimmed.
 
         It is for what producers send. The batches and records that end transactions, or deliver and
         move timed messages, must pass: they are what lets slots be trimmed.
         """
+        self._commit.check_wait()
         view, catalog = self._ledger.view, self._context.catalog()
         slots_max, end = self._context.limits.parked_slots_max, self._writer.durable.slot + 1
         if end - view.checkpoint.trim_slot <= slots_max:

@@ -184,6 +184,23 @@ class Groups:
                     row.behind[wanted.partition] = offset
         return [*rows.values()]
 
+    async def slowest_commits(self, request: pb.SlowestCommitsRequest) -> pb.SlowestCommitsResponse:
+        """Return the lowest offset that a group has committed in each partition of these topics, by the groups
+        that this broker coordinates.
+        """
+        wanted, slowest = frozenset(request.topic_ids), dict[PartitionId, tuple[int, str]]()
+        coordinators = self._terms.ready(self._kind)
+        for found in coordinators:
+            for key, offset, group in found.commits_in(wanted):
+                slowest[key] = min((offset, group), slowest.get(key, (offset, group)))
+        return pb.SlowestCommitsResponse(
+            commits=[
+                pb.SlowestCommit(topic_id=key.topic_id, partition=key.partition, offset=offset, group=group)
+                for key, (offset, group) in sorted(slowest.items())
+            ],
+            coordinated=sorted(found.number for found in coordinators),
+        )
+
     async def failures(self, groups_max: int) -> Sequence[GroupFailures]:
         """Return how many messages the groups that this broker coordinates have moved to their retry and
         dead-letter topics; of at most `groups_max` groups. Sends requests to other brokers, never to the

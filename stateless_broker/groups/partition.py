@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from typing import TypeVar
 
+from ledger.keys import PartitionId
 from ledger.log.log_record import LogRecord
 from ledger.root.two_clocks import TwoClocks
 from ledgermq.errors import BY_CODE, InvalidRequest, LedgerMQError, NotOwner, Unavailable
@@ -68,6 +70,11 @@ class PartitionCoordinator:
     @property
     def bundle(self) -> int:
         return self._owner.bundle
+
+    @property
+    def number(self) -> int:
+        """Return the partition of `__consumer_offsets`."""
+        return self._place.partition
 
     async def heartbeat(self, request: pb.GroupHeartbeatRequest) -> pb.GroupHeartbeatResponse:
         """Answer a heartbeat; it is held up to `max_wait_ms` while there is nothing to report."""
@@ -171,6 +178,16 @@ class PartitionCoordinator:
                 for number, value in partitions.items():
                     if value.offset is not None:
                         yield group, EndWanted(value.topic, topic_id, number), value.offset
+
+    def commits_in(self, topic_ids: AbstractSet[int]) -> Iterator[tuple[PartitionId, int, str]]:
+        """Yield the partitions of these topics that groups have committed, with the offset and the name of the
+        group. It reads the memory, durable or not.
+        """
+        for group in self._core.state.groups.values():
+            for topic_id in topic_ids & group.offsets.keys():
+                for number, value in group.offsets[topic_id].items():
+                    if value.offset is not None:
+                        yield PartitionId(topic_id, number), value.offset, group.name
 
     def tick(self) -> None:
         """Apply whatever the time, or a change of the catalog, brings about."""

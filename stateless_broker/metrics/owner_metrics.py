@@ -44,6 +44,11 @@ class OwnerMetrics(BundleMetrics):
             "ledgermq_produce_refused",
             "Produce requests that were refused with RESOURCE_EXHAUSTED; the producer retries them",
         )
+        self._refused_by_wait = counter(
+            "ledgermq_produce_refused_by_wait",
+            "Produce requests that were refused with RESOURCE_EXHAUSTED because records had waited for their put for"
+            " longer than `produce_wait_ms_max`; the producer retries them",
+        )
         self._reads = counter(names.READS, "Reads of batches for consumers, by where the batches were found", "source")
         self._read_bytes = counter(
             "ledgermq_read_bytes", "Bytes of batches read for consumers, by where the batches were found", "source"
@@ -99,6 +104,9 @@ class OwnerMetrics(BundleMetrics):
 
     def refused(self, bundle: int) -> None:
         self._refused.inc()
+
+    def refused_by_wait(self, bundle: int) -> None:
+        self._refused_by_wait.inc()
 
     def fetched(self, bundle: int, source: str, size_bytes: int) -> None:
         reads, read_bytes = self._sources[source]

@@ -17,6 +17,7 @@ from prometheus_client import (
 
 from stateless_broker.broker import Broker
 from stateless_broker.metrics import names
+from stateless_broker.metrics.backlog_metrics import BacklogMetrics
 from stateless_broker.metrics.call_metrics import CallMetrics
 from stateless_broker.metrics.group_lag import GroupLagMetrics
 from stateless_broker.metrics.owner_metrics import OwnerMetrics
@@ -50,6 +51,7 @@ class ProcessMetrics:
         self.timers = TimerMetrics(self.registry)
         self.shares = ShareMetrics(self.registry)
         self.quotas = QuotaMetrics(self.registry)
+        self.backlogs = BacklogMetrics(self.registry)
         self.tls = TlsMetrics(self.registry)
         self.lines = LogLines(self.registry)
         self.group_lag = GroupLagMetrics(self.registry)
@@ -57,7 +59,16 @@ class ProcessMetrics:
 
     @property
     def hooks(self) -> Hooks:
-        return Hooks(self.store, self.calls, self.owners, self.transactions, self.timers, self.shares, self.quotas)
+        return Hooks(
+            self.store,
+            self.calls,
+            self.owners,
+            self.transactions,
+            self.timers,
+            self.shares,
+            self.quotas,
+            self.backlogs,
+        )
 
     def render(self, *, is_ready: bool) -> bytes:
         self.ready.set(is_ready)

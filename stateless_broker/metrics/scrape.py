@@ -18,6 +18,8 @@ from stateless_broker.metrics.topic_totals import TopicTotals
 BUNDLES_MAX = 256
 QUEUES_MAX = 256
 """Bundles of one broker that have their own metrics."""
+BACKLOGS_MAX = 100
+"""Topics with a backlog quota that have their own metrics: those that are farthest above it."""
 
 
 class BrokerCollector(Collector):
@@ -126,6 +128,11 @@ def _bundles(broker: Broker | None) -> Iterable[Metric]:
 
     opened = broker.ownership.opened if broker else {}
     yield GaugeMetricFamily(names.OWNED_BUNDLES, "Bundles that this broker owns", len(opened) if broker else None)
+    yield GaugeMetricFamily(
+        "ledgermq_draining",
+        "1 while an operator has drained this broker (`ledgermq drain`)",
+        broker.membership.is_draining if broker else None,
+    )
     trouble = gauge(
         names.BUNDLE_TROUBLE, "1 for a bundle that should be served here and is not; the label says why", "code"
     )
@@ -275,6 +282,29 @@ def _queues(broker: Broker | None) -> Iterable[Metric]:
     yield refused
 
 
+def _backlogs(broker: Broker | None) -> Iterable[Metric]:
+    behind = GaugeMetricFamily(
+        "ledgermq_backlog_bytes",
+        "Bytes between the slowest group and the end of a partition, the largest of the topic; only of topics with a"
+        " backlog quota",
+        labels=("topic",),
+    )
+    above = GaugeMetricFamily(
+        "ledgermq_backlog_partitions_above_quota",
+        "Partitions served here whose backlog is above the quota of their topic",
+        labels=("topic",),
+    )
+    largest: Counter[str] = Counter()
+    exceeding: Counter[str] = Counter()
+    for found in broker.backlogs.checked.values() if broker else ():
+        largest[found.topic.name] = max(found.backlog_bytes, largest[found.topic.name])
+        exceeding[found.topic.name] += bool(found.excess)
+    for topic in sorted(largest, key=lambda name: (-exceeding[name], -largest[name], name))[:BACKLOGS_MAX]:
+        behind.add_metric((topic,), largest[topic])
+        above.add_metric((topic,), exceeding[topic])
+    yield from (behind, above)
+
+
 def _by_topic(broker: Broker | None, topics: TopicTotals) -> Iterable[Metric]:
     def counter(name: str, text: str) -> CounterMetricFamily:
         return CounterMetricFamily(name, text, labels=("topic",))
@@ -311,4 +341,5 @@ _FAMILIES: tuple[Callable[[Broker | None], Iterable[Metric]], ...] = (
     _transactions,
     _timed,
     _queues,
+    _backlogs,
 )

@@ -582,5 +582,7 @@ GUARDS: dict[str, Guard | None] = {
     "confirm_rules": _for_brokers,
     "change_quota": _rule_change,
     "list_quotas": _administration,
+    "drain_broker": _administration,
+    "slowest_commits": _for_brokers,
 }
 """By the attribute of the method. None: a stream, which the class itself guards."""

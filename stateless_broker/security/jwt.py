@@ -26,6 +26,7 @@ from ledgermq.runtime.wait import wait_for
 from ledgermq.sources import Sources
 from security.rules import GROUPS_MAX, NAME_CHARS_MAX, Principal, checked_user
 from stateless_broker.logs import get_logger
+from stateless_broker.settings_sources import shown
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512")
 """Signatures by a private key only: with a shared secret, every broker could make tokens."""
@@ -139,7 +140,7 @@ class SignedTokens:
         try:
             keys = keys_of(await self._fetch(await self._keys_url()))
         except (OSError, TimeoutError, ValueError) as error:
-            log.warning("keys of the identity provider not fetched", issuer=self._issuer.url, error=str(error))
+            log.warning("keys of the identity provider not fetched", issuer=shown(self._issuer.url), error=str(error))
             return False
         self._keys, self._fetched_s = keys, asyncio.get_running_loop().time()
         return True
@@ -190,14 +191,14 @@ async def fetch_by_http(url: str) -> bytes:
             session.get(url, allow_redirects=False) as answer,
         ):
             if answer.status != 200:
-                raise ValueError(f"{url} answered with status {answer.status}")
+                raise ValueError(f"{shown(url)} answered with status {answer.status}")
             body = await answer.content.read(ANSWER_BYTES_MAX + 1)
             while len(body) <= ANSWER_BYTES_MAX and (more := await answer.content.read(ANSWER_BYTES_MAX)):
                 body += more
     except aiohttp.ClientError as error:
-        raise OSError(f"{url}: {error}") from error
+        raise OSError(f"{shown(url)}: {shown(str(error))}") from error
     if len(body) > ANSWER_BYTES_MAX:
-        raise ValueError(f"{url} answered with more than {ANSWER_BYTES_MAX} bytes")
+        raise ValueError(f"{shown(url)} answered with more than {ANSWER_BYTES_MAX} bytes")
     return body
 
 
@@ -209,4 +210,6 @@ def _check_url(name: str, url: str, plain: Collection[str] = _LOOPBACK) -> None:
     except ValueError:
         parts, host = None, None
     if parts is None or not host or not (parts.scheme == "https" or (parts.scheme == "http" and host in plain)):
-        raise InvalidConfig(f"{name}: give an https:// URL, not {url!r}: keys that came by plain HTTP prove nothing")
+        raise InvalidConfig(
+            f"{name}: give an https:// URL, not {shown(url)!r}: keys that came by plain HTTP prove nothing"
+        )

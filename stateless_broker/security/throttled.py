@@ -49,6 +49,7 @@ NEVER_REFUSED = frozenset(
         "revoke_token",
         "change_quota",
         "list_quotas",
+        "drain_broker",
     }
 )
 

@@ -8,7 +8,7 @@ finds the bundle, what a message contains.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
@@ -210,6 +210,11 @@ class BundleQueues:
             for info in self._infos("", members=False)
             if info.topic
         ]
+
+    def starts(self) -> Iterator[tuple[ShareKey, int]]:
+        """Yield for each queue group of a partition the offset below which it has finished everything."""
+        for key, found in self._shares.partitions.items():
+            yield key, found.start
 
     # Inside
 

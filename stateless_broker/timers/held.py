@@ -85,6 +85,12 @@ class Held:
         """Return about how many bytes wait: in ranges, and in memory."""
         return self.timers.waiting_bytes + self.waiting.body_bytes + self.waiting.index_bytes
 
+    def messages_of(self, topic_id: int) -> int:
+        """Return how many messages of a topic wait: in ranges, and in memory. Those of a range that is being
+        loaded count in both.
+        """
+        return self.waiting.topics[topic_id] + self.timers.waiting_of(topic_id, self.loaded)
+
     def lowest_in_flight_us(self) -> int | None:
         """Return when the first row may be due that is on its way into memory: its append to the intake has
         no outcome yet, or it is durable and has to be read.

@@ -13,7 +13,8 @@ everything that a delivery has begun with (W9).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,12 +22,15 @@ import pyarrow as pa
 
 from ledger.keys import PartitionId
 from ledger.log.segment import Batch
-from ledgermq.errors import InvalidRecord, ResourceExhausted
+from ledger.topics.catalog import Catalog
+from ledgermq.errors import InvalidRecord, LedgerMQError, ResourceExhausted, Unavailable
 from stateless_broker.timers.counts import TimerCounts
 from stateless_broker.timers.held import READ_BYTES, Held, InFlight
 from timers.blocks import Block, Source, encode_block
 from timers.limits import DAY_US, FULL_RETRY_MS
 
+FULL_RETRY_MS_MAX = 30_000
+LOADING_RETRY_MS = 200
 BEHIND_MAX = 10_000
 """Durable blocks that wait to be read into memory, at most."""
 
@@ -62,11 +66,26 @@ def check_due(sent: Sent, now_us: int, horizon_days: int) -> None:
 
 
 class Intake:
-    """`in_term`: appends of this and of earlier states of this term that have no outcome yet."""
+    """`in_term`: appends of this and of earlier states of this term that have no outcome yet. `now_us()`: the
+    store's time, None if it is not known.
+    """
 
-    def __init__(self, held: Held, in_term: InFlight, counts: TimerCounts) -> None:
+    def __init__(
+        self,
+        held: Held,
+        in_term: InFlight,
+        counts: TimerCounts,
+        catalog: Callable[[], Catalog],
+        now_us: Callable[[], int | None],
+    ) -> None:
         self._held = held
         self._counts = counts
+        self._catalog = catalog
+        self._now_us = now_us
+        self._coming: Counter[int] = Counter()
+        """Messages by topic id that are on their way into memory: their appends have no outcome yet."""
+        self._unread: Counter[int] = Counter()
+        """The same of producers' blocks that are durable and have to be read."""
         self._in_term = in_term
         self._before = list(in_term)
         self.next_offset = 0
@@ -88,7 +107,7 @@ class Intake:
         held.state.check()
         owner, floor_us = held.logs.owner, held.closed_us + 1
         self.check_room(sum(len(sent.batch.data) for sent in batches))
-        owner.check_staged()
+        owner.check_admission()
         appends = []
         for sent in batches:
             target = PartitionId(sent.batch.topic_id, sent.batch.partition)
@@ -98,6 +117,7 @@ class Intake:
         for sent, future in zip(batches, done, strict=True):
             block = Block(sent.batch.topic_id, sent.batch.partition, floor_us, sent.records, len(sent.batch.data))
             self._in_term[future] = held.in_flight[future] = max(floor_us, sent.batch.timestamp_min_us)
+            self._coming[block.topic_id] += block.records.num_rows
             future.add_done_callback(partial(self._settled, block))
         return [_for_caller(future) for future in done]
 
@@ -150,6 +170,7 @@ class Intake:
         await self._read_to_end()
         # still in the turn in which it has reached the end
         self._behind.clear()
+        self._unread.clear()
         held.behind_us = None
         held.settled.set()
         held.moves_changed.set()
@@ -176,6 +197,7 @@ class Intake:
         self._in_term.pop(done, None)
         due_us = held.in_flight.pop(done)
         held.settled.set()
+        self._coming[block.topic_id] -= block.records.num_rows
         if held.state.is_lost() or not held.is_ready.is_set():
             return  # otherwise `load` reads it
         if done.exception() is not None:
@@ -184,6 +206,7 @@ class Intake:
         if offset < self.next_offset:
             return  # a repeated send, or it was read
         if offset > self.next_offset:
+            self._unread[block.topic_id] += block.records.num_rows
             self._fall_behind(due_us)  # blocks of a transaction are before it
             return
         try:
@@ -223,6 +246,42 @@ class Intake:
             if self.unflushed_since_s is None:
                 self.unflushed_since_s = asyncio.get_running_loop().time()
         held.note_added()
+
+    def full(self, topic_ids: Iterable[int]) -> dict[int, LedgerMQError]:
+        """Return those of the topics, by id, that may have no more messages wait in the bundle, and why.
+
+        A bundle has the share of `delayed.pending.max` that its partitions are of the topic's. So each owner
+        decides by what it knows itself. What begins below the share passes as a whole, as with quotas:
+        otherwise a batch above it would never pass.
+        """
+        held, found = self._held, dict[int, LedgerMQError]()
+        for topic_id in topic_ids:
+            topic = self._catalog().topics_by_id.get(topic_id)
+            if topic is None or topic.settings.delayed_pending_max < 0:
+                continue
+            if not held.is_ready.is_set():
+                found[topic_id] = Unavailable(
+                    f"bundle {held.bundle} is counting the timed messages that wait; retry",
+                    retry_after_ms=LOADING_RETRY_MS,
+                )
+                continue
+            limit = topic.settings.delayed_pending_max
+            share = -(-limit * topic.bundles.count(held.bundle) // topic.partitions)  # rounded up
+            wait = held.messages_of(topic_id) + self._coming[topic_id] + self._unread[topic_id]
+            if wait >= share:
+                found[topic_id] = ResourceExhausted(
+                    f"topic {topic.name!r}: {wait} timed messages wait in bundle {held.bundle}, whose share of"
+                    f" delayed.pending.max = {limit} is {share}; retry when some are delivered, or raise the setting",
+                    retry_after_ms=self._room_ms(),
+                )
+        return found
+
+    def _room_ms(self) -> int:
+        """Return when the next message is due, which makes room; within bounds."""
+        next_us, now_us = self._held.waiting.next_due_us, self._now_us()
+        if next_us is None or now_us is None:
+            return FULL_RETRY_MS_MAX
+        return min(max(FULL_RETRY_MS, (next_us - now_us) // 1000), FULL_RETRY_MS_MAX)
 
     def check_room(self, size_bytes: int) -> None:
         """Raise ResourceExhausted if so much more may not wait in the bundle."""

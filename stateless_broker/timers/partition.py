@@ -7,7 +7,7 @@ Must not know: how a caller finds the bundle, what a message contains.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from weakref import WeakKeyDictionary
@@ -76,7 +76,8 @@ class TimerPartition:
         self._state = IssuedState("timed messages", opening.owner, opening.log, opening.place, self._fail)
         logs = HiddenLogs(opening.owner, parts.near(), parts.far(), parts.sources)
         self.held = Held(self._state, timers, logs, parts.limits, parts.pace, timers.watermark.due_us, timers.watermark)
-        self._intake = Intake(self.held, parts.in_flight.setdefault(opening.owner, {}), parts.counts)
+        in_term = parts.in_flight.setdefault(opening.owner, {})
+        self._intake = Intake(self.held, in_term, parts.counts, parts.catalog, parts.clock.now_us)
         flow = Flow(self._state, parts.delivery_bytes_max)
         deliverer = Deliverer(self.held, flow, parts.clock, parts.catalog, parts.counts)
         mover = Mover(self.held, self._intake, flow, parts.clock, parts.catalog, parts.counts)
@@ -116,6 +117,10 @@ class TimerPartition:
     def check_room(self, size_bytes: int) -> None:
         """Raise ResourceExhausted if so many more bytes may not wait in this bundle."""
         self._intake.check_room(size_bytes)
+
+    def full(self, topic_ids: Iterable[int]) -> dict[int, LedgerMQError]:
+        """Return those of the topics that may have no more messages wait here, and why; see `Intake.full`."""
+        return self._intake.full(topic_ids)
 
     def blocks(self, batches: Sequence[Batch]) -> Blocks:
         """Return the blocks of a committed transaction's batches; see `Intake.blocks`."""

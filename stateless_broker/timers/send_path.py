@@ -112,7 +112,7 @@ def _hand_over(
     group: Sequence[_Entry], partition: TimerPartition | LedgerMQError, now_us: int, check_due: CheckDue
 ) -> None:
     """Hand all of a frame's batches of one bundle over at once: accepted together or refused together, apart
-    from those whose due times are refused.
+    from those whose due times are refused, and those of topics that may have no more messages wait.
     """
     taken: list[tuple[_Entry, Sent]] = []
     try:
@@ -126,6 +126,10 @@ def _hand_over(
                 taken.append((entry, sent))
             except LedgerMQError as refused:
                 entry.error = refused
+        full = partition.full({sent.batch.topic_id for _, sent in taken})
+        for entry, sent in taken:
+            entry.error = full.get(sent.batch.topic_id)
+        taken = [(entry, sent) for entry, sent in taken if entry.error is None]
         if taken:
             for (entry, _), done in zip(taken, partition.send([sent for _, sent in taken]), strict=True):
                 entry.done = done

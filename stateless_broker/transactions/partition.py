@@ -163,9 +163,10 @@ class TransactionPartition:
         """
         size_bytes = sum(len(batch.data) for _, batch in batches)
         self._state.check_room(1 + size_bytes)
-        self._owner.check_staged()
+        self._owner.check_admission()
         if branch.endswith(DELAYED_BRANCH):
             self._timed.check_room(size_bytes)
+            self._timed.check_full([batch for _, batch in batches])
         wanted = [_to_stage(sequence, batch) for sequence, batch in batches]
         try:
             decision = self._state.ask(

@@ -29,6 +29,13 @@ class TimedBlocks:
         """
         self._timers.check_room(size_bytes)
 
+    def check_full(self, batches: Sequence[Batch]) -> None:
+        """Raise ResourceExhausted if a topic of the batches may have no more messages wait in the bundle;
+        Unavailable.
+        """
+        for error in self._timers.full({batch.topic_id for batch in batches}).values():
+            raise error
+
     def made(self, batches: Sequence[Batch]) -> Blocks:
         """Return the blocks of these batches. Append them in this turn of the event loop, and call `issued`
         in it. Raises as `check_room`.

@@ -24,6 +24,7 @@ from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.protocol.tokens import bearer
 from ledgermq_tools.testing.cluster import VirtualCluster
+from stateless_broker.backlog_counts import BacklogCounts
 from stateless_broker.bundle.context import BundleMetrics
 from stateless_broker.in_process import InProcessConnector
 from stateless_broker.security.quota_counts import QuotaCounts
@@ -84,6 +85,7 @@ class Cluster(VirtualCluster):
         self.timer_counts: dict[str, TimerCounts] = {}
         self.share_counts: dict[str, ShareCounts] = {}
         self.quota_counts: dict[str, QuotaCounts] = {}
+        self.backlog_counts: dict[str, BacklogCounts] = {}
 
     def view_of_store(self, address: str) -> ObjectStore:
         view = self.views[address] = PausableStore(self.store)
@@ -96,6 +98,7 @@ class Cluster(VirtualCluster):
             "timer_counts": self.timer_counts.get(address),
             "share_counts": self.share_counts.get(address),
             "quota_counts": self.quota_counts.get(address),
+            "backlog_counts": self.backlog_counts.get(address),
         }
 
     async def close(self) -> None:

@@ -112,6 +112,8 @@ SAMPLES: dict[str, Sample] = {
         lambda: pb.ChangeQuotaRequest(principal="user:carol", set={"bytes_in": 10**9}), ("cluster",)
     ),
     "list_quotas": Sample(pb.ListQuotasRequest, ("cluster",)),
+    "drain_broker": Sample(lambda: pb.DrainBrokerRequest(address="another:1"), ("cluster",)),
+    "slowest_commits": Sample(pb.SlowestCommitsRequest, FROM_A_BROKER),
     "share_fetch": Sample(
         lambda: pb.ShareFetchRequest(group="billing", member_id="m", partitions=[pb.SharePartition(topic=TOPIC)]),
         ("group billing", "consume orders"),

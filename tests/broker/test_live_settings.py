@@ -41,6 +41,31 @@ async def test_a_live_setting_counts_at_once(cluster: Cluster) -> None:
     assert [first.results[0].error.code, second.results[0].error.code] == ["", "RESOURCE_EXHAUSTED"]
 
 
+@in_cluster("a:1", flush_spacing_ms=0)
+async def test_a_queue_that_waits_for_long_refuses(cluster: Cluster) -> None:
+    """While the store stands still, producers are told to come back instead of waiting until they time out."""
+    await cluster.create("t", 1)
+    line = cluster.line("a:1")
+    cluster.brokers["a:1"].apply(changed(cluster, produce_wait_ms_max=500))
+    cluster.views["a:1"].pause()
+    waiting = []
+    for number in range(8):
+        waiting.append(asyncio.ensure_future(line.produce_once(frame_of("t", 0, b"%d" % number))))
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(0.6)
+    [refused] = (await line.produce_once(frame_of("t", 0, b"refused"))).results
+    assert refused.error.code == "RESOURCE_EXHAUSTED"
+    assert refused.error.retry_after_ms > 0
+    assert "more than produce_wait_ms_max=500" in refused.error.message
+    cluster.brokers["a:1"].apply(changed(cluster, produce_wait_ms_max=None))
+    waiting.append(asyncio.ensure_future(line.produce_once(frame_of("t", 0, b"8"))))
+    await asyncio.sleep(0.1)
+    cluster.views["a:1"].resume()
+    for answer in await asyncio.gather(*waiting):
+        assert not answer.results[0].HasField("error")
+    assert await cluster.read_all("t", 0) == [b"%d" % number for number in range(9)]
+
+
 @in_cluster("a:1")
 async def test_a_smaller_cache_lets_go_at_once(cluster: Cluster) -> None:
     await cluster.create("t", 2)

@@ -33,7 +33,9 @@ def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         say(f"images built in {built - begun:.0f} s, all healthy after {time.monotonic() - built:.0f} s more")
         for image in sorted({found.inspect(service)["Config"]["Image"] for service in SERVICES}):
             say(f"  {image}: {int(found.docker('image', 'inspect', '-f', '{{.Size}}', image)) / 1e6:.0f} MB")
-        yield found
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setenv("LEDGERMQ_TOKEN", found.admin_token())  # of all clients that tests make
+            yield found
     finally:
         if request.session.testsfailed or not is_up:
             say(f"logs of all containers: {found.save_logs()}")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -70,6 +72,21 @@ class Project:
         """Until every service is healthy."""
         self.compose("up", "-d", "--no-build", *self.services)
         self.wait_healthy(*self.services)
+
+    def admin_token(self) -> str:
+        """A token of the super principal, made as docs/operations.md says."""
+        page = (ROOT / "docs" / "operations.md").read_text()
+        [line] = re.findall(r"^docker compose (exec .*) > admin\.token$", page, re.MULTILINE)
+        done = subprocess.run(
+            [*self._compose, *shlex.split(line)],
+            cwd=FOLDER,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_S_MAX,
+            check=True,
+        )
+        return done.stdout.strip()
 
     def container(self, service: str) -> str:
         """Its id."""
@@ -147,11 +164,14 @@ class Project:
         }
 
 
-def ran(command: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+def environment() -> dict[str, str]:
     """Variables of this shell would go before those of the file."""
-    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME") or name.startswith("DOCKER_")}
+    return {name: value for name, value in os.environ.items() if name in ("PATH", "HOME") or name.startswith("DOCKER_")}
+
+
+def ran(command: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
     output: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
-    return subprocess.run(command, cwd=FOLDER, env=kept, timeout=timeout_s, check=False, **output)
+    return subprocess.run(command, cwd=FOLDER, env=environment(), timeout=timeout_s, check=False, **output)
 
 
 def said(command: list[str], timeout_s: float, check: bool) -> str:

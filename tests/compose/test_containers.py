@@ -70,7 +70,15 @@ def test_the_command_line_works_from_here_and_in_a_container(project: Project) -
     command = [sys.executable, "-m", "ledgermq.cli.main", "status", "--output", "json", "--target", project.target]
     here = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert here.returncode == 0, here.stdout + here.stderr
-    there = project.docker("exec", project.container("broker-1"), "ledgermq", "status", "--output", "json")
+    token = os.environ["LEDGERMQ_TOKEN"]
+    without = {name: value for name, value in os.environ.items() if name != "LEDGERMQ_TOKEN"}
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=without)
+    assert refused.returncode == 7
+    assert "serves no callers without credentials" in refused.stderr
+    assert not any(token in project.logs(service) for service in PROCESSES)
+    there = project.docker(
+        "exec", "-e", f"LEDGERMQ_TOKEN={token}", project.container("broker-1"), "ledgermq", "status", "--output", "json"
+    )
     for said in (here.stdout, there):
         known = {broker["broker"]: broker["address"] for broker in json.loads(said)["brokers"] if broker["alive"]}
         assert known == {f"broker-{number}": project.address(f"BROKER_{number}_PORT") for number in (1, 2, 3)}

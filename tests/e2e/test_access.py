@@ -8,7 +8,7 @@ import asyncio
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,9 @@ import pytest
 import ledgermq
 from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.errors import Unauthorized
+from spark.sink.cluster import opened
+from spark.sink.options import parse_options as sink_options
+from spark.source.data_source import LedgerMQDataSource
 from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.e2e.warm_cli import WarmCommands
 from tests.waiting import until
@@ -38,10 +41,13 @@ class Shell:
         self.target = target
         self.printed = ""
 
-    def __call__(self, *words: str, token: str = "", target: str = "", code: int = 0) -> str:
+    def __call__(
+        self, *words: str, token: str = "", target: str = "", code: int = 0, variables: Mapping[str, str] | None = None
+    ) -> str:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("LEDGERMQ_")}
         if token:
             environment["LEDGERMQ_TOKEN"] = token
+        environment |= variables or {}
         done = subprocess.run(
             [self._program, *words, "--target", target or self.target],
             env=environment,
@@ -125,6 +131,81 @@ async def test_a_cluster_with_tokens_from_the_first_one_on(tmp_path: Path, progr
     assert ("refused", "user:shop", "cluster", "") in said
     assert ("refused", "unknown", "admission", "") in said
     assert all({"timestamp", "connection", "method"} <= line.keys() for line in lines), lines
+
+
+async def test_a_token_comes_from_everywhere(
+    tmp_path: Path, program: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SDK, command line, Spark's options, the environment and the settings file; and nothing shows it."""
+    root_url = (tmp_path / "root").as_uri()
+    with BrokerProcesses(tmp_path, root_url, OPTIONS) as brokers:
+        brokers.start()
+        shell = Shell(program, brokers.addresses)
+        token = (await asyncio.to_thread(shell, "token", "create", "root", target=root_url)).strip()
+        shell.printed = ""
+        token_file, by_file, by_value = tmp_path / "token", tmp_path / "file.toml", tmp_path / "value.toml"
+        token_file.write_text(f"{token}\n")
+        by_file.write_text(f'token_file = "{token_file}"\n')
+        by_value.write_text(f'token = "{token}"\nport = 1\n')  # brokers may share the file
+        sources: list[dict[str, str]] = [
+            {"LEDGERMQ_TOKEN": token},
+            {"LEDGERMQ_TOKEN_FILE": str(token_file)},
+            {"LEDGERMQ_CONFIG": str(by_file)},
+            {"LEDGERMQ_CONFIG": str(by_value)},
+        ]
+        servers = {"servers": brokers.addresses}
+
+        async def read_by_spark(options: dict[str, str]) -> int:
+            def read() -> int:
+                source = LedgerMQDataSource(servers | {"topic": "orders"} | options)
+                reader = source.reader(source.schema())
+                return sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part))
+
+            return await asyncio.to_thread(read)
+
+        async def written_by_spark(options: dict[str, str]) -> str:
+            async with opened(sink_options(servers | options, streaming=False)) as place:
+                return (await place.client.access.test("produce", "orders")).principal
+
+        # Nothing gives one: each surface is refused.
+        for call in (read_by_spark, written_by_spark):
+            with pytest.raises(Unauthorized, match="without credentials"):
+                await call({})
+        shell("topic", "list", code=ExitCode.REFUSED)
+
+        for arguments in ({"token": token}, {"token_file": str(token_file)}):
+            async with ledgermq.connect(brokers.addresses, **arguments) as client:
+                await client.create_topic("orders", 1, if_not_exists=True)
+        for options in ({"token": token}, {"tokenFile": str(token_file)}):
+            assert await read_by_spark(options) == 0
+            assert await written_by_spark(options) == "user:root"
+        for variables in sources:
+            assert "orders" in shell("topic", "list", variables=variables)
+            with monkeypatch.context() as patched:
+                for name, value in variables.items():
+                    patched.setenv(name, value)
+                async with ledgermq.connect(brokers.addresses) as client:
+                    assert [topic.name for topic in await client.list_topics()] == ["orders"]
+                assert await read_by_spark({}) == 0
+                assert await written_by_spark({}) == "user:root"
+        assert "orders" in shell("--token-file", str(token_file), "topic", "list")
+        shown = await asyncio.to_thread(
+            subprocess.run,
+            [program, "config", "show"],
+            env=os.environ | {"LEDGERMQ_CONFIG": str(by_value)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        assert "port" in shown.stdout
+        texts = [
+            shell.printed,
+            shown.stdout + shown.stderr,
+            caplog.text,
+            *(broker.text() for broker in brokers.running),
+        ]
+    assert not any(token in text or token[-20:] in text for text in texts)
 
 
 def _lines(audit: Path) -> list[dict[str, Any]]:

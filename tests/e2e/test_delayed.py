@@ -327,3 +327,31 @@ async def test_delayed_records_of_transactions_come_if_they_are_committed_by_the
         assert await reader.until(3) == [b"now", b"later", b"prepared"]
         await asyncio.sleep(60)
         assert len(reader.seen) == 3
+
+
+@in_cluster("a:1", bundles=3)
+async def test_a_producer_waits_for_room_below_the_bound_of_its_topic(cluster: Cluster) -> None:
+    """Many batches of one idempotent producer, most of them refused at first: each comes once."""
+    async with client_of(cluster) as client:
+        await client.create_topic("bounded", 2, {"delayed.pending.max": 4})
+        async with (
+            reading(client, "bounded") as reader,
+            client.producer(linger_ms=0, batch_bytes_max=200, delivery_timeout_s=600) as producer,
+        ):
+            sending = []
+            for number in range(60):
+                sending.append(producer.send("bounded", b"%d" % number, partition=number % 2, delay=5))
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(3)
+            assert not all(delivery.done() for delivery in sending)
+            await asyncio.gather(*sending)
+            async with asyncio.timeout(600):
+                while len(reader.seen) < 60:
+                    await asyncio.sleep(0.5)
+            await asyncio.sleep(30)
+            assert sorted(int(value or b"-1") for value in reader.values) == list(range(60))
+        async with client.producer(delivery_timeout_s=3) as hasty:
+            await hasty.send("bounded", b"a", partition=0, delay=HOUR_S)
+            await hasty.send("bounded", b"b", partition=0, delay=HOUR_S)
+            with pytest.raises(errors.LedgerMQError, match=r"delayed\.pending\.max = 4"):
+                await hasty.send("bounded", b"c", partition=0, delay=HOUR_S)

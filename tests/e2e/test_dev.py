@@ -128,6 +128,9 @@ def test_dev_is_reached_from_this_machine_only_and_says_so(tmp_path: Path) -> No
             time.sleep(0.05)
         told = log.read_text()
         assert "Only programs on this machine reach it, and each of them may read and change everything." in told
+        noted = " ".join(told.split())
+        assert "The setting host = '0.0.0.0' is not used: dev is open to every caller" in noted
+        assert "every program that the port lets in" not in noted, "it is not reached from elsewhere"
         ready, admin = (
             re.search(pattern, told) for pattern in (r"ready at 127\.0\.0\.1:(\d+)", r"top localhost:(\d+)")
         )

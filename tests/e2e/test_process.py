@@ -97,6 +97,22 @@ def test_garbage_on_the_wire_is_refused_and_the_broker_stays_healthy(brokers: Br
         health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
 
 
+@pytest.mark.parametrize(
+    ("options", "is_warned"),
+    [
+        (("--host=0.0.0.0", "--security=open"), True),
+        (("--host=0.0.0.0", "--security=rules"), False),
+        (("--security=open",), False),
+    ],
+)
+def test_an_open_broker_that_other_machines_reach_says_so(
+    brokers: BrokerProcesses, options: tuple[str, ...], is_warned: bool
+) -> None:
+    with brokers:
+        said = brokers.start(*options, "--advertised-address=127.0.0.1:1").text()
+    assert ("every program that the port lets in may read and change everything" in said) is is_warned
+
+
 def test_a_port_that_is_taken(brokers: BrokerProcesses) -> None:
     with brokers, socket.create_server(("127.0.0.1", 0)) as taken:
         code, line = refused(brokers, port=taken.getsockname()[1])

@@ -1,18 +1,24 @@
-"""Credentials of calls, and records of access rules and tokens: whatever they hold, only a credential
-that was made here is admitted, and no record is taken for another rule than it is.
+"""What comes with a call, and records of access rules and tokens: whatever they hold, only a credential
+that was made here is admitted, no client passes for a broker, and no record is taken for another rule
+than it is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import random
+from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from functools import cache
+from typing import Any
 
+from google.protobuf.message import Message
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
-from ledgermq.errors import Unauthorized, Unavailable
+from ledgermq.errors import CorruptFrame, Unauthorized, Unavailable
+from ledgermq.protocol.methods import METHODS, Kind, Method
 from ledgermq.protocol.tokens import bearer
 from security.quotas import Limit, Quota, StoredQuota, Subject
 from security.records import (
@@ -30,12 +36,17 @@ from security.records import (
     token_key,
 )
 from security.rules import Operation, Principal, Rule
+from stateless_broker.grpc_server import _metadata_of
+from stateless_broker.security.authorized import GUARDS, _for_brokers
 from stateless_broker.security.broker_identity import BrokerCredentials
+from stateless_broker.security.door import Door
 from stateless_broker.security.jwt import Issuer, SignedTokens
 from tests.broker.access import RULES, token
 from tests.broker.cluster import Cluster, cluster_of
+from tests.fuzz.mutation import filled, mutate_fields
 from tests.fuzz.surface import Surface, Untyped
 from tests.virtual_time import EPOCH_US, VirtualLoop
+from tests.worlds.batches import mutate
 
 ISSUER = Issuer("https://login.example", "ledgermq")
 
@@ -61,26 +72,69 @@ class Doors:
         self._stack = AsyncExitStack()
         self._cluster: Cluster | None = None
         self._good: dict[bytes, str] = {}
+        self._root = ""
 
     def check(self, data: bytes) -> None:
-        self._runner.run(self._check(data))
+        self._run(self._check(data))
+
+    def check_metadata(self, data: bytes) -> None:
+        self._run(self._check_metadata(data))
+
+    def check_forwarded(self, data: bytes) -> None:
+        self._run(self._check_forwarded(data))
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        self._runner.get_loop().run_until_complete(work)  # `Runner.run` takes longer than the rest
 
     def close(self) -> None:
         self._runner.run(self._stack.aclose())
         self._runner.close()
 
-    async def _check(self, data: bytes) -> None:
+    async def _door(self) -> Door:
         if self._cluster is None:
             self._cluster = await self._stack.enter_async_context(cluster_of("a:1", "b:1", **RULES))
             await self._open(self._cluster)
-        text = _with(data, self._good)
+        return self._cluster.brokers["a:1"].door
+
+    async def _check(self, data: bytes) -> None:
+        door = await self._door()
+        await self._admit(door, _with(data, self._good))
+
+    async def _check_metadata(self, data: bytes) -> None:
+        """The input: lines of key and value of the metadata of a call, divided by a colon. The key *certified* stands
+        for a name in the certificate of the caller; a value that begins with a star is bytes.
+        """
+        door = await self._door()
+        pairs = [_pair(line, self._good) for line in data.split(b"\n")]
+        credential, client_id = _metadata_of(_Call(tuple(pair for pair in pairs if pair[0] != "certified")))  # type: ignore[arg-type]
+        certified = [str(value) for key, value in pairs if key == "certified"]
+        await self._admit(door, credential, certified, client_id)
+
+    async def _check_forwarded(self, data: bytes) -> None:
+        """A call as only brokers make it, by a client that may do everything else."""
+        door = await self._door()
+        method = OF_BROKERS[data[0] % len(OF_BROKERS)] if data else OF_BROKERS[0]
+        request = method.decode_request(data[1:])
+        if "forwarded" in request.DESCRIPTOR.fields_by_name:
+            request.forwarded = True
+        api = (await door.admit(bearer(self._root))).api
+        try:
+            answer = await getattr(api, method.attribute)(request)
+        except Unauthorized:
+            return
+        raise Untyped(f"{method.name} of a client was served as if a broker had sent it: {answer}")
+
+    async def _admit(self, door: Door, text: str, certified: Sequence[str] = (), client_id: str = "") -> None:
+        assert self._cluster is not None
         made = text in (bearer(self._good[b"TOKEN"]), bearer(self._good[b"SIGNED"]), self._good[b"BROKER"])
         try:
-            principal = (await self._cluster.brokers["a:1"].door.admit(text)).principal.name
+            principal = (await door.admit(text, certified, client_id)).principal.name
         except (Unauthorized, Unavailable) as error:
             if made:
                 raise Untyped(f"a good credential was refused: {error}") from error
             raise
+        if not text and certified and principal == f"cert:{certified[0]}":
+            return
         if principal not in ("user:alice", "jwt:alice", f"broker:{self._cluster.brokers['b:1'].broker_id}"):
             raise Untyped(f"{text!r} was admitted as {principal}")
         if not any(good in text for good in self._good.values()):
@@ -98,12 +152,29 @@ class Doors:
         following = asyncio.create_task(broker.door.signed.run())
         self._stack.callback(following.cancel)
         await asyncio.sleep(1)
+        self._root = (await token(cluster, "root")).text
         peer: BrokerCredentials = cluster.brokers["b:1"].credentials
         self._good = {
             b"TOKEN": (await token(cluster, "alice")).text,
             b"SIGNED": _signed(),
             b"BROKER": peer.credential("a:1"),
         }
+
+
+class _Call:
+    """The part of gRPC's context that holds the metadata of a call."""
+
+    def __init__(self, pairs: tuple[tuple[str, str | bytes], ...]) -> None:
+        self._pairs = pairs
+
+    def invocation_metadata(self) -> tuple[tuple[str, str | bytes], ...]:
+        return self._pairs
+
+
+def _pair(line: bytes, good: dict[bytes, str]) -> tuple[str, str | bytes]:
+    key, _, value = line.partition(b":")
+    text = _with(value.removeprefix(b"*"), good)
+    return key.decode("latin-1"), text.encode("latin-1") if value.startswith(b"*") else text
 
 
 def _with(data: bytes, good: dict[bytes, str]) -> str:
@@ -129,6 +200,36 @@ CREDENTIALS = [
     b"Bearer lmq_0123456789ab_x",
     b"Basic TOKEN",
 ]
+
+METADATA = [
+    b"authorization:Bearer TOKEN\nledgermq-client-id:nightly",
+    b"authorization:Bearer SIGNED\nledgermq-client-id:x\nuser-agent:grpc",
+    b"authorization:BROKER",
+    b"certified:billing.example\nledgermq-client-id:nightly",
+    b"authorization:Bearer TOKEN\ncertified:billing.example",
+    b"authorization:Bearer TOKEN\nauthorization:Bearer TOKEN",
+    b"authorization:*Bearer TOKEN",
+    b"ledgermq-client-id:*\xff\nauthorization:",
+]
+
+
+def _message_of(method: Method) -> Message | None:
+    """An empty request; None for a frame."""
+    try:
+        found = method.decode_request(b"")
+    except CorruptFrame:
+        return None
+    return found if isinstance(found, Message) else None
+
+
+OF_BROKERS = tuple(
+    method
+    for method in METHODS
+    if method.kind is Kind.UNARY
+    and (request := _message_of(method)) is not None
+    and (GUARDS[method.attribute] is _for_brokers or "forwarded" in request.DESCRIPTOR.fields_by_name)
+)
+"""Methods for brokers only, and those with requests that brokers pass on."""
 
 GOOD_RULE = Rule(True, "user:alice", frozenset({Operation.PRODUCE, Operation.CONSUME}), "orders.", True)
 GOOD_QUOTA = Quota(bytes_in=1000, requests=5, connections=2)
@@ -164,9 +265,27 @@ def check_record(data: bytes) -> None:
         raise Untyped(f"another rule passes for {GOOD_RULE}: {rule.rule}")
 
 
+def _calls() -> list[bytes]:
+    return [
+        bytes([number]) + filled(type(request)).SerializeToString()
+        for number, method in enumerate(OF_BROKERS)
+        if (request := _message_of(method)) is not None
+    ]
+
+
+def _spoil_call(rng: random.Random, good: bytes) -> bytes:
+    if rng.random() < 0.5:
+        return good[:1] + mutate(rng, good[1:], good[1:])
+    request: Message = OF_BROKERS[good[0]].decode_request(good[1:])
+    mutate_fields(rng, request)
+    return good[:1] + request.SerializeToString()
+
+
 def surfaces() -> list[Surface]:
-    doors = Doors()
+    doors, metadata, forwarded = Doors(), Doors(), Doors()
     return [
         Surface("credential", CREDENTIALS, doors.check, close=doors.close),
+        Surface("call-metadata", METADATA, metadata.check_metadata, close=metadata.close),
+        Surface("forwarded-call", _calls(), forwarded.check_forwarded, _spoil_call, close=forwarded.close),
         Surface("access-record", RECORDS, check_record),
     ]

@@ -17,6 +17,8 @@ from tests.fuzz import (
     share_surfaces,
     timer_call_surfaces,
     timer_surfaces,
+    tls_surfaces,
+    token_surfaces,
     transaction_call_surfaces,
     transaction_surfaces,
     wire_surfaces,
@@ -27,6 +29,8 @@ from tests.fuzz.surface import Surface
 def all_surfaces() -> dict[str, Surface]:
     modules = (
         access_surfaces,
+        token_surfaces,
+        tls_surfaces,
         wire_surfaces,
         ledger_surfaces,
         lake_surfaces,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.simulation import (
+    mutants_of_access,
     mutants_of_checkpoints,
     mutants_of_cluster,
     mutants_of_copies,
@@ -28,6 +29,7 @@ from tests.simulation.mutants import MUTANTS
 __all__ = ["MUTANTS"]
 
 _LOADED = (
+    mutants_of_access.LOADED,
     mutants_of_checkpoints.LOADED,
     mutants_of_cluster.LOADED,
     mutants_of_copies.LOADED,

@@ -21,6 +21,7 @@ from ledger.fsck.problem import Severity
 from ledger.keys import PartitionId
 from ledger.parquet.engine import LocalEngine
 from ledger.rounds.runner import compact_root
+from ledger.topics.catalog import topic_key
 from ledgermq.client.client import Client
 from ledgermq.client.settings import ClientSettings
 from ledgermq.errors import LedgerMQError, TopicExists
@@ -399,8 +400,8 @@ def _topic_names(world: World) -> dict[int, str]:
     """Id → name of every topic that there ever was, from the records of `__metadata` themselves."""
     names = {}
     for segment in world.store.history(keys.METADATA_BUNDLE):
-        for offset, value in segment.values() if segment.valid else ():
-            if value is not None:
+        for offset, key, value in segment.records() if segment.valid else ():
+            if value is not None and key.startswith(topic_key("")):
                 record = fmt.TopicRecord.FromString(value)
                 names[record.topic_id or offset] = record.name
     return names

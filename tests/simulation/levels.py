@@ -4,6 +4,7 @@ compaction), `keyed`, `damage`, and so on.
 
 from __future__ import annotations
 
+from tests.simulation.access_run import AccessRun
 from tests.simulation.cluster_run import ClusterRun
 from tests.simulation.damage_run import KINDS as DAMAGED
 from tests.simulation.damage_run import DamageRun
@@ -29,6 +30,7 @@ LEVELS: dict[str, Make] = {
     "transactions": TransactionsRun,
     "timers": TimersRun,
     "queues": QueuesRun,
+    "access": AccessRun,
 }
 
 MUST_HAPPEN: dict[str, tuple[str, ...]] = {
@@ -287,6 +289,31 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "disturbance: network cut",
         "disturbance: full store",
     ),
+    "access": (
+        "a right was granted",
+        "a right was revoked",
+        "a token was created",
+        "a token was revoked",
+        "a change of rules was not answered",
+        "a right that was revoked was refused: produce",
+        "a right that was revoked was refused: a stream",
+        "a right that was revoked was refused: a single fetch",
+        "a token that was revoked was refused",
+        "records were sent to a principal by a stream",
+        "records were sent to a principal by a single fetch",
+        "a record of a principal was stored",
+        "a broker refused to judge",
+        "a granted principal was served in the end",
+        "a term was opened",
+        "a void segment",
+        "disturbance: a broker is left alone",
+        "a broker stood still until another had claimed",
+        "disturbance: pause",
+        "disturbance: kill",
+        "disturbance: graceful stop",
+        "disturbance: network cut",
+        "disturbance: full store",
+    ),
 }
 """What has to be reached at least once over the default seeds, or the simulation looks at too
 little.
@@ -400,6 +427,7 @@ RARE: dict[str, frozenset[str]] = {
             "disturbance: full store",
         }
     ),
+    "access": frozenset({"a void segment", "a broker stood still until another had claimed"}),
 }
 """What fewer than a third of the seeds reach, as measured over the first 25 seeds of each level."""
 

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -20,6 +20,7 @@ from ledgermq.protocol.api import BrokerApi, Connection, Connector
 from ledgermq.protocol.frames import FetchFrame, ProduceFrame, StageFrame
 from ledgermq.protocol.methods import METHODS, Method, UnaryCalls
 from ledgermq.protocol.status import error_from_proto, error_to_proto
+from stateless_broker.security.door import Admitted, Door
 from tests.simulation.loop import Process
 from tests.simulation.world import World, failed_assertions
 
@@ -29,10 +30,23 @@ FRAMES_ON_THE_WAY = 64
 _END = object()
 
 
+class Admitting(Protocol):
+    """The part of a `Door` that is used here."""
+
+    async def admit(self, credential: str) -> Admitted: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
+    """`door`: admits callers; None: every caller may do everything."""
+
     process: Process
     service: BrokerApi
+    door: Admitting | None = None
+
+    async def api(self, credential: str) -> BrokerApi:
+        """The API for a caller. Raises Unauthorized, Unavailable."""
+        return self.service if self.door is None else (await self.door.admit(credential)).api
 
 
 class Network:
@@ -47,9 +61,15 @@ class Network:
         self._mended = asyncio.Event()
         self.on_call: Callable[[str, Method, Any], Callable[[Any], None]] = lambda address, method, request: _ignore
         """Called where a request arrives; it returns what is called with the answer, or the error."""
+        self.credential_of: Callable[[str], str] | None = None
+        """What the calls of a caller carry, by its name; None: brokers serve everybody, without a door."""
 
-    def listen(self, address: str, process: Process, service: BrokerApi) -> None:
-        self.hosts[address] = Host(process, service)
+    def listen(self, address: str, process: Process, service: BrokerApi, door: Door) -> None:
+        self.hosts[address] = Host(process, service, self.guarding(address, door))
+
+    def guarding(self, address: str, door: Door) -> Admitting | None:
+        """What admits callers at an address."""
+        return None if self.credential_of is None else door
 
     def connector(self, who: str, request_timeout_s: float) -> Connector:
         return _Connector(self, who, request_timeout_s)
@@ -79,13 +99,19 @@ class Network:
 
 
 class _Connector(Connector):
-    def __init__(self, network: Network, who: str, request_timeout_s: float) -> None:
+    def __init__(
+        self, network: Network, who: str, request_timeout_s: float, credential: Callable[[str], str] | None = None
+    ) -> None:
         self._network = network
         self._who = who
         self._timeout_s = request_timeout_s
+        self._credential = credential
 
     def connect(self, address: str) -> Connection:
-        return Line(self._network, self._who, address, self._timeout_s)
+        return Line(self._network, self._who, address, self._timeout_s, self._credential)
+
+    def proving(self, credential: Callable[[str], str]) -> Connector:
+        return _Connector(self._network, self._who, self._timeout_s, credential)
 
 
 class Line(UnaryCalls, Connection):
@@ -93,11 +119,25 @@ class Line(UnaryCalls, Connection):
     channel does.
     """
 
-    def __init__(self, network: Network, who: str, address: str, timeout_s: float) -> None:
+    def __init__(
+        self,
+        network: Network,
+        who: str,
+        address: str,
+        timeout_s: float,
+        credential: Callable[[str], str] | None = None,
+    ) -> None:
         self.address = address
         self._network = network
         self._who = who
         self._timeout_s = timeout_s
+        self._proof = credential
+
+    def _credential(self) -> str:
+        """What a call that begins now carries."""
+        if self._network.credential_of is None:
+            return ""
+        return self._network.credential_of(self._who) if self._proof is None else self._proof(self.address)
 
     async def ask(self, method: Method, request: Any, wait_s: float = 0.0) -> Any:
         try:
@@ -107,11 +147,12 @@ class Line(UnaryCalls, Connection):
             raise DeadlineExceeded(f"{self.address} did not answer in time") from None
 
     async def _exchange(self, method: Method, request: bytes) -> Any:
+        credential = self._credential()
         await self._travel()
         host = self._network.at(self.address)
         arrived = method.decode_request(request)
         answered = self._network.on_call(self.address, method, arrived)
-        task = host.process.spawn(self._served(lambda: getattr(host.service, method.attribute)(arrived), answered))
+        task = host.process.spawn(self._served(lambda: self._call(host, credential, method, arrived), answered))
         try:
             await asyncio.wait({task, host.process.died}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -122,6 +163,9 @@ class Line(UnaryCalls, Connection):
         answer = method.encode_response(task.result())
         await self._travel()
         return method.decode_response(answer)
+
+    async def _call(self, host: Host, credential: str, method: Method, arrived: Any) -> Any:
+        return await getattr(await host.api(credential), method.attribute)(arrived)
 
     async def _travel(self) -> None:
         await self._network.travel(self._who, self.address)
@@ -142,13 +186,14 @@ class Line(UnaryCalls, Connection):
         self._network.world.violations += failed_assertions(error)
         return LedgerMQError(f"{self.address} failed: {error!r}")
 
-    async def _stream(self, attribute: str, start: Callable[[Host], AsyncIterator[Any]]) -> AsyncIterator[Any]:
+    async def _stream(self, attribute: str, start: Callable[[BrokerApi], AsyncIterator[Any]]) -> AsyncIterator[Any]:
         """Responses of a stream that `start` opens in the callee."""
         method = BY_ATTRIBUTE[attribute]
+        credential = self._credential()
         await self._travel()
         host = self._network.at(self.address)
         down: asyncio.Queue[Any] = asyncio.Queue(FRAMES_ON_THE_WAY)
-        call = host.process.spawn(self._serve_stream(method, start(host), down))
+        call = host.process.spawn(self._serve_stream(method, self._opened(host, credential, start), down))
         try:
             while True:
                 item = await self._next(down, host)
@@ -160,6 +205,11 @@ class Line(UnaryCalls, Connection):
                 yield method.decode_response(item)
         finally:
             call.cancel()
+
+    def _opened(
+        self, host: Host, credential: str, start: Callable[[BrokerApi], AsyncIterator[Any]]
+    ) -> AsyncIterator[Any]:
+        return start(host.service) if host.door is None else _admitted(host, credential, start)
 
     async def _next(self, down: asyncio.Queue[Any], host: Host) -> Any:
         if not down.empty():
@@ -197,7 +247,7 @@ class Line(UnaryCalls, Connection):
     async def _both_ways(self, attribute: str, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
         up: asyncio.Queue[Any] = asyncio.Queue(FRAMES_ON_THE_WAY)
         pump = asyncio.create_task(self._pump(attribute, requests, up))
-        responses = self._stream(attribute, lambda host: getattr(host.service, attribute)(_received(attribute, up)))
+        responses = self._stream(attribute, lambda api: getattr(api, attribute)(_received(attribute, up)))
         try:
             async with aclosing(responses) as found:  # type: ignore[type-var]
                 async for response in found:
@@ -224,7 +274,7 @@ class Line(UnaryCalls, Connection):
     def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
         method = BY_ATTRIBUTE["fetch"]
         data = method.encode_request(request)
-        return self._stream("fetch", lambda host: host.service.fetch(method.decode_request(data)))
+        return self._stream("fetch", lambda api: api.fetch(method.decode_request(data)))
 
     async def wait_lost(self) -> bool:
         try:
@@ -237,6 +287,14 @@ class Line(UnaryCalls, Connection):
 
     async def close(self) -> None:
         return None
+
+
+async def _admitted(
+    host: Host, credential: str, start: Callable[[BrokerApi], AsyncIterator[Any]]
+) -> AsyncIterator[Any]:
+    async with aclosing(start(await host.api(credential))) as responses:  # type: ignore[type-var]
+        async for response in responses:
+            yield response
 
 
 def _ignore(answer: Any) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
@@ -39,6 +39,7 @@ from tests.stores.faulty import WRITES, Fault, Faults, FaultyStore
 T = TypeVar("T")
 NO_FAULTS = Faults(delay_s_max=0.002)
 TORN_LATE_S = 1.0, 3.0
+UNREACHED_LOOK_S = 0.1
 _SEGMENT = re.compile(r"/segments/(\d+)$")
 
 
@@ -63,6 +64,8 @@ class Weather:
     naps: float = 0.0
     nap_s_max: float = 10.0
     ambush: Ambush = NO_AMBUSH
+    unreached: set[str] = field(default_factory=set)
+    """Processes that cannot send requests now."""
     requests: int = 0
     """Sent by all lines so far."""
     sleepers: int = 0
@@ -94,6 +97,8 @@ class StoreLine(FaultyStore):
     async def run(self, operation: str, what: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
         if self._weather.naps and self._random.random() < self._weather.naps:
             await self._nap()
+        while self._who in self._weather.unreached:
+            await asyncio.sleep(UNREACHED_LOOK_S)
         is_upload = operation == "fenced_put" and not self.fences_close_at_once
         fault = "full" if self._is_refused(operation, what) else self._draw(operation)
         late_s = 0.0

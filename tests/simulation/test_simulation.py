@@ -21,6 +21,7 @@ CLUSTER_SEEDS = range(4)
 GROUPS_SEEDS = range(3)
 TIMERS_SEEDS = range(4)
 QUEUES_SEEDS = range(4)
+ACCESS_SEEDS = range(4)
 
 
 def judge(level: str, seeds: range) -> None:
@@ -78,6 +79,11 @@ def test_queues_on_a_cluster(seed: int) -> None:
     judge("queues", range(seed, seed + 1))
 
 
+@pytest.mark.parametrize("seed", ACCESS_SEEDS)
+def test_access_rules_on_a_cluster(seed: int) -> None:
+    judge("access", range(seed, seed + 1))
+
+
 @pytest.mark.parametrize(
     ("level", "seed"),
     [("cluster", 60454), ("cluster", 60674), ("cluster", 174), ("keyed", 118), ("keyed", 122), ("groups", 44)],
@@ -91,7 +97,16 @@ def test_a_seed_that_once_failed(level: str, seed: int) -> None:
 
 @pytest.mark.parametrize(
     ("level", "seed"),
-    [("ledger", 8), ("rounds", 5), ("sinks", 2), ("cluster", 3), ("groups", 1), ("timers", 3), ("queues", 2)],
+    [
+        ("ledger", 8),
+        ("rounds", 5),
+        ("sinks", 2),
+        ("cluster", 3),
+        ("groups", 1),
+        ("timers", 3),
+        ("queues", 2),
+        ("access", 1),
+    ],
 )
 def test_the_same_seed_is_the_same_run(level: str, seed: int) -> None:
     """In other processes too, whatever their strings hash to."""

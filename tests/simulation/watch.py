@@ -50,23 +50,26 @@ class StoredSegment:
     data: bytes
     valid: bool
 
-    def values(self) -> Iterator[tuple[int, bytes | None]]:
-        """(offset, value) of every record."""
+    def records(self) -> Iterator[tuple[int, bytes, bytes | None]]:
+        """(offset, key, value) of every record; the key is empty if there is none."""
         for entry in self.index.batches:
-            data = self.data[entry.position : entry.position + entry.length]
-            for i, value in enumerate(values_of(data)):
-                yield entry.base_offset + i, value
+            batch = _batch_of(self.data[entry.position : entry.position + entry.length])
+            rows = zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
+            for i, (key, value) in enumerate(rows):
+                yield entry.base_offset + i, key or b"", value
 
 
 def values_of(data: bytes) -> list[bytes | None]:
     """The values of one batch, which the product has validated before it was stored."""
-    if walk_batch(data, decoded_bytes_max=DECODED_BYTES_MAX).codec == "none":
-        batch = pa.ipc.read_record_batch(pa.py_buffer(data), SCHEMA)
-    else:
-        stream = pa.py_buffer(schema_prefix() + data)
-        batch = pa.ipc.open_stream(stream, options=pa.ipc.IpcReadOptions(use_threads=False)).read_next_batch()
-    values: list[bytes | None] = batch.column("value").to_pylist()
+    values: list[bytes | None] = _batch_of(data).column("value").to_pylist()
     return values
+
+
+def _batch_of(data: bytes) -> pa.RecordBatch:
+    if walk_batch(data, decoded_bytes_max=DECODED_BYTES_MAX).codec == "none":
+        return pa.ipc.read_record_batch(pa.py_buffer(data), SCHEMA)
+    stream = pa.py_buffer(schema_prefix() + data)
+    return pa.ipc.open_stream(stream, options=pa.ipc.IpcReadOptions(use_threads=False)).read_next_batch()
 
 
 class WatchedStore(MemoryStore):
@@ -80,6 +83,8 @@ class WatchedStore(MemoryStore):
         """All that was ever created at the key of an original of what is stored twice."""
         self.created_again: set[str] = set()
         self.segments: defaultdict[int, dict[int, tuple[fmt.SegmentIndex, bytes]]] = defaultdict(dict)
+        self.on_metadata: Callable[[StoredSegment], None] = lambda segment: None
+        """Told of every segment of bundle 0 when it is put, whether it will count or not."""
         self._newest: dict[int, fmt.Checkpoint] = {}
         self._folds: dict[int, Fold] = defaultdict(Fold)
         self.on_parquet: Callable[[ParquetName], None] = lambda name: None
@@ -259,7 +264,10 @@ class WatchedStore(MemoryStore):
             return
         bundle, number = int(found[1]), int(found[3])
         if found[2] == "segments":
-            self.segments[bundle][number] = (decode_tail(data, bundle, number).index, data)
+            index = decode_tail(data, bundle, number).index
+            self.segments[bundle][number] = (index, data)
+            if bundle == keys.METADATA_BUNDLE:
+                self.on_metadata(StoredSegment(number, index, data, valid=True))
         elif number > self.newest_checkpoint(bundle).number:
             newest = decode_checkpoint(data, key)
             self.violations += goes_back(self.newest_checkpoint(bundle), newest)

@@ -37,6 +37,7 @@ PROCESS = {
     "flush_spacing_ms": "broker/test_metrics.py::test_a_batch_that_waits_for_its_put_is_timed",
     "flush_bytes": "unit/bundle/test_group_commit.py::test_or_until_enough_bytes_wait",
     "produce_memory_bytes_max": "broker/test_live_settings.py::test_a_live_setting_counts_at_once",
+    "produce_wait_ms_max": "broker/test_live_settings.py::test_a_queue_that_waits_for_long_refuses",
     "cache_bytes_max": "broker/test_live_settings.py::test_a_smaller_cache_lets_go_at_once",
     "answer_memory_bytes_max": "broker/test_setting_effects.py::test_memory_bounds_come_to_their_budgets_and_change_while_the_broker_runs",
     "direct_reads": "e2e/test_direct_reads.py::test_a_broker_says_where_only_if_it_is_asked_and_may",
@@ -74,8 +75,12 @@ TOPIC = {
     "message.timestamp.type": "broker/test_append_time.py::test_the_setting_may_be_changed_and_counts_from_then_on",
     "message.ttl.ms": "e2e/test_expiry.py::test_topics_set_a_default_and_a_longest_time",
     "message.ttl.ms.max": "e2e/test_expiry.py::test_topics_set_a_default_and_a_longest_time",
+    "delayed.pending.max": "broker/test_timed_bounds.py::test_a_topic_has_no_more_waiting_messages_than_its_setting_says",
     "accept.publish": "e2e/test_produce_consume.py::test_a_topic_that_accepts_nothing_says_so",
     "accept.subscribe": "e2e/test_produce_consume.py::test_a_topic_that_accepts_nothing_says_so",
+    "backlog.quota.bytes": "broker/test_backlogs.py::test_the_next_owner_goes_on_and_a_new_quota_counts_soon",
+    "backlog.quota.ms": "broker/test_backlogs.py::test_age_counts_likewise",
+    "backlog.quota.policy": "broker/test_backlogs.py::test_the_oldest_records_go_where_the_policy_says_so",
     "parquet.target.bytes": "property/test_parquet_rounds.py::test_each_kept_record_is_there_exactly_once",
     "parquet.max.lag.ms": "broker/test_compactor.py::test_records_become_parquet_when_their_topic_says_so",
     "parquet.bloom.key": "unit/parquet/test_odd_rounds.py::test_a_bloom_filter_on_the_key_is_a_setting_of_the_topic",
@@ -170,6 +175,8 @@ HANDLER = {
     "transaction_timeout_s": "e2e/test_transactional_handlers.py::test_the_cluster_knows_the_time_out_of_a_handler",
 }
 SPARK_SOURCE = {
+    "token": "e2e/test_access.py::test_a_token_comes_from_everywhere",
+    "tokenFile": "e2e/test_access.py::test_a_token_comes_from_everywhere",
     "tls": "e2e/test_tls.py::test_the_spark_source_asks_brokers_by_tls",
     "tlsCaFile": "e2e/test_tls.py::test_the_spark_source_asks_brokers_by_tls",
     "tlsCertFile": "e2e/test_tls.py::test_the_spark_source_asks_brokers_by_tls",
@@ -210,7 +217,8 @@ SPARK_SINK = {
     "requestTimeoutS": "unit/spark_sink/test_options.py::test_everything_can_be_given_in_any_case",
     "transactional": "spark/test_sink_transactions.py::test_a_named_write_is_repeated_without_adding_anything",
     "transactionTimeoutS": "broker/test_sink_transactions.py::test_a_micro_batch_that_takes_too_long_is_not_written_and_its_next_run_is",
-    "tokenFile": "unit/spark_sink/test_options.py::test_everything_can_be_given_in_any_case",
+    "token": "e2e/test_access.py::test_a_token_comes_from_everywhere",
+    "tokenFile": "e2e/test_access.py::test_a_token_comes_from_everywhere",
     "deliveryTimeoutS": "unit/spark_sink/test_options.py::test_everything_can_be_given_in_any_case",
 }
 QUEUE = {

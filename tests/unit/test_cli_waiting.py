@@ -73,6 +73,11 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "token create": ("u",),
     "token revoke": ("0123456789ab", "--yes"),
     "token list": (),
+    "quota set": ("user:u", "--requests", "5"),
+    "quota unset": ("user:u",),
+    "quota list": (),
+    "drain": ("b:1",),
+    "undrain": ("b:1",),
     "status": (),
 }
 OFFSETS = '{"offsets": [{"topic": "t", "topic_id": 1, "partition": 0, "offset": 5}]}'

@@ -99,6 +99,18 @@ def test_the_settings_file_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_compaction_settings(file).compaction_engine == "spark"
 
 
+def test_brokers_ask_for_a_token_and_the_pages_make_the_first_one() -> None:
+    settings = load_settings(FOLDER / "settings" / "ledgermq.toml")
+    assert (settings.security, settings.super_principals) == ("rules", "user:admin")
+    made = (
+        "docker compose exec -T broker-1 sh -c 'ledgermq token create admin --target \"$LEDGERMQ_ROOT\"' > admin.token"
+    )
+    for text in (COMPOSE, (ROOT / "README.md").read_text(), (ROOT / "docs" / "operations.md").read_text()):
+        assert made in text
+    assert "LEDGERMQ_ROOT" in services()["broker-1"]["environment"]
+    assert "/infra/compose/*.token" in (ROOT / ".gitignore").read_text().splitlines()
+
+
 def test_grafana_is_given_the_dashboard_and_its_source() -> None:
     [provider] = yaml.safe_load((FOLDER / "grafana" / "dashboards" / "ledgermq.yaml").read_text())["providers"]
     mounts = dict(volume.split(":")[:2] for volume in services()["grafana"]["volumes"])

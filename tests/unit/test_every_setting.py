@@ -169,6 +169,7 @@ TOPIC_TEXTS = {
     "cleanup.policy": "compact",
     "compression.type": "zstd",
     "delete.action": "archive",
+    "backlog.quota.policy": "consumer_backlog_eviction",
     "delete.when": "0 6 * * *",
     "delete.when.timezone": "Europe/Berlin",
     "archive.url": "s3://bucket/archive",
@@ -306,9 +307,13 @@ BAD_SOURCE = {
     "topic": "",
     "topics": " , ",
     "topicsPattern": "(",
+    "token": "two words",
 }
-BAD_SINK = {"servers": "s3://b/p", "writeId": "a b", "writeEpoch": "-1"}
-ANY_TEXT = {"Spark source": {"tag", "tlsCaFile"}, "Spark sink": {"topic", "root", "tlsCaFile", "tokenFile"}}
+BAD_SINK = {"servers": "s3://b/p", "token": "two words", "writeId": "a b", "writeEpoch": "-1"}
+ANY_TEXT = {
+    "Spark source": {"tag", "tlsCaFile", "tokenFile"},
+    "Spark sink": {"topic", "root", "tlsCaFile", "tokenFile"},
+}
 """Every text is a value of these."""
 
 

@@ -31,7 +31,7 @@ class Flushed(_message.Message):
     def __init__(self, version: _Optional[int] = ..., begin_offset: _Optional[int] = ..., end_offsets: _Optional[_Iterable[int]] = ..., horizons_us: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Range(_message.Message):
-    __slots__ = ("version", "from_us", "to_us", "begin_offset", "turning", "records", "size_bytes")
+    __slots__ = ("version", "from_us", "to_us", "begin_offset", "turning", "records", "size_bytes", "topic_ids", "topic_records")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     FROM_US_FIELD_NUMBER: _ClassVar[int]
     TO_US_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +39,8 @@ class Range(_message.Message):
     TURNING_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_IDS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_RECORDS_FIELD_NUMBER: _ClassVar[int]
     version: int
     from_us: int
     to_us: int
@@ -46,7 +48,9 @@ class Range(_message.Message):
     turning: bool
     records: int
     size_bytes: int
-    def __init__(self, version: _Optional[int] = ..., from_us: _Optional[int] = ..., to_us: _Optional[int] = ..., begin_offset: _Optional[int] = ..., turning: _Optional[bool] = ..., records: _Optional[int] = ..., size_bytes: _Optional[int] = ...) -> None: ...
+    topic_ids: _containers.RepeatedScalarFieldContainer[int]
+    topic_records: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, version: _Optional[int] = ..., from_us: _Optional[int] = ..., to_us: _Optional[int] = ..., begin_offset: _Optional[int] = ..., turning: _Optional[bool] = ..., records: _Optional[int] = ..., size_bytes: _Optional[int] = ..., topic_ids: _Optional[_Iterable[int]] = ..., topic_records: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Recall(_message.Message):
     __slots__ = ("version", "due_us")

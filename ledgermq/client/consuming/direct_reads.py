@@ -69,7 +69,7 @@ class DirectReads:
             async with asyncio.timeout(READ_S_MAX):
                 return await asyncio.get_running_loop().run_in_executor(self._threads, _read_all, ranges)
         except TimeoutError as error:
-            raise CannotRead(f"{ranges[0].url} was not read within {READ_S_MAX} s") from error
+            raise CannotRead(f"{_shown(ranges[0].url)} was not read within {READ_S_MAX} s") from error
 
     def _check(self, url: str) -> None:
         below = url.removeprefix(self._place)

@@ -327,7 +327,8 @@ class PartitionQueue:
             return self._answered()
         self._remove(batch)
         self._move(Event.BROKEN)
-        return [(batch, error), *self._answered()]
+        failure = self.unknown(batch) if batch.in_doubt else error  # an earlier attempt may have stored it
+        return [(batch, failure), *self._answered()]
 
     def _wait_s(self, error: LedgerMQError) -> float:
         """Follow a redirect at once, the first time."""
@@ -368,8 +369,8 @@ class PartitionQueue:
 
     def unknown(self, batch: Batch) -> LedgerMQError:
         return OutcomeUnknown(
-            f"{batch.record_count} records for {batch.at} may or may not be stored: an attempt had no answer, and the "
-            f"partition's owner no longer has its outcome (last error: {self.last_error})"
+            f"{batch.record_count} records for {batch.at} may or may not be stored: an attempt had no answer, and "
+            f"its outcome can no longer be found out (last error: {self.last_error})"
         )
 
     def can_leave(self) -> bool:

@@ -119,20 +119,20 @@ async def test_producers_are_refused_when_open_transactions_hold_too_many_segmen
     async with opened(context_of(store, sources, replace(QUIET, parked_slots_max=20))) as owner:
         for _ in range(30):
             await produce(owner, batch(b"a"))
-        owner.check_staged()  # many segments, but no transaction holds them
+        owner.check_admission()  # many segments, but no transaction holds them
         await produce(owner, batch(b"s0", topic_id=STAGED.id))
         for _ in range(19):
             await produce(owner, batch(b"a"))
-        owner.check_staged()
+        owner.check_admission()
         await produce(owner, batch(b"a"))
         with pytest.raises(
             ResourceExhausted, match=r"bundle 1: 21 segments .* __staged/0 .* open transactions"
         ) as refused:
-            owner.check_staged()
+            owner.check_admission()
         assert refused.value.retry_after_ms
         await produce(owner, batch(b"s1", topic_id=STAGED.id))  # what ends a transaction passes
         await owner.move_internal_log_starts({PLACE: 1})
-        owner.check_staged()
+        owner.check_admission()
 
 
 @in_world
@@ -147,10 +147,10 @@ async def test_producers_are_refused_whichever_partition_of_a_bundle_holds_too_m
         with pytest.raises(
             ResourceExhausted, match=r"bundle 1: 21 segments .* __delayed/0 holds timed messages"
         ) as refused:
-            owner.check_staged()
+            owner.check_admission()
         assert refused.value.retry_after_ms
         await owner.move_internal_log_starts({PartitionId(DELAYED.id, 0): 20})
         with pytest.raises(ResourceExhausted, match=r"bundle 1: 22 segments .* __delayed/2 holds timed messages"):
-            owner.check_staged()
+            owner.check_admission()
         await owner.move_internal_log_starts({PartitionId(DELAYED.id, 2): 1})
-        owner.check_staged()
+        owner.check_admission()

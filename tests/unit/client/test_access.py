@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from datetime import timedelta
 from pathlib import Path
 
@@ -43,6 +44,43 @@ def test_the_settings_go_before_the_environment(tmp_path: Path) -> None:
     run_virtual(of_file)
 
 
+def test_the_settings_file_gives_what_nothing_else_does(tmp_path: Path) -> None:
+    token_file, settings = tmp_path / "token", tmp_path / "ledgermq.toml"
+    token_file.write_text("from-file")
+    environment = {"LEDGERMQ_CONFIG": str(settings)}
+
+    async def run() -> None:
+        for text, expected in (
+            ('token = "in-settings"', "in-settings"),
+            (f'token_file = "{token_file}"', "from-file"),
+        ):
+            settings.write_text(text)
+            for given, more, token in (
+                (("", ""), {}, expected),
+                (("own", ""), {}, "own"),
+                (("", ""), {"LEDGERMQ_TOKEN": "variable"}, "variable"),
+            ):
+                found = credential_of(*given, environment | more)
+                assert found is not None
+                assert found("a:1") == f"Bearer {token}"
+        settings.write_text('tls_ca_file = "ca.pem"')
+        assert credential_of("", "", environment) is None
+
+    run_virtual(run)
+    for text, says in (
+        (f'token = "{SECRET}"\ntoken_file = "b"', r"token or token_file, not both \(from .*ledgermq.toml"),
+        (f'token = ["{SECRET}"]', "setting token must be text"),
+        (f'token = "{SECRET} and more"', "one word"),
+        ('token_file = "/absent/token"', "token file /absent/token: No such file"),
+    ):
+        settings.write_text(text)
+        with pytest.raises(InvalidConfig, match=says) as refused:
+            credential_of("", "", environment)
+        assert SECRET not in str(refused.value)
+    with pytest.raises(InvalidConfig, match="settings file /absent"):
+        credential_of("", "", {"LEDGERMQ_CONFIG": "/absent"})
+
+
 def test_a_file_is_read_again_when_it_changes_and_a_bad_one_leaves_the_token(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("first")
@@ -81,6 +119,13 @@ def test_two_tokens_and_no_file_are_refused(tmp_path: Path) -> None:
         credential_of("", "", {"LEDGERMQ_TOKEN": "a", "LEDGERMQ_TOKEN_FILE": "b"})
     with pytest.raises(InvalidConfig, match="No such file"):
         credential_of("", str(tmp_path / "absent"), {})
+
+
+@pytest.mark.parametrize("token", [SECRET, "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.signature"])
+def test_a_token_in_place_of_a_file_is_not_shown(token: str) -> None:
+    with pytest.raises(InvalidConfig, match="path of a file") as refused:
+        credential_of("", token, {})
+    assert token not in "".join(traceback.format_exception(refused.value))
 
 
 def test_no_text_of_the_settings_shows_the_token() -> None:

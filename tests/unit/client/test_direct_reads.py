@@ -7,15 +7,17 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 from crc32c import crc32c
 
 import ledgermq
+from ledgermq.client.consuming import direct_reads
 from ledgermq.client.consuming.direct_reads import CannotRead, DirectReads, ranges_of
 from ledgermq.client.declared import check_place
 from ledgermq.client.settings import ClientSettings
@@ -177,6 +179,20 @@ async def test_ranges_of_a_signed_url_are_read_and_no_other_answer_is_taken(
         with pytest.raises(CannotRead) as told:
             await reads.read(all_of(f"{server}/{path}"))
         assert "secret" not in str(told.value)
+
+
+class NeverBegins(Executor):
+    """Threads that are all busy."""
+
+    def submit(self, *_: object, **__: object) -> Future[Any]:  # type: ignore[override]
+        return Future()
+
+
+async def test_a_read_that_takes_too_long_does_not_show_the_signature(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(direct_reads, "READ_S_MAX", 0.01)
+    with pytest.raises(CannotRead, match="http://host/object was not read within") as told:
+        await DirectReads("http://host", NeverBegins()).read(all_of("http://host/object?signature=secret"))
+    assert "secret" not in str(told.value)
 
 
 async def test_a_server_that_is_not_there_cannot_be_read(pool: ThreadPoolExecutor) -> None:

@@ -11,7 +11,7 @@ import pytest
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.producing.batch import Batch, Compressor
 from ledgermq.client.producing.partition_queue import Numbering, PartitionQueue, Session
-from ledgermq.errors import DeadlineExceeded, OutOfOrderSequence, Unavailable
+from ledgermq.errors import DeadlineExceeded, OutcomeUnknown, OutOfOrderSequence, Unauthorized, Unavailable
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.sources import Sources
 
@@ -91,3 +91,22 @@ def test_nothing_is_sent_under_a_decided_sequence_without_a_session() -> None:
     queue = queue_of(batch, idempotent=False)
     assert queue.next_to_send(0) is batch
     assert isinstance(queue.gap_before(batch), OutOfOrderSequence)
+
+
+def test_a_refusal_says_nothing_about_an_earlier_attempt_without_an_answer() -> None:
+    """A right is revoked, or a topic removed, between two attempts; the first one may have stored the batch."""
+    first, second = decided(None), decided(None)
+    queue = queue_of(first, second)
+    queue.opened(session())
+    for error in (Unavailable("lost"), Unauthorized("revoked")):
+        queue.sent(batch := queue.next_to_send(1000) or second)
+        assert batch is first
+        failures = queue.failed(first, error, 0)
+    [(failed, error)] = failures
+    assert failed is first
+    assert isinstance(error, OutcomeUnknown)
+    assert "revoked" in error.message
+    queue.opened(session())
+    queue.sent(second)
+    [(_, refused)] = queue.failed(second, Unauthorized("revoked"), 0)
+    assert isinstance(refused, Unauthorized)

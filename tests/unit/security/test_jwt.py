@@ -241,11 +241,21 @@ def test_short_keys_and_keys_for_encryption_are_left_out() -> None:
         ({"jwt_issuer": "https://a", "security": "rules"}, "jwt_audience"),
         ({"jwt_issuer": "http://a", "jwt_audience": "x", "security": "rules"}, "https"),
         ({"jwt_issuer": "x", "jwt_audience": "x", "jwt_keys_url": "file:///k", "security": "rules"}, "jwt_keys_url"),
+        (
+            {
+                "jwt_issuer": "https://a",
+                "jwt_audience": "x",
+                "jwt_keys_url": "http://fetcher:open-sesame@k",
+                "security": "rules",
+            },
+            r"fetcher:\*+@k",
+        ),
     ],
 )
 def test_settings_that_would_prove_nothing_are_refused(settings: dict[str, str], says: str) -> None:
-    with pytest.raises(InvalidConfig, match=says):
+    with pytest.raises(InvalidConfig, match=says) as refused:
         issuer_of(load_settings(None, **settings))
+    assert "sesame" not in refused.value.message
 
 
 def test_settings_name_the_provider() -> None:
@@ -282,10 +292,13 @@ async def test_keys_are_fetched_over_http_within_bounds() -> None:
     try:
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         assert [key.kid for key in keys_of(await fetch_by_http(f"{url}/keys"))] == ["old"]
+        with_password = url.replace("//", "//fetcher:open-sesame@")
         for path in ("large", "elsewhere", "absent"):
-            with pytest.raises(ValueError, match=path):
-                await fetch_by_http(f"{url}/{path}")
+            with pytest.raises(ValueError, match=path) as refused:
+                await fetch_by_http(f"{with_password}/{path}")
+            assert "sesame" not in str(refused.value)
     finally:
         await runner.cleanup()
-    with pytest.raises(OSError, match="keys"):
-        await fetch_by_http(f"{url}/keys")
+    with pytest.raises(OSError, match="keys") as silent:
+        await fetch_by_http(f"{with_password}/keys")
+    assert "sesame" not in str(silent.value)

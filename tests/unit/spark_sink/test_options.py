@@ -25,6 +25,7 @@ from ledgermq.errors import InvalidConfig, InvalidRecord
 from spark.sink.columns import check_columns
 from spark.sink.options import SinkOptions, parse_options
 from spark.source.data_source import LedgerMQDataSource
+from spark.source.options import parse_options as parse_source_options
 
 S = {"servers": "localhost:9650"}
 
@@ -55,9 +56,41 @@ def test_everything_can_be_given_in_any_case() -> None:
     }
     found = parse_options(given, streaming=False)
     assert found == SinkOptions(
-        "a:1,b:2", "t", "exactlyOnce", True, 90.0, "s3://b/p", "day=2026-11-21", 7, "zstd", 1000, 2000, 1.5, 60.0, "/t"
+        "a:1,b:2",
+        "t",
+        "exactlyOnce",
+        True,
+        90.0,
+        "s3://b/p",
+        "day=2026-11-21",
+        7,
+        "zstd",
+        1000,
+        2000,
+        1.5,
+        60.0,
+        token_file="/t",
     )
-    assert found.client_settings() == {"timeout_s": 60.0, "tls": None, "token_file": "/t"}
+    assert found.client_settings() == {"timeout_s": 60.0, "tls": None, "token": "", "token_file": "/t"}
+
+
+def test_a_token_is_taken_checked_and_shown_nowhere() -> None:
+    secret = "lmq_0123456789ab_" + "s" * 43
+    found = parse_options(S | {"TOKEN": f" {secret}\n"}, streaming=True)
+    assert found.client_settings()["token"] == secret
+    read = parse_source_options(S | {"topic": "t", "token": secret})
+    assert read.connection.settings() == {"tls": None, "token": secret, "token_file": ""}
+    assert secret not in repr((found, found.connection(), read))
+    for parse in (
+        lambda given: parse_options(S | given, streaming=False),
+        lambda given: parse_source_options(S | {"topic": "t"} | given),
+    ):
+        with pytest.raises(InvalidConfig, match="token: a token is one word") as refused:
+            parse({"token": f"{secret} {secret}"})
+        assert secret not in str(refused.value)
+        with pytest.raises(InvalidConfig, match="give token or tokenFile, not both") as refused:
+            parse({"token": secret, "tokenFile": "/t"})
+        assert secret not in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ async def test_what_brokers_did_not_take_is_told_again_though_the_query_stands_s
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     brokers = Brokers(away=5)
-    monkeypatch.setattr(ledgermq, "connect", lambda servers, tls: brokers)
+    monkeypatch.setattr(ledgermq, "connect", lambda servers, **_: brokers)
     progress = Progress("broker:1", "job")
     progress.reached(at(7))
     await asyncio.sleep(4.5)
@@ -73,7 +73,7 @@ def test_what_time_cures_for_one_partition_is_told_again_though_the_query_stands
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     brokers = Brokers(0, *[Unavailable("its end is not known at present")] * 5, CommitGoesBack("9 is committed"))
-    monkeypatch.setattr(ledgermq, "connect", lambda servers, tls: brokers)
+    monkeypatch.setattr(ledgermq, "connect", lambda servers, **_: brokers)
 
     async def main() -> None:
         progress = Progress("broker:1", "job")

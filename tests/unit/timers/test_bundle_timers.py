@@ -122,6 +122,32 @@ def test_a_turned_chunk_advances_the_range_and_the_last_one_ends_it() -> None:
     assert not bundle.timers.turned(FAR, 12, 13, [], {}, T0_US - 1, is_last=True).answer
 
 
+def test_messages_of_a_topic_are_counted_in_ranges_that_are_not_loaded() -> None:
+    bundle = Bundle()
+    block = range_block([Key(T0_US, 1, 1), Key(T0_US, 1, 2)])
+    topic, minute = block.topic_id, replace(MINUTE, topics={block.topic_id: 2})
+    bundle.have(far=replace(TEN, topics={topic: 4, topic + 1: 1}))
+    bundle.write(bundle.timers.turning(FAR).records)
+    assert (bundle.timers.waiting_of(topic, ()), bundle.timers.waiting_of(topic + 2, ())) == (4, 0)
+    turned = bundle.timers.turned(FAR, 9, 12, [block], {NEAR: Moved(minute, ())}, T0_US - 1, is_last=False)
+    bundle.write(turned.records)
+    assert bundle.timers.ranges[FAR].topics == {topic: 2, topic + 1: 1}
+    assert [bundle.timers.waiting_of(topic, loaded) for loaded in ((), {NEAR}, {NEAR, FAR})] == [4, 2, 0]
+
+
+def test_messages_that_an_older_release_has_moved_are_counted_when_they_are_turned() -> None:
+    """It writes a range without its topics. The count is too low until then, and never too high."""
+    bundle = Bundle()
+    block = range_block([Key(T0_US, 1, 1), Key(T0_US, 1, 2)])
+    bundle.have(far=TEN)
+    assert bundle.timers.waiting_of(block.topic_id, ()) == 0
+    bundle.write(bundle.timers.turning(FAR).records)
+    moved = {NEAR: Moved(replace(MINUTE, topics={block.topic_id: 2}), ())}
+    bundle.write(bundle.timers.turned(FAR, 9, 12, [block], moved, T0_US - 1, is_last=False).records)
+    assert bundle.timers.ranges[FAR].topics == {}
+    assert bundle.timers.waiting_of(block.topic_id, ()) == 2
+
+
 @pytest.mark.parametrize(
     ("moved", "closed_us"),
     [

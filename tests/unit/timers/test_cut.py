@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -71,6 +73,10 @@ def test_blocks_of_ranges_keep_the_ids(found: Drawn, boundary_us: int, copied_by
         got[range_id] = sorted(_rows_of(blocks))
         assert after.range.records == 10 + sum(block.records.num_rows for block in blocks)
         assert after.range.size_bytes == 100 + sum(block.size_bytes for block in blocks)
+        topics: Counter[int] = Counter()
+        for block in blocks:
+            topics[block.topic_id] += block.records.num_rows
+        assert after.range.topics == topics
         assert all(block.floor_us == 0 for block in blocks)
         for block in blocks:
             keys = [key for key, _, _ in _rows_of([block])]

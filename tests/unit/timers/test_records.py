@@ -58,6 +58,7 @@ def test_golden_values_are_readable_for_ever(name: str, key: bytes, entry: Entry
 
 
 dues = st.integers(-(2**62), 2**62)
+topics = st.dictionaries(st.integers(0, 2**63), st.integers(1, 2**63), max_size=3)
 offsets, rows = st.integers(0, 2**63 - 2), st.integers(0, 2**32 - 2)
 keys = st.builds(Key, dues, offsets, rows) | st.builds(end_of, dues)
 u64 = st.integers(0, 2**64 - 1)
@@ -75,7 +76,7 @@ def ranges(draw: st.DrawFn) -> RangeEntry:
     range_id = RangeId(far, draw(st.sampled_from(PLACES[far])))
     width_us = draw(st.sampled_from(WIDTHS_US[:-1] if far else WIDTHS_US[-1:]))
     from_us = draw(st.integers(0, 2**61 // width_us)) * width_us
-    value = Range(from_us, from_us + width_us, draw(offsets), draw(st.booleans()), draw(u64), draw(u64))
+    value = Range(from_us, from_us + width_us, draw(offsets), draw(st.booleans()), draw(u64), draw(u64), draw(topics))
     return RangeEntry(range_id, draw(st.sampled_from([None, value])))
 
 
@@ -149,6 +150,12 @@ def test_an_interval_that_no_range_has_is_damaged(from_us: int, to_us: int, plac
             b"range/0/%d" % place,
             fmt.Range(version=1, from_us=from_us, to_us=min(to_us, 2**63 - 1)).SerializeToString(),
         )
+
+
+def test_topics_without_their_counts_are_damaged() -> None:
+    value = fmt.Range(version=1, from_us=0, to_us=MINUTE_US, topic_ids=[5], topic_records=[])
+    with pytest.raises(DataDamaged, match="1 topics and 0 numbers"):
+        decode(b"range/0/%d" % NEAR_PLACES[0], value.SerializeToString())
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,212 @@
+"""Clients of level *access*: administrators that grant and revoke, and programs that try what they may
+and what they may not, at every broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ledgermq.client.access import Access
+from ledgermq.errors import LedgerMQError, Unauthorized
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.status import error_from_proto
+from ledgermq.protocol.tokens import bearer
+from security.records import rule_key, token_key
+from security.rules import Operation, Rule
+from tests.broker.cluster import fetch_of, frame_of
+from tests.simulation.access_truth import AccessTruth, Caller, Lever, Right
+from tests.simulation.cluster_clients import PARTITIONS, SimulatedClient
+from tests.simulation.cluster_plan import ClusterPlan
+from tests.simulation.history import Outcome
+from tests.simulation.network import Network
+from tests.simulation.world import World
+
+LASTING = "main"
+TOPICS = (LASTING, "brief")
+ALLOWED, DENIED, TOKENED = "ann", "bob", "cat"
+"""Principals: rules that allow come and go for the first, rules that deny for the second, and tokens of
+the third.
+"""
+PRINCIPALS = (ALLOWED, DENIED, TOKENED)
+TEAM = "team"
+RIGHTS: Sequence[Right] = tuple(
+    (operation, topic) for operation in (Operation.PRODUCE, Operation.CONSUME) for topic in TOPICS
+)
+PROBE_WAIT_MS = 100
+CHANGE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class AccessPlan:
+    change_every_s: float
+    probe_every_s: float
+    isolates: bool
+    """Now and then a broker reaches neither the others nor the store, and clients still reach it."""
+    outlives: bool
+    """Now and then a broker stands still until another has claimed its bundles."""
+    named_brokers: bool
+    """A restarted broker replaces the heartbeat of the one before it; else each change waits for that, too."""
+
+
+def access_plan_of(seed: int) -> AccessPlan:
+    r = random.Random(f"access plan {seed}")
+    return AccessPlan(
+        change_every_s=r.choice((0.1, 0.5, 2.0)),
+        probe_every_s=r.choice((0.05, 0.2, 1.0)),
+        isolates=r.random() < 0.6,
+        outlives=r.random() < 0.3,
+        named_brokers=r.random() < 0.8,
+    )
+
+
+def rule_of(principal: str, operation: Operation, name: str, *, deny: bool = False) -> Rule:
+    return Rule(deny, principal, frozenset({operation}), name.removesuffix("*"), name.endswith("*"))
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A rule that is granted and revoked again."""
+
+    rule: Rule
+    lever: Lever
+
+    async def turn(self, access: Access, wanted: bool) -> None:
+        """Change it until it grants, or denies, as wanted. Raises the call's errors; then its verdict is unknown."""
+        self.lever.begin(wanted)
+        if wanted == self.lever.allows:
+            await grant(access, self.rule)
+        else:
+            await access.revoke(self.rule.id)
+        self.lever.answered()
+
+
+async def grant(access: Access, rule: Rule) -> None:
+    name = f"{rule.name}*" if rule.prefix else rule.name
+    await access.grant(rule.principal, [operation.value for operation in rule.operations], name, deny=rule.deny)
+
+
+def switches_of(truth: AccessTruth) -> dict[tuple[str, Right], Switch]:
+    """The rules that come and go, by principal and right."""
+    switches = {}
+    for principal, deny in ((ALLOWED, False), (DENIED, True)):
+        for right in RIGHTS:
+            rule = rule_of(f"user:{principal}", *right, deny=deny)
+            switches[principal, right] = Switch(rule, truth.lever(rule_key(rule.id), allows=not deny))
+    return switches
+
+
+def lasting_rules() -> list[Rule]:
+    """Those that stay: everything that the others take away again, and that all may see the topics."""
+    rules = [rule_of("*", Operation.DESCRIBE, topic) for topic in TOPICS]
+    for operation in (Operation.PRODUCE, Operation.CONSUME):
+        rules += [rule_of(f"group:{TEAM}", operation, topic) for topic in ("m*", "brief")]
+        rules += [rule_of(f"user:{TOKENED}", operation, topic) for topic in TOPICS]
+    return rules
+
+
+async def new_token(access: Access, truth: AccessTruth, switches: dict[tuple[str, Right], Switch], name: str) -> None:
+    """Make a token for a principal, which its programs use from now on. Raises the call's errors; then no program
+    has it.
+    """
+    made = await access.create_token(name, groups=[TEAM] if name == DENIED else [])
+    token = Lever(token_key(made.token_id), allows=True, granted=True, wanted=True)
+    rights = {right: [switches[name, right].lever] if (name, right) in switches else [] for right in RIGHTS}
+    truth.add(Caller(name, bearer(made.token), made.token_id, token, rights))
+
+
+class Administrator(SimulatedClient):
+    """Changes some of the rules, or tokens, one after the other. A change without an answer is repeated."""
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        plan: ClusterPlan,
+        own: AccessPlan,
+        truth: AccessTruth,
+        switches: dict[tuple[str, Right], Switch],
+        name: str,
+        principals: Sequence[str],
+    ) -> None:
+        patient = replace(plan, request_timeout_s=max(plan.request_timeout_s, CHANGE_S))  # a change may take a lease
+        super().__init__(world, network, patient, name)
+        self._own = own
+        self._truth = truth
+        self._switches = switches
+        self._principals = principals
+
+    async def work(self) -> None:
+        while not self.stopped.is_set():
+            await asyncio.sleep(self.random.expovariate(1 / self._own.change_every_s))
+            principal = self.random.choice(self._principals)
+            try:
+                await (self._change_token() if principal == TOKENED else self._change_rule(principal))
+            except LedgerMQError as error:
+                self._world.coverage.saw("a change of rules was not answered")
+                self._world.note(self.name, f"{type(error).__name__}: {error.message[:100]}")
+
+    async def _change_rule(self, principal: str) -> None:
+        switch = self._switches[principal, self.random.choice(RIGHTS)]
+        lever = switch.lever
+        wanted = lever.wanted if lever.granted is None else not lever.wanted
+        self._world.note(self.name, f"{'grants' if wanted else 'revokes'} {switch.rule}")
+        await switch.turn(self.client.access, wanted)
+        self._world.note(self.name, f"was answered: {switch.rule}")
+        self._world.coverage.saw("a right was granted" if wanted else "a right was revoked")
+
+    async def _change_token(self) -> None:
+        newest = self._truth.tokens[TOKENED][-1]
+        if newest.token.granted is not False:
+            self._world.note(self.name, f"revokes token {newest.token_id}")
+            newest.token.begin(False)
+            await self.client.access.revoke_token(newest.token_id)
+            newest.token.answered()
+            self._world.note(self.name, f"was answered: token {newest.token_id}")
+            self._world.coverage.saw("a token was revoked")
+            await asyncio.sleep(self.random.expovariate(1 / self._own.change_every_s))
+        await new_token(self.client.access, self._truth, self._switches, TOKENED)
+        self._world.coverage.saw("a token was created")
+
+
+class Prober(SimulatedClient):
+    """Reads and writes by single calls, at any broker, whether it may or not."""
+
+    def __init__(self, world: World, network: Network, plan: ClusterPlan, own: AccessPlan, name: str) -> None:
+        super().__init__(world, network, plan, name)
+        self._own = own
+
+    async def work(self) -> None:
+        connector = self._network.connector(self.name, self._plan.request_timeout_s)
+        lines = [connector.connect(f"b{number}") for number in range(self._plan.brokers)]
+        async with asyncio.TaskGroup() as group:
+            while not self.stopped.is_set():
+                await asyncio.sleep(self.random.expovariate(1 / self._own.probe_every_s))
+                topic, number = self.random.choice(TOPICS), self.random.randrange(PARTITIONS)
+                line = self.random.choice(lines)
+                work = self._write if self.random.random() < 0.4 else self._read
+                group.create_task(work(line, topic, number))
+
+    async def _read(self, line: object, topic: str, number: int) -> None:
+        request = fetch_of(topic, number, max_bytes=1000, max_wait_ms=PROBE_WAIT_MS)
+        try:
+            await line.fetch_once(request)  # type: ignore[attr-defined]
+        except LedgerMQError as error:
+            self._world.coverage.saw(f"a single fetch failed: {type(error).__name__}")
+
+    async def _write(self, line: object, topic: str, number: int) -> None:
+        value = self.next_value()
+        history = self._world.history
+        op = history.begin_produce(self.name, self.partition(topic, number), (value,), ordered=False)
+        try:
+            answer: pb.ProduceResponse = await line.produce_once(frame_of(topic, number, value.encode()))  # type: ignore[attr-defined]
+            if answer.results[0].HasField("error"):
+                raise error_from_proto(answer.results[0].error)
+        except Unauthorized as error:
+            history.end_produce(op, Outcome.FAIL, why=error.message)
+        except LedgerMQError as error:
+            history.end_produce(op, Outcome.INFO, why=error.message)
+        else:
+            history.end_produce(op, Outcome.OK, answer.results[0].base_offset)

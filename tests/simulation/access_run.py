@@ -1,0 +1,198 @@
+"""Run level *access*, access rules on a whole cluster: rules and tokens that come and go while programs
+of three principals produce and consume, under every disturbance of level *cluster*; in some runs a
+broker is also cut off from everything but its clients.
+
+At the end everything heals and everything is granted. Then each principal has to be served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+
+from ledgermq.client.client import Client
+from ledgermq.errors import LedgerMQError
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.tokens import bearer, draw_token
+from stateless_broker.security.freshness import LEASE_S
+from tests.simulation.access_clients import (
+    LASTING,
+    PRINCIPALS,
+    TOKENED,
+    TOPICS,
+    Administrator,
+    Prober,
+    access_plan_of,
+    grant,
+    lasting_rules,
+    new_token,
+    switches_of,
+)
+from tests.simulation.access_truth import AccessNetwork, AccessTruth
+from tests.simulation.cluster_clients import PARTITIONS, Reader, Sender
+from tests.simulation.cluster_run import HEALING_S, ClusterRun
+from tests.simulation.history import Outcome, Partition
+from tests.simulation.loop import SimulatedLoop
+from tests.simulation.model import Violation
+from tests.simulation.result import Result
+
+ADMIN = "admin"
+SECONDS_MIN = 30.0
+NAPS_MAX = 0.002
+"""A change waits for every broker that sleeps: with more of them hardly any is ever answered."""
+ALONE_EVERY_S = 4.0
+ALONE_S_MAX = 3.5 * LEASE_S
+
+
+class AccessRun(ClusterRun):
+    def __init__(self, loop: SimulatedLoop, seed: int, lines_kept: int | None) -> None:
+        super().__init__(loop, seed, lines_kept)
+        self.own = access_plan_of(seed)
+        guarded: dict[str, object] = {"security": "rules", "super_principals": f"user:{ADMIN}"}
+        if self.own.outlives:  # so that it is soon taken for gone
+            guarded["heartbeat_interval_ms"] = 200
+        self.plan = replace(self.plan, naps=min(self.plan.naps, NAPS_MAX))
+        self.cluster = replace(
+            self.cluster,
+            seconds=max(self.cluster.seconds, SECONDS_MIN),
+            named_brokers=self.own.named_brokers,
+            settings=self.cluster.settings.model_copy(update=guarded),
+        )
+        self.truth = AccessTruth(self.world)
+        self.network = AccessNetwork(self.world, self.truth)
+        self.network.credential_of = self._credential_of
+        self._switches = switches_of(self.truth)
+        self._admin = ""
+        self._served = 0
+
+    async def run(self) -> Result:
+        self.world.store.on_metadata = self.truth.on_metadata
+        return await super().run()
+
+    def _credential_of(self, who: str) -> str:
+        """By the begin of the caller's name; an *old* one uses a token that was replaced, if there is one."""
+        principal, _, kind = who.partition(".")
+        if principal not in self.truth.tokens:
+            return self._admin
+        tokens = self.truth.tokens[principal]
+        return (tokens[-2] if kind == "old" and len(tokens) > 1 else tokens[-1]).credential
+
+    async def _create_topics(self) -> None:
+        await self._first_token()
+        await super()._create_topics()
+        admin = self._plain_client("setup")
+        for rule in lasting_rules():
+            await self._insist(lambda rule=rule: grant(admin.access, rule))  # type: ignore[misc]
+        for switch in self._switches.values():
+            await self._insist(lambda switch=switch: switch.turn(admin.access, True))  # type: ignore[misc]
+        for name in PRINCIPALS:
+            await self._insist(lambda name=name: new_token(admin.access, self.truth, self._switches, name))  # type: ignore[misc]
+        await admin.close()
+
+    async def _first_token(self) -> None:
+        """As a process does that holds the credentials of the store."""
+        drawn = draw_token(self.world.sources("the first token"))
+        request = pb.CreateTokenRequest(token_id=drawn.token_id, hash=drawn.hash, user=ADMIN)
+        while not self.network.hosts:
+            await asyncio.sleep(0.1)
+        host = next(iter(self.network.hosts.values()))
+        await self._insist(lambda: host.process.spawn(host.service.create_token(request)))  # type: ignore[arg-type]
+        self._admin = bearer(drawn.text)
+
+    def _start_clients(self) -> list[asyncio.Task[None]]:
+        world, network, plan = self.world, self.network, self.cluster
+        about = self.own, self.truth, self._switches
+        self._clients = [
+            Administrator(world, network, plan, *about, "rules", [p for p in PRINCIPALS if p != TOKENED]),
+            Administrator(world, network, plan, *about, "tokens", [TOKENED]),
+            Sender(world, network, plan, "super", [*TOPICS]),
+            Prober(world, network, plan, self.own, f"{TOKENED}.old"),
+        ]
+        for name in PRINCIPALS:
+            self._clients += [
+                Sender(world, network, plan, f"{name}.send", [*TOPICS]),
+                Reader(world, network, plan, f"{name}.read", [*TOPICS]),
+                Prober(world, network, plan, self.own, f"{name}.try"),
+            ]
+        if self.own.isolates:
+            world.loop.in_world(self._leave_alone())
+        if self.own.outlives:
+            world.loop.in_world(self._outlive_terms())
+        return [client.start() for client in self._clients]
+
+    async def _leave_alone(self) -> None:
+        """Now and then cut a broker off from the others and from the store, for longer than a lease or less."""
+        world, r = self.world, random.Random(f"alone {self.world.seed}")
+        while not world.healed:
+            await asyncio.sleep(r.expovariate(1 / ALONE_EVERY_S))
+            name, seconds = r.choice(sorted(self.brokers)), r.uniform(0, ALONE_S_MAX)
+            if world.healed or name in world.weather.unreached:
+                continue
+            world.note(name, f"reaches neither brokers nor the store for {seconds:.1f} s")
+            world.coverage.saw("disturbance: a broker is left alone")
+            world.weather.unreached.add(name)
+            others = [other for other in sorted(self.brokers) if other != name]
+            for other in others:
+                self.network.cut(name, other)
+            self._disturbances.later(seconds, lambda name=name, others=others: self._reach_again(name, others))  # type: ignore[misc]
+            await asyncio.sleep(seconds)
+
+    def _reach_again(self, name: str, others: list[str]) -> None:
+        self.world.note(name, "reaches brokers and the store again")
+        self.world.weather.unreached.discard(name)
+        for other in others:
+            self.network.mend(name, other)
+
+    async def _drain(self) -> list[tuple[str, Partition]]:
+        """Before that: each principal is granted everything, and served."""
+        try:
+            async with asyncio.timeout(HEALING_S):
+                await self._grant_all()
+                for name in PRINCIPALS:
+                    await self._serve(name)
+        except TimeoutError:
+            self.world.violations.append(
+                Violation("stuck", f"a granted principal is not served after {HEALING_S:.0f} s of health")
+            )
+        return await super()._drain()
+
+    async def _grant_all(self) -> None:
+        admin = self._plain_client("setup")
+        for switch in self._switches.values():
+            while not switch.lever.granted:
+                await self._insist(lambda switch=switch: switch.turn(admin.access, True))  # type: ignore[misc]
+        while not self.truth.tokens[TOKENED][-1].token.granted:
+            await self._insist(lambda: new_token(admin.access, self.truth, self._switches, TOKENED))
+        await admin.close()
+
+    async def _serve(self, name: str) -> None:
+        """A program of the principal writes to each partition, and reads what it wrote to the one that keeps it."""
+        client = self._plain_client(f"{name}.end")
+        for topic in TOPICS:
+            for number in range(PARTITIONS):
+                await self._insist(lambda topic=topic, number=number: self._serve_one(client, name, topic, number))  # type: ignore[misc]
+        self.world.coverage.saw("a granted principal was served in the end")
+        await client.close()
+
+    async def _serve_one(self, client: Client, name: str, topic: str, number: int) -> None:
+        self._served += 1
+        value = f"{name}.end.{self._served}"
+        partition = (f"{topic}#{self.world.topic_ids[topic]}", number)
+        op = self.world.history.begin_produce(f"{name}.end", partition, (value,))
+        try:
+            async with client.producer() as producer:
+                result = await producer.send(topic, value, partition=number)
+        except LedgerMQError as error:
+            self.world.history.end_produce(op, Outcome.INFO, why=error.message)
+            raise
+        self.world.history.end_produce(op, Outcome.OK, result.offset)
+        if topic != LASTING:
+            return  # retention may take the record first
+        async with client.consumer(topic, start={(topic, number): result.offset}) as consumer:
+            while all(message.value != value.encode() for message in await consumer.fetch(500, timeout=5.0)):
+                pass
+
+    def _conclude(self, drained: list[tuple[str, Partition]]) -> None:
+        super()._conclude(drained)
+        self.world.violations += self.truth.judge_logs(self._final_logs())

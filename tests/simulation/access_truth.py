@@ -1,0 +1,300 @@
+"""Judge that changes of access rules and tokens count from their answers on, at every broker.
+
+A *lever* is one record of `__metadata` that grants or denies: a rule or a token. Its verdict is known
+from the answer to a change until the next change of it begins. A record in the store that says
+otherwise, such as that of an earlier attempt whose outcome is unknown, makes it unknown again.
+
+    record after a revocation     a broker sent records, or a segment's location, to a caller without the right
+    stored after a revocation     a frame that came when the right was surely gone was stored
+    refused though granted        a broker refused what was surely granted
+
+Brokers judge a unary call and a frame of batches at the moment at which they take it in, and a
+stream of answers at each answer; so does this judge, in the same turn of the broker's process. That
+is stricter than the promise, which is about calls that begin after the answer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ledgermq.errors import Unauthorized, Unavailable
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import BrokerApi
+from ledgermq.protocol.frames import FetchFrame, Frame, ProduceFrame, StageFrame
+from ledgermq.protocol.methods import Method, UnaryCalls
+from security.rules import Operation
+from stateless_broker.received_batches import split_payload
+from stateless_broker.security.door import Admitted, Door
+from tests.simulation.history import FinalLog, Partition
+from tests.simulation.model import Violation
+from tests.simulation.network import Network
+from tests.simulation.watch import StoredSegment, values_of
+from tests.simulation.world import World
+
+Right = tuple[Operation, str]
+"""(operation, topic)"""
+
+
+@dataclass(slots=True)
+class Lever:
+    """`allows`: whether its record grants; that of a rule that denies takes away. `granted`: the verdict, None
+    while it is not known. `wanted`: by the last change that began.
+    """
+
+    key: bytes
+    allows: bool
+    granted: bool | None = None
+    wanted: bool = False
+    _contradicted: bool = False
+
+    def begin(self, wanted: bool) -> None:
+        """A change begins."""
+        if self.granted is not wanted:
+            self.granted = None
+        self.wanted, self._contradicted = wanted, False
+
+    def answered(self) -> None:
+        """The change that began last was answered."""
+        if not self._contradicted:
+            self.granted = self.wanted
+
+    def stored(self, present: bool) -> None:
+        """A record of it was put into the store."""
+        grants = present == self.allows
+        if self.granted is not grants:
+            self.granted = None
+        self._contradicted = self._contradicted or grants is not self.wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A principal with one of its tokens. `rights`: the levers on which each depends, besides the token."""
+
+    name: str
+    credential: str
+    token_id: str
+    token: Lever
+    rights: Mapping[Right, Sequence[Lever]]
+
+    def verdict(self, operation: Operation, topic: str) -> bool | None:
+        """Return whether it surely may, or surely may not; None: neither is known."""
+        states = [lever.granted for lever in (self.token, *self.rights[operation, topic])]
+        return False if False in states else None if None in states else True
+
+
+@dataclass(slots=True)
+class AccessTruth:
+    world: World
+    levers: dict[bytes, Lever] = field(default_factory=dict)
+    callers: dict[str, Caller] = field(default_factory=dict)
+    """By credential."""
+    tokens: dict[str, list[Caller]] = field(default_factory=dict)
+    """By principal: with all its tokens, the newest last."""
+    _may_be_stored: set[str] = field(default_factory=set)
+    _surely_refused: dict[str, str] = field(default_factory=dict)
+
+    def lever(self, key: bytes, *, allows: bool) -> Lever:
+        return self.levers.setdefault(key, Lever(key, allows))
+
+    def add(self, caller: Caller) -> None:
+        self.levers[caller.token.key] = caller.token
+        self.callers[caller.credential] = caller
+        self.tokens.setdefault(caller.name, []).append(caller)
+
+    def on_metadata(self, segment: StoredSegment) -> None:
+        for _, key, value in segment.records():
+            if key in self.levers:
+                self.levers[key].stored(value is not None)
+
+    def violate(self, kind: str, text: str) -> None:
+        self.world.note("judge", f"{kind}: {text}")
+        self.world.violations.append(Violation(kind, f"{text} at {self.world.loop.time():.3f} s"))
+
+    def take_batch(self, value: str, verdict: bool | None, where: str) -> None:
+        """A broker takes in a record."""
+        if verdict is False:
+            self._surely_refused.setdefault(value, where)
+        else:
+            self._may_be_stored.add(value)
+
+    def judge_logs(self, logs: Mapping[Partition, FinalLog]) -> list[Violation]:
+        """Judge what is stored in the end."""
+        return [
+            Violation("stored after a revocation", f"{value!r} in {partition}: {self._surely_refused[value]}")
+            for partition, log in sorted(logs.items())
+            for value in log.records.values()
+            if value in self._surely_refused and value not in self._may_be_stored
+        ]
+
+
+class AccessNetwork(Network):
+    """A network whose brokers admit callers by their doors, under the eyes of the judge."""
+
+    def __init__(self, world: World, truth: AccessTruth) -> None:
+        super().__init__(world)
+        self._truth = truth
+
+    def guarding(self, address: str, door: Door) -> JudgedDoor:
+        return JudgedDoor(door, address, self._truth)
+
+
+class JudgedDoor:
+    """Callers that `truth` does not know, brokers and administrators, are not judged."""
+
+    def __init__(self, door: Door, address: str, truth: AccessTruth) -> None:
+        self._door = door
+        self._address = address
+        self._truth = truth
+
+    async def admit(self, credential: str) -> Admitted:
+        caller = self._truth.callers.get(credential)
+        if caller is None:
+            return await self._door.admit(credential)
+        judge = Judge(self._truth, caller, self._address)
+        with judge.refusals():
+            found = await self._door.admit(credential)
+        return replace(found, api=JudgedApi(found.api, judge))
+
+
+class Judge:
+    """Of the calls of one caller to one broker."""
+
+    def __init__(self, truth: AccessTruth, caller: Caller, address: str) -> None:
+        self.caller = caller
+        self._truth = truth
+        self._address = address
+        self._saw = truth.world.coverage.saw
+
+    def refusals(self) -> _Refusals:
+        """Judge that the credential is not refused while the token surely counts."""
+        return _Refusals(self)
+
+    def credential_refused(self, error: Unauthorized, *, counts: bool) -> None:
+        """`counts`: the token surely counted all the time."""
+        if counts:
+            self._truth.violate("refused though granted", f"{self._what()}: {error.message}")
+        self._saw("a token that was revoked was refused", self.caller.token.granted is False)
+
+    def not_sure(self, error: Unavailable) -> None:
+        self._saw("a broker refused to judge", "newest access rules" in error.message)
+
+    def verdict(self, operation: Operation, topic: str) -> bool | None:
+        return self.caller.verdict(operation, topic)
+
+    def take_frame(self, frame: Frame[Any]) -> list[bool | None]:
+        """A frame of batches comes in; return a verdict for each."""
+        verdicts = [self.verdict(Operation.PRODUCE, batch.topic) for batch in frame.header.batches]
+        for batch, piece, verdict in zip(
+            frame.header.batches, split_payload(frame.header.batches, frame), verdicts, strict=True
+        ):
+            for value in values_of(bytes(piece)):
+                assert value is not None
+                where = f"{self._what()} sent it at {self._truth.world.loop.time():.3f} s, without the right"
+                self._truth.take_batch(f"{value.decode()}", verdict, f"{where} for {batch.topic}")
+        return verdicts
+
+    def produced(self, verdicts: Sequence[bool | None], results: Iterable[pb.ProduceResult]) -> None:
+        """A frame of batches was answered."""
+        for verdict, result in zip(verdicts, results, strict=True):
+            code = result.error.code if result.HasField("error") else ""
+            if not code and verdict is False:
+                self._truth.violate("stored after a revocation", f"{self._what()} was told that it is stored")
+            self._saw("a record of a principal was stored", not code and verdict is not False)
+            self._judge_refusal(code, verdict, "produce")
+
+    def fetched(self, part: pb.FetchedPartition, verdict: bool | None, how: str) -> None:
+        """An answer to a fetch leaves the broker."""
+        code = part.error.code if part.HasField("error") else ""
+        if part.batches and verdict is False:
+            self._truth.violate("record after a revocation", f"{self._what()} by {how}: {part.topic}-{part.partition}")
+        if any(batch.object for batch in part.batches):
+            self._truth.violate("record after a revocation", f"{self._what()} got the location of a segment")
+        self._saw(f"records were sent to a principal by {how}", bool(part.batches) and verdict is not False)
+        self._judge_refusal(code, verdict, how)
+
+    def _judge_refusal(self, code: str, verdict: bool | None, how: str) -> None:
+        if code != Unauthorized.code:
+            return
+        if verdict:
+            self._truth.violate("refused though granted", f"{self._what()} by {how}")
+        self._saw(f"a right that was revoked was refused: {how}", verdict is False)
+
+    def _what(self) -> str:
+        return f"{self.caller.name} with token {self.caller.token_id} at {self._address}"
+
+
+class _Refusals:
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self._granted = judge.caller.token.granted
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Unauthorized):
+            self._judge.credential_refused(error, counts=bool(self._granted and self._judge.caller.token.granted))
+        if isinstance(error, Unavailable):
+            self._judge.not_sure(error)
+
+
+class JudgedApi(UnaryCalls):
+    """The API that a broker gives to a caller, as the judge sees it."""
+
+    def __init__(self, api: BrokerApi, judge: Judge) -> None:
+        self._api = api
+        self._judge = judge
+
+    async def ask(self, method: Method, request: Any, wait_s: float = 0.0) -> Any:
+        call = getattr(self._api, method.attribute)
+        if method.attribute == "produce_once":
+            verdicts = self._judge.take_frame(request)
+            with self._judge.refusals():
+                answer = await call(request)
+            self._judge.produced(verdicts, answer.results)
+            return answer
+        if method.attribute == "fetch_once":
+            by_topic = {part.topic: self._judge.verdict(Operation.CONSUME, part.topic) for part in request.partitions}
+            with self._judge.refusals():
+                answer = await call(request)
+            for part in answer.header.partitions:
+                self._judge.fetched(part, by_topic[part.topic], "a single fetch")
+            return answer
+        with self._judge.refusals():
+            return await call(request)
+
+    async def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
+        verdicts: deque[list[bool | None]] = deque()
+
+        async def taken() -> AsyncIterator[ProduceFrame]:
+            async for frame in requests:
+                verdicts.append(self._judge.take_frame(frame))
+                yield frame
+
+        with self._judge.refusals():
+            async with aclosing(self._api.produce(taken())) as answers:  # type: ignore[type-var]
+                async for answer in answers:
+                    self._judge.produced(verdicts.popleft(), answer.results)
+                    yield answer
+
+    async def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
+        with self._judge.refusals():
+            async with aclosing(self._api.fetch(request)) as frames:  # type: ignore[type-var]
+                async for frame in frames:
+                    for part in frame.header.partitions:
+                        verdict = self._judge.verdict(Operation.CONSUME, part.topic)
+                        self._judge.fetched(part, verdict, "a stream")
+                    yield frame
+
+    def produce_delayed(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
+        return self._api.produce_delayed(requests)
+
+    def stage(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
+        return self._api.stage(requests)
+
+    def stage_delayed(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
+        return self._api.stage_delayed(requests)
