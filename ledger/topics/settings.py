@@ -204,14 +204,14 @@ class TopicSettings:
         return self.cleanup_policy.startswith("compact")
 
     @property
-    def append_time(self) -> bool:
-        """Return True if brokers set the timestamps of records."""
-        return self.message_timestamp_type == LOG_APPEND_TIME
-
-    @property
     def has_backlog_quota(self) -> bool:
         """Return True if records that no group has committed are bounded, by bytes or by age."""
         return self.backlog_quota_bytes >= 0 or self.backlog_quota_ms >= 0
+
+    @property
+    def append_time(self) -> bool:
+        """Return True if brokers set the timestamps of records."""
+        return self.message_timestamp_type == LOG_APPEND_TIME
 
     @property
     def forgets_keys(self) -> bool:
