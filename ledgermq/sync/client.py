@@ -21,6 +21,7 @@ import ledgermq
 from ledgermq.client.client import READ_BYTES_MAX
 from ledgermq.client.consuming.start import Start
 from ledgermq.client.deletion import Before
+from ledgermq.client.finding import BYTES_MAX, MAX, TIMEOUT_S, GivenKey, Order, Partitions, Place
 from ledgermq.client.groups.assignment import GivenRule, Topics
 from ledgermq.client.groups.handlers.handler import HandlerFunction, handler_settings
 from ledgermq.client.grpc_connection import refuse_after_fork
@@ -151,9 +152,38 @@ class Client:
         """See `ledgermq.Client.list_offsets`."""
         return self._background.run(self._inner.list_offsets(topic, at))
 
-    def find(self, topic: str | None = None, **settings: Any) -> Search:
+    def find(
+        self,
+        topic: str | None = None,
+        *,
+        key: GivenKey | None = None,
+        id: str | ledgermq.MessageId | None = None,  # noqa: A002  as `ledgermq.Client.find`
+        start: Place = "earliest",
+        end: Place = "latest",
+        max: int = MAX,  # noqa: A002
+        partitions: Partitions = "key",
+        order: Order = "newest",
+        bytes_max: int = BYTES_MAX,
+        timeout: float = TIMEOUT_S,
+    ) -> Search:
         """See `ledgermq.Client.find`."""
-        return Search(self._background, self._background.run(as_coroutine(lambda: self._inner.find(topic, **settings))))
+        inner = self._background.run(
+            as_coroutine(
+                lambda: self._inner.find(
+                    topic,
+                    key=key,
+                    id=id,
+                    start=start,
+                    end=end,
+                    max=max,
+                    partitions=partitions,
+                    order=order,
+                    bytes_max=bytes_max,
+                    timeout=timeout,
+                )
+            )
+        )
+        return Search(self._background, inner)
 
     def describe_message(self, message_id: str | ledgermq.MessageId) -> ledgermq.MessageDescription:
         """See `ledgermq.Client.describe_message`."""
