@@ -55,7 +55,7 @@ class DistantBroker:
         broker = await Broker.start(
             store, sources, self._settings, NAME, self._network.connector(NAME, TIMEOUT_S), run_inline
         )
-        self._network.listen(NAME, process, broker.service)
+        self._network.listen(NAME, process, broker.service, broker.door)
 
     def process(self, name: str) -> Process:
         return self._world.start(name)
