@@ -129,9 +129,22 @@ class Fetcher:
         return min(due_s) + 0.001 if due_s else None
 
     def _open(self, group: asyncio.TaskGroup, owner: str, readings: Sequence[Reading]) -> None:
-        task = group.create_task(self._feed(owner, readings))
+        self._fed_by(group.create_task(self._feed(owner, readings)), readings)
+
+    def _fed_by(self, stream: asyncio.Task[None], readings: Sequence[Reading]) -> None:
+        """Let a task feed these partitions until it ends. A task that `moved` cancels before its first step
+        runs no line of its coroutine, so its end is noted here.
+        """
         for reading in readings:
-            reading.stream = task
+            reading.stream = stream
+
+        def ended(_: asyncio.Task[None]) -> None:
+            for reading in readings:
+                if reading.stream is stream:
+                    reading.stream = None
+            self._wake.set()
+
+        stream.add_done_callback(ended)
 
     async def _feed(self, owner: str, readings: Sequence[Reading]) -> None:
         own = asyncio.current_task()
@@ -161,7 +174,6 @@ class Fetcher:
             direct,
             self._tags_of,
         )
-        failure: LedgerMQError | None = None
         try:
             if await stream.run():
                 await self._look_for_others([reading for reading in readings if reading.stream is own], owner)
@@ -171,14 +183,7 @@ class Fetcher:
             _log.info("reading through %s for %.0f s: %s", owner, BYTES_S, error)
             self._bytes_until_s[owner] = asyncio.get_running_loop().time() + BYTES_S
         except LedgerMQError as error:
-            failure = error
-        finally:
-            left = [reading for reading in readings if reading.stream is own]
-            for reading in left:
-                reading.stream = None
-            self._wake.set()
-        if failure is not None:
-            self._stream_failed(left, failure, owner)
+            self._stream_failed([reading for reading in readings if reading.stream is own], error, owner)
 
     def _direct_at(self, owner: str) -> DirectReads | None:
         if asyncio.get_running_loop().time() < self._bytes_until_s.get(owner, 0.0):
@@ -231,7 +236,7 @@ class Fetcher:
     def _reset(self, group: asyncio.TaskGroup, reading: Reading, now_s: float, due_s: list[float]) -> None:
         """Look up where to continue, after the program has received all that was fetched before."""
         if reading.position == reading.fetch_at:
-            reading.stream = group.create_task(self._ask_reset(reading))
+            self._fed_by(group.create_task(self._ask_reset(reading)), [reading])
         else:
             due_s.append(now_s + 0.1)
 
@@ -245,9 +250,6 @@ class Fetcher:
                 reading.seek(found[reading.partition])
         except LedgerMQError as error:
             reading.failed(error, asyncio.get_running_loop().time())
-        finally:
-            reading.stream = None
-            self._wake.set()
 
     def _refuse(self, reading: Reading, error: LedgerMQError) -> None:
         reading.refusal = error
