@@ -29,12 +29,21 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 class Cluster:
     """`root`: a root URL. By default one broker, with every default: fsync, checks and idempotence
-    on. `tls_ca`: clients connect by TLS and trust this file.
+    on. `tls_ca`: clients connect by TLS and trust this file. `token`: by which clients prove themselves.
     """
 
-    def __init__(self, folder: Path, root: str, brokers: int = 1, *options: str, tls_ca: Path | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        root: str,
+        brokers: int = 1,
+        *options: str,
+        tls_ca: Path | None = None,
+        token: str = "",
+    ) -> None:
         self.root = root
         self._tls = None if tls_ca is None else Tls(ca=tls_ca)
+        self._token = token
         self.brokers = BrokerProcesses(folder, root, options)
         self._topics = 0
         try:
@@ -45,7 +54,7 @@ class Cluster:
 
     def new_topic(self, partitions: int) -> str:
         self._topics += 1
-        return topics.create(self.brokers.addresses, f"bench-{self._topics}", partitions, self._tls)
+        return topics.create(self.brokers.addresses, f"bench-{self._topics}", partitions, self._tls, self._token)
 
     def bill(self) -> Bill:
         """Return the bill of the first broker, which was started with an admin port."""
@@ -60,6 +69,7 @@ class Cluster:
         program = PROGRAMS.get(what, "bench.load")
         command = [sys.executable, "-m", program, what, self.brokers.addresses, topic, *given]
         more = {} if self._tls is None else {"LEDGERMQ_TLS_CA_FILE": str(self._tls.ca)}
+        more |= {"LEDGERMQ_TOKEN": self._token} if self._token else {}
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **more})
 
     def start_warm_client(self, what: str, topic: str, **options: object) -> subprocess.Popen[str]:

@@ -24,11 +24,11 @@ from bench import (
     plots,
     processes,
     requests,
+    security,
     slow,
     takeover,
     throughput,
     timed,
-    tls,
     transactions,
     visibility,
 )
@@ -59,7 +59,7 @@ MEASURES = (
     group_commit,
     transactions,
     timed,
-    tls,
+    security,
 )
 """Their docstrings begin with the names of their rows, and are part of the page."""
 HEAD = """\

@@ -30,11 +30,11 @@ from bench.parquet import Parquet
 from bench.processes import Processes
 from bench.queues import Sharing
 from bench.requests import Requests
+from bench.security import Secured
 from bench.slow import Slow
 from bench.takeover import HISTORY_MB, Takeover
 from bench.throughput import Throughput
 from bench.timed import Beside, Delivery, Idle, Precision, Sending, Waiting
-from bench.tls import Transport
 from bench.transactions import Transactions
 from bench.visibility import Visibility
 
@@ -64,7 +64,7 @@ def rows(results: Results, rounds: int, options: argparse.Namespace) -> dict[str
         "D4": Precision(results, rounds, scale).run,
         "D5": Idle(results, scale).run,
         "D6": Beside(results, rounds, scale).run,
-        "X1": Transport(results, rounds, scale).run,
+        "X1": Secured(results, rounds, scale).run,
     }
 
 

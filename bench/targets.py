@@ -12,10 +12,10 @@ from bench import (
     parquet,
     processes,
     requests,
+    security,
     slow,
     takeover,
     timed,
-    tls,
     transactions,
     visibility,
 )
@@ -160,5 +160,9 @@ TARGETS = (
     _most("D4", timed.EARLY, timed.OURS, None, 0.0),
     _most("D5", timed.BEYOND, timed.waiting(timed.IDLE_WAITING), None, 0.0),
     *(_most("P11", "brokers' CPU, end to end", processes.subject(n), None, 3.0) for n in (1, 2)),
-    *(Target(tls.ROW, what, tls.WITH, tls.WITHOUT, 0.75) for what in (tls.PRODUCE, tls.CONSUME)),
+    *(
+        Target(security.ROW, what, subject, security.WITHOUT, least)
+        for subject, least in ((security.WITH_TLS, 0.75), (security.WITH_RULES, 0.95))
+        for what in (security.PRODUCE, security.CONSUME)
+    ),
 )
