@@ -26,6 +26,13 @@ async def running(client: ledgermq.Client) -> AsyncIterator[None]:
         await asyncio.wait({task})
 
 
+async def two_orders_of_which_one_is_paid(client: ledgermq.Client) -> None:
+    async with client.producer() as producer:
+        await producer.send("orders", "two coffees", key="table-7")
+        await producer.send("orders", "one pizza", key="table-8")
+        await producer.send("payments", "by card", key="table-8")
+
+
 async def reminded(client: ledgermq.Client) -> list[bytes | None]:
     async with client.consumer("reminders", until_end=True) as consumer:
         return [message.key async for message in consumer]
@@ -36,10 +43,7 @@ async def test_only_unpaid_orders_get_a_reminder_and_only_after_a_while(
 ) -> None:
     async with running(ledgermq_client):
         await ledgermq_cluster.clock.advance(60)
-        async with ledgermq_client.producer() as producer:
-            await producer.send("orders", "two coffees", key="table-7")
-            await producer.send("orders", "one pizza", key="table-8")
-            await producer.send("payments", "by card", key="table-8")
+        await two_orders_of_which_one_is_paid(ledgermq_client)
         await ledgermq_cluster.clock.advance(timedelta(minutes=14))
         assert await reminded(ledgermq_client) == []
         await ledgermq_cluster.clock.advance(timedelta(minutes=2))
@@ -51,10 +55,7 @@ async def test_a_reminder_comes_although_the_program_was_restarted(
 ) -> None:
     async with running(ledgermq_client):
         await ledgermq_cluster.clock.advance(60)
-        async with ledgermq_client.producer() as producer:
-            await producer.send("orders", "two coffees", key="table-7")
-            await producer.send("orders", "one pizza", key="table-8")
-            await producer.send("payments", "by card", key="table-8")
+        await two_orders_of_which_one_is_paid(ledgermq_client)
         await ledgermq_cluster.clock.advance(60)
     await ledgermq_cluster.clock.advance(timedelta(minutes=20))
     assert await reminded(ledgermq_client) == []

@@ -8,14 +8,16 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from crc32c import crc32c
 
+import ledgermq
 from ledger.object_store.contract import ObjectInfo, ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.wrapper import StoreWrapper
+from ledgermq.client.settings import ClientSettings
 from ledgermq.errors import NotOwner, RetriableError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
@@ -112,6 +114,12 @@ class Cluster(VirtualCluster):
         """
         proof = bearer(token) if token else credential
         return InProcessConnector(self.network, lambda _: proof, client_id).connect(address)
+
+    def client(self, token: str = "", client_id: str = "", **settings: Any) -> ledgermq.Client:
+        """A client of the brokers that run now. `token`: as in `line`."""
+        chosen = ClientSettings(**{"timeout_s": 30, "attempt_timeout_s": 5, **settings})
+        connector = InProcessConnector(self.network, lambda _: bearer(token) if token else "", client_id)
+        return ledgermq.Client(connector, list(self.brokers), chosen, virtual_sources(next(self.client_seeds)))
 
     def now_ms(self) -> int:
         return next(iter(self.brokers.values())).context.sources.now_ms()

@@ -9,7 +9,6 @@ from typing import TypeVar
 import pytest
 from prometheus_client import CollectorRegistry
 
-import ledgermq
 from ledger import keys
 from ledger.blocking import run_inline
 from ledger.object_store.contract import ObjectInfo, ObjectStore
@@ -17,13 +16,11 @@ from ledger.object_store.memory import MemoryStore
 from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.engine import LocalEngine
 from ledger.rounds.runner import compact_root
-from ledgermq.client.settings import ClientSettings
 from ledgermq.errors import BacklogQuotaExceeded, DeadlineExceeded, InvalidConfig, ResourceExhausted
 from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker.backlog_counts import BacklogCounts
 from stateless_broker.backlogs import ASK_S_MAX, CHECK_S, HOLD_MS
 from stateless_broker.groups.groups import Groups
-from stateless_broker.in_process import InProcessConnector
 from stateless_broker.metrics.backlog_metrics import TOPICS_MAX, BacklogMetrics
 from stateless_broker.metrics.scrape import BrokerCollector
 from stateless_broker.metrics.topic_totals import OTHER, TopicTotals
@@ -70,12 +67,6 @@ class Counted(BacklogCounts):
         self.evictions += records
 
 
-def client_of(cluster: Cluster, **settings: float) -> ledgermq.Client:
-    chosen = ClientSettings(**{"timeout_s": 30, "attempt_timeout_s": 5, **settings})  # type: ignore[arg-type]
-    connector = InProcessConnector(cluster.network)
-    return ledgermq.Client(connector, list(cluster.brokers), chosen, virtual_sources(next(cluster.client_seeds)))
-
-
 def quota(policy: str = "", bytes_max: int | None = 10 * KIB, ms_max: int | None = None) -> dict[str, str]:
     given = {"backlog_quota_bytes": bytes_max, "backlog_quota_ms": ms_max, "backlog_quota_policy": policy or None}
     return {name: str(value) for name, value in given.items() if value is not None}
@@ -107,7 +98,7 @@ async def test_producers_wait_until_the_slowest_group_has_caught_up(cluster: Clu
     assert (error.code, error.retry_after_ms) == (ResourceExhausted.code, HOLD_MS)
     assert "topic 't' partition 0: group 'slow' is" in error.message
     assert "more than backlog.quota.bytes=10240" in error.message
-    async with client_of(cluster) as client, client.producer() as producer:
+    async with cluster.client() as client, client.producer() as producer:
         sending = asyncio.ensure_future(producer.send("t", b"waits"))
         await asyncio.sleep(20)
         assert not sending.done(), "it is held, not refused"
@@ -122,7 +113,7 @@ async def test_a_held_producer_gets_the_reason_when_its_time_is_over(cluster: Cl
     await Outsider(cluster, "g").commit(("t", 0, 0))
     await fill(cluster)
     await asyncio.sleep(SOON_S)
-    async with client_of(cluster) as client, client.producer(delivery_timeout_s=10) as producer:
+    async with cluster.client() as client, client.producer(delivery_timeout_s=10) as producer:
         with pytest.raises(DeadlineExceeded, match="group 'g' is"):
             await producer.send("t", b"too late")
 
@@ -138,7 +129,7 @@ async def test_producers_are_refused_at_once_where_the_policy_says_so(cluster: C
     await group.commit(("t", 0, 0))
     await fill(cluster)
     await asyncio.sleep(SOON_S)
-    async with client_of(cluster) as client, client.producer() as producer:
+    async with cluster.client() as client, client.producer() as producer:
         began_s = asyncio.get_running_loop().time()
         with pytest.raises(BacklogQuotaExceeded, match="group 'g' is"):
             await producer.send("t", b"refused")
@@ -168,7 +159,7 @@ async def test_the_oldest_records_go_where_the_policy_says_so(cluster: Cluster) 
     await fill(cluster, 30)
     await asyncio.sleep(SOON_S)
     assert await refusal(cluster) is None, "producers notice nothing"
-    async with client_of(cluster) as client:
+    async with cluster.client() as client:
         start = (await client.list_offsets("t", "earliest"))[0]
         assert 18 <= start <= 25
         assert counts.evictions == start
@@ -193,7 +184,7 @@ async def test_a_legal_hold_wins_over_eviction(cluster: Cluster) -> None:
 async def test_age_counts_likewise(cluster: Cluster) -> None:
     await cluster.create("t", 1, **quota("producer_exception", bytes_max=None, ms_max=60_000))
     group = Outsider(cluster, "g")
-    async with client_of(cluster) as client, client.producer() as producer:
+    async with cluster.client() as client, client.producer() as producer:
         await producer.send("t", b"0")
         await group.commit(("t", 0, 0))
         await asyncio.sleep(40)
@@ -212,7 +203,7 @@ async def test_age_counts_likewise(cluster: Cluster) -> None:
 @in_cluster("a:1")
 async def test_the_oldest_records_go_by_age(cluster: Cluster) -> None:
     await cluster.create("t", 1, **quota("consumer_backlog_eviction", bytes_max=None, ms_max=60_000))
-    async with client_of(cluster) as client, client.producer() as producer:
+    async with cluster.client() as client, client.producer() as producer:
         await producer.send("t", b"0")
         await Outsider(cluster, "g").commit(("t", 0, 0))
         for number in range(1, 10):
@@ -283,7 +274,7 @@ async def test_nothing_is_decided_before_the_queues_of_the_bundle_are_loaded(
         await asyncio.sleep(SOON_S)
         assert len(await cluster.read_all(topic, 0)) == 13
     await asyncio.sleep(SOON_S)
-    async with client_of(cluster) as client:
+    async with cluster.client() as client:
         assert (await client.list_offsets(topic, "earliest"))[0] > 0
 
 
@@ -327,7 +318,7 @@ async def test_the_next_owner_goes_on_and_a_new_quota_counts_soon(cluster: Clust
     await cluster.settled()
     await asyncio.sleep(SOON_S)
     assert await refusal(cluster) is not None
-    async with client_of(cluster) as client:
+    async with cluster.client() as client:
         await client.alter_topic("t", settings={"backlog.quota.bytes": 100 * KIB})
         await asyncio.sleep(SOON_S)
         assert await refusal(cluster) is None
@@ -399,7 +390,7 @@ async def test_bytes_in_parquet_count_in_part(cluster: Cluster) -> None:
     await group.commit(("t", 0, 0))
     await fill(cluster, 40)
     await asyncio.sleep(SOON_S)
-    async with client_of(cluster) as client:
+    async with cluster.client() as client:
         assert 0 < (await client.list_offsets("t", "earliest"))[0] < 60
 
 

@@ -8,23 +8,13 @@ import json
 import pytest
 from prometheus_client import CollectorRegistry
 
-import ledgermq
 from ledger import keys
-from ledgermq.client.settings import ClientSettings
 from ledgermq.errors import DeadlineExceeded, InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
-from stateless_broker.in_process import InProcessConnector
 from stateless_broker.metrics.scrape import BrokerCollector
 from stateless_broker.metrics.topic_totals import TopicTotals
 from tests.broker.cluster import Cluster, frame_of, in_cluster
-from tests.virtual_time import virtual_sources
 from tests.waiting import until
-
-
-def client_of(cluster: Cluster) -> ledgermq.Client:
-    settings = ClientSettings(timeout_s=30, attempt_timeout_s=5)
-    connector = InProcessConnector(cluster.network)
-    return ledgermq.Client(connector, list(cluster.brokers), settings, virtual_sources(next(cluster.client_seeds)))
 
 
 def owned(cluster: Cluster, address: str) -> list[int]:
@@ -35,7 +25,7 @@ def owned(cluster: Cluster, address: str) -> list[int]:
 async def test_programs_go_on_without_an_error_while_a_broker_is_drained(cluster: Cluster) -> None:
     await cluster.create("t", 4)
     sent, seen = 0, []
-    async with client_of(cluster) as client, client.producer() as producer:
+    async with cluster.client() as client, client.producer() as producer:
 
         async def produce() -> None:
             nonlocal sent
@@ -71,7 +61,7 @@ async def test_programs_go_on_without_an_error_while_a_broker_is_drained(cluster
 @in_cluster("a:1", "b:1")
 async def test_a_drained_broker_sends_callers_to_the_owner(cluster: Cluster) -> None:
     await cluster.create("t", 2)
-    async with client_of(cluster) as client:
+    async with cluster.client() as client:
         id_of_a = cluster.brokers["a:1"].broker_id
         await client.drain_broker(id_of_a)
     for partition in (0, 1):
@@ -82,7 +72,7 @@ async def test_a_drained_broker_sends_callers_to_the_owner(cluster: Cluster) -> 
 @in_cluster("a:1", "b:1")
 async def test_bundles_move_within_a_second_though_they_were_taken_just_now(cluster: Cluster) -> None:
     """`holding_ms` is for balance; an operator who drains a broker need not wait for it."""
-    async with client_of(cluster) as client:
+    async with cluster.client() as client:
         await client.drain_broker("b:1")
         await client.undrain_broker("b:1")
         assert {owner.epoch for owner in cluster.brokers["a:1"].ownership.opened.values()} == {1, 2}
@@ -93,7 +83,7 @@ async def test_bundles_move_within_a_second_though_they_were_taken_just_now(clus
 
 @in_cluster("a:1", "b:1")
 async def test_wrong_drains_are_refused_and_change_nothing(cluster: Cluster) -> None:
-    async with client_of(cluster) as client:
+    async with cluster.client() as client:
         with pytest.raises(InvalidRequest, match="there is no broker 'c:1'; the brokers are a:1, b:1"):
             await client.drain_broker("c:1")
         with pytest.raises(InvalidRequest, match="this is the broker at b:1, not at 'a:1'"):
@@ -112,7 +102,7 @@ async def test_drained_brokers_serve_when_no_other_is_there(cluster: Cluster) ->
     """
     await cluster.create("t", 2)
     await cluster.produce("t", 0, b"before")
-    async with client_of(cluster) as client:
+    async with cluster.client() as client:
         await client.drain_broker("a:1")
         await cluster.stop("b:1", graceful=False)
         await until(lambda: owned(cluster, "a:1") == [0, 1, 2], 60)
@@ -128,7 +118,7 @@ async def test_drained_brokers_serve_when_no_other_is_there(cluster: Cluster) ->
 
 @in_cluster("a:1", "b:1")
 async def test_earlier_releases_read_that_it_leaves_and_a_stop_ends_it(cluster: Cluster) -> None:
-    async with client_of(cluster) as client:
+    async with cluster.client() as client:
         await client.drain_broker("a:1")
     key = keys.broker(cluster.brokers["a:1"].broker_id)
     found = json.loads(await cluster.store.get(key))
@@ -144,6 +134,6 @@ async def test_the_metric_shows_a_drain(cluster: Cluster) -> None:
     registry = CollectorRegistry()
     registry.register(BrokerCollector(lambda: cluster.brokers["a:1"], TopicTotals(10)))
     assert registry.get_sample_value("ledgermq_draining") == 0
-    async with client_of(cluster) as client:
+    async with cluster.client() as client:
         await client.drain_broker("a:1")
     assert registry.get_sample_value("ledgermq_draining") == 1

@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from tests.broker.cluster import cluster_of
-from tests.broker.test_keyed_topics import client_of
 from tests.virtual_time import virtual
 
 
@@ -17,7 +16,7 @@ async def test_a_partition_is_read_although_its_stream_ended_before_its_first_st
     """Two partitions share a stream. It is ended because the second one is paused, at each turn of the event
     loop from its creation on.
     """
-    async with cluster_of("a:1") as cluster, client_of(cluster) as client:
+    async with cluster_of("a:1") as cluster, cluster.client() as client:
         await client.create_topic("t", 2)
         async with client.producer() as producer:
             await asyncio.gather(*[producer.send("t", b"v", partition=partition) for partition in range(2)])

@@ -18,19 +18,16 @@ from ledgermq.errors import InvalidConfig, InvalidRequest, ResourceExhausted, Un
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ProduceFrame
 from ledgermq.protocol.methods import METHODS
-from ledgermq.protocol.tokens import bearer
 from security.quotas import Quota, StoredQuota, Subject
 from security.records import encode_quota, quota_key
 from security.usage import TokenBucket, Usage, Usages
 from stateless_broker.heartbeat import FEATURES, QUOTAS, Heartbeat, encode_heartbeat
-from stateless_broker.in_process import InProcessConnector
 from stateless_broker.metrics.quota_metrics import OTHERS, PRINCIPALS_MAX, QuotaMetrics
 from stateless_broker.security.authorized import GUARDS
 from stateless_broker.security.quota_counts import QuotaCounts
 from stateless_broker.security.throttled import HELD_S_MAX, NEVER_REFUSED
 from tests.broker.access import RULES, call, change, token
 from tests.broker.cluster import Cluster, fetch_of, frame_of, in_cluster, read_all, values_of
-from tests.virtual_time import virtual_sources
 from tests.waiting import until
 
 KIB = 1024
@@ -48,12 +45,6 @@ class Counted(QuotaCounts):
         self.held_s += seconds
 
 
-def client_of(cluster: Cluster, secret: str = "", client_id: str = "", **settings: Any) -> ledgermq.Client:
-    connector = InProcessConnector(cluster.network, lambda address: bearer(secret) if secret else "", client_id)
-    chosen = ClientSettings(**{"timeout_s": 30, "attempt_timeout_s": 5, **settings})
-    return ledgermq.Client(connector, list(cluster.brokers), chosen, virtual_sources(next(cluster.client_seeds)))
-
-
 async def set_quota(cluster: Cluster, principal: str, client_id: str = "", **limits: int) -> None:
     request = pb.ChangeQuotaRequest(principal=principal, client_id=client_id, set=limits)
     await next(iter(cluster.brokers.values())).service.change_quota(request)
@@ -69,7 +60,7 @@ def now_s() -> float:
 
 @in_cluster("a:1", "b:1")
 async def test_a_change_binds_every_broker_when_it_is_answered(cluster: Cluster) -> None:
-    async with client_of(cluster) as client:
+    async with cluster.client() as client:
         made = await client.quotas.set("anonymous", bytes_in=1000, requests=5)
         assert (made.principal, made.bytes_in, made.requests, made.connections) == ("anonymous", 1000, 5, None)
         for broker in cluster.brokers.values():
@@ -91,7 +82,7 @@ async def test_a_change_binds_every_broker_when_it_is_answered(cluster: Cluster)
 
 @in_cluster("a:1")
 async def test_a_wrong_change_is_refused_and_changes_nothing(cluster: Cluster) -> None:
-    async with client_of(cluster) as client:
+    async with cluster.client() as client:
         for principal, client_id, limits in (
             ("alice", "", {"requests": 1}),
             ("user:alice", "two words", {"requests": 1}),
@@ -146,7 +137,7 @@ async def test_a_producer_waits_and_loses_nothing_and_keeps_the_order(cluster: C
     await cluster.create("t", 1)
     await set_quota(cluster, "anonymous", "slow", bytes_in=4 * KIB)
     began_s = now_s()
-    async with client_of(cluster, client_id="slow") as client, client.producer(linger_ms=0) as producer:
+    async with cluster.client(client_id="slow") as client, client.producer(linger_ms=0) as producer:
         for number in range(200):
             await producer.send("t", b"%d " % number + b"x" * 100)
     took_s = now_s() - began_s
@@ -168,7 +159,7 @@ async def test_a_reader_is_held_back_and_gets_everything(cluster: Cluster) -> No
     await set_quota(cluster, "anonymous", "slow", bytes_out=2 * KIB)
     began_s = now_s()
     async with (
-        client_of(cluster, client_id="slow") as client,
+        cluster.client(client_id="slow") as client,
         client.consumer("t", start="earliest", fetch_bytes_max=4 * KIB) as consumer,
     ):
         got = [int((await anext(consumer)).value.split()[0]) for _ in range(40)]
@@ -250,7 +241,7 @@ def test_what_is_never_refused_are_methods() -> None:
 async def test_the_client_waits_where_calls_are_refused(cluster: Cluster) -> None:
     await cluster.create("t", 1)
     await set_quota(cluster, "anonymous", requests=2)
-    async with client_of(cluster) as client:
+    async with cluster.client() as client:
         began_s = now_s()
         for _ in range(20):
             await client.describe_topic("t")
@@ -387,7 +378,7 @@ async def test_a_quota_that_cannot_be_read_is_listed_and_can_be_removed(cluster:
         return [(key, encode_quota(StoredQuota(Quota(requests=1))) + b"\x08\x02")]  # version 2
 
     await cluster.brokers["a:1"].controller.put_rules(decide)
-    async with client_of(cluster) as client:
+    async with cluster.client() as client:
         [shown] = await client.quotas.list()
         assert shown.principal == "user:alice"
         assert "version 2" in shown.trouble
@@ -417,7 +408,7 @@ async def test_a_transaction_above_the_limit_waits_until_another_one_ends(cluste
     await cluster.create("t", 1)
     await set_quota(cluster, "anonymous", open_transactions=2)
     async with (
-        client_of(cluster) as client,
+        cluster.client() as client,
         client.transactions("one") as first,
         client.transactions("two") as second,
         client.transactions("three") as third,
@@ -452,7 +443,7 @@ async def test_short_transactions_one_after_the_other_stay_below_the_limit(clust
     await cluster.create("t", 1)
     await set_quota(cluster, "anonymous", open_transactions=1)
     began_s = now_s()
-    async with client_of(cluster) as client, client.transactions("one") as transactions:
+    async with cluster.client() as client, client.transactions("one") as transactions:
         for number in range(20):
             await _send_in(transactions, b"%d" % number)
     assert now_s() - began_s < 15
