@@ -4,7 +4,10 @@ must agree on forever.
     {"format": "ledgermq", "format_version": 1, "cluster_id": "…", "bundles": 5, "producer_states_max": 100000,
      "url_life_ms": 900000, "parquet_min_age_ms": 3600000, "created_ms": …, "crc32c": "8 hexadecimal digits"}
 
-The first process creates it once, by `put_if_absent`; it is never changed.
+The first process creates it once, by `put_if_absent`. It is changed once at most: before bundles are
+added for the first time, version 2 replaces version 1 (`mark_grown`). Both have the same values. In
+either, `bundles` is the number with which the cluster began; the number in force is in the catalog
+(`Catalog.bundles`, decision 72), and version 2 keeps releases out that do not know this.
 
 The checksum covers all other fields, known or not, as the shortest JSON with sorted keys, so that a
 file of any version can be checked. Files from before there was one have exactly the other eight
@@ -14,7 +17,7 @@ fields; `ledger.fsck.cluster_fit` holds these against the rest of the root (deci
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from crc32c import crc32c
@@ -27,6 +30,9 @@ from ledgermq.sources import Sources
 
 FORMAT = "ledgermq"
 FORMAT_VERSION = 1
+GROWN_VERSION = 2
+"""Of a cluster to which bundles were added, or were about to be."""
+FORMAT_VERSIONS_READ = (FORMAT_VERSION, GROWN_VERSION)
 CHECKSUM = "crc32c"
 NUMBERS = ("bundles", "producer_states_max", "url_life_ms", "parquet_min_age_ms", "format_version", "created_ms")
 FIELDS_WITHOUT_CHECKSUM = {"format", "cluster_id", *NUMBERS}
@@ -41,7 +47,7 @@ answers of the store, and holds what it has listed.
 class ClusterDefaults:
     """Values that the first process of a cluster decides.
 
-    `bundles` includes bundle 0, which holds `__metadata` only.
+    `bundles` includes bundle 0, which holds `__metadata` only; more may be added later.
     """
 
     bundles: int = 5
@@ -98,6 +104,21 @@ async def open_cluster(
     return await read_cluster(store)
 
 
+async def mark_grown(store: ObjectStore, cluster: ClusterSettings) -> None:
+    """Let releases that do not know added bundles refuse the root, durably. Idempotent.
+
+    All processes that do this write the same bytes, so neither a race nor a late put does harm. The key is
+    never empty meanwhile. Raises the store's errors.
+    """
+    found = await read_cluster(store)
+    if found.cluster_id != cluster.cluster_id:
+        raise DataDamaged(
+            f"{keys.CLUSTER}: it is of another cluster now; put it back from a copy", object_key=keys.CLUSTER
+        )
+    if found.format_version != GROWN_VERSION:
+        await store.put(keys.CLUSTER, _encode(replace(found, format_version=GROWN_VERSION)))
+
+
 def check_cluster_id(cluster: ClusterSettings, wanted: str | None, url: str) -> ClusterSettings:
     """Return `cluster`; raise InvalidConfig if another one is wanted."""
     if wanted is not None and cluster.cluster_id != wanted:
@@ -126,11 +147,14 @@ def _decode(data: bytes) -> ClusterSettings:
             raise ValueError("this is not a cluster file of LedgerMQ")
         has_checksum = _check_checksum(found)
         version = found["format_version"]
-        if version != FORMAT_VERSION:
+        if version not in FORMAT_VERSIONS_READ:
             raise FormatNotSupported(
-                f"{keys.CLUSTER}: this root has format version {version}, this software reads version {FORMAT_VERSION}",
+                f"{keys.CLUSTER}: this root has format version {version}, this software reads versions"
+                f" {FORMAT_VERSION} and {GROWN_VERSION}",
                 object_key=keys.CLUSTER,
             )
+        if version != FORMAT_VERSION and not has_checksum:
+            raise ValueError(f"a file of version {version} has a {CHECKSUM}, and this one has none")
         numbers = {name: int(found[name]) for name in NUMBERS}
         cluster = ClusterSettings(**numbers, cluster_id=str(found["cluster_id"]), has_checksum=has_checksum)
         cluster.check()

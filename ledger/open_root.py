@@ -36,11 +36,18 @@ def root_url(root: str) -> str:
     return root if "://" in root else Path(root).absolute().as_uri()
 
 
-def check_bundles(cluster: ClusterSettings, bundles: Iterable[int] | None) -> None:
-    """Raise InvalidRequest if the cluster lacks one of these bundles."""
-    wrong = [number for number in bundles or () if not 0 <= number < cluster.bundles]
+async def check_bundles(store: ObjectStore, cluster: ClusterSettings, bundles: Iterable[int] | None) -> None:
+    """Raise InvalidRequest if the cluster lacks one of these bundles. Raises also what `read_catalog`
+    raises, if one of them is not among the first ones of the cluster.
+    """
+    from ledger.topics.catalog import reread_bundles  # late, because every command of the application loads this module
+
+    if all(0 <= number < cluster.bundles for number in bundles or ()):
+        return
+    count = (await reread_bundles(store, cluster)).bundles
+    wrong = [number for number in bundles or () if not 0 <= number < count]
     if wrong:
-        raise InvalidRequest(f"there is no bundle {wrong[0]}: this cluster has bundles 0 to {cluster.bundles - 1}")
+        raise InvalidRequest(f"there is no bundle {wrong[0]}: this cluster has bundles 0 to {count - 1}")
 
 
 async def fitting_cluster_of(store: ObjectStore) -> ClusterSettings:

@@ -29,6 +29,7 @@ from ledgermq.client.consuming.message import Message
 from ledgermq.client.delayed import DelayedBundle, DelayedList, DelayedMessage, DelayedRange, RecallOutcome
 from ledgermq.client.deletion import DeletedRecords
 from ledgermq.client.descriptions import (
+    AddedBundles,
     BrokerDescription,
     BundleDescription,
     ClusterDescription,
@@ -93,6 +94,7 @@ __all__ = [
     "Access",
     "AccessDecision",
     "AccessRule",
+    "AddedBundles",
     "BatchDelivery",
     "BatchResult",
     "BrokerDescription",

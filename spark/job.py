@@ -38,7 +38,7 @@ async def compact(root: str, spark: SparkSession, bundles: Sequence[int] | None 
     """Compact the root. Raises InvalidConfig if `root` is no cluster, and the store's errors."""
     sources = Sources()
     async with opened(root, sources) as store:
-        check_bundles(await fitting_cluster_of(store), bundles)
+        await check_bundles(store, await fitting_cluster_of(store), bundles)
         return await compact_root(store, sources, SparkEngine(spark), bundles=bundles, on_progress=_print_progress)
 
 
@@ -84,7 +84,7 @@ async def _serve(chosen: argparse.Namespace, spark: SparkSession, interval_s: fl
     sources = Sources()
     async with opened(chosen.root, sources) as store:
         cluster = await fitting_cluster_of(store)
-        check_bundles(cluster, chosen.bundles)
+        await check_bundles(store, cluster, chosen.bundles)
         await serve(store, cluster, sources, SparkEngine(spark), interval_s, chosen.output, chosen.bundles or None)
 
 

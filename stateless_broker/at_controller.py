@@ -1,4 +1,4 @@
-"""Run changes of topics, rules, tokens and quotas at the controller: in this broker, or forwarded once
+"""Run changes of topics, rules, tokens, quotas and bundles at the controller: in this broker, or forwarded once
 to the broker that is the controller.
 """
 
@@ -27,6 +27,7 @@ R = TypeVar(
     pb.CreateTokenRequest,
     pb.RevokeTokenRequest,
     pb.ChangeQuotaRequest,
+    pb.AddBundlesRequest,
 )
 A = TypeVar("A")
 

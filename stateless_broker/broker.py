@@ -445,6 +445,9 @@ class Broker:
         return [f"the object store takes no records, reads go on: {refusal.message}"] if refusal is not None else []
 
     def _catalog_changed(self) -> None:
+        if self.directory.grow(self.metadata.catalog.bundles(self.context.cluster)):
+            log.info("bundles added", bundles=len(self.directory.claims))
+            self.ownership.bundles_added()
         self.rules.catalog_changed()
         self.internal.catalog_changed()
         self.backlogs.catalog_changed()

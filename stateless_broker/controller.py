@@ -19,6 +19,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from ledger import keys
+from ledger.cluster import BUNDLES_MAX, mark_grown
 from ledger.garbage.topics import remove as remove_topics
 from ledger.log.segment import Batch
 from ledger.parquet.compaction import Compaction
@@ -26,12 +27,12 @@ from ledger.rounds.runner import bring_facts_into_force
 from ledger.topics.archive_location import check_archive_beside
 from ledger.topics.catalog import METADATA, Catalog, Topic, encode_topic_record, topic_key
 from ledger.topics.facts import concern_protection
-from ledgermq.errors import LedgerMQError, TopicExists, Unavailable
+from ledgermq.errors import InvalidRequest, LedgerMQError, TopicExists, Unavailable
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.runtime.tasks import retrieve_error
 from ledgermq.runtime.wait import wait_for
 from stateless_broker.bundle.owner import BundleOwner
-from stateless_broker.heartbeat import RULES, SHARES, TIMERS, TRANSACTIONS, Heartbeat
+from stateless_broker.heartbeat import ADDED_BUNDLES, RULES, SHARES, TIMERS, TRANSACTIONS, Heartbeat
 from stateless_broker.logs import get_logger
 from stateless_broker.metadata import Metadata
 from stateless_broker.ownership import Ownership
@@ -44,6 +45,7 @@ from stateless_broker.topic_changes import (
     created_timer_topic,
     created_transaction_topic,
     deleted,
+    with_more_bundles,
 )
 
 Decide = Callable[[Catalog], list[tuple[bytes, bytes | None]]]
@@ -89,9 +91,7 @@ class Controller:
         """
 
         def decide(catalog: Catalog) -> Topic:
-            wish = created(
-                catalog, name, partitions, settings, self._cluster.bundles, self.limits, self._sources.now_ms()
-            )
+            wish = created(catalog, name, partitions, settings, self._bundles(), self.limits, self._sources.now_ms())
             check_archive_beside(self._compaction.store.url, wish.settings.archive_url)
             return wish
 
@@ -115,7 +115,7 @@ class Controller:
         """Create `__consumer_offsets` if it does not exist; the caller chooses nothing about it."""
 
         def decide(catalog: Catalog) -> Topic:
-            return created_offsets_topic(catalog, self._cluster.bundles, self.limits, self._sources.now_ms())
+            return created_offsets_topic(catalog, self._bundles(), self.limits, self._sources.now_ms())
 
         try:
             return await self._change(decide)
@@ -152,7 +152,7 @@ class Controller:
         self, names: Sequence[str], create: Callable[[Catalog, str, int, int], Topic], feature: str
     ) -> None:
         def decide(catalog: Catalog, name: str) -> Topic:
-            wish = create(catalog, name, self._cluster.bundles, self._sources.now_ms())
+            wish = create(catalog, name, self._bundles(), self._sources.now_ms())
             self._require(feature)
             return wish
 
@@ -170,7 +170,7 @@ class Controller:
 
         def decide(catalog: Catalog) -> Topic:
             wish = altered(
-                catalog, name, partitions, change, unset, self._cluster.bundles, self.limits, self._sources.now_ms()
+                catalog, name, partitions, change, unset, self._bundles(), self.limits, self._sources.now_ms()
             )
             check_archive_beside(self._compaction.store.url, wish.settings.archive_url)
             return wish
@@ -179,6 +179,37 @@ class Controller:
         if partitions or concern_protection([*change, *unset]):
             await self._put_in_force(topic)
         return topic
+
+    async def add_bundles(self, bundles: int, *, dry_run: bool) -> tuple[int, int]:
+        """Let the cluster have at least so many bundles, bundle 0 included. Return the number before, and the
+        number after the change; with `dry_run` nothing is changed.
+
+        The change is one batch of `__metadata`. Before it, `cluster.json` gets the version that older
+        releases refuse; a controller that ends between the two has changed nothing else, and a repetition
+        goes on. Raises NotOwner, InvalidRequest, and Unavailable while a broker is present that does not
+        know added bundles.
+        """
+        if not 2 <= bundles <= BUNDLES_MAX:
+            raise InvalidRequest(f"a cluster has 2 to {BUNDLES_MAX} bundles, not {bundles}")
+
+        async def add() -> tuple[int, int]:
+            async with self._lock:
+                owner = await self._ready()
+                before = self._bundles()
+                wish = with_more_bundles(self._metadata.catalog, before, bundles, self._sources.now_ms())
+                if not wish:
+                    await owner.check_fence()  # another controller may have added some since
+                    return before, before
+                self._require(ADDED_BUNDLES)
+                if not dry_run:
+                    await mark_grown(self._compaction.store, self._cluster)
+                    self._require(ADDED_BUNDLES)  # one may have started before it could see the new version
+                    await self._append_all(
+                        owner, [(topic_key(topic.name), encode_topic_record(topic)) for topic in wish]
+                    )
+                return before, bundles
+
+        return await self._to_its_end(add())
 
     async def delete_topic(self, name: str) -> Topic:
         return await self._change(lambda catalog: deleted(catalog, name))
@@ -201,6 +232,7 @@ class Controller:
                 try:
                     async with self._lock:
                         await self._ready()
+                    await self._guard_added_bundles()
                     freed = await self._free_names()
                 except LedgerMQError as error:
                     log.info("controller's work put off", error=str(error))
@@ -209,6 +241,10 @@ class Controller:
             pause_s = REMOVAL_PAUSE_S_MIN if freed else min(REMOVAL_PAUSE_S_MAX, 2 * pause_s)
             if await wait_for(self._changed, pause_s if self._removed() else None):
                 pause_s = REMOVAL_PAUSE_S_MIN
+
+    def _bundles(self) -> int:
+        """Return the number of bundles in force, by the catalog on which the change builds."""
+        return self._metadata.catalog.bundles(self._cluster)
 
     def _require(self, feature: str) -> None:
         """Raise Unavailable if a broker that is present lacks the feature."""
@@ -276,6 +312,11 @@ class Controller:
             founding = Topic(METADATA.id, METADATA.name, METADATA.bundles, created_ms=self._sources.now_ms())
             await self._append(owner, topic_key(founding.name), encode_topic_record(founding, creation=True))
         return owner
+
+    async def _guard_added_bundles(self) -> None:
+        """Put the version of `cluster.json` right if an old copy was put back after bundles had been added."""
+        if self._bundles() > self._cluster.bundles:
+            await mark_grown(self._compaction.store, self._cluster)
 
     async def _put_in_force(self, topic: Topic) -> None:
         """Write into the newest checkpoint of each of the topic's bundles what protects its records

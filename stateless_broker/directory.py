@@ -29,12 +29,20 @@ class Owner:
 
 
 class Directory:
+    """`claims` has all bundles that this broker knows of; it never gets fewer."""
+
     def __init__(self, bundles: int) -> None:
         self.claims = {bundle: ClaimHistory() for bundle in range(bundles)}
         self.owners: dict[int, Owner] = {}
         self._last: dict[int, Owner] = {}
         """Also the last owners of bundles that no broker owns now."""
         self.troubles: dict[int, str] = {}
+
+    def grow(self, bundles: int) -> bool:
+        """Take in bundles that were added to the cluster; return whether there are any."""
+        added = range(len(self.claims), bundles)
+        self.claims.update((bundle, ClaimHistory()) for bundle in added)
+        return bool(added)
 
     def update(self, present: Mapping[str, Heartbeat], now: float, is_uncontested: Callable[[str], bool]) -> None:
         """Apply the heartbeats of all present brokers, this one included.

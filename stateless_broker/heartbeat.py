@@ -30,9 +30,11 @@ RULES = "rules"
 """Knows access rules and tokens, and proves to other brokers that it is one."""
 QUOTAS = "quotas"
 """Binds callers by quotas."""
+ADDED_BUNDLES = "added bundles"
+"""Follows the number of bundles of the cluster, which may grow."""
 ENFORCING = "rules enforced"
 """Judges every call by the rules. It depends on a setting, so it is not among `FEATURES`."""
-FEATURES = (TRANSACTIONS, TIMERS, SHARES, RULES, QUOTAS)
+FEATURES = (TRANSACTIONS, TIMERS, SHARES, RULES, QUOTAS, ADDED_BUNDLES)
 """What a broker of this release has and earlier ones lack. The controller puts into the catalog what
 needs a feature only when every broker has it.
 """

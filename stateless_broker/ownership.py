@@ -196,6 +196,11 @@ class Ownership:
         while self._announced_draining != is_draining and loop.time() < deadline and not self.leaving:
             await self._next_round(deadline)
 
+    def bundles_added(self) -> None:
+        """Look at the other brokers at once, and take what of the added bundles is this broker's."""
+        self._look_due = True
+        self._wake.set()
+
     def report_lost(self, broker: str, refused: bool) -> None:
         """Note that a connection to another broker broke, or that it did not answer.
 

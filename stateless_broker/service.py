@@ -78,6 +78,7 @@ class BrokerService:
         self.delete_topic = topics.delete_topic
         self.describe_cluster = cluster.describe_cluster
         self.drain_broker = cluster.drain_broker
+        self.add_bundles = topics.add_bundles
         self.slowest_commits = groups.slowest_commits
         self.problems = cluster.problems
         self.group_heartbeat = groups.group_heartbeat
@@ -228,6 +229,13 @@ class TopicPath:
 
         return await self._at_controller.run(request, here, lambda line, passed: line.delete_topic(passed))
 
+    async def add_bundles(self, request: pb.AddBundlesRequest) -> pb.AddBundlesResponse:
+        async def here() -> pb.AddBundlesResponse:
+            before, after = await self._controller.add_bundles(request.bundles, dry_run=request.dry_run)
+            return pb.AddBundlesResponse(before=before, bundles=after)
+
+        return await self._at_controller.run(request, here, lambda line, passed: line.add_bundles(passed))
+
     def _info(self, topic: Topic) -> pb.TopicInfo:
         ttl_ms, ttl_ms_max = self._controller.limits.ttl_of(topic)
         return pb.TopicInfo(
@@ -281,7 +289,7 @@ class ClusterPath:
             cluster_id=self._cluster.cluster_id,
             root=self._root_url,
             brokers=[_broker_info(known[name], is_alive=name in live) for name in sorted(known)],
-            bundles=[self._bundle_info(bundle) for bundle in range(self._cluster.bundles)],
+            bundles=[self._bundle_info(bundle) for bundle in sorted(self._directory.claims)],
             version=self._version,
             controller=self._ownership.address_of(keys.METADATA_BUNDLE),
             problems=self.problems(),

@@ -340,8 +340,9 @@ class BrokerSettings(ProcessSettings):
 
     bundles: int = _setting(
         ClusterDefaults().bundles,
-        "New cluster: number of bundles, one of them for metadata. It cannot change later, and no more brokers than "
-        "this can own data: choose at least the number of brokers that the cluster may grow to",
+        "New cluster: number of bundles, one of them for metadata. No more brokers than this can own data. "
+        "`ledgermq cluster add-bundles` adds some later, for new partitions: choose at least the number of brokers "
+        "that shall share the first topics",
         ge=2,
         le=BUNDLES_MAX,
     )

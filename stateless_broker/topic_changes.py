@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ledger import keys
-from ledger.topics.catalog import Catalog, Topic
+from ledger.topics.catalog import METADATA, Catalog, Topic
 from ledger.topics.settings import (
+    CLUSTER_BUNDLES,
     HIDDEN,
     INTERNAL_KIND,
     NAMES,
@@ -36,6 +37,18 @@ from stateless_broker.settings import default_of
 SETTING_CHARS_MAX = 200
 HIDDEN_FILES = {"parquet.max.lag.ms": str(60 * 60 * 1000), "parquet.target.bytes": str(128 * 1024 * 1024)}
 """Timed messages that move on within the hour never become Parquet."""
+IN_EACH_BUNDLE = (
+    keys.STAGED_TOPIC,
+    keys.TRANSACTIONS_TOPIC,
+    keys.DELAYED_TOPIC,
+    keys.DELAYED_FAR_TOPIC,
+    keys.TIMERS_TOPIC,
+    keys.SHARES_TOPIC,
+)
+"""Internal topics that have the same number of partitions in each user bundle, in ascending order of the
+bundles; `keys.near_partition` and its like count on the order. `__consumer_offsets` is none of them:
+groups are spread over its partitions, so their number never changes.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +117,7 @@ def created_transaction_topic(catalog: Catalog, name: str, bundles: int, now_ms:
     Partition i is in bundle i+1, so that every user bundle has one: what happens to a transaction
     in a bundle is in the segments that hold its records.
     """
-    placement = _in_each_user_bundle(bundles)
+    placement = _in_each_user_bundle(bundles, name)
     of_name = {
         keys.STAGED_TOPIC: {INTERNAL_KIND: STAGED},
         keys.TRANSACTIONS_TOPIC: {TRANSACTION_COORDINATORS: str(len(placement))},
@@ -118,22 +131,28 @@ def created_timer_topic(catalog: Catalog, name: str, bundles: int, now_ms: int) 
     Each user bundle has the same number of partitions (`keys.near_partition`, `keys.far_partition`),
     so that a timed message waits in the segments of the bundle in which it is delivered.
     """
-    partitions, settings = {
-        keys.DELAYED_TOPIC: (keys.NEAR_PARTITIONS, {INTERNAL_KIND: STAGED}),
-        keys.DELAYED_FAR_TOPIC: (keys.FAR_PARTITIONS, {INTERNAL_KIND: HIDDEN, **HIDDEN_FILES}),
-        keys.TIMERS_TOPIC: (1, {}),
+    settings = {
+        keys.DELAYED_TOPIC: {INTERNAL_KIND: STAGED},
+        keys.DELAYED_FAR_TOPIC: {INTERNAL_KIND: HIDDEN, **HIDDEN_FILES},
+        keys.TIMERS_TOPIC: {},
     }[name]
-    return created_internal_topic(catalog, name, _in_each_user_bundle(bundles, partitions), settings, now_ms)
+    return created_internal_topic(catalog, name, _in_each_user_bundle(bundles, name), settings, now_ms)
 
 
 def created_shares_topic(catalog: Catalog, name: str, bundles: int, now_ms: int) -> Topic:
     """Return the new topic `__shares`, with one partition in each user bundle. Raises TopicExists."""
-    return created_internal_topic(catalog, name, _in_each_user_bundle(bundles), {}, now_ms)
+    return created_internal_topic(catalog, name, _in_each_user_bundle(bundles, name), {}, now_ms)
 
 
-def _in_each_user_bundle(bundles: int, partitions: int = 1) -> tuple[int, ...]:
-    """Return the placement of a topic with so many partitions in each user bundle."""
-    return tuple(bundle for bundle in range(keys.METADATA_BUNDLE + 1, bundles) for _ in range(partitions))
+def _in_each_user_bundle(bundles: int, name: str) -> tuple[int, ...]:
+    """Return the placement of one of `IN_EACH_BUNDLE`."""
+    return _in_user_bundles(keys.METADATA_BUNDLE + 1, bundles, name)
+
+
+def _in_user_bundles(first: int, end: int, name: str) -> tuple[int, ...]:
+    """Return the placement of what one of `IN_EACH_BUNDLE` has in the bundles from `first` to `end - 1`."""
+    partitions = {keys.DELAYED_TOPIC: keys.NEAR_PARTITIONS, keys.DELAYED_FAR_TOPIC: keys.FAR_PARTITIONS}.get(name, 1)
+    return tuple(bundle for bundle in range(first, end) for _ in range(partitions))
 
 
 def created_internal_topic(
@@ -193,6 +212,26 @@ def deleted(catalog: Catalog, name: str) -> Topic:
             f"topic {name!r} is under legal hold: it cannot be deleted until the setting legal.hold is unset"
         )
     return replace(topic, removed=True)
+
+
+def with_more_bundles(catalog: Catalog, before: int, bundles: int, now_ms: int) -> list[Topic]:
+    """Return the topics as they are once the cluster has so many bundles: `__metadata`, which says so, and
+    each internal topic that has partitions in every user bundle, with those of the added ones.
+
+    One batch has them all, so no process sees a bundle without its internal partitions. Partitions that
+    exist stay where they are, and groups and transactional ids with them. `before`: the number in force;
+    the result is empty if it is enough.
+    """
+    if bundles <= before:
+        return []
+    founded = catalog.topics_by_name[METADATA.name]
+    raw = founded.raw_settings | {CLUSTER_BUNDLES: str(bundles)}
+    changed = [replace(founded, raw_settings=raw, settings=parse_stored_settings(raw), altered_ms=now_ms)]
+    for name in IN_EACH_BUNDLE:
+        if (topic := catalog.topics_by_name.get(name)) is not None:
+            added = _in_user_bundles(before, bundles, name)
+            changed.append(replace(topic, bundles=topic.bundles + added, altered_ms=now_ms))
+    return changed
 
 
 def assign(catalog: Catalog, partitions: int, bundles: int) -> tuple[int, ...]:

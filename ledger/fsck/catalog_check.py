@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledger import keys
-from ledger.cluster import ClusterSettings
+from ledger.cluster import FORMAT_VERSION, ClusterSettings, read_cluster
 from ledger.fsck.ledger_check import LedgerView
 from ledger.fsck.problem import Problems
 from ledger.keys import PartitionId
 from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import ObjectStore
-from ledger.topics.catalog import Catalog, read_catalog
+from ledger.topics.catalog import METADATA, Catalog, read_catalog
 from ledgermq.sources import Sources
 
 
@@ -20,8 +20,20 @@ async def check_catalog(store: ObjectStore, cluster: ClusterSettings, problems: 
     catalog = None
     with problems.collecting(keys.ledger(keys.METADATA_BUNDLE)):
         catalog = await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, Sources()))
+    if (
+        catalog is not None
+        and catalog.topics_by_name[METADATA.name].settings.cluster_bundles
+        and (await read_cluster(store)).format_version == FORMAT_VERSION
+    ):
+        problems.damage(
+            keys.CLUSTER,
+            "EARLY_VERSION",
+            f"bundles were added to this cluster, but the file has version {FORMAT_VERSION}, so earlier releases do not"
+            " refuse it; the next broker that becomes the controller puts it right",
+        )
+    bundles = cluster.bundles if catalog is None else catalog.bundles(cluster)
     for topic in catalog.topics_by_id.values() if catalog is not None else ():
-        wrong = [bundle for bundle in topic.bundles if bundle >= cluster.bundles]
+        wrong = [bundle for bundle in topic.bundles if bundle >= bundles]
         if wrong:
             problems.damage(
                 keys.ledger(wrong[0]),

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ledger import keys
 from ledger.blocking import RunBlocking
-from ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings
+from ledger.cluster import BUNDLES_AT_ONCE, FORMAT_VERSION, ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.catalog_check import check_catalog, check_partitions, removed_ids
 from ledger.fsck.cluster_fit import contradictions
@@ -33,6 +33,7 @@ from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.archive_owner import decode_mark
 from ledger.parquet.stored_file import list_files, read_footer
 from ledger.root.copies import CopyingStore
+from ledger.topics.catalog import reread_bundles
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.runtime.tasks import all_of
 
@@ -86,6 +87,7 @@ async def check_root(
     if contradicted.all:
         return Checked(problems=contradicted.all)
     for attempt in range(1, ATTEMPTS_MAX + 1):
+        cluster = await _with_all_bundles(store, cluster)
         before = await _numbers(store, cluster)
         try:
             problems = Problems(now_ms, cluster.parquet_min_age_ms)
@@ -95,7 +97,7 @@ async def check_root(
             if attempt == ATTEMPTS_MAX:
                 raise
             continue
-        is_quiet = before == await _numbers(store, cluster)
+        is_quiet = before == await _numbers(store, await _with_all_bundles(store, cluster))
         if not is_quiet and attempt == ATTEMPTS_MAX:
             problems.note(
                 keys.CLUSTER,
@@ -106,6 +108,20 @@ async def check_root(
             checked.problems = problems.all
             return checked
     raise AssertionError("the last attempt returns")
+
+
+async def _with_all_bundles(store: ObjectStore, cluster: ClusterSettings) -> ClusterSettings:
+    """Return the cluster with the bundles that it has now. If the catalog cannot be read, which is another
+    finding, those that have a ledger count.
+    """
+    try:
+        return await reread_bundles(store, cluster)
+    except (DataDamaged, FormatNotSupported, ObjectMissing):
+        if cluster.format_version == FORMAT_VERSION:
+            return cluster
+        listed = [keys.parse_ledger(info.key) async for info in store.list(keys.LEDGERS)]
+        last = max((bundle for bundle in listed if bundle is not None), default=0)
+        return replace(cluster, bundles=max(cluster.bundles, last + 1))
 
 
 async def _numbers(store: ObjectStore, cluster: ClusterSettings) -> list[int | None]:

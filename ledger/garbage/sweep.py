@@ -43,7 +43,7 @@ from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import FENCES, ObjectMissing, ObjectStore
 from ledger.parquet.archive import OpenArchive
 from ledger.parquet.compaction import Compaction
-from ledger.topics.catalog import Catalog, Topic
+from ledger.topics.catalog import Catalog, Topic, grown, reread_bundles
 from ledger.topics.facts import may_remove
 from ledgermq.errors import LedgerMQError
 from ledgermq.runtime.tasks import all_of
@@ -172,7 +172,8 @@ async def remove_garbage(store: ObjectStore, cluster: ClusterSettings, garbage: 
 
 
 async def collect_garbage(store: ObjectStore, cluster: ClusterSettings) -> Collected:
-    """Delete what may be deleted now. Raises what `find_garbage` raises."""
+    """Delete what may be deleted now. Raises what `read_catalog` and `find_garbage` raise."""
+    cluster = await reread_bundles(store, cluster)
     return await remove_garbage(store, cluster, await find_garbage(store, cluster))
 
 
@@ -194,7 +195,7 @@ async def find_removable(store: ObjectStore, cluster: ClusterSettings, catalog: 
     If a bundle or a kind cannot be searched, the rest is: `Found.failures`. Raises the store's
     errors.
     """
-    search = _Search(store, cluster, catalog, grace_ms, await store.store_time_ms())
+    search = _Search(store, grown(cluster, catalog), catalog, grace_ms, await store.store_time_ms())
     await search.run()
     return search.found
 
@@ -313,8 +314,8 @@ async def sweep(compaction: Compaction, *, grace_ms: int, open_archive: OpenArch
     A failure stops nothing else: `Swept.failures`. Raises what `read_catalog` and `find_removable`
     raise.
     """
-    store, cluster = compaction.store, compaction.cluster
-    catalog = await compaction.catalog()
+    store, catalog = compaction.store, await compaction.catalog()
+    cluster = grown(compaction.cluster, catalog)
     search = _Search(store, cluster, catalog, grace_ms, await store.store_time_ms())
     await search.run()
     found = search.found

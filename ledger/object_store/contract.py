@@ -145,8 +145,10 @@ class ObjectStore(ABC):
 
     @abstractmethod
     async def put(self, key: str, data: Buffer) -> None:
-        """Create or replace an object. Only for liveness files: no object that safety depends on is
-        ever overwritten.
+        """Create or replace an object, in one step for its readers.
+
+        For liveness files, and for bytes on which all writers agree (`ledger.root.copies`, the version
+        of `cluster.json`): no object that safety depends on is ever overwritten by others.
         """
 
     @abstractmethod

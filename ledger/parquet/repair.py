@@ -29,6 +29,7 @@ from ledger.log.recovery import bring_into_force
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.lost import decode_stored, is_lost
 from ledger.parquet.plan import end_of
+from ledger.topics.catalog import reread_bundles
 from ledgermq.errors import CorruptFrame, DataDamaged, MessageTooLarge
 from ledgermq.sources import Sources
 
@@ -58,6 +59,7 @@ async def find_parked(store: ObjectStore, cluster: ClusterSettings, run_blocking
     Raises DataDamaged (naming what only a copy can restore), the store's errors.
     """
     found = []
+    cluster = await reread_bundles(store, cluster)
     for bundle in range(cluster.bundles):
         checkpoint = await newest_checkpoint(store, bundle)
         for part in checkpoint.partitions:

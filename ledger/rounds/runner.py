@@ -20,7 +20,7 @@ from ledger.parquet.plan import Fate, backlogs_of, fate_of, needs_newer_catalog
 from ledger.parquet.report import CompactionReport, Lag, OnProgress, RoundReport
 from ledger.parquet.round import run_round
 from ledger.rounds.keyed_runner import clean_bundle
-from ledger.topics.catalog import Catalog
+from ledger.topics.catalog import Catalog, grown
 from ledger.topics.removal import take_in_facts
 from ledgermq.errors import InvalidConfig, LedgerMQError, StoreFull
 from ledgermq.runtime.tasks import all_of
@@ -54,6 +54,7 @@ async def compact_root(
     except LedgerMQError as error:
         report.failures[keys.METADATA_BUNDLE] = error
         return report
+    cluster = grown(cluster, catalog)
 
     async def compact(bundle: int) -> None:
         try:

@@ -71,10 +71,10 @@ class CompactionService:
         bundles: Sequence[int] | None = None,
         on_progress: OnProgress | None = None,
     ) -> None:
-        """`bundles`: None = all."""
+        """`bundles`: None = all, those that are added later, too."""
         self._compaction = Compaction(store, cluster, sources, engine, on_progress=on_progress)
         self._events = events
-        self._bundles = bundles if bundles is not None else range(cluster.bundles)
+        self._bundles = bundles
         self._still: dict[int, Stillness] = {}
         self._stopping = asyncio.Event()
         self._finish_s = 0.0
@@ -111,7 +111,8 @@ class CompactionService:
         except LedgerMQError as error:
             self._events.bundle_failed(0, error)
             return
-        await all_of((self._try(bundle, catalog) for bundle in self._bundles), BUNDLES_AT_ONCE)
+        bundles = self._bundles if self._bundles is not None else range(catalog.bundles(of_all.cluster))
+        await all_of((self._try(bundle, catalog) for bundle in bundles), BUNDLES_AT_ONCE)
         if collect and not self._stopping.is_set():
             await self._collect()
 

@@ -4,7 +4,8 @@
 Each topic has one record, key ``topic/<name>``, value TopicRecord. Records with other keys are kept
 as they are, for other folds (`security`). A topic's id is the offset of
 its creation record. So a name that is deleted and created again is another topic, and an id below M
-that is not live was removed (design G1). Record 0 creates `__metadata` itself.
+that is not live was removed (design G1). Record 0 creates `__metadata` itself; later records of it say
+how many bundles the cluster has since some were added (decision 72).
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ from dataclasses import dataclass, field, replace
 from google.protobuf.message import DecodeError
 
 from ledger import keys
+from ledger.cluster import FORMAT_VERSION, ClusterSettings, read_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.history import read_history
 from ledger.log.internal_topic import read_internal
 from ledger.log.ledger_ref import LedgerRef
-from ledger.object_store.contract import ObjectMissing
+from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.topics.settings import COMPACTED, HIDDEN, STAGED, TopicSettings, parse_stored_settings
 from ledgermq.errors import DataDamaged, FormatNotSupported, InvalidConfig, TopicBeingDeleted, UnknownTopic
 from ledgermq.hints import nearest
 from ledgermq.runtime.reread import Rereads
+from ledgermq.sources import Sources
 
 HINT_TOPICS_MAX = 1000
 
@@ -142,6 +145,10 @@ class Catalog:
             self.topics_by_name[topic.name] = topic
             self.topics_by_id[topic.id] = topic
 
+    def bundles(self, cluster: ClusterSettings) -> int:
+        """Return the number of bundles in force, bundle 0 included."""
+        return max(cluster.bundles, self.topics_by_name[METADATA.name].settings.cluster_bundles)
+
     def living(self, name: str) -> Topic:
         """Return a live topic. Raises UnknownTopic, TopicBeingDeleted."""
         topic = self.topics_by_name.get(name)
@@ -195,7 +202,7 @@ def decode_topic_record(offset: int, value: bytes) -> Topic:
     try:
         record = fmt.TopicRecord.FromString(value)
         return Topic(
-            id=record.topic_id or offset,
+            id=keys.METADATA_TOPIC_ID if record.name == METADATA.name else record.topic_id or offset,
             name=record.name,
             bundles=tuple(record.bundles),
             raw_settings=dict(record.settings),
@@ -233,6 +240,25 @@ async def read_catalog(ledger: LedgerRef) -> Catalog:
             catalog.apply(record.offset, record.key, record.value)
         catalog.offset = history.state.end(keys.METADATA_TOPIC_ID, 0)
         return catalog
+
+
+def grown(cluster: ClusterSettings, catalog: Catalog) -> ClusterSettings:
+    """Return the cluster with the number of bundles that is in force by this catalog."""
+    return replace(cluster, bundles=catalog.bundles(cluster))
+
+
+async def reread_bundles(store: ObjectStore, cluster: ClusterSettings) -> ClusterSettings:
+    """Return the cluster with the number of bundles that is in force now. Every pass over all bundles
+    begins with this: the process may be older than the newest bundle. Costs one request as long as none
+    were ever added.
+
+    Raises what `read_catalog` and `read_cluster` raise.
+    """
+    if cluster.format_version == FORMAT_VERSION:
+        cluster = replace(await read_cluster(store), bundles=cluster.bundles)
+    if cluster.format_version == FORMAT_VERSION:
+        return cluster
+    return grown(cluster, await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, Sources())))
 
 
 def removed(topic: Topic) -> Topic:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from ledger.cluster import BUNDLES_MAX
 from ledger.topics.archive_location import check_archive_url
 from ledger.topics.deletion_times import ZONE, check_cron, check_zone
 from ledgermq.errors import InvalidConfig
@@ -33,6 +34,7 @@ HIDDEN = "hidden"
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
 TRANSACTION_COORDINATORS = "transaction.coordinators"
+CLUSTER_BUNDLES = "cluster.bundles"
 
 PRODUCER_REQUEST_HOLD = "producer_request_hold"
 PRODUCER_EXCEPTION = "producer_exception"
@@ -197,6 +199,10 @@ class TopicSettings:
     """
     transaction_coordinators: int = _system_setting(0, _whole(1, 2**31 - 1, "of partitions is needed"))
     """Partitions over which transactional ids are spread; it never changes. 0: not set."""
+    cluster_bundles: int = _system_setting(0, _whole(2, BUNDLES_MAX, "of bundles is needed"))
+    """Of `__metadata` only: bundles of the cluster, bundle 0 included, since some were added; it never
+    becomes less. 0: none were added.
+    """
 
     @property
     def keyed(self) -> bool:

@@ -15,6 +15,7 @@ import typer
 
 from ledgermq.cli import (
     acl,
+    cluster,
     consume,
     delayed,
     dlq,
@@ -32,6 +33,8 @@ from ledgermq.cli.exit_codes import EPILOG, ExitCode
 from ledgermq.cli.session import use_token_file
 from ledgermq.cli.terminal import end_quietly_at_broken_pipes, notes, results
 
+PARTS = (topic, produce, consume, message, delayed, group, queue, dlq, transaction, token, acl, quota, cluster, status)
+"""In the order in which `ledgermq --help` shows them."""
 COMMANDS_GROUP = "ledgermq.commands"
 COMMANDS_OF_EXTRA = {"broker": ("dev", "broker", "compactor", "config", "top")}
 ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -47,7 +50,7 @@ def build() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for part in (topic, produce, consume, message, delayed, group, queue, dlq, transaction, token, acl, quota, status):
+    for part in PARTS:
         part.register(app)
     for extra, error in sorted(_register_installed(app).items()):
         for name in COMMANDS_OF_EXTRA.get(extra, (extra,)):

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import (
+    AddedBundles,
     ClusterDescription,
     TopicDescription,
     check_topic_text,
@@ -21,6 +22,9 @@ from ledgermq.errors import DeadlineExceeded, InvalidConfig, InvalidRequest, Ret
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.status import error_from_proto
+
+BUNDLES_MIN = 2
+"""Every cluster has them, so asking for them adds none: the answer is the controller's number."""
 
 
 class Admin:
@@ -108,6 +112,16 @@ class Admin:
 
     async def describe_cluster(self) -> ClusterDescription:
         return cluster_description(await self._describe(self._connections.deadline()))
+
+    async def add_bundles(self, count: int, *, dry_run: bool) -> AddedBundles:
+        if type(count) is not int or count < 1:
+            raise InvalidConfig(f"count must be a whole number of 1 or more, not {count!r}")
+        deadline = self._connections.deadline()
+        question = pb.AddBundlesRequest(bundles=BUNDLES_MIN, dry_run=True)
+        now = await self._connections.ask(lambda at: at.add_bundles(question), deadline)
+        request = pb.AddBundlesRequest(bundles=min(now.before + count, 2**32 - 1), dry_run=dry_run)
+        answer = await self._connections.ask(lambda at: at.add_bundles(request), deadline)
+        return AddedBundles(now.before, answer.bundles)
 
     async def drain_broker(self, broker: str, timeout_s: float | None) -> None:
         deadline = self._connections.deadline(timeout_s)

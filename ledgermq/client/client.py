@@ -30,7 +30,7 @@ from ledgermq.client.context import ClientContext
 from ledgermq.client.credentials import credential_of
 from ledgermq.client.delayed import Delayed, DelayedList, RecallOutcome
 from ledgermq.client.deletion import Before, DeletedRecords, Deletion, chosen_befores
-from ledgermq.client.descriptions import ClusterDescription, TopicDescription, TopicPartition
+from ledgermq.client.descriptions import AddedBundles, ClusterDescription, TopicDescription, TopicPartition
 from ledgermq.client.expiry import Expiry
 from ledgermq.client.finding import (
     BYTES_MAX,
@@ -215,6 +215,16 @@ class Client:
 
     async def describe_cluster(self) -> ClusterDescription:
         return await self._admin.describe_cluster()
+
+    async def add_bundles(self, count: int, *, dry_run: bool = False) -> AddedBundles:
+        """Let the cluster have so many bundles more: as many more brokers can share its work. New partitions
+        go to them first; those that exist stay where they are. A number of bundles never becomes less.
+
+        A call that failed may be repeated; look at `describe_cluster` first. Of two calls at the same time,
+        one may find that the other has added what it wanted. `dry_run`: only check. Raises InvalidConfig,
+        InvalidRequest (too many), Unauthorized, and Unavailable while a broker of an earlier release runs.
+        """
+        return await self._admin.add_bundles(count, dry_run=dry_run)
 
     async def drain_broker(self, broker: str, *, timeout_s: float | None = None) -> None:
         """Let a broker hand over all that it owns and take nothing new, until `undrain_broker` or its next

@@ -68,6 +68,14 @@ class BundleDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class AddedBundles:
+    """Numbers of bundles of the cluster, bundle 0 included. `after`: with a dry run, what it would be."""
+
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterDescription:
     """`version`: of the broker that answered. `controller`: address of the owner of bundle 0, if
     known. `problems`: why the cluster is not healthy; empty if it is.

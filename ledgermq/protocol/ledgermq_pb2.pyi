@@ -1767,6 +1767,24 @@ class DrainBrokerResponse(_message.Message):
     bundles: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, bundles: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class AddBundlesRequest(_message.Message):
+    __slots__ = ("bundles", "dry_run", "forwarded")
+    BUNDLES_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
+    bundles: int
+    dry_run: bool
+    forwarded: bool
+    def __init__(self, bundles: _Optional[int] = ..., dry_run: _Optional[bool] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+
+class AddBundlesResponse(_message.Message):
+    __slots__ = ("before", "bundles")
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    BUNDLES_FIELD_NUMBER: _ClassVar[int]
+    before: int
+    bundles: int
+    def __init__(self, before: _Optional[int] = ..., bundles: _Optional[int] = ...) -> None: ...
+
 class SlowestCommitsRequest(_message.Message):
     __slots__ = ("topic_ids",)
     TOPIC_IDS_FIELD_NUMBER: _ClassVar[int]

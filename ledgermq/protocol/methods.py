@@ -210,6 +210,7 @@ CHANGE_QUOTA = _unary("ChangeQuota", "change_quota", pb.ChangeQuotaRequest, pb.C
 LIST_QUOTAS = _unary("ListQuotas", "list_quotas", pb.ListQuotasRequest, pb.ListQuotasResponse)
 DRAIN_BROKER = _unary("DrainBroker", "drain_broker", pb.DrainBrokerRequest, pb.DrainBrokerResponse)
 SLOWEST_COMMITS = _unary("SlowestCommits", "slowest_commits", pb.SlowestCommitsRequest, pb.SlowestCommitsResponse)
+ADD_BUNDLES = _unary("AddBundles", "add_bundles", pb.AddBundlesRequest, pb.AddBundlesResponse)
 
 METHODS: tuple[Method, ...] = (
     PRODUCE,
@@ -264,6 +265,7 @@ METHODS: tuple[Method, ...] = (
     LIST_QUOTAS,
     DRAIN_BROKER,
     SLOWEST_COMMITS,
+    ADD_BUNDLES,
 )
 
 
@@ -465,4 +467,8 @@ class UnaryCalls(ABC):
 
     async def slowest_commits(self, request: pb.SlowestCommitsRequest) -> pb.SlowestCommitsResponse:
         answer: pb.SlowestCommitsResponse = await self.ask(SLOWEST_COMMITS, request)
+        return answer
+
+    async def add_bundles(self, request: pb.AddBundlesRequest) -> pb.AddBundlesResponse:
+        answer: pb.AddBundlesResponse = await self.ask(ADD_BUNDLES, request)
         return answer

@@ -140,6 +140,10 @@ class Client:
         """See `ledgermq.Client.describe_cluster`."""
         return self._background.run(self._inner.describe_cluster())
 
+    def add_bundles(self, count: int, *, dry_run: bool = False) -> ledgermq.AddedBundles:
+        """See `ledgermq.Client.add_bundles`."""
+        return self._background.run(self._inner.add_bundles(count, dry_run=dry_run))
+
     def drain_broker(self, broker: str, *, timeout_s: float | None = None) -> None:
         """See `ledgermq.Client.drain_broker`."""
         self._background.run(self._inner.drain_broker(broker, timeout_s=timeout_s))

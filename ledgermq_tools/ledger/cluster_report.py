@@ -16,7 +16,7 @@ from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.open_root import cluster_of
 from ledger.parquet.stored_file import list_files
-from ledger.topics.catalog import Catalog, read_catalog
+from ledger.topics.catalog import Catalog, grown, read_catalog
 from ledgermq.cli.report import Report, Rows
 from ledgermq.sources import Sources
 from ledgermq_tools.ledger.checkpoint_report import note_parked
@@ -55,7 +55,10 @@ OnBundle = Callable[[int, int], None]
 async def cluster_report(store: ObjectStore, sources: Sources, *, full: bool, on_bundle: OnBundle) -> Report:
     """Return the report. Raises NoCluster and the store's errors; damage is a finding."""
     cluster = await cluster_of(store)
-    findings = Findings()
+    findings, catalog = Findings(), Catalog()
+    with findings.collecting(keys.ledger(keys.METADATA_BUNDLE)):
+        catalog = await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources))
+    cluster = grown(cluster, catalog)
     views = []
     for bundle in range(cluster.bundles):
         views.append(await view_ledger(LedgerRef(store, bundle, cluster, sources), findings, full=full))
@@ -64,9 +67,6 @@ async def cluster_report(store: ObjectStore, sources: Sources, *, full: bool, on
     for view in views:
         if view.checkpoint is not None:
             note_parked(view.checkpoint, findings)
-    catalog = Catalog()
-    with findings.collecting(keys.ledger(keys.METADATA_BUNDLE)):
-        catalog = await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources))
     report = Report(f"cluster at {store.url}", _facts(cluster, store), findings=findings.all)
     report.tables = [
         Rows("brokers", BROKER_COLUMNS, await _brokers(store, findings)),

@@ -64,7 +64,7 @@ async def compact(
     open_engine = find_engine(engine)
     async with opened(root, sources) as store:
         cluster = await fitting_cluster_of(store)
-        check_bundles(cluster, bundle)
+        await check_bundles(store, cluster, bundle)
         with open_engine(sources) as running:
             if interval_s is not None:
                 await serve(store, cluster, sources, running, interval_s, output, bundle or None)

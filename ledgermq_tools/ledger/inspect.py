@@ -12,14 +12,13 @@ import typer
 from ledger import keys
 from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import ObjectStore
-from ledger.open_root import cluster_of, opened
+from ledger.open_root import check_bundles, cluster_of, opened
 from ledger.topics.catalog import Catalog, read_catalog
 from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.cli.options import Debug, Output, OutputFormat
 from ledgermq.cli.report import Report, show
 from ledgermq.cli.reporting import command
 from ledgermq.cli.terminal import progress_of_items
-from ledgermq.errors import InvalidRequest
 from ledgermq.sources import Sources
 from ledgermq_tools.ledger.checkpoint_report import checkpoint_report
 from ledgermq_tools.ledger.cluster_report import cluster_report
@@ -87,8 +86,7 @@ def register(app: typer.Typer) -> None:
         findings, sources = Findings(), Sources()
         async with opened(root, sources) as store:
             cluster = await cluster_of(store)
-            if bundle >= cluster.bundles:
-                raise InvalidRequest(f"bundle {bundle}: this cluster has bundles 0 to {cluster.bundles - 1}")
+            await check_bundles(store, cluster, [bundle])
             view = await view_ledger(LedgerRef(store, bundle, cluster, sources), findings, full=full)
         finish(ledger_report(view, findings, newest=newest), output)
 

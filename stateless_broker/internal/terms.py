@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
 from ledger.topics.catalog import Topic
-from ledgermq.errors import LedgerMQError, NotOwner
+from ledgermq.errors import LedgerMQError, NotOwner, Unavailable
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.internal.core import Core, CoreKind, Hosted
-from stateless_broker.internal.term import InternalTerm, TermParts
+from stateless_broker.internal.term import RETRY_AFTER_MS, InternalTerm, TermParts
 from stateless_broker.ownership import Ownership
 
 A = TypeVar("A")
@@ -42,7 +42,7 @@ class InternalTerms:
 
         Raises NotOwner, which names the owner; Unavailable; and the error of damaged data.
         """
-        bundle = topic.bundles[partition]
+        bundle = self._bundle_of(topic, partition)
         owner = await self._ownership.owner(bundle)
         try:
             return await call(cast(H, await self._term(owner).loaded(kind.topic, partition)))
@@ -56,9 +56,10 @@ class InternalTerms:
 
         Raises NotOwner; Unavailable while it is being loaded; and the error of damaged data.
         """
-        term = self._terms.get(topic.bundles[partition])
+        bundle = self._bundle_of(topic, partition)
+        term = self._terms.get(bundle)
         if term is None:
-            raise self._ownership.not_owner(topic.bundles[partition])
+            raise self._ownership.not_owner(bundle)
         return cast(H, term.hosted(kind.topic, partition))
 
     def ready(self, kind: CoreKind[C, H]) -> list[H]:
@@ -103,6 +104,19 @@ class InternalTerms:
             self._end(bundle)
         if self._closing:
             await asyncio.wait(self._closing)
+
+    def _bundle_of(self, topic: Topic, partition: int) -> int:
+        """Return the bundle of a partition. The caller may have found the topic before bundles were added, and
+        the partition after that.
+        """
+        if partition >= topic.partitions:
+            topic = self._parts.catalog().living(topic.name)
+        if partition >= topic.partitions:
+            raise Unavailable(
+                f"this broker has not read of partition {partition} of {topic.name} yet; retry",
+                retry_after_ms=RETRY_AFTER_MS,
+            )
+        return topic.bundles[partition]
 
     def _bundles(self) -> set[int]:
         """Return the bundles that hold partitions of internal topics."""

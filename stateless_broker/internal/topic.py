@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from ledger.log.shared_run import SharedRun
 from ledger.topics.catalog import Topic
@@ -13,7 +13,8 @@ from stateless_broker.metadata import Metadata
 
 
 class InternalTopic:
-    """An internal topic. It never gets more partitions, so a name always maps to the same partition.
+    """An internal topic. A partition never changes its bundle. More partitions come only with added bundles,
+    and names are not spread over those, so a name always maps to the same partition.
 
     `create()` creates the topic if this broker is the controller; otherwise the request is sent to
     the controller. It raises no error if the topic exists.
@@ -38,6 +39,15 @@ class InternalTopic:
         if self.known is None:
             await self._metadata.catch_up()
         return self.known
+
+    async def in_bundles(self, topic: Topic, bundles: Iterable[int]) -> Topic:
+        """Return the topic as this broker knows it; catch up first if it lacks partitions in one of these
+        bundles, because the bundle may have been added since. Raises Unavailable.
+        """
+        if set(bundles) <= set(topic.bundles):
+            return topic
+        await self._metadata.catch_up()
+        return self._metadata.catalog.living(self.name)
 
     async def find_or_create(self) -> Topic:
         """Return the topic, and create it first if it does not exist. Raises Unavailable, NotOwner,

@@ -494,7 +494,7 @@ async def _administration(may: Permissions, request: Any, call: Call) -> Any:
     return await call(request)
 
 
-async def _rule_change(may: Permissions, request: Any, call: Call) -> Any:
+async def _cluster_change(may: Permissions, request: Any, call: Call) -> Any:
     refuse_forwarded(may, forwarded=request.forwarded)
     may.changes(Operation.CLUSTER)
     if "created_by" not in request.DESCRIPTOR.fields_by_name or may.principal.is_broker:
@@ -573,16 +573,17 @@ GUARDS: dict[str, Guard | None] = {
         "resets", Operation.CONSUME, lambda entry, error: pb.ShareResetResult(error=error), before=_change_of_group
     ),
     "list_shares": _list_shares,
-    "change_rules": _rule_change,
+    "change_rules": _cluster_change,
     "list_rules": _administration,
     "test_rules": _test_rules,
-    "create_token": _rule_change,
-    "revoke_token": _rule_change,
+    "create_token": _cluster_change,
+    "revoke_token": _cluster_change,
     "list_tokens": _administration,
     "confirm_rules": _for_brokers,
-    "change_quota": _rule_change,
+    "change_quota": _cluster_change,
     "list_quotas": _administration,
     "drain_broker": _administration,
+    "add_bundles": _cluster_change,
     "slowest_commits": _for_brokers,
 }
 """By the attribute of the method. None: a stream, which the class itself guards."""

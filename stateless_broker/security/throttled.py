@@ -50,6 +50,7 @@ NEVER_REFUSED = frozenset(
         "change_quota",
         "list_quotas",
         "drain_broker",
+        "add_bundles",
     }
 )
 

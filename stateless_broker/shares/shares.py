@@ -90,6 +90,7 @@ class Shares:
         topic = await self._topic.find()
         if topic is None:
             return pb.ListSharesResponse()
+        topic = await self._topic.in_bundles(topic, [request.bundle])
         if request.bundle not in topic.bundles:
             raise InvalidRequest(
                 f"bundle {request.bundle} has no queues: bundles {topic.bundles[0]} to {topic.bundles[-1]} have"

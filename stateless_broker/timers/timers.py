@@ -93,6 +93,7 @@ class Timers:
         topic = await self._topic.find()
         if topic is None:
             return pb.ListDelayedResponse()
+        topic = await self._topic.in_bundles(topic, [request.bundle])
         if request.bundle not in topic.bundles:
             raise InvalidRequest(
                 f"bundle {request.bundle} has no timed messages: bundles {topic.bundles[0]} to {topic.bundles[-1]} have"

@@ -104,6 +104,7 @@ class Transactions:
     async def end_transaction(self, request: pb.EndTransactionRequest) -> pb.EndTransactionResponse:
         topic = await self._existing(request.transaction.transactional_id)
         outcome = outcome_of(request.outcome)
+        topic = await self._topic.in_bundles(topic, (part.bundle for part in request.parts))
         parts = parts_of(request.parts, topic.bundles)
         transaction = transaction_to_end(request.transaction, _coordinator_of(request.transaction, topic))
         state = await self._at_coordinator(
@@ -167,6 +168,7 @@ class Transactions:
         topic = await self._existing(request.transaction.transactional_id)
         transaction = _transaction_of(request.transaction, topic)
         outcome = outcome_of(request.outcome, (State.COMMITTED, State.ABORTED))
+        topic = await self._topic.in_bundles(topic, [request.part.bundle])
         part = part_of(request.part, topic.bundles)
         done = await self._terms.call(
             self._kind,
@@ -186,6 +188,7 @@ class Transactions:
         transaction = _transaction_of(request.transaction, topic)
         part = Part(topic.bundles[transaction.coordinator])
         if request.HasField("part"):
+            topic = await self._topic.in_bundles(topic, [request.part.bundle])
             part = part_of(request.part, topic.bundles)
         elif request.question == pb.FATE:
             raise InvalidRequest("the question FATE needs a part: the counts of what is staged in the bundle")
@@ -201,6 +204,7 @@ class Transactions:
         """
         topic = await self._existing(request.transaction.transactional_id)
         transaction = _transaction_of(request.transaction, topic)
+        topic = await self._topic.in_bundles(topic, [request.part.bundle])
         part = part_of(request.part, topic.bundles)
         return await self._terms.call(
             self._kind,

@@ -112,6 +112,7 @@ SAMPLES: dict[str, Sample] = {
         lambda: pb.ChangeQuotaRequest(principal="user:carol", set={"bytes_in": 10**9}), ("cluster",)
     ),
     "list_quotas": Sample(pb.ListQuotasRequest, ("cluster",)),
+    "add_bundles": Sample(lambda: pb.AddBundlesRequest(bundles=9, dry_run=True), ("cluster",)),
     "drain_broker": Sample(lambda: pb.DrainBrokerRequest(address="another:1"), ("cluster",)),
     "slowest_commits": Sample(pb.SlowestCommitsRequest, FROM_A_BROKER),
     "share_fetch": Sample(
@@ -192,6 +193,7 @@ def _forwarded() -> list[tuple[str, Any]]:
         "create_token": pb.CreateTokenRequest(forwarded=True),
         "revoke_token": pb.RevokeTokenRequest(forwarded=True),
         "change_quota": pb.ChangeQuotaRequest(forwarded=True),
+        "add_bundles": pb.AddBundlesRequest(bundles=9, forwarded=True),
     }
     return list(kinds.items())
 

@@ -497,3 +497,28 @@ def prepare(address: str, *names: str) -> None:
         await line.close()
 
     asyncio.run(call())
+
+
+def test_bundles_are_shown_and_added(shell: Shell) -> None:
+    before = shell.json("cluster", "describe")["bundles"]
+    count = len(before)
+    shell("topic", "create", "first", "--partitions", 4)
+    held = {each["bundle"]: each["partitions"] for each in shell.json("cluster", "describe")["bundles"]}
+    assert held[0] == 0
+    assert sum(held.values()) == sum(each["partitions"] for each in before) + 4
+    tried = shell.json("cluster", "add-bundles", 2, "--dry-run")
+    assert tried == {"dry_run": True, "bundles_before": count, "bundles": count + 2}
+    assert len(shell.json("cluster", "describe")["bundles"]) == count
+    done = shell.json("cluster", "add-bundles", 2)
+    assert done == {"dry_run": False, "bundles_before": count, "bundles": count + 2}
+    shell("topic", "create", "second", "--partitions", 2)
+    bundles = shell.json("cluster", "describe")["bundles"]
+    assert [each["partitions"] for each in bundles[count:]] == [1, 1]
+    shell("produce", "second", stdin="a\n")
+    assert shell("consume", "second", "--from", "earliest", "--until-end").out == "a\n"
+    assert shell("fsck", shell.root).code in (0, 9)
+    for count_of_bundles in ("0", "-1", "few"):
+        assert shell("cluster", "add-bundles", "--", count_of_bundles).code == 2
+    refused = shell("cluster", "add-bundles", 1000)
+    assert refused.code == 2
+    assert "a cluster has 2 to 1000 bundles" in refused.err

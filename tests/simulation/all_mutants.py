@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.simulation import (
     mutants_of_access,
+    mutants_of_bundles,
     mutants_of_checkpoints,
     mutants_of_cluster,
     mutants_of_copies,
@@ -30,6 +31,7 @@ __all__ = ["MUTANTS"]
 
 _LOADED = (
     mutants_of_access.LOADED,
+    mutants_of_bundles.LOADED,
     mutants_of_checkpoints.LOADED,
     mutants_of_cluster.LOADED,
     mutants_of_copies.LOADED,

@@ -83,3 +83,8 @@ def cluster_plan_of(seed: int) -> ClusterPlan:
         is_s3=is_s3,
         direct_reads=direct_reads,
     )
+
+
+def added_bundles_of(seed: int) -> int:
+    """Return how many bundles are added in the middle of a run; 0: none."""
+    return random.Random(f"added bundles {seed}").choice((0, 0, 1, 3))

@@ -25,6 +25,7 @@ from ledger.topics.catalog import topic_key
 from ledgermq.client.client import Client
 from ledgermq.client.settings import ClientSettings
 from ledgermq.errors import LedgerMQError, TopicExists
+from ledgermq.protocol import ledgermq_pb2 as pb
 from tests.simulation.ambush import NO_AMBUSH
 from tests.simulation.checker import check
 from tests.simulation.cluster_broker import ClusterBroker
@@ -38,9 +39,10 @@ from tests.simulation.cluster_clients import (
     SimulatedClient,
     note_polls,
 )
-from tests.simulation.cluster_plan import ClusterPlan, cluster_plan_of
+from tests.simulation.cluster_plan import ClusterPlan, added_bundles_of, cluster_plan_of
 from tests.simulation.direct import readable
 from tests.simulation.disturbances import Disturbances, fill_and_free
+from tests.simulation.growth_watch import judge_growth, metadata_batches, numbers_of_bundles
 from tests.simulation.history import FinalLog, LogStart, Outcome, Partition
 from tests.simulation.loop import Process, SimulatedLoop, State
 from tests.simulation.model import Violation
@@ -56,6 +58,8 @@ from tests.simulation.world import World
 T = TypeVar("T")
 HEALING_S = 600.0
 DRAIN_S = 600.0
+LATE = "late"
+"""A topic that is made after bundles were added."""
 OUTLIVED_EVERY_S, STANDS_STILL_S_MAX = 2.0, 10.0
 REST_S = 90
 """A request of before the healing may take twice 30 seconds, and others wait for it."""
@@ -106,16 +110,59 @@ class ClusterRun:
         disturbances.jump_s_max = 30.0 if self.cluster.is_s3 else self.jump_s_max
         hand = world.loop.in_world(disturbances.run())
         filling = world.loop.in_world(fill_and_free(world, plan.full))
+        growing = world.loop.in_world(self._grow(work))
         await world.go_on(self.cluster.seconds, self.requests_factor * plan.requests_max)
         hand.cancel()
         filling.cancel()
+        growing.cancel()
+        await asyncio.wait([growing])
         await self._heal(disturbances, work)
         await self._check_memory()
         drained = await self._drain()
         await self._compact_all()
         await self._check_bucket()
+        self.world.violations += judge_growth(metadata_batches(self.world.store), self.cluster.settings.bundles)
         self._conclude(drained)
         return finish(world)
+
+    def bundles(self) -> int:
+        """Return the number of bundles in force."""
+        return numbers_of_bundles(metadata_batches(self.world.store), self.cluster.settings.bundles)[-1]
+
+    async def _grow(self, work: list[asyncio.Task[None]]) -> None:
+        """Add bundles, and then a topic that lands in them, with programs that use it, in some runs."""
+        added = added_bundles_of(self.world.seed)
+        if not added:
+            return
+        client = self._plain_client("growth")
+        try:
+            await asyncio.sleep(self.cluster.seconds * 0.3 * self.world.random.random())
+            done = await self._insist(lambda: client.add_bundles(added))
+            self.world.coverage.saw("bundles were added")
+            line = self.network.connector("growth", 10.0).connect("b0")
+            await self._insist(lambda: line.add_bundles(pb.AddBundlesRequest(bundles=2)))  # fewer than there are
+            while LATE not in self.world.topic_ids:
+                try:
+                    made = await client.create_topic(LATE, PARTITIONS, self.cluster.topic_settings["main"])
+                except TopicExists:
+                    made = await self._insist(lambda: client.describe_topic(LATE))
+                except LedgerMQError:
+                    await asyncio.sleep(0.5)
+                    continue
+                self.world.topic_ids[LATE] = made.topic_id
+        finally:
+            await client.close()
+        places = {partition.bundle for partition in made.partitions}
+        if max(places) < done.before:
+            text = f"topic {LATE} lies in {sorted(places)}, though bundles {done.before} to {done.after - 1} were empty"
+            self.world.violations.append(Violation("placement", text))
+        self.lasting = [*self.lasting, LATE]
+        for each in (
+            Sender(self.world, self.network, self.cluster, "late", [LATE]),
+            Reader(self.world, self.network, self.cluster, "late reader", [LATE]),
+        ):
+            self._clients.append(each)
+            work.append(each.start())
 
     def _victims(self) -> list[Process]:
         return [broker.process for broker in self.brokers.values()] + list(self._compactors.values())
@@ -380,12 +427,12 @@ class ClusterRun:
         world.violations += check(world.history, logs, drained)
         lasting = {f"{topic}#{world.topic_ids[topic]}" for topic in self.lasting}
         world.violations += judge_parquet(world, logs, {partition for partition in logs if partition[0] in lasting})
-        _cover(world, self.cluster.settings.bundles)
+        _cover(world, self.bundles())
 
     def _final_logs(self) -> dict[Partition, FinalLog]:
         store, logs = self.world.store, {}
         names = _topic_names(self.world)
-        for bundle in range(1, self.cluster.settings.bundles):
+        for bundle in range(1, self.bundles()):
             starts = {
                 PartitionId(p.topic_id, p.partition): p.log_start for p in store.newest_checkpoint(bundle).partitions
             }
@@ -403,7 +450,7 @@ def _topic_names(world: World) -> dict[int, str]:
         for offset, key, value in segment.records() if segment.valid else ():
             if value is not None and key.startswith(topic_key("")):
                 record = fmt.TopicRecord.FromString(value)
-                names[record.topic_id or offset] = record.name
+                names[0 if record.name == keys.METADATA_TOPIC else record.topic_id or offset] = record.name
     return names
 
 

@@ -180,7 +180,7 @@ class GroupsRun(ClusterRun):
         ]
 
     def _failures_truth(self) -> FailuresTruth:
-        bundles = range(1, self.cluster.settings.bundles)
+        bundles = range(1, self.bundles())
         return failures_truth(self.world.store, bundles, _topic_names(self.world))
 
     def _committed(self, group: str) -> dict[tuple[str, int], int]:
@@ -216,7 +216,7 @@ class GroupsRun(ClusterRun):
 
     def _truth(self) -> GroupTruth:
         by_name = {name: topic_id for topic_id, name in _topic_names(self.world).items()}
-        bundles = range(1, self.cluster.settings.bundles)
+        bundles = range(1, self.bundles())
         return group_truth(
             self.world.store, bundles, by_name.get(keys.OFFSETS_TOPIC, -1), set(self.world.topic_ids.values())
         )

@@ -131,6 +131,7 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "disturbance: kill",
     ),
     "cluster": (
+        "bundles were added",
         "a producer's retry crossed a takeover: it was stored in an earlier term",
         "a producer's retry joined a put in flight",
         "a put of unknown outcome was read back: won",

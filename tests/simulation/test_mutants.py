@@ -25,6 +25,8 @@ FALL_AT_ONCE = (
     "claims-deleted",
     "cleaner-drops-a-live-key",
     "commit-of-a-plan-that-was-finished",
+    "compaction-by-the-first-number",
+    "controller-places-by-the-first-number",
     "copies-handled-before-their-time",
     "copies-never-read",
     "copy-put-before-its-original",

@@ -212,13 +212,13 @@ class TimersRun(ClusterRun):
     def _truth(self) -> TimersTruth:
         return timers_truth(
             self.world.store,
-            range(1, self.cluster.settings.bundles),
+            range(1, self.bundles()),
             self._log_starts,
             self.own.limits.recall_kept_ms * 1000,
         )
 
     def _truth_together(self) -> TransactionTruth:
-        return transaction_truth(self.world.store, range(1, self.cluster.settings.bundles), _topic_names(self.world))
+        return transaction_truth(self.world.store, range(1, self.bundles()), _topic_names(self.world))
 
     def _final_logs(self) -> dict[Partition, FinalLog]:
         return {

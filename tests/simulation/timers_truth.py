@@ -182,7 +182,7 @@ def topics_of(store: WatchedStore) -> Topics:
                     topics.freed.setdefault(living.pop(key), moment)
                     continue
                 record = fmt.TopicRecord.FromString(value)
-                living[key] = topic_id = record.topic_id or offset
+                living[key] = topic_id = 0 if record.name == keys.METADATA_TOPIC else record.topic_id or offset
                 topics.names[topic_id] = record.name
                 if record.state == fmt.REMOVED:
                     topics.removed.setdefault(topic_id, moment)

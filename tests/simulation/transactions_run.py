@@ -127,7 +127,7 @@ class TransactionsRun(ClusterRun):
         await self._until_ended({name: self._tasks[name] for name in ending})
 
     def _truth(self) -> TransactionTruth:
-        return transaction_truth(self.world.store, range(1, self.cluster.settings.bundles), _topic_names(self.world))
+        return transaction_truth(self.world.store, range(1, self.bundles()), _topic_names(self.world))
 
     def _final_logs(self) -> dict[Partition, FinalLog]:
         return {
@@ -152,9 +152,7 @@ class TransactionsRun(ClusterRun):
 
     def _judge_processed(self, truth: TransactionTruth) -> None:
         by_name = {name: topic_id for topic_id, name in _topic_names(self.world).items()}
-        groups = group_truth(
-            self.world.store, range(1, self.cluster.settings.bundles), by_name.get(keys.OFFSETS_TOPIC, -1), set()
-        )
+        groups = group_truth(self.world.store, range(1, self.bundles()), by_name.get(keys.OFFSETS_TOPIC, -1), set())
         committed = {
             partition.partition: value.offset or 0
             for (group, partition), value in groups.committed.items()

@@ -10,6 +10,7 @@ epoch or belongs to the current term. Deleting anything else than what a finishe
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -20,6 +21,7 @@ from functools import lru_cache
 import pyarrow as pa
 
 from ledger import keys
+from ledger.cluster import CHECKSUM, GROWN_VERSION, checksum_of
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keys import KeyedName, ParquetName, PartitionId, parse_parquet
 from ledger.log.checkpoint import decode_checkpoint
@@ -165,8 +167,10 @@ class WatchedStore(MemoryStore):
 
     def _judge_replace(self, key: str, data: bytes) -> None:
         """Only heartbeats may be replaced; what is stored twice also, by what has stood there
-        before.
+        before; and the version of `cluster.json`, by the one that means added bundles.
         """
+        if key == keys.CLUSTER and _is_grown(json.loads(bytes(self._objects[key].data)), json.loads(data)):
+            return
         if not key.startswith(keys.BROKERS) and data not in self.ever[keys.original_of(key) or key]:
             self.violations.append(Violation("overwritten", f"{key} was put without a condition"))
 
@@ -373,3 +377,9 @@ def ledger_log(store: WatchedStore, bundle: int) -> dict[tuple[int, int], dict[i
                 offset = entry.base_offset + i
                 log[offset] = f"{log[offset]}|{text}" if offset in log else text
     return logs
+
+
+def _is_grown(first: dict[str, object], now: dict[str, object]) -> bool:
+    """Return whether only the version of a cluster differs, by the one step that there is."""
+    same = {name: value for name, value in first.items() if name not in ("format_version", CHECKSUM)}
+    return {**same, "format_version": GROWN_VERSION, CHECKSUM: checksum_of(now)} == now

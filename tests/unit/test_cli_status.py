@@ -4,8 +4,15 @@ not.
 
 from __future__ import annotations
 
+from ledgermq.cli.cluster import cluster_report
 from ledgermq.cli.status import status_report
-from ledgermq.client.descriptions import BrokerDescription, BundleDescription, ClusterDescription
+from ledgermq.client.descriptions import (
+    BrokerDescription,
+    BundleDescription,
+    ClusterDescription,
+    PartitionDescription,
+    TopicDescription,
+)
 
 PROBLEM = "bundle 1 has no owner, so its partitions are not served"
 
@@ -25,3 +32,12 @@ def test_each_problem_is_told_to_people_and_programs() -> None:
     report = status_report(described(PROBLEM, "another"), 3)
     assert report.facts["health"] == "trouble"
     assert report.document()["problems"] == [{"problem": PROBLEM}, {"problem": "another"}]
+
+
+def test_the_bundles_of_a_cluster_are_shown_with_their_partitions() -> None:
+    partitions = (PartitionDescription(0, 1, "a:1"), PartitionDescription(1, 1, "a:1"))
+    report = cluster_report(described(), [TopicDescription("t", 1, partitions, {}, 0)])
+    assert (report.facts["bundles"], report.facts["partitions"], report.facts["brokers"]) == (2, 2, 1)
+    rows = report.document()["bundles"]
+    assert isinstance(rows, list)
+    assert [(row["bundle"], row["owner"], row["partitions"]) for row in rows] == [(0, "a:1", 0), (1, "", 2)]

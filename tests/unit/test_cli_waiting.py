@@ -79,6 +79,8 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "quota set": ("user:u", "--requests", "5"),
     "quota unset": ("user:u",),
     "quota list": (),
+    "cluster describe": (),
+    "cluster add-bundles": ("2",),
     "drain": ("b:1",),
     "undrain": ("b:1",),
     "status": (),

@@ -191,7 +191,8 @@ def test_a_topic_reads_it_and_refuses_a_wrong_value_by_name(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "good", "bad"), [("internal.kind", "staged", "wheel"), ("transaction.coordinators", "15", "0")]
+    ("name", "good", "bad"),
+    [("internal.kind", "staged", "wheel"), ("transaction.coordinators", "15", "0"), ("cluster.bundles", "9", "1")],
 )
 def test_a_setting_of_the_system_is_read_and_users_may_not_choose_it(name: str, good: str, bad: str) -> None:
     found = getattr(parse_stored_settings({name: good}), name.replace(".", "_"))
@@ -205,7 +206,7 @@ def test_a_setting_of_the_system_is_read_and_users_may_not_choose_it(name: str, 
 
 
 def test_every_setting_of_the_system_is_tested() -> None:
-    assert SYSTEM_NAMES == ("internal.kind", "transaction.coordinators")
+    assert SYSTEM_NAMES == ("internal.kind", "transaction.coordinators", "cluster.bundles")
 
 
 # -- 1, the SDK

@@ -18,7 +18,7 @@ from crc32c import crc32c
 
 import ledgermq
 from ledger import keys
-from ledger.cluster import FORMAT_VERSION, ClusterSettings, read_cluster
+from ledger.cluster import FORMAT_VERSION, GROWN_VERSION, ClusterSettings, read_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
@@ -44,6 +44,7 @@ from tests.worlds.roots import cluster_with
 from tests.worlds.source_readers import batch_reader
 
 NEWER = FORMAT_VERSION + 1
+NEWER_ROOT = GROWN_VERSION + 1
 BUNDLE = 1
 """It has a plan that is not finished, groups, and a third of the topic `flights`."""
 
@@ -317,7 +318,7 @@ COMMANDS: dict[str, Callable[[Path], tuple[int, str, str]]] = {
 
 def newer_root(root: Path) -> dict[str, bytes]:
     path = root / keys.CLUSTER
-    path.write_bytes(cluster_with(path.read_bytes(), format_version=NEWER))
+    path.write_bytes(cluster_with(path.read_bytes(), format_version=NEWER_ROOT))
     return contents(root)
 
 
@@ -325,9 +326,11 @@ def newer_root(root: Path) -> dict[str, bytes]:
 def test_every_command_refuses_a_newer_root_and_leaves_it_alone(root: Path, command: str) -> None:
     before = newer_root(root)
     code, _, errors = COMMANDS[command](root)
-    assert (code, "FORMAT_NOT_SUPPORTED" in errors, f"version {NEWER}" in errors) == (ExitCode.DAMAGED, True, True), (
-        errors
-    )
+    assert (code, "FORMAT_NOT_SUPPORTED" in errors, f"version {NEWER_ROOT}" in errors) == (
+        ExitCode.DAMAGED,
+        True,
+        True,
+    ), errors
     assert "Traceback" not in errors
     assert contents(root) == before
 

@@ -14,7 +14,7 @@ from crc32c import crc32c
 
 from ledger import keys
 from ledger.blocking import run_inline
-from ledger.cluster import CHECKSUM, ClusterDefaults, ClusterSettings, checksum_of, open_cluster
+from ledger.cluster import CHECKSUM, ClusterDefaults, ClusterSettings, checksum_of, mark_grown, open_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.checkpoint import newest_checkpoint, partition_of
 from ledger.log.history import read_history
@@ -26,7 +26,7 @@ from ledger.parquet.engine import LocalEngine
 from ledger.parquet.report import CompactionReport
 from ledger.rounds.runner import compact_root
 from ledger.topics.catalog import METADATA, Catalog, Topic, encode_topic_record, read_catalog, removed, topic_key
-from ledger.topics.settings import parse_settings, parse_stored_settings
+from ledger.topics.settings import CLUSTER_BUNDLES, parse_settings, parse_stored_settings
 from ledgermq.errors import DataDamaged
 from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.sources import Sources
@@ -70,6 +70,15 @@ class Root:
         offset = await self.put_internal(METADATA, topic_key(name), encode_topic_record(topic, creation=True))
         self.topics[name] = Topic(offset, name, topic.bundles, raw, topic.settings)
         return self.topics[name]
+
+    async def add_bundles(self, bundles: int) -> None:
+        """As the controller does where no internal topic has partitions in each bundle. `bundles`: of the
+        cluster then; `self.cluster` stays as a process knows it that is older than they are.
+        """
+        await mark_grown(self.store, self.cluster)
+        raw = {CLUSTER_BUNDLES: str(bundles)}
+        grown = replace(METADATA, raw_settings=raw, settings=parse_stored_settings(raw))
+        await self.put_internal(METADATA, topic_key(grown.name), encode_topic_record(grown))
 
     async def alter_topic(self, name: str, **settings: str) -> None:
         topic = self.topics[name]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from ledger import keys
-from ledger.topics.catalog import Catalog, Topic, encode_topic_record, topic_key
+from ledger.cluster import ClusterSettings
+from ledger.topics.catalog import Catalog, Topic, encode_topic_record, grown, topic_key
 from ledgermq.errors import (
     InvalidConfig,
     InvalidRequest,
@@ -23,13 +25,17 @@ from stateless_broker.topic_changes import (
     altered,
     created,
     created_internal_topic,
+    created_offsets_topic,
+    created_shares_topic,
     created_timer_topic,
     created_transaction_topic,
     deleted,
+    with_more_bundles,
 )
 
 LIMITS = TopicLimits(default_partitions=4, partitions_max=100, topics_max=5)
 BUNDLES = 5
+CLUSTER = ClusterSettings(bundles=3)
 
 
 def put(catalog: Catalog, topic: Topic) -> Topic:
@@ -193,3 +199,59 @@ def test_alterations_that_are_refused(
     create(catalog, "a", 2)
     with pytest.raises(error):
         altered(catalog, name, partitions, change, unset, BUNDLES, LIMITS, 9)
+
+
+def grow(catalog: Catalog, before: int, bundles: int) -> list[Topic]:
+    changed = with_more_bundles(catalog, before, bundles, now_ms=9)
+    for topic in changed:
+        put(catalog, topic)
+    return changed
+
+
+def test_added_bundles_come_with_their_internal_partitions(catalog: Catalog) -> None:
+    put(catalog, created_transaction_topic(catalog, keys.STAGED_TOPIC, 3, now_ms=1))
+    put(catalog, created_transaction_topic(catalog, keys.TRANSACTIONS_TOPIC, 3, now_ms=1))
+    for name in (keys.DELAYED_TOPIC, keys.DELAYED_FAR_TOPIC, keys.TIMERS_TOPIC):
+        put(catalog, created_timer_topic(catalog, name, 3, now_ms=1))
+    put(catalog, created_offsets_topic(catalog, 3, LIMITS, now_ms=1))
+    before = dict(catalog.topics_by_name)
+    changed = grow(catalog, 3, 5)
+    assert [topic.name for topic in changed] == [
+        keys.METADATA_TOPIC,
+        keys.STAGED_TOPIC,
+        keys.TRANSACTIONS_TOPIC,
+        keys.DELAYED_TOPIC,
+        keys.DELAYED_FAR_TOPIC,
+        keys.TIMERS_TOPIC,
+    ]
+    for name, topic in before.items():
+        now = catalog.topics_by_name[name]
+        assert now.id == topic.id
+        assert now.bundles[: topic.partitions] == topic.bundles
+    assert catalog.topics_by_name[keys.OFFSETS_TOPIC] == before[keys.OFFSETS_TOPIC], "groups stay where they are"
+    assert catalog.topics_by_name[keys.TRANSACTIONS_TOPIC].settings.transaction_coordinators == 2
+    for bundle in range(1, 5):
+        for name, place in (
+            (keys.STAGED_TOPIC, bundle - 1),
+            (keys.TRANSACTIONS_TOPIC, bundle - 1),
+            (keys.TIMERS_TOPIC, keys.timers_partition(bundle)),
+            (keys.DELAYED_TOPIC, keys.near_partition(bundle, keys.NEAR_PARTITIONS - 1)),
+            (keys.DELAYED_FAR_TOPIC, keys.far_partition(bundle, 0)),
+        ):
+            assert catalog.topics_by_name[name].bundles[place] == bundle
+    whole = created_shares_topic(catalog, keys.SHARES_TOPIC, catalog.bundles(CLUSTER), now_ms=2)
+    assert whole.bundles == (1, 2, 3, 4), "a topic that comes later is made for all"
+
+
+def test_the_number_of_bundles_only_grows(catalog: Catalog) -> None:
+    assert catalog.bundles(CLUSTER) == 3
+    for wanted in (2, 3):
+        assert with_more_bundles(catalog, 3, wanted, now_ms=9) == []
+    grow(catalog, 3, 7)
+    assert catalog.bundles(CLUSTER) == 7
+    assert catalog.topics_by_id[keys.METADATA_TOPIC_ID].name == keys.METADATA_TOPIC
+    assert with_more_bundles(catalog, 7, 6, now_ms=9) == []
+    [metadata] = grow(catalog, 7, 9)
+    assert (metadata.bundles, catalog.bundles(CLUSTER)) == ((keys.METADATA_BUNDLE,), 9)
+    assert catalog.bundles(ClusterSettings(bundles=12)) == 12, "never less than what the cluster began with"
+    assert grown(CLUSTER, catalog) == replace(CLUSTER, bundles=9)

@@ -39,6 +39,8 @@ from tests.worlds.source_readers import stream_reader
 from tests.worlds.source_root import ALL, DAY, compact, fill
 
 Row = tuple[str, int, int]
+ADDED = 5
+"""The bundle that is added to a cluster with five."""
 
 
 class Query:
@@ -96,11 +98,14 @@ class Place:
 
         self._run(work)
 
-    def create(self, name: str, partitions: int = 1) -> None:
+    def create(self, name: str, partitions: int = 1, bundle: int = 2) -> None:
         async def work(root: Root) -> None:
-            await root.create_topic(name, partitions, 2)
+            await root.create_topic(name, partitions, bundle)
 
         self._run(work)
+
+    def add_bundle(self) -> None:
+        self._run(lambda root: root.add_bundles(ADDED + 1))
 
     def add_partition(self) -> None:
         async def work(root: Root) -> None:
@@ -253,6 +258,20 @@ def test_new_partitions_and_topics_are_read_from_their_begin(place: Place) -> No
     place.compact()
     query.restart()
     assert query.rows(begin, end) == [*rows("new-1", 1, 0, 3), *rows("t", 2, 0, 2)]
+
+
+def test_topics_in_bundles_that_are_added_to_the_cluster_are_read(place: Place) -> None:
+    """By a reader that is older than the bundle."""
+    query = place.query(topicsPattern="t|new.*", startingOffsets="latest")
+    assert query.batch() == []
+    place.add_bundle()
+    place.create("new", bundle=ADDED)
+    place.produce((0, 3), topic="new")
+    assert wait_for(query) == rows("new", 0, 0, 3)
+    end, begin = query.at or {}, query.begin
+    place.compact()
+    query.restart()
+    assert query.rows(begin, end) == rows("new", 0, 0, 3)
 
 
 def test_only_the_partitions_of_the_query(place: Place) -> None:
