@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import (
+    afar,
     backlog,
     group_commit,
     latency,
@@ -60,6 +61,7 @@ MEASURES = (
     transactions,
     timed,
     security,
+    afar,
 )
 """Their docstrings begin with the names of their rows, and are part of the page."""
 HEAD = """\

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from bench.afar import Afar
 from bench.backlog import Backlog
 from bench.group_commit import GroupCommit
 from bench.latency import Latency
@@ -64,6 +65,7 @@ def rows(results: Results, rounds: int, options: argparse.Namespace) -> dict[str
         "D4": Precision(results, rounds, scale).run,
         "D5": Idle(results, scale).run,
         "D6": Beside(results, rounds, scale).run,
+        "S2": Afar(results, rounds, scale).run,
         "X1": Secured(results, rounds, scale).run,
     }
 

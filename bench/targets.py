@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bench import (
+    afar,
     backlog,
     latency,
     many,
@@ -159,6 +160,7 @@ TARGETS = (
     _most("D4", timed.late("p99"), timed.OURS, None, 1000.0),
     _most("D4", timed.EARLY, timed.OURS, None, 0.0),
     _most("D5", timed.BEYOND, timed.waiting(timed.IDLE_WAITING), None, 0.0),
+    _most("S2", f"{afar.WHAT}, p99", afar.STANDARD, None, 3.0),
     *(_most("P11", "brokers' CPU, end to end", processes.subject(n), None, 3.0) for n in (1, 2)),
     *(
         Target(security.ROW, what, subject, security.WITHOUT, least)
