@@ -473,7 +473,7 @@ async def until_freed(url: str, limit_s: float) -> None:
         cluster = await read_cluster(store)
         while True:
             found, _ = await read_timers(store, cluster, Sources(), Problems().collecting, blocks=False)
-            if not any(one.state.flushed.pieces for one in found):
+            if all(one.state.intake_start() >= one.state.flushed.end_offset for one in found):
                 return
             await asyncio.sleep(2.0)
 
