@@ -23,7 +23,7 @@ from infra.ports import free_port
 START_SECONDS_MAX = 120
 NAMENODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 DATANODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
-REPLICAS_MAX = 3
+DATANODES = 3
 
 
 @dataclass
@@ -110,9 +110,9 @@ class Hdfs:
 
 
 @contextmanager
-def running(datanodes: int = 1) -> Iterator[Hdfs]:
+def running(datanodes: int = DATANODES) -> Iterator[Hdfs]:
     """Run one NameNode and some DataNodes on free ports, in a temporary folder that is deleted
-    afterwards. Files have a replica on each DataNode, at most three.
+    afterwards. Files have a replica on each DataNode.
     """
     with tempfile.TemporaryDirectory(prefix="ledgermq-hdfs-") as name:
         hdfs = Hdfs(Path(name), free_port(), free_port(), datanodes)
@@ -132,7 +132,7 @@ def _configure(hdfs: Hdfs) -> None:
     core = {"fs.defaultFS": hdfs.url, "hadoop.tmp.dir": str(hdfs.folder / "data")}
     anywhere = "127.0.0.1:0"
     site = {
-        "dfs.replication": str(min(hdfs.datanodes, REPLICAS_MAX)),
+        "dfs.replication": str(hdfs.datanodes),
         "dfs.namenode.file.close.num-committed-allowed": "1",
         "dfs.namenode.http-address": f"127.0.0.1:{hdfs.http_port}",
         "dfs.namenode.rpc-bind-host": "127.0.0.1",

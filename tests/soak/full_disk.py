@@ -2,8 +2,9 @@
 small disk of its own, one broker.
 
 Each turn: produce until the broker says that its store is full, fill what is left as another
-program would (but for the room of the reserve, if the broker has given it back), kill -9 the broker, start it again, read everything that was acknowledged, delete the
-topic, and wait until records are taken again. python -m tests.soak.full_disk --seconds 60
+program would (but for the room of the reserve, if the broker has given it back), kill -9 the
+broker, start it again, read everything that was acknowledged, delete the topic, and wait until
+records are taken again. python -m tests.soak.full_disk --seconds 60
 """
 
 from __future__ import annotations
