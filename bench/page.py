@@ -21,6 +21,7 @@ from bench import (
     latency,
     limits,
     many,
+    many_topics,
     parquet,
     plots,
     processes,
@@ -62,6 +63,7 @@ MEASURES = (
     timed,
     security,
     afar,
+    many_topics,
 )
 """Their docstrings begin with the names of their rows, and are part of the page."""
 HEAD = """\

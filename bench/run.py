@@ -25,6 +25,7 @@ from bench.group_commit import GroupCommit
 from bench.latency import Latency
 from bench.limits import Limits
 from bench.many import Many
+from bench.many_topics import ManyTopics
 from bench.measures import Results
 from bench.page import BUSY_LOAD, RESULTS, write
 from bench.parquet import Parquet
@@ -66,6 +67,7 @@ def rows(results: Results, rounds: int, options: argparse.Namespace) -> dict[str
         "D5": Idle(results, scale).run,
         "D6": Beside(results, rounds, scale).run,
         "S2": Afar(results, rounds, scale).run,
+        "S4": ManyTopics(results, scale).run,
         "X1": Secured(results, rounds, scale).run,
     }
 
