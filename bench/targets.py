@@ -159,6 +159,7 @@ TARGETS = (
         for what in (timed.KILLED, timed.KILLED_TIMED)
     ),
     _most("D4", timed.late("p99"), timed.OURS, None, 1000.0),
+    _most("D4", timed.crowded("p99"), timed.OURS, None, 1000.0),
     _most("D4", timed.EARLY, timed.OURS, None, 0.0),
     _most("D5", timed.BEYOND, timed.waiting(timed.IDLE_WAITING), None, 0.0),
     _most("S2", f"{afar.WHAT}, p99", afar.STANDARD, None, 3.0),
