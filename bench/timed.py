@@ -15,10 +15,10 @@ Then it kills owners as P6 does, from the end of sending on: with the messages w
 any. D4 sends records for a minute that are due 2 to 10 s ahead, and times each from its due time
 until a consumer at the end of the topic has it, by the clock of the machine; a broker goes by the
 clock of the store. It does the same with a million that are due at random seconds of one minute, so
-that each second needs some rows of all that was sent. D5 counts requests of one broker in an idle minute, without its heartbeats, three
-minutes after messages were moved to their ranges: two minutes after the move the intake's log starts
-move, and what they free is deleted. What a cluster without waiting messages requests is subtracted.
-Both have delivered a timed message before.
+that each second needs some rows of all that was sent. D5 counts requests of one broker in an idle
+minute, without its heartbeats, three minutes after messages were moved to their ranges: two minutes
+after the move the intake's log starts move, and what they free is deleted. What a cluster without
+waiting messages requests is subtracted. Both have delivered a timed message before.
 
 D6 compares with RocketMQ with one broker and one client of each. Both send messages of 100 B one by
 one, many in flight, because RocketMQ delays no batches. Delivery counts from the due time of all
