@@ -77,7 +77,7 @@ class FullDisk:
             while file.write(bytes(65536)):
                 pass
         if (self._disk / "root" / NAME).stat().st_size <= HEADER_BYTES:
-            os.truncate(filler, filler.stat().st_size - DISK_MIB * 1024 * 1024 // DISK_SHARE)
+            os.truncate(filler, max(0, filler.stat().st_size - DISK_MIB * 1024 * 1024 // DISK_SHARE))
         await broker.kill()
         broker = await self._start()
         async with ledgermq.connect(f"127.0.0.1:{self._port}") as client:
