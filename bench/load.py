@@ -5,6 +5,7 @@ JSON line of what it did.
     python -m bench.load consume TARGET TOPIC --records 1000000 --via arrow
     python -m bench.load drain TARGET TOPIC --seconds 10                      reads everything, again and again
     python -m bench.load tail TARGET TOPIC --records 1000 --rate 100          produces, and reads what it produces
+    python -m bench.load runs TARGET TOPIC --megabytes-per-s 20 --seconds 10  runs of 64 records, when acknowledged
 
 Values are words of real text in random order, so they compress about as text does; `--values
 random` does not compress. Time counts from the first record until the last acknowledgement (or the
@@ -27,6 +28,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import pyarrow as pa
 
 import ledgermq
+from bench.runs import send_runs
 from ledgermq.client.client import Client
 from ledgermq.client.producing.producer import Producer
 
@@ -186,6 +188,16 @@ async def tail(client: Client, topic: str, options: argparse.Namespace) -> dict[
     }
 
 
+async def runs(client: Client, topic: str, options: argparse.Namespace) -> dict[str, object]:
+    """Measure acknowledgement latency of runs of records at `--megabytes-per-s`."""
+    async with client.producer(compression=options.compression) as producer:
+        await warm_up(producer, topic, options.partitions)
+        begun_s = time.perf_counter()
+        latencies_s = await send_runs(producer, topic, options.partitions, options.megabytes_per_s, options.seconds)
+        seconds = time.perf_counter() - begun_s
+    return {"runs": len(latencies_s), "seconds": seconds, "latencies_ms": sorted(1000 * s for s in latencies_s)}
+
+
 async def consume(client: Client, topic: str, options: argparse.Namespace) -> dict[str, float]:
     read = 0
     begun_s, cpu_s = time.perf_counter(), time.process_time()
@@ -220,6 +232,7 @@ WORK: dict[str, Callable[[Client, str, argparse.Namespace], Awaitable[Mapping[st
     "consume": consume,
     "drain": drain,
     "tail": tail,
+    "runs": runs,
 }
 
 
@@ -251,7 +264,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--via", default="send_batch", choices=["send", "send_many", "send_batch", "spread", "messages", "arrow"]
     )
     parser.add_argument("--direct", default="", help="consume: read segments below this URL without the broker")
-    parser.add_argument("--partitions", type=int, default=1, help="with --via spread: so many in turn")
+    parser.add_argument("--partitions", type=int, default=1, help="runs, --via spread: so many in turn")
     parser.add_argument(
         "--warm-up", action="store_true", help="say 'warm' once all partitions have a record, or a start"
     )
@@ -259,8 +272,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--run-records", type=int, default=1, help="with --via spread: so many to a partition before the next"
     )
     parser.add_argument("--rate", type=float, default=0.0, help="records a second, each waited for by itself")
-    parser.add_argument("--megabytes-per-s", type=float, default=0.0, help="with --via spread: no faster than this")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of drain")
+    parser.add_argument("--megabytes-per-s", type=float, default=0.0, help="runs: this fast; --via spread: no faster")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of drain and runs")
     parser.add_argument("--compression", default="auto")
     parser.add_argument("--linger-ms", type=float)
     parser.add_argument("--values", default="text", choices=["text", "random"], help="random ones do not compress")

@@ -15,11 +15,13 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import (
+    afar,
     backlog,
     group_commit,
     latency,
     limits,
     many,
+    many_topics,
     parquet,
     plots,
     processes,
@@ -60,6 +62,8 @@ MEASURES = (
     transactions,
     timed,
     security,
+    afar,
+    many_topics,
 )
 """Their docstrings begin with the names of their rows, and are part of the page."""
 HEAD = """\

@@ -19,11 +19,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from bench.afar import Afar
 from bench.backlog import Backlog
 from bench.group_commit import GroupCommit
 from bench.latency import Latency
 from bench.limits import Limits
 from bench.many import Many
+from bench.many_topics import ManyTopics
 from bench.measures import Results
 from bench.page import BUSY_LOAD, RESULTS, write
 from bench.parquet import Parquet
@@ -64,6 +66,8 @@ def rows(results: Results, rounds: int, options: argparse.Namespace) -> dict[str
         "D4": Precision(results, rounds, scale).run,
         "D5": Idle(results, scale).run,
         "D6": Beside(results, rounds, scale).run,
+        "S2": Afar(results, rounds, scale).run,
+        "S4": ManyTopics(results, scale).run,
         "X1": Secured(results, rounds, scale).run,
     }
 

@@ -1,4 +1,4 @@
-"""The stores that this machine can run: a folder with fsync, MinIO (near, and at the distance of
+"""The stores that this machine can run: a folder with fsync, MinIO (near, and at distances of
 S3) and HDFS where they are installed.
 """
 
@@ -17,6 +17,8 @@ from infra import hdfs, java, minio
 from tests.stores.backends import create_bucket
 
 FILE, MINIO, DISTANT, HDFS = "file, fsync", "MinIO", "MinIO, as far as S3", "HDFS"
+S3_STANDARD, S3_EXPRESS = "MinIO, as late as S3 Standard", "MinIO, as late as S3 Express"
+AWAY = {DISTANT: distant.FAR, S3_STANDARD: distant.STANDARD, S3_EXPRESS: distant.EXPRESS}
 
 
 @contextmanager
@@ -34,13 +36,15 @@ def stores(folder: Path, *names: str) -> Iterator[dict[str, Callable[[], str]]]:
 
     found: dict[str, Callable[[], str]] = {FILE: in_folder}
     with ExitStack() as stack:
-        if {MINIO, DISTANT} & {*names} and minio.BINARY.installed() is not None:
+        if {MINIO, *AWAY} & {*names} and minio.BINARY.installed() is not None:
             server = stack.enter_context(minio.running())
             create_bucket(server, "bench")
             os.environ.update(AWS_ACCESS_KEY_ID=server.access_key, AWS_SECRET_ACCESS_KEY=server.secret_key)
-            endpoints = {MINIO: server.endpoint} | (
-                {DISTANT: stack.enter_context(distant.running(server.endpoint))} if DISTANT in names else {}
-            )
+            endpoints = {MINIO: server.endpoint} | {
+                name: stack.enter_context(distant.running(server.endpoint, distance))
+                for name, distance in AWAY.items()
+                if name in names
+            }
             for name, endpoint in endpoints.items():
                 found[name] = partial(_in_bucket, endpoint, numbers)
         if HDFS in names and java.installed() is not None:

@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bench import (
+    afar,
     backlog,
     latency,
     many,
+    many_topics,
     parquet,
     processes,
     requests,
@@ -157,8 +159,13 @@ TARGETS = (
         for what in (timed.KILLED, timed.KILLED_TIMED)
     ),
     _most("D4", timed.late("p99"), timed.OURS, None, 1000.0),
+    _most("D4", timed.crowded("p99"), timed.OURS, None, 1000.0),
     _most("D4", timed.EARLY, timed.OURS, None, 0.0),
     _most("D5", timed.BEYOND, timed.waiting(timed.IDLE_WAITING), None, 0.0),
+    _most("S2", f"{afar.WHAT}, p99", afar.STANDARD, None, 3.0),
+    Target("S4", many_topics.MADE, many_topics.LAST, many_topics.FIRST, 0.8),
+    *(_most("S4", many_topics.memory(when), many_topics.subject(), None, 1.0) for when in many_topics.WHEN),
+    _most("S4", many_topics.WHAT, many_topics.subject(), None, 1.0),
     *(_most("P11", "brokers' CPU, end to end", processes.subject(n), None, 3.0) for n in (1, 2)),
     *(
         Target(security.ROW, what, subject, security.WITHOUT, least)

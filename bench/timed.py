@@ -14,10 +14,11 @@ sending, and after the messages were moved to their ranges; and the same for as 
 Then it kills owners as P6 does, from the end of sending on: with the messages waiting, and without
 any. D4 sends records for a minute that are due 2 to 10 s ahead, and times each from its due time
 until a consumer at the end of the topic has it, by the clock of the machine; a broker goes by the
-clock of the store. D5 counts requests of one broker in an idle minute, without its heartbeats, three
-minutes after messages were moved to their ranges: two minutes after the move the intake's log starts
-move, and what they free is deleted. What a cluster without waiting messages requests is subtracted.
-Both have delivered a timed message before.
+clock of the store. It does the same with a million that are due at random seconds of one minute, so
+that each second needs some rows of all that was sent. D5 counts requests of one broker in an idle
+minute, without its heartbeats, three minutes after messages were moved to their ranges: two minutes
+after the move the intake's log starts move, and what they free is deleted. What a cluster without
+waiting messages requests is subtracted. Both have delivered a timed message before.
 
 D6 compares with RocketMQ with one broker and one client of each. Both send messages of 100 B one by
 one, many in flight, because RocketMQ delays no batches. Delivery counts from the due time of all
@@ -81,6 +82,8 @@ KILLED_TIMED = "kill -9 until a timed message is acknowledged"
 PRECISE_S, PRECISE_RATE = 60.0, 100.0
 LATE = "from due until a consumer has it, 100/s"
 EARLY = "records that came early"
+SPREAD_S = 60
+CROWDED = f"from due until a consumer has it, {DUE_RECORDS:,} due at random seconds of a minute"
 
 IDLE_WAITING, IDLE_S, IDLE_SETTLE_S = 10_000, 60.0, 180.0
 REQUESTS, BEYOND = "idle for a minute", "idle for a minute, beyond a cluster without"
@@ -103,6 +106,10 @@ def sending(value_bytes: int) -> str:
 
 def late(part: str) -> str:
     return f"{LATE}, {part}"
+
+
+def crowded(part: str) -> str:
+    return f"{CROWDED}, {part}"
 
 
 def live(part: str) -> str:
@@ -291,11 +298,26 @@ class Precision:
 
     def __init__(self, results: Results, rounds: int, scale: float) -> None:
         self._results, self._rounds, self._seconds = results, max(1, rounds // 2), PRECISE_S * scale
+        self._records = int(DUE_RECORDS * scale)
 
     def run(self) -> None:
         with _broker() as cluster:
             for _ in range(self._rounds):
                 _add_precision(self._results, "D4", OURS, _precision(cluster, self._seconds))
+        for _ in range(self._rounds):
+            with _broker() as cluster:
+                self._crowd(cluster)
+
+    def _crowd(self, cluster: Cluster) -> None:
+        topic = cluster.new_topic(PARTITIONS)
+        reader = cluster.start_client("receive", topic, records=self._records)
+        wait_until_warm(reader)
+        due = {"ahead_s": int(LEAD_S + self._records / LEAD_PER_S), "spread_s": SPREAD_S}
+        cluster.client("send", topic, records=self._records, value_bytes=SMALL_BYTES, **due)
+        found = answer(reader)
+        assert found["early"] == 0, f"{found['early']} messages came before they were due"
+        for _, which in PARTS:
+            self._results.add("D4", crowded(which), OURS, "ms", found[f"{which}_ms"])
 
 
 def _precision(cluster: Cluster, seconds: float) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Run a real HDFS for tests: a NameNode and a DataNode (`running`), of jars (68 MB) that
+"""Run a real HDFS for tests: a NameNode and some DataNodes (`running`), of jars (68 MB) that
 `infra.maven` fetches once.
 
 Java 17 or newer is `infra.java`'s business.
@@ -23,31 +23,43 @@ from infra.ports import free_port
 START_SECONDS_MAX = 120
 NAMENODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 DATANODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
+DATANODES = 3
 
 
 @dataclass
 class Hdfs:
-    """A running file system. `url` is that of its root."""
+    """A running file system. `url` is that of its root.
+
+    `processes`: by name; DataNodes are "datanode-0", ….
+    """
 
     folder: Path
     port: int
     http_port: int
+    datanodes: int = 1
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
         return f"hdfs://127.0.0.1:{self.port}"
 
-    def start(self, *mains: str) -> None:
-        for main in mains:
-            with self._log(main).open("ab") as log:
-                self.processes[main] = subprocess.Popen(
-                    self._command(main), cwd=self.folder, stdout=log, stderr=subprocess.STDOUT
+    @property
+    def servers(self) -> list[str]:
+        """Return the names of all its processes, the NameNode's first."""
+        return [NAMENODE, *(f"{DATANODE}-{number}" for number in range(self.datanodes))]
+
+    def start(self, *names: str) -> None:
+        for name in names:
+            main, _, number = name.partition("-")
+            options = ["-D", f"dfs.datanode.data.dir={self.folder / 'data' / number}"] if number else []
+            with self._log(name).open("ab") as log:
+                self.processes[name] = subprocess.Popen(
+                    self._command(main, *options), cwd=self.folder, stdout=log, stderr=subprocess.STDOUT
                 )
 
-    def kill(self, *mains: str) -> None:
-        for main in mains:
-            process = self.processes.pop(main)
+    def kill(self, *names: str) -> None:
+        for name in names:
+            process = self.processes.pop(name)
             process.kill()
             process.wait(timeout=30)
 
@@ -64,15 +76,15 @@ class Hdfs:
         return dict(found)
 
     def wait_ready(self) -> None:
-        """Wait until it has a DataNode and accepts writes."""
+        """Wait until all DataNodes are there and it accepts writes."""
         until = time.monotonic() + START_SECONDS_MAX
         while time.monotonic() < until:
             state = self.state()
-            if state.get("NumLiveDataNodes") == 1 and state.get("FSState") == "Operational":
+            if state.get("NumLiveDataNodes") == self.datanodes and state.get("FSState") == "Operational":
                 return
-            for main, process in self.processes.items():
+            for name, process in self.processes.items():
                 if process.poll() is not None:
-                    raise RuntimeError(f"{main} ended:\n{self._log(main).read_text(errors='replace')[-4000:]}")
+                    raise RuntimeError(f"{name} ended:\n{self._log(name).read_text(errors='replace')[-4000:]}")
             time.sleep(0.2)
         raise RuntimeError("HDFS did not start in time")
 
@@ -85,8 +97,8 @@ class Hdfs:
             check=True,
         )
 
-    def _log(self, main: str) -> Path:
-        return self.folder / f"{main.rpartition('.')[2]}.log"
+    def _log(self, name: str) -> Path:
+        return self.folder / f"{name.rpartition('.')[2]}.log"
 
     def _command(self, main: str, *arguments: str) -> list[str]:
         found = java.installed()
@@ -98,16 +110,16 @@ class Hdfs:
 
 
 @contextmanager
-def running() -> Iterator[Hdfs]:
-    """Run one NameNode and one DataNode on free ports, in a temporary folder that is deleted
-    afterwards.
+def running(datanodes: int = DATANODES) -> Iterator[Hdfs]:
+    """Run one NameNode and some DataNodes on free ports, in a temporary folder that is deleted
+    afterwards. Files have a replica on each DataNode.
     """
     with tempfile.TemporaryDirectory(prefix="ledgermq-hdfs-") as name:
-        hdfs = Hdfs(Path(name), free_port(), free_port())
+        hdfs = Hdfs(Path(name), free_port(), free_port(), datanodes)
         _configure(hdfs)
         hdfs.format()
         try:
-            hdfs.start(NAMENODE, DATANODE)
+            hdfs.start(*hdfs.servers)
             hdfs.wait_ready()
             yield hdfs
         finally:
@@ -120,7 +132,8 @@ def _configure(hdfs: Hdfs) -> None:
     core = {"fs.defaultFS": hdfs.url, "hadoop.tmp.dir": str(hdfs.folder / "data")}
     anywhere = "127.0.0.1:0"
     site = {
-        "dfs.replication": "1",
+        "dfs.replication": str(hdfs.datanodes),
+        "dfs.namenode.file.close.num-committed-allowed": "1",
         "dfs.namenode.http-address": f"127.0.0.1:{hdfs.http_port}",
         "dfs.namenode.rpc-bind-host": "127.0.0.1",
         "dfs.datanode.address": anywhere,

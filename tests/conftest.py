@@ -57,7 +57,7 @@ def moto() -> Iterator[Minio]:
 
 @pytest.fixture(scope="session")
 def hdfs() -> Iterator[Hdfs]:
-    """A real NameNode and DataNode; tests that use it are marked `real`."""
+    """A real NameNode and three DataNodes; tests that use it are marked `real`."""
     with hdfs_server.running() as server:
         yield server
 

@@ -15,6 +15,8 @@ The index of a row of the intake takes 16 bytes, that of a row of a range 28, a 
 
 Rows of many blocks are merged ahead of the chunks that need them: the more blocks, the more rows at a time,
 up to some `MERGED_ROWS`. The merge is derived from the index, and dropped when the index changes below its end.
+Where rows of many blocks come in turns, each chunk would need nearly all of these bodies. Then the rows of the
+merge are cut out once: each block is read once for a merge, however many chunks it makes.
 
 Invariants: rows leave in order of their keys, each once, and never before their time. Bodies are dropped in
 the reverse order.
@@ -32,6 +34,7 @@ import pyarrow.compute as pc
 
 from timers.blocks import Block, Id, Key, Source, end_of
 from timers.columns import int64_view
+from timers.cut import Gathering
 from timers.rows import Index, Part, Rows, index_of, merge
 
 BLOCK_BYTES = 1536
@@ -43,6 +46,12 @@ MERGED_ROWS_OF_BLOCK = 64
 """Rows that are merged ahead for each block, at least. A block costs about as much as so many rows, whatever
 is taken of it. A merge holds the event loop up, so blocks that follow one another are merged few at a time.
 """
+CUT_BYTES, CUT_BLOCKS = 8 * 1024 * 1024, 2_048
+"""Rows that are cut out of their blocks at a time have at most these bytes, and come from so many blocks, about."""
+TURNS_OF_BLOCK = 4
+"""Rows are cut out if their block changes so many times for each block, on average."""
+MISSING_MAX = 64
+"""Blocks to read that a chunk names at most, unless a single message needs more."""
 FLUSHED_BLOCKS_MAX = 2_000
 """Blocks that one piece of a flush covers at most."""
 
@@ -50,7 +59,7 @@ FLUSHED_BLOCKS_MAX = 2_000
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Rows that are delivered next. `to`: the watermark after them. `missing`: blocks whose bodies were
-    dropped: read them, call `restore`, and ask for the chunk again; `rows.blocks` lacks them.
+    dropped, some of them: read them, call `restore`, and ask for the chunk again. Then `rows` has no use.
     """
 
     rows: Rows
@@ -90,7 +99,8 @@ class _Waiter:
 @dataclass(slots=True)
 class _Merged:
     """The first rows that are due up to `to_us`, from `at` on not taken. `is_all`: there are no others.
-    `sums`: sizes of all rows up to each one. `end`: the last key.
+    `sums`: sizes of all rows up to each one. `end`: the last key. `gathering`: what they are cut out by,
+    until they are.
     """
 
     to_us: int
@@ -99,7 +109,20 @@ class _Merged:
     is_all: bool
     sums: memoryview[int]
     end: Key
+    gathering: Gathering | None
     at: int = 0
+
+    def gather(self) -> tuple[Source, ...]:
+        """Cut the rows out of their blocks; return those blocks whose bodies are missing for that."""
+        assert self.gathering is not None
+        lacking = [self.waiters[number] for number in self.gathering.lacking]
+        for waiter in lacking:
+            if waiter.block is not None:
+                self.gathering.whole(waiter.number, waiter.block)
+        if missing := _without_bodies(lacking):
+            return missing
+        self.rows, self.gathering, self.waiters = self.gathering.rows(), None, {}
+        return ()
 
 
 class Waiting:
@@ -161,13 +184,18 @@ class Waiting:
             merged = self._merged = self._merge(to_us)
         if merged is None:
             return None
+        if merged.gathering is not None and (missing := merged.gather()):
+            return Chunk(merged.rows.slice(0, 0), merged.end, missing[:MISSING_MAX])
         before = merged.sums[merged.at - 1] if merged.at else 0
         stop = max(merged.at + 1, bisect_right(merged.sums, before + chunk_bytes, merged.at))
-        rows = merged.rows.slice(merged.at, stop)
-        used = [merged.waiters[number] for number in pc.unique(rows.of).to_pylist()]
+        rows, missing = merged.rows.slice(merged.at, stop), ()
+        if merged.waiters:
+            used = [merged.waiters[number] for number in pc.unique(rows.of).to_pylist()]
+            rows, missing = _with_bodies(rows, used), _without_bodies(used)
+            if len(missing) > MISSING_MAX and len(rows) > 1:
+                return self.due(to_us, chunk_bytes // 2)
         is_last = merged.is_all and stop == len(merged.rows)
-        to = end_of(to_us) if is_last else rows.key(len(rows) - 1)
-        return Chunk(_with_bodies(rows, used), to, _without_bodies(used))
+        return Chunk(rows, end_of(to_us) if is_last else rows.key(len(rows) - 1), missing)
 
     def taken(self, to: Key) -> None:
         """Forget all rows at or below a watermark."""
@@ -197,6 +225,10 @@ class Waiting:
         """Take the body of a block again, if any of its rows is in memory."""
         waiter = self._waiters.get(source)
         if waiter is None or waiter.block is not None:
+            return
+        gathering = None if self._merged is None else self._merged.gathering
+        if gathering is not None and waiter.number in gathering.lacking:
+            gathering.part(waiter.number, block)
             return
         waiter.block, waiter.body_bytes = block, _body_bytes(block)
         self.body_bytes += waiter.body_bytes
@@ -312,7 +344,14 @@ class Waiting:
             is_all = is_all and sum(part.high - part.low for part in parts) == count
         rows = merge(parts, {})
         sums = int64_view(pc.cumulative_sum(rows.sizes.cast(pa.int64())))
-        return _Merged(to_us, rows, {w.number: w for w in popped}, is_all, sums, rows.key(len(rows) - 1))
+        gathering = None
+        if _turns(rows) > TURNS_OF_BLOCK * len(parts):
+            stop = min(max(1, bisect_right(sums, CUT_BYTES)), _end_of_blocks(rows, CUT_BLOCKS))
+            is_all = is_all and stop == len(rows)
+            rows, sums = rows.slice(0, stop), sums[:stop]
+            gathering = Gathering(rows)
+        waiters = {waiter.number: waiter for waiter in popped}
+        return _Merged(to_us, rows, waiters, is_all, sums, rows.key(len(rows) - 1), gathering)
 
 
 def _stop(waiter: _Waiter, to_us: int, bound: Key | None) -> int:
@@ -320,6 +359,18 @@ def _stop(waiter: _Waiter, to_us: int, bound: Key | None) -> int:
     if bound is None:
         return waiter.index.due_after(to_us, waiter.at, waiter.stop)
     return waiter.index.after(bound, waiter.at, waiter.stop)  # no other block has a row with this key
+
+
+def _turns(rows: Rows) -> int:
+    """Return how often a row is of another block than the row before it."""
+    count = len(rows) - 1
+    return pc.sum(pc.not_equal(rows.of.slice(0, count), rows.of.slice(1))).as_py() or 0
+
+
+def _end_of_blocks(rows: Rows, blocks: int) -> int:
+    """Return how many rows come before the first one of a block after so many others."""
+    numbers = pc.unique(rows.of)
+    return len(rows) if len(numbers) <= blocks else pc.index(rows.of, numbers[blocks]).as_py()
 
 
 def _first_of(parts: list[Part]) -> list[Part]:
@@ -347,7 +398,9 @@ def _with_bodies(rows: Rows, waiters: list[_Waiter]) -> Rows:
 
 
 def _without_bodies(waiters: list[_Waiter]) -> tuple[Source, ...]:
-    return tuple(waiter.source for waiter in waiters if waiter.block is None)
+    """Return where they are read, in the order in which few reads find them all."""
+    missing = (waiter.source for waiter in waiters if waiter.block is None)
+    return tuple(sorted(missing, key=lambda source: (source.range_id or (False, 0), source.offset)))
 
 
 def _body_bytes(block: Block) -> int:

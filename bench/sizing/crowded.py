@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from bench.distant import DISTANCES, FAR
 from bench.percentiles import at
-from bench.sizing.distant_broker import SEED, DistantBroker
+from bench.sizing.distant_brokers import SEED, DistantBrokers
 from tests.simulation.loop import SimulatedLoop, run_simulated
 
 TOPIC, PARTITIONS, BUNDLES = "crowded", 8, 4
@@ -47,7 +48,7 @@ class _Crowd:
         self._loop = loop
         self._sends = sends
         self._greedy = greedy
-        self._broker = DistantBroker(loop, BUNDLES)
+        self._broker = DistantBrokers(loop, BUNDLES, DISTANCES[FAR])
         self._over = asyncio.Event()
 
     async def run(self, flooded_s: float) -> Crowded:

@@ -6,20 +6,17 @@ The load is that of row P5: runs of 64 records of 1000 B to one partition after 
 
 from __future__ import annotations
 
-import asyncio
-import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import pyarrow as pa
-
+from bench.distant import DISTANCES, FAR
 from bench.percentiles import at
-from bench.sizing.distant_broker import SEED, DistantBroker
+from bench.runs import RUN_RECORDS, VALUE_BYTES, send_runs
+from bench.sizing.distant_brokers import DistantBrokers
 from ledgermq.client.producing.producer import Producer
 from stateless_broker.metrics.store_metrics import S3_PRICES
 from tests.simulation.loop import SimulatedLoop, run_simulated
 
-RUN_RECORDS, VALUE_BYTES = 64, 1000
 TOPIC = "load"
 SETTLING_S = 2.0
 
@@ -32,13 +29,14 @@ class Load:
     partitions: int
     bundles: int
     seconds: float
+    distance: str = FAR
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
     """`requests_per_s`: by operation of the store contract, every attempt.
 
-    Latencies are from `send_batch` until the acknowledgement.
+    Latencies are from when a run of records was due until its acknowledgement.
     """
 
     acknowledged_ms_p50: float
@@ -65,9 +63,8 @@ def observe(load: Load) -> Observed:
 class _Observation:
     def __init__(self, loop: SimulatedLoop, load: Load) -> None:
         self._loop = loop
-        self._broker = DistantBroker(loop, load.bundles)
+        self._broker = DistantBrokers(loop, load.bundles, DISTANCES[load.distance])
         self._load = load
-        self._latencies_s: list[float] = []
 
     async def run(self) -> Observed:
         await self._broker.start()
@@ -78,35 +75,18 @@ class _Observation:
         client = self._broker.client("client")
         async with client.producer(compression="none") as producer:
             await self._send(producer, SETTLING_S)  # sessions are open, and queues have their steady length
-            self._latencies_s.clear()
             before, begun_s = self._broker.meter.by_operation(), self._loop.time()
-            sent_bytes = await self._send(producer, self._load.seconds)
+            found = sorted(await self._send(producer, self._load.seconds))
             seconds = self._loop.time() - begun_s
         await client.close()
         requests = {
             name: (count - before.get(name, 0)) / seconds for name, count in self._broker.meter.by_operation().items()
         }
-        found = sorted(self._latencies_s)
-        puts = requests["put_if_absent"]
+        puts, sent_bytes = requests["put_if_absent"], len(found) * RUN_RECORDS * VALUE_BYTES
         return Observed(
             1000 * at(found, 0.5), 1000 * at(found, 0.99), puts, sent_bytes / 1e6 / (puts * seconds), requests
         )
 
-    async def _send(self, producer: Producer, seconds: float) -> int:
-        """Send; return the bytes of values when all are acknowledged."""
-        chance = random.Random(SEED)
-        rows = pa.record_batch(
-            {"value": pa.array([chance.randbytes(VALUE_BYTES) for _ in range(RUN_RECORDS)], pa.binary())}
-        )
-        runs = round(self._load.megabytes_per_s * 1e6 * seconds / (RUN_RECORDS * VALUE_BYTES))
-        begun_s = self._loop.time()
-        async with asyncio.TaskGroup() as group:
-            for number in range(runs):
-                await asyncio.sleep(max(0.0, begun_s + number * seconds / runs - self._loop.time()))
-                group.create_task(self._send_run(producer, rows, number % self._load.partitions))
-        return runs * RUN_RECORDS * VALUE_BYTES
-
-    async def _send_run(self, producer: Producer, rows: pa.RecordBatch, partition: int) -> None:
-        begun_s = self._loop.time()
-        await (await producer.send_batch(TOPIC, rows, partition=partition))
-        self._latencies_s.append(self._loop.time() - begun_s)
+    async def _send(self, producer: Producer, seconds: float) -> list[float]:
+        load = self._load
+        return await send_runs(producer, TOPIC, load.partitions, load.megabytes_per_s, seconds)

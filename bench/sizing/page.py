@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import parquet, processes, requests
-from bench.distant import MEDIAN_S, P99_S
+from bench.distant import DISTANCES, FAR
 from bench.measures import Results
 from bench.page import PLOTS, RESULTS, wrapped
 from bench.plots import bundle
@@ -221,8 +221,8 @@ def markdown(results: Results, costs: Costs, prices: Prices) -> str:
         busy=BUSY,
         bundles=BUNDLES_A_BROKER,
         seconds=SECONDS,
-        median_ms=1000 * MEDIAN_S,
-        p99_ms=1000 * P99_S,
+        median_ms=1000 * DISTANCES[FAR].write.median_s,
+        p99_ms=1000 * DISTANCES[FAR].write.p99_s,
         runs="; ".join(f"{', '.join(rows)} on {run.machine}, {run.date}" for rows, run in used),
         unlike="" if alike else ". Their cores differ, but those of brokers and of compaction are added here",
         swept="\n".join(swept(seen)),

@@ -7,7 +7,6 @@ slots that were read may have been created again, or be empty only because they 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -21,8 +20,11 @@ from ledger.log.segment import SlotIndex, read_index
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.object_store.settle import PutOutcome, settle_put
 from ledgermq.runtime.reread import Rereads
+from ledgermq.runtime.tasks import all_of
 
-PARALLEL_READS = 16
+PARALLEL_READS = 32
+READ_AHEAD = 256
+"""Slots whose indexes are read before the first of them is used."""
 ATTEMPTS_MAX = 100
 IN_FORCE_ATTEMPTS_MAX = 5
 
@@ -46,12 +48,12 @@ class Recovered:
 
 async def read_slots(ledger: LedgerRef, first: int) -> AsyncIterator[SlotIndex]:
     """Yield the indexes of the slots from `first` to the first empty one, void segments included;
-    unknown ones by several GETs at a time.
+    unknown ones by several GETs at a time, the slot behind the last that a LIST shows among them.
     """
     slot = first
     etags = await _list_run(ledger, first)
     while True:
-        width = max(1, min(PARALLEL_READS, first + len(etags) - slot))
+        width = max(1, min(READ_AHEAD, first + len(etags) + 1 - slot))
         for index in await _read_indexes(ledger, range(slot, slot + width), etags):
             if index is None:
                 return
@@ -66,8 +68,8 @@ async def read_slots_between(ledger: LedgerRef, first: int, last: int) -> list[S
     """
     found: list[SlotIndex] = []
     etags = await _list_run(ledger, first, last) if ledger.known is not None and first <= last else {}
-    for slot in range(first, last + 1, PARALLEL_READS):
-        for index in await _read_indexes(ledger, range(slot, min(slot + PARALLEL_READS, last + 1)), etags):
+    for slot in range(first, last + 1, READ_AHEAD):
+        for index in await _read_indexes(ledger, range(slot, min(slot + READ_AHEAD, last + 1)), etags):
             if index is None:
                 return found
             found.append(index)
@@ -85,14 +87,14 @@ async def _list_run(ledger: LedgerRef, first: int, last: int | None = None) -> d
 
 
 async def _read_indexes(ledger: LedgerRef, slots: range, etags: dict[int, str]) -> list[SlotIndex | None]:
-    """Read all indexes at the same time; None for an empty slot."""
+    """Read all indexes, some at the same time; None for an empty slot."""
     store, bundle, known = ledger.store, ledger.bundle, ledger.known
     found = [known.find(bundle, slot, etags[slot]) if known is not None and slot in etags else None for slot in slots]
     missing = [slot for slot, index in zip(slots, found, strict=True) if index is None]
     if len(missing) == 1:
         read = [await _index_or_none(store, bundle, missing[0])]
     else:
-        read = await asyncio.gather(*(_index_or_none(store, bundle, slot) for slot in missing))
+        read = await all_of((_index_or_none(store, bundle, slot) for slot in missing), PARALLEL_READS)
     for slot, index in zip(missing, read, strict=True):
         found[slot - slots.start] = index
         if known is not None and index is not None and slot in etags:

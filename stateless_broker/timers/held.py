@@ -27,8 +27,6 @@ T = TypeVar("T")
 
 READ_BYTES = 1024 * 1024
 """Of one read of blocks, about."""
-MISSING_MAX = 64
-"""Blocks whose bodies are read again for one chunk, at most, unless a single message needs more."""
 
 InFlight = dict["asyncio.Future[Any]", int]
 """Appends to the intake that have no outcome yet, and when the first of their rows is due. Those of
@@ -125,16 +123,13 @@ class Held:
                     chunk = self.waiting.due(to_us, chunk_bytes)
                     if chunk is None or not chunk.missing:
                         return use(chunk)
-                if len(chunk.missing) > MISSING_MAX and len(chunk.rows) > 1:
-                    chunk_bytes //= 2
-                else:
-                    await self.restore(chunk.missing)
+                await self.restore(chunk.missing)
         finally:
             self.restoring -= 1
 
     async def restore(self, missing: Iterable[Source]) -> None:
-        """Read the bodies of these blocks again. Raises as `HiddenLogs.read`."""
-        wanted = deque(sorted(missing, key=lambda source: (source.range_id or (False, 0), source.offset)))
+        """Read the bodies of these blocks again, in their order. Raises as `HiddenLogs.read`."""
+        wanted = deque(missing)
         while wanted:
             source = wanted[0]
             end = self.logs.durable_end(source.range_id)

@@ -2,14 +2,16 @@
 small disk of its own, one broker.
 
 Each turn: produce until the broker says that its store is full, fill what is left as another
-program would, kill -9 the broker, start it again, read everything that was acknowledged, delete the
-topic, and wait until records are taken again. python -m tests.soak.full_disk --seconds 60
+program would (but for the room of the reserve, if the broker has given it back), kill -9 the
+broker, start it again, read everything that was acknowledged, delete the topic, and wait until
+records are taken again. python -m tests.soak.full_disk --seconds 60
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import subprocess
 import sys
 import tempfile
@@ -19,6 +21,7 @@ from pathlib import Path
 
 import ledgermq
 from infra.ports import free_port
+from ledger.object_store.file_reserve import DISK_SHARE, HEADER_BYTES, NAME
 from ledgermq.errors import LedgerMQError, OutcomeUnknown, StoreFull, TopicExists
 from tests.chaos.children import LEDGERMQ, Child, Children
 from tests.simulation.model import Violation
@@ -73,6 +76,8 @@ class FullDisk:
         with filler.open("wb", buffering=0) as file, suppress(OSError):
             while file.write(bytes(65536)):
                 pass
+        if (self._disk / "root" / NAME).stat().st_size <= HEADER_BYTES:
+            os.truncate(filler, max(0, filler.stat().st_size - DISK_MIB * 1024 * 1024 // DISK_SHARE))
         await broker.kill()
         broker = await self._start()
         async with ledgermq.connect(f"127.0.0.1:{self._port}") as client:

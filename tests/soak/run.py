@@ -55,6 +55,8 @@ SLOW_READERS, SLOW_BYTES_PER_S = 1000, 1000
 the time.
 """
 BROKER_BYTES_MAX = 768 * 1024 * 1024
+TIMED_BYTES_MAX = 256
+"""More memory of a broker for each timed message: all may wait in one."""
 KILL_EVERY_S = 20.0
 COMPACTOR_KILL_EVERY_S = 75.0
 STATUS_EVERY_S = 20.0
@@ -65,7 +67,7 @@ LOG_START_S = 5 * LOG_START_MS / 1000
 """Until the log starts of hidden topics have moved behind what was delivered."""
 BUCKET_BYTES_MAX = 8_000_000_000
 """Above this the producers rest: compaction, retention and the stream share two cores with them."""
-STREAM_LAG_MAX_PER_S = 10_000
+STREAM_LAG_MAX_PER_S = 4_000
 """Records that the stream has not read, for each second of retention; above this they rest, too, or
 retention would rightly take what it has not come to."""
 
@@ -83,6 +85,7 @@ class SoakRun:
     ) -> None:
         self.seconds, self.folder, self.with_spark = seconds, folder, with_spark
         self.timed = timed
+        self.broker_bytes_max = BROKER_BYTES_MAX + TIMED_BYTES_MAX * timed
         self.logs = folder / "logs"
         self.logs.mkdir()
         self.children = Children(self.logs)
@@ -318,7 +321,7 @@ class SoakRun:
             if broker.child is not None and broker.is_up:
                 size = rss_bytes_of(broker.child.pid)
                 self.facts["broker_bytes_max"] = max(self.facts["broker_bytes_max"], size)
-                if size > BROKER_BYTES_MAX:
+                if size > self.broker_bytes_max:
                     self.violations.append(Violation("memory", f"{broker.name} takes {size >> 20} MiB"))
         for child in self.slow_readers:
             if child.code is not None and not self._ending:
@@ -470,7 +473,7 @@ async def until_freed(url: str, limit_s: float) -> None:
         cluster = await read_cluster(store)
         while True:
             found, _ = await read_timers(store, cluster, Sources(), Problems().collecting, blocks=False)
-            if not any(one.state.flushed.pieces for one in found):
+            if all(one.state.intake_start() >= one.state.flushed.end_offset for one in found):
                 return
             await asyncio.sleep(2.0)
 

@@ -8,12 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from bench.distant import MEDIAN_S
+from bench.distant import DISTANCES, FAR
 from bench.sizing import page
 from bench.sizing.crowded import crowded
 from bench.sizing.model import BROKERS_MIN, BUSY, Costs, Demand, Prices, cluster_for, monthly_bill
 from bench.sizing.observe import Load, observe
 
+MEDIAN_S = DISTANCES[FAR].write.median_s
 COSTS = Costs(
     produce_ms_per_mb={8: 10.0, 1000: 20.0},
     memory_mib={8: 400.0, 1000: 500.0},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from timers import waiting
 from timers.blocks import START, Block, Id, Ids, Key, Source, decode_block, encode_block, end_of
 from timers.cut import batches
 from timers.places import RangeId
-from timers.waiting import BLOCK_BYTES, Waiting
+from timers.waiting import BLOCK_BYTES, MISSING_MAX, Chunk, Waiting
 
 RANGE = RangeId(False, 3)
 
@@ -34,6 +35,13 @@ def range_block(keys: Sequence[Key]) -> Block:
     data = encode_batch(batch_of(range(len(keys)), [key.due_us for key in keys]))
     record = encode_block(PartitionId(5, 1), 0, data, ids_of(keys))
     return decode_block(record.key, record.value)
+
+
+def values_of(chunk: Chunk) -> list[bytes]:
+    """Of a chunk for one target."""
+    [batch] = batches(chunk.rows).values()
+    found: list[bytes] = batch["value"].to_pylist()
+    return found
 
 
 def all_keys(found: Waiting, to_us: int, chunk_bytes: int = 1) -> list[Key]:
@@ -144,6 +152,50 @@ def test_dropped_bodies_are_named_and_read_again() -> None:
     assert [batch.num_rows for batch in batches(chunk.rows).values()] == [8]
 
 
+def test_blocks_whose_rows_come_in_turns_are_read_once_for_many_chunks() -> None:
+    found = Waiting()
+    count, rows = 100, 40
+    blocks = {Source(None, n): intake_block([10 + n + count * row for row in range(rows)]) for n in range(count)}
+    for source, block in blocks.items():
+        found.add(source, block, above=START)
+    found.evict(found.body_bytes // 2)
+    held, read = found.body_bytes, Counter[Source]()
+    keys, seen, chunks = [], list[bytes](), 0
+    while (chunk := found.due(10**6, 500)) is not None:
+        assert len(chunk.missing) <= MISSING_MAX
+        for source in chunk.missing:
+            read[source] += 1
+            found.restore(source, blocks[source])
+        if not chunk.missing:
+            chunks += 1
+            keys += [chunk.rows.key(at) for at in range(len(chunk.rows))]
+            seen += values_of(chunk)
+            found.taken(chunk.to)
+            assert found.body_bytes <= held, "a block that is read for its rows is not kept"
+    assert keys == [Key(10 + n + count * row, n, row) for row in range(rows) for n in range(count)]
+    assert seen == [b"%d" % key.row for key in keys]
+    assert chunks > 200
+    assert set(read.values()) == {1}
+    assert 30 < len(read) < count
+
+
+def test_rows_that_are_cut_out_at_a_time_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "CUT_BLOCKS", 8)
+    found = Waiting()
+    blocks = {Source(None, n): intake_block([10 + n + 50 * row for row in range(20)]) for n in range(50)}
+    for source, block in blocks.items():
+        found.add(source, block, above=START)
+    found.evict(0)
+    chunk = found.due(10**6, 10**6)
+    assert chunk is not None
+    assert len(chunk.missing) == 8
+    for source in chunk.missing:
+        found.restore(source, blocks[source])
+    chunk = found.due(10**6, 10**6)
+    assert chunk is not None
+    assert [chunk.rows.key(at).offset for at in range(len(chunk.rows))] == list(range(8))
+
+
 def test_a_body_that_no_row_needs_is_not_kept() -> None:
     found = Waiting()
     found.restore(Source(None, 0), intake_block([10]))
@@ -224,6 +276,10 @@ def test_chunks_are_those_of_a_sorted_list(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(waiting, "MERGED_ROWS", data.draw(st.sampled_from([1, 4, 65_536])))
+        patch.setattr(waiting, "TURNS_OF_BLOCK", data.draw(st.sampled_from([-1, 0, 4])))
+        patch.setattr(waiting, "CUT_BYTES", data.draw(st.sampled_from([1, 500, 10**6])))
+        patch.setattr(waiting, "CUT_BLOCKS", data.draw(st.sampled_from([1, 3, 2_048])))
+        patch.setattr(waiting, "MISSING_MAX", data.draw(st.sampled_from([1, 2, 64])))
         found = Waiting()
         stored = {Source(None, n): intake_block(dues, floor) for n, (dues, floor) in enumerate(blocks)}
         keys = [Key(*row) for row in moved]
@@ -258,15 +314,24 @@ def _take_some(
     if chunk is None:
         assert not due
         return watermark
-    for source in chunk.missing:
-        found.restore(source, stored[source])
-    chunk = found.due(to_us, chunk_bytes)
-    assert chunk is not None
-    assert chunk.missing == ()
+    while chunk.missing:
+        for source in chunk.missing:
+            found.restore(source, stored[source])
+        chunk = found.due(to_us, chunk_bytes)
+        assert chunk is not None
     count = len(chunk.rows)
     assert [chunk.rows.key(at) for at in range(count)] == due[:count]
     assert chunk.to == due[count - 1] or (count == len(due) and chunk.to == end_of(to_us))
-    assert sum(batch.num_rows for batch in batches(chunk.rows).values()) == count
+    rows = {
+        key: (block.target, row)
+        for source, block in stored.items()
+        for row, key in enumerate(keys_of(source, block, START))
+    }
+    by_target: dict[PartitionId, list[bytes]] = {}
+    for key in due[:count]:
+        target, row = rows[key]
+        by_target.setdefault(target, []).append(b"%d" % row)
+    assert {target: batch["value"].to_pylist() for target, batch in batches(chunk.rows).items()} == by_target
     found.taken(chunk.to)
     del expected[:count]
     return max(watermark, chunk.to)

@@ -1,11 +1,12 @@
-"""One broker of the product in virtual time, before a store at the distance of S3, and clients of
-it. Processors cost nothing here.
+"""Brokers of the product in virtual time, before a store at the distance of S3, and clients of
+them. Processors cost nothing here.
 """
 
 from __future__ import annotations
 
 import random
 
+from bench.distant import Distance
 from bench.sizing.distant_store import DistantStore
 from ledger.blocking import run_inline
 from ledger.object_store.memory import MemoryStore
@@ -26,43 +27,55 @@ NETWORK_S_MAX = 0.001
 SEED = 7
 
 
-class DistantBroker:
-    """`meter` counts its requests, every attempt.
+class DistantBrokers:
+    """`meter` counts their requests, every attempt.
 
     Settings are those for S3; compaction is left to others.
     """
 
-    def __init__(self, loop: SimulatedLoop, bundles: int) -> None:
+    def __init__(self, loop: SimulatedLoop, bundles: int, distance: Distance) -> None:
         self.meter = CountingMeter()
+        self.brokers: dict[str, Broker] = {}
+        self._distance = distance
         self._world = World(loop, SEED, 0)
         self._world.net_delay_s_max = NETWORK_S_MAX
         self._network = Network(self._world)
+        self._objects = MemoryStore(sources=self._world.sources("store"))
         self._settings = BrokerSettings(
             bundles=bundles + 1,  # the one for metadata is included
             flush_spacing_ms=SPACING_MS["s3"],
             heartbeat_interval_ms=HEARTBEAT_MS["s3"],
             background_compaction=False,
         )
+        self._processes: dict[str, Process] = {}
 
-    async def start(self) -> None:
-        process = self.process(NAME)
+    async def start(self, name: str = NAME) -> None:
+        process = self._processes[name] = self.process(name)
         await process.spawn(self._start(process))
 
     async def _start(self, process: Process) -> None:
-        sources = self._world.sources(NAME)
-        distant = DistantStore(MemoryStore(sources=self._world.sources("store")), random.Random(SEED))
+        name = process.name
+        sources = self._world.sources(name)
+        distant = DistantStore(self._objects, random.Random(f"{SEED} {name}"), self._distance)
         store = ResilientStore(MeteredStore(distant, self.meter), sources)
         broker = await Broker.start(
-            store, sources, self._settings, NAME, self._network.connector(NAME, TIMEOUT_S), run_inline
+            store, sources, self._settings, name, self._network.connector(name, TIMEOUT_S), run_inline
         )
-        self._network.listen(NAME, process, broker.service, broker.door)
+        self.brokers[name] = broker
+        self._network.listen(name, process, broker.service, broker.door)
+
+    def kill(self, name: str) -> None:
+        """End a broker as SIGKILL does."""
+        self._processes[name].kill()
 
     def process(self, name: str) -> Process:
         return self._world.start(name)
 
     def client(self, name: str) -> Client:
         """Create and use it within a process of that name."""
-        return Client(self._network.connector(name, TIMEOUT_S), [NAME], ClientSettings(), self._world.sources(name))
+        return Client(
+            self._network.connector(name, TIMEOUT_S), [*self.brokers], ClientSettings(), self._world.sources(name)
+        )
 
     async def create_topic(self, name: str, partitions: int) -> None:
         client = self.client("admin")
