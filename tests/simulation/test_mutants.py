@@ -92,7 +92,6 @@ FALL_AT_ONCE = (
     "unresolved-after-the-first-check",
     "unresolved-copied-after-it-is-dropped",
     "unresolved-is-aborted",
-    "unknown-outcome-taken-as-refused",
     "version-published-before-its-last-file",
     "voids-deleted",
     "waiters-of-a-failed-flush-acknowledged",

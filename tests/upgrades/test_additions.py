@@ -38,6 +38,7 @@ from tests.e2e.processes import BrokerProcesses
 from tests.upgrades.calls import Call, base_offsets, errors_in, load, records_in, repeat, wait_settled
 from tests.upgrades.golden import ROOTS, VERSIONS, Expected, contents, copy_root
 from tests.upgrades.test_golden_roots import consume
+from tests.upgrades.transactions import NEVER_UNRESOLVED
 from tests.worlds.roots import cluster_with
 
 FRAMES = (PRODUCE, PRODUCE_ONCE, STAGE, STAGE_DELAYED, PRODUCE_DELAYED, PRODUCE_DELAYED_ONCE)
@@ -111,7 +112,7 @@ async def test_requests_with_more_fields_are_answered_alike(tmp_path: Path) -> N
     header.
     """
     root = copy_root(VERSIONS[-1], tmp_path)
-    with BrokerProcesses(tmp_path, root.as_uri()) as brokers:
+    with BrokerProcesses(tmp_path, root.as_uri(), (NEVER_UNRESOLVED,)) as brokers:
         broker = await asyncio.to_thread(brokers.start)
         await wait_settled(root, broker.address, broker.address)
         async with grpc.aio.insecure_channel(broker.address, options=GRPC_OPTIONS) as channel:
