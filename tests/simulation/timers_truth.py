@@ -16,7 +16,8 @@ told before durable     an acknowledgement or "recalled" came before it was stor
 nowhere, in two places  a message that waits is in no hidden partition that will be read, or in two
 log start too far       a log start passed a message that waits
 tombstone gone early    a recall was forgotten before the message's time
-removed topic           a message was delivered after the name of its topic was free
+removed topic           a message was delivered `LEARNT_US` after the name of its topic was free, or later; until
+                        then its owner may not have heard of it, and no reader finds such a record
 not committed           a message of a transaction was staged for delivery, and its transaction is not committed
 before its commit       a message of a transaction was staged for delivery before the decision was stored
 hidden data shown       something of a hidden topic is among the files of plain readers
@@ -50,6 +51,9 @@ INTAKE = (False, 0)
 
 Key = tuple[int, int, int]
 """(effective due time in µs, offset in the intake, row)."""
+
+
+LEARNT_US = 5_000_000
 
 
 class Seen(NamedTuple):
@@ -132,12 +136,12 @@ class LogStarts(NamedTuple):
 
 @dataclass
 class Topics:
-    """All topics that there ever were, by id. `removed`, `freed`: moments."""
+    """All topics that there ever were, by id. `removed`: moments."""
 
     names: dict[int, str] = field(default_factory=dict)
     removed: dict[int, int] = field(default_factory=dict)
     freed: dict[int, int] = field(default_factory=dict)
-    """When the name of a removed topic became free."""
+    """When the name of a removed topic became free, in µs of the store's clock."""
 
 
 @dataclass
@@ -174,12 +178,13 @@ def topics_of(store: WatchedStore) -> Topics:
     moments = {key: moment for moment, key in enumerate(store.first)}
     living: dict[bytes, int] = {}
     for segment in store.history(keys.METADATA_BUNDLE):
-        moment = moments[keys.segment(keys.METADATA_BUNDLE, segment.slot)]
+        stored_in = keys.segment(keys.METADATA_BUNDLE, segment.slot)
+        moment = moments[stored_in]
         for entry in segment.index.batches if segment.valid else ():
             data = segment.data[entry.position : entry.position + entry.length]
             for offset, (key, value) in enumerate(_rows(data), entry.base_offset):
                 if value is None:
-                    topics.freed.setdefault(living.pop(key), moment)
+                    topics.freed.setdefault(living.pop(key), store.first_us[stored_in])
                     continue
                 record = fmt.TopicRecord.FromString(value)
                 living[key] = topic_id = 0 if record.name == keys.METADATA_TOPIC else record.topic_id or offset
@@ -364,8 +369,8 @@ class _Bundle:
         if last > row.key:
             report("out of order", f"{row.value} {row.key} stands behind {value} {last} at {seen}")
         self._last[target] = row.key, row.value
-        freed = self._truth.topics.freed.get(entry.topic_id)
-        if freed is not None and freed < seen.moment:
+        freed_us = self._truth.topics.freed.get(entry.topic_id)
+        if freed_us is not None and freed_us + LEARNT_US <= seen.at_us:
             report("removed topic", f"{row.value} came to {seen} after the name was free")
 
     def _take_records(self, segment: _Segment, data: bytes) -> bool:
