@@ -19,7 +19,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import count
+from itertools import count, groupby
 from typing import NamedTuple
 
 from shares.limits import CHUNK, DELIVERIES_COUNTED_MAX
@@ -58,6 +58,15 @@ class Span(NamedTuple):
 
     first: int
     last: int
+
+
+class Known(NamedTuple):
+    """Messages of which the same is known. `last`: inclusive."""
+
+    first: int
+    last: int
+    fate: Fate
+    deliveries: int
 
 
 @dataclass(eq=False, slots=True)
@@ -242,6 +251,11 @@ class SharePartition:
         return self._stored_start is not None
 
     @property
+    def has_chunks_only(self) -> bool:
+        """Return whether messages of it are stored, but no start; a broker never leaves it so."""
+        return not self.is_begun and bool(self._chunks)
+
+    @property
     def next_s(self) -> float | None:
         """Return when the next lease or wait ends, at the earliest; None: there is none."""
         return self._timers[0][0] if self._timers else None
@@ -255,6 +269,14 @@ class SharePartition:
         finished = sum(self._fate(offset) is not Fate.OPEN for offset in range(self.start, self.end))
         members = {lease.member for lease in self._leases.values()}
         return ShareCounts(self.start, self.end, len(self._leases), len(self._waiting), finished, len(members))
+
+    def known(self) -> Iterator[Known]:
+        """Yield what is known of the messages from `start` to `end`, ascending."""
+        begin = self.start
+        for byte, run in groupby(map(self._byte, range(self.start, self.end))):
+            length = sum(1 for _ in run)
+            yield Known(begin, begin + length - 1, Fate(byte & _FATE), byte // _ONE_DELIVERY)
+            begin += length
 
     def leases(self) -> list[tuple[str, int, float]]:
         """Return (member, messages leased to it, when the first of these leases ends), sorted."""
@@ -326,8 +348,11 @@ class SharePartition:
             self._chunks[chunk][at] -= _ONE_DELIVERY
 
     def _fate(self, offset: int) -> Fate:
+        return Fate(self._byte(offset) & _FATE)
+
+    def _byte(self, offset: int) -> int:
         messages = self._chunks.get(offset // CHUNK)
-        return Fate.OPEN if messages is None else Fate(messages[offset % CHUNK] & _FATE)
+        return 0 if messages is None else messages[offset % CHUNK]
 
     def _messages(self, chunk: int) -> bytearray:
         found = self._chunks.get(chunk)

@@ -97,17 +97,20 @@ async def _serve(
             _up(node, health, metrics, live.in_force, certificates)
             _spare_what_stays()
             on_ready(node, admin)
-            lag = (
-                asyncio.create_task(metrics.group_lag.run(node.broker.groups), name="lag of groups")
+            samplers = [
+                asyncio.create_task(sampling, name="samples metrics")
+                for sampling in (
+                    metrics.group_lag.run(node.broker.groups),
+                    metrics.queue_ages.run(node.broker.shares, sources.now_us),
+                )
                 if settings.admin_port is not None
-                else None
-            )
+            ]
             node.broker.failed.add_done_callback(lambda _: _stop(stopping, lambda: live.in_force))
             await stopping.wait()
             health.drains()
-            if lag is not None:
-                lag.cancel()
-                await asyncio.wait([lag])
+            for sampler in samplers:
+                sampler.cancel()
+            await asyncio.gather(*samplers, return_exceptions=True)
     if node.broker.failed.done():
         error = node.broker.failed.result()
         raise error if isinstance(error, LedgerMQError) else LedgerMQError(f"the broker failed: {error!r}") from error

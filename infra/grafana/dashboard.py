@@ -346,6 +346,11 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             ),
         ),
         Panel(
+            "Age of the oldest message that is not finished",
+            ((or_zero(top(f"max by (group, topic) ({metric('queue_oldest_seconds')})")), "{{group}}, {{topic}}"),),
+            "s",
+        ),
+        Panel(
             "Leased a second",
             (
                 (rate("queue_messages_leased_total", "group"), "{{group}}"),
@@ -354,6 +359,12 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "cps",
         ),
         Panel("Answered a second", ((rate("queue_messages_answered_total", "word"), "{{word}}"),), "cps"),
+        Panel(
+            "Failed for the last time",
+            ((or_zero(rate("queue_messages_answered_total", "group", word='="reject"')), "{{group}}"),),
+            "cps",
+            text="Messages that members rejected: dead letters, or dropped where the queue has none.",
+        ),
         Panel(
             "Leases that ended, answers that came too late",
             (

@@ -9,7 +9,9 @@ valid one before it, and put ids are never drawn twice.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.checkpoint import newest_checkpoint
@@ -17,8 +19,11 @@ from ledger.log.fold import LedgerState
 from ledger.log.ledger_ref import LedgerRef
 from ledger.log.recovery import ATTEMPTS_MAX, read_slots_between, recover
 from ledger.log.segment import SlotIndex
+from ledger.object_store.contract import ObjectMissing
 from ledgermq.errors import DataDamaged
 from ledgermq.runtime.reread import Rereads
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -53,6 +58,22 @@ async def read_history(ledger: LedgerRef, *, unplanned: bool = False) -> History
             last_put_id = recovered.checkpoint.state.last_put_id
             segments = [*valid_before(older, last_put_id, recovered.checkpoint, first), *recovered.tail]
             return History(ledger.bundle, recovered.checkpoint, recovered.state, segments, first)
+
+
+async def read_whole(ledger: LedgerRef, read: Callable[[History], Awaitable[T]]) -> T:
+    """Return what `read` makes of the history and the objects that it names, all of one moment. If one of
+    them was trimmed meanwhile, both begin again.
+
+    Raises what `read_history` and `read` raise, but ObjectMissing.
+    """
+    rereads = Rereads(ATTEMPTS_MAX, f"bundle {ledger.bundle} was trimmed during each attempt to read it; retry later")
+    while True:
+        rereads.begin()
+        history = await read_history(ledger)
+        try:
+            return await read(history)
+        except ObjectMissing:
+            continue
 
 
 def valid_before(older: list[SlotIndex], last_put_id: bytes, checkpoint: fmt.Checkpoint, first: int) -> list[SlotIndex]:

@@ -22,6 +22,7 @@ from ledgermq.cli.terminal import progress_of_items
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
 from ledgermq_tools.ledger.root import Root
+from ledgermq_tools.ledger.shares_check import add_shares
 from ledgermq_tools.ledger.timers_check import add_timers
 from ledgermq_tools.ledger.transactions_check import add_transactions
 
@@ -73,6 +74,7 @@ async def fsck(
                 if all(problem.code != "CONTRADICTED" for problem in checked.problems):
                     await add_transactions(store, cluster, sources, checked)
                     await add_timers(store, cluster, sources, checked, quick=quick)
+                    await add_shares(store, cluster, sources, checked)
     show(fsck_report(store.url, checked, notes=notes or output is OutputFormat.JSON), output)
     raise typer.Exit(EXIT_CODES[checked.worst])
 

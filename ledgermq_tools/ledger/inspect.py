@@ -26,6 +26,7 @@ from ledgermq_tools.ledger.findings import Findings
 from ledgermq_tools.ledger.ledger_report import ledger_report, view_ledger
 from ledgermq_tools.ledger.root import Bundle, Root
 from ledgermq_tools.ledger.segment_report import segment_report
+from ledgermq_tools.ledger.shares_report import shares_report
 from ledgermq_tools.ledger.timers_report import timers_report
 from ledgermq_tools.ledger.transactions_report import transactions_report
 
@@ -50,6 +51,11 @@ Blocks = Annotated[
     bool, typer.Option("--all", "-a", help="Also each recall, and the header of each block that is in a segment.")
 ]
 
+Messages = Annotated[
+    bool,
+    typer.Option("--all", "-a", help="Also what is known of messages, from the first one on that is not finished."),
+]
+
 
 def register(app: typer.Typer) -> None:
     inspect = typer.Typer(no_args_is_help=True)
@@ -57,7 +63,7 @@ def register(app: typer.Typer) -> None:
         inspect,
         name="inspect",
         help="Show and check what a root holds: segments, ledgers, checkpoints, transactions, timed messages,"
-        " the whole cluster.",
+        " queues, the whole cluster.",
     )
 
     @command(inspect, "segment")
@@ -136,6 +142,17 @@ def register(app: typer.Typer) -> None:
         sources = Sources()
         async with opened(root, sources) as store:
             finish(await timers_report(store, sources, every=every), output)
+
+    @command(inspect, "queues")
+    async def queues(
+        root: Root, every: Messages = False, output: Output = OutputFormat.TABLE, debug: Debug = False
+    ) -> None:
+        """Show the queue groups: how far each has come in its partitions, and what waits. Leases are in the
+        memory of brokers: `ledgermq queue describe` shows them.
+        """
+        sources = Sources()
+        async with opened(root, sources) as store:
+            finish(await shares_report(store, sources, every=every), output)
 
 
 async def topic_names(store: ObjectStore, sources: Sources) -> dict[int, str]:

@@ -14,15 +14,13 @@ from ledger import keys
 from ledger.cluster import ClusterSettings
 from ledger.keys import PartitionId
 from ledger.log.checkpoint import partition_of
-from ledger.log.history import History, read_history
+from ledger.log.history import History, read_whole
 from ledger.log.internal_topic import read_batches, read_internal
 from ledger.log.ledger_ref import LedgerRef
-from ledger.log.recovery import ATTEMPTS_MAX
-from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.object_store.contract import ObjectStore
 from ledger.root.damage import CollectingDamage
 from ledger.topics.catalog import Catalog, read_catalog
 from ledgermq.errors import DataDamaged
-from ledgermq.runtime.reread import Rereads
 from ledgermq.sources import Sources
 from timers.blocks import decode_block, effective_dues
 from timers.bundle_timers import BundleTimers
@@ -101,17 +99,13 @@ async def read_timers(
 async def _read_bundle(
     ledger: LedgerRef, catalog: Catalog, partition: int, collecting: Collecting | None
 ) -> BundleView:
-    rereads = Rereads(ATTEMPTS_MAX, f"bundle {ledger.bundle} was trimmed during each attempt to read it; retry later")
-    while True:
-        rereads.begin()
-        history = await read_history(ledger)
-        try:
-            found = await _fold(ledger.store, history, catalog, partition)
-            if collecting is not None:
-                await _read_blocks(ledger.store, history, found, collecting)
-            return found
-        except ObjectMissing:
-            continue  # trimmed meanwhile
+    async def read(history: History) -> BundleView:
+        found = await _fold(ledger.store, history, catalog, partition)
+        if collecting is not None:
+            await _read_blocks(ledger.store, history, found, collecting)
+        return found
+
+    return await read_whole(ledger, read)
 
 
 async def _fold(store: ObjectStore, history: History, catalog: Catalog, partition: int) -> BundleView:

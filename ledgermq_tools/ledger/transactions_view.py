@@ -6,19 +6,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from ledger import keys
 from ledger.cluster import ClusterSettings
 from ledger.log.checkpoint import partition_of
-from ledger.log.history import History, read_history
+from ledger.log.history import History, read_whole
 from ledger.log.internal_topic import read_internal
 from ledger.log.ledger_ref import LedgerRef
-from ledger.log.recovery import ATTEMPTS_MAX
-from ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledger.object_store.contract import ObjectStore
 from ledger.root.damage import CollectingDamage
 from ledger.topics.catalog import Catalog, Topic, read_catalog
-from ledgermq.runtime.reread import Rereads
 from ledgermq.sources import Sources
 from offsets.pending import PendingTransaction
 from offsets.pending import transactions as with_offsets
@@ -70,22 +69,12 @@ async def read_transactions(
     found = []
     for partition, bundle in enumerate(topic.bundles if topic is not None else ()):
         with collecting(keys.ledger(bundle)):
-            found.append(await _read_bundle(LedgerRef(store, bundle, cluster, sources), catalog, partition))
+            ledger = LedgerRef(store, bundle, cluster, sources)
+            found.append(await read_whole(ledger, partial(_fold, store, catalog, partition)))
     return found
 
 
-async def _read_bundle(ledger: LedgerRef, catalog: Catalog, partition: int) -> BundleTransactions:
-    rereads = Rereads(ATTEMPTS_MAX, f"bundle {ledger.bundle} was trimmed during each attempt to read it; retry later")
-    while True:
-        rereads.begin()
-        history = await read_history(ledger)
-        try:
-            return await _fold(ledger.store, history, catalog, partition)
-        except ObjectMissing:
-            continue  # trimmed meanwhile
-
-
-async def _fold(store: ObjectStore, history: History, catalog: Catalog, partition: int) -> BundleTransactions:
+async def _fold(store: ObjectStore, catalog: Catalog, partition: int, history: History) -> BundleTransactions:
     """Return the transactions as one reading of the ledger shows them, so that records and batches are of
     the same moment.
     """

@@ -21,6 +21,7 @@ from stateless_broker.metrics.backlog_metrics import BacklogMetrics
 from stateless_broker.metrics.call_metrics import CallMetrics
 from stateless_broker.metrics.group_lag import GroupLagMetrics
 from stateless_broker.metrics.owner_metrics import OwnerMetrics
+from stateless_broker.metrics.queue_ages import QueueAgeMetrics
 from stateless_broker.metrics.quota_metrics import QuotaMetrics
 from stateless_broker.metrics.scrape import BrokerCollector
 from stateless_broker.metrics.share_metrics import ShareMetrics
@@ -55,6 +56,7 @@ class ProcessMetrics:
         self.tls = TlsMetrics(self.registry)
         self.lines = LogLines(self.registry)
         self.group_lag = GroupLagMetrics(self.registry)
+        self.queue_ages = QueueAgeMetrics(self.registry)
         self.registry.register(BrokerCollector(lambda: self.broker, self.owners.topics))
 
     @property

@@ -1,6 +1,7 @@
 """Read values at scrape time: the state of a broker, and its totals by topic.
 
-The lag of groups is sampled instead: `group_lag`.
+The lag of groups is sampled instead (`group_lag`), and so is the age of messages of queues
+(`queue_ages`).
 """
 
 from __future__ import annotations

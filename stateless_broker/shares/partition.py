@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from ledger.topics.catalog import Catalog
+from ledger.topics.catalog import Catalog, Topic
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.runtime.tasks import retrieve_error
@@ -48,6 +49,14 @@ class ShareParts:
     catalog: Callable[[], Catalog]
     counts: ShareCounts
     lives: WeakKeyDictionary[BundleOwner, int] = field(default_factory=WeakKeyDictionary)
+
+
+class Unfinished(NamedTuple):
+    """A partition of a queue group with a message at `start`, the first that is not finished."""
+
+    key: ShareKey
+    topic: Topic
+    start: int
 
 
 class BundleQueues:
@@ -215,6 +224,26 @@ class BundleQueues:
         """Yield for each queue group of a partition the offset below which it has finished everything."""
         for key, found in self._shares.partitions.items():
             yield key, found.start
+
+    def unfinished(self) -> list[Unfinished]:
+        """Return the partitions of queue groups in which messages are not finished."""
+        if self._state.is_lost() or self.owner.lost is not None:
+            return []
+        topics = self._parts.catalog().topics_by_id
+        return [
+            Unfinished(key, topic, found.start)
+            for key, found in self._shares.partitions.items()
+            if (topic := topics.get(key.topic_id)) is not None
+            and not topic.removed
+            and found.start < self.owner.durable_end(topic, key.partition)
+        ]
+
+    async def oldest_us(self, unfinished: Unfinished) -> int | None:
+        """Return the time of the first message that is not finished, about, in microseconds since the epoch; None if
+        it was deleted meanwhile. Raises as `BundleOwner.backlog`.
+        """
+        backlog = await self.owner.backlog(unfinished.topic, unfinished.key.partition, unfinished.start)
+        return backlog.oldest_us
 
     # Inside
 

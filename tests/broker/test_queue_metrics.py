@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from ledger.object_store.memory import MemoryStore
 from ledgermq.protocol import ledgermq_pb2 as pb
+from stateless_broker.metrics.queue_ages import QueueAgeMetrics
 from stateless_broker.metrics.scrape import BrokerCollector
 from stateless_broker.metrics.share_metrics import ShareMetrics
 from stateless_broker.metrics.topic_totals import TopicTotals
-from tests.broker.cluster import Cluster, in_cluster
+from tests.broker.cluster import Cluster, cluster_of, in_cluster
 from tests.broker.queue_calls import TOPIC, answer, fetch
+from tests.stores.faulty import FaultyStore
+from tests.virtual_time import virtual, virtual_sources
 
 
 @in_cluster()
@@ -46,3 +51,43 @@ async def test_leases_and_words_are_counted_and_what_is_left_is_shown(cluster: C
     ):
         assert line in shown, line
     assert len(again) == 1
+
+
+def about(seconds: float) -> object:
+    """The broker estimates the store's time."""
+    return pytest.approx(seconds, abs=2)
+
+
+@virtual
+async def test_the_age_of_the_oldest_message_that_is_not_finished_is_sampled_without_requests() -> None:
+    registry = CollectorRegistry()
+    metrics = QueueAgeMetrics(registry)
+    store = FaultyStore(MemoryStore("", virtual_sources(1000)), virtual_sources(1))
+    async with cluster_of("a:1", store=store) as cluster:
+        broker = cluster.brokers["a:1"]
+        now_us = broker.context.sources.now_us
+        await cluster.create(TOPIC, 1, message_timestamp_type="LogAppendTime")
+
+        async def age_s(after_s: float = 0) -> float | None:
+            await asyncio.sleep(after_s)
+            asked = store.calls.total() - store.calls["put"] - store.calls["list"]
+            await metrics.sample(broker.shares, now_us)
+            assert store.calls.total() - store.calls["put"] - store.calls["list"] == asked
+            return registry.get_sample_value("ledgermq_queue_oldest_seconds", {"group": "workers", "topic": TOPIC})
+
+        await cluster.produce(TOPIC, 0, b"0")
+        assert await age_s() is None, "no group reads it"
+        [first] = await fetch(cluster, 1)
+        assert await age_s(100) == about(100), "it is leased, and not finished"
+        await cluster.produce(TOPIC, 0, b"1")
+        assert await age_s(50) == about(150), "the oldest counts"
+        [first] = await fetch(cluster, 1)
+        assert await answer(cluster, [first]) == []
+        assert await age_s() == about(50)
+        [second] = await fetch(cluster, 1)
+        assert await answer(cluster, [second]) == []
+        assert await age_s() is None, "all are finished"
+        await cluster.produce(TOPIC, 0, b"2")
+        assert await age_s(10) == about(10)
+        await cluster.stop("a:1")
+        assert await age_s() is None, "another broker reports it now"

@@ -36,10 +36,14 @@ from ledgermq_tools.ledger.cluster_report import cluster_report
 from ledgermq_tools.ledger.findings import Findings
 from ledgermq_tools.ledger.ledger_report import ledger_report, view_ledger
 from ledgermq_tools.ledger.segment_report import segment_report
+from ledgermq_tools.ledger.shares_check import add_shares
+from ledgermq_tools.ledger.shares_report import shares_report
 from ledgermq_tools.ledger.timers_check import add_timers
 from ledgermq_tools.ledger.timers_report import timers_report
 from ledgermq_tools.ledger.transactions_check import add_transactions
 from ledgermq_tools.ledger.transactions_report import transactions_report
+from shares.records import ChunkEntry, ShareKey, StartEntry
+from shares.records import encode as encode_share
 from tests.fuzz.ledger_surfaces import spoil_segment
 from tests.fuzz.mutation import mutate_sealed
 from tests.fuzz.surface import Surface, Untyped
@@ -85,6 +89,7 @@ async def _filled() -> tuple[Root, dict[str, bytes]]:
         await append_and_wait(writer, batch(b"tail", topic_id=root.topics["planes"].id, producer=session(sequence)))
     await _stage(root)
     await _delay(root, *hidden)
+    await _share(root)
     await root.store.put(keys.broker("a"), b'{"address": "127.0.0.1:9650"}')
     return root, {info.key: await root.store.get(info.key) async for info in root.store.list("")}
 
@@ -140,6 +145,19 @@ async def _delay(root: Root, near: Topic, far: Topic) -> None:
         await root.put_internal(timers, record.key, record.value)
 
 
+async def _share(root: Root) -> None:
+    """Two queue groups: one has finished some messages behind one that it has not."""
+    topic = await root.create_topic(keys.SHARES_TOPIC)
+    flights = root.topics["flights"].id
+    for entry in (
+        StartEntry(ShareKey("g", flights, 0), 3),
+        ChunkEntry(ShareKey("g", flights, 0), 0, bytes((0, 0, 0, 4, 5, 10, 3))),
+        StartEntry(ShareKey("h", flights, 1), 3),
+    ):
+        record = encode_share(entry)
+        await root.put_internal(topic, record.key, record.value)
+
+
 @cache
 def filled() -> tuple[Root, dict[str, bytes]]:
     return _runner.run(_filled())
@@ -183,6 +201,7 @@ async def _check(data: bytes) -> None:
     checked = await check_root(store, root.cluster, run_blocking=run_inline)
     await add_transactions(store, root.cluster, seeded_sources(), checked)
     await add_timers(store, root.cluster, seeded_sources(), checked, quick=False)
+    await add_shares(store, root.cluster, seeded_sources(), checked)
     is_damaged = is_plain and spoiled != objects[key] and keys.parse_broker(key) is None
     if is_damaged and not any(key in problem.object_key for problem in checked.problems):
         raise Untyped(f"fsck says nothing of {key}, which was edited: {checked.problems}")
@@ -196,6 +215,7 @@ async def _inspect(store: MemoryStore, root: Root, key: str) -> None:
         await cluster_report(store, seeded_sources(), full=True, on_bundle=lambda done, total: None),
         await transactions_report(store, seeded_sources(), every=True),
         await timers_report(store, seeded_sources(), every=True),
+        await shares_report(store, seeded_sources(), every=True),
     ]
     for bundle in range(root.cluster.bundles):
         findings = Findings()

@@ -282,6 +282,7 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "RELEASE_SHARE was answered: True",
         "RETURN was answered: True",
         "RENEW was answered: True",
+        "the state of a queue was checked",
         "a term was opened",
         "a void segment",
         "disturbance: pause",

@@ -14,9 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ledger import keys
+from ledger.cluster import read_cluster
+from ledger.fsck.problem import Problems
 from ledgermq.client.queues.queue import Queue
 from ledgermq.errors import LedgerMQError, UnknownGroup
 from ledgermq.protocol.methods import SHARE_FETCH, Method
+from ledgermq_tools.ledger.shares_check import check_shares
+from ledgermq_tools.ledger.shares_view import read_shares
 from shares.limits import ShareLimits
 from tests.simulation.cluster_clients import PARTITIONS, Reader, Sender, SimulatedClient
 from tests.simulation.cluster_plan import ClusterPlan
@@ -201,6 +205,18 @@ class QueuesRun(ClusterRun):
         else:
             self.world.violations.append(Violation("stuck", f"after {HEALING_S:.0f} s the queue is not empty: {left}"))
         await client.close()
+
+    async def _check_bucket(self) -> None:
+        """`ledgermq fsck` finds nothing wrong in the state of the queue either."""
+        await super()._check_bucket()
+        store, problems = self.world.line("last"), Problems()
+        sources = self.world.sources("check of queues")
+        found, catalog = await read_shares(store, await read_cluster(store), sources, problems.collecting)
+        check_shares(found, catalog, problems)
+        self.world.violations += [
+            Violation("fsck", f"{problem.code} {problem.object_key}: {problem.text}") for problem in problems.all
+        ]
+        self.world.coverage.saw("the state of a queue was checked", sum(len(one.state.partitions) for one in found))
 
     def _final_logs(self) -> dict[Partition, FinalLog]:
         return {

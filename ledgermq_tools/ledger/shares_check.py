@@ -1,0 +1,80 @@
+"""Check the queue groups of a root: what is known of a message is known of one that was in the log, and
+each group says where it begins.
+
+This is not in `ledger.fsck`, because `ledger` may not import `shares`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ledger import keys
+from ledger.cluster import ClusterSettings
+from ledger.fsck.check import Checked
+from ledger.fsck.problem import Problems
+from ledger.keys import PartitionId
+from ledger.object_store.contract import ObjectStore
+from ledger.topics.catalog import Catalog
+from ledgermq.sources import Sources
+from ledgermq_tools.ledger.shares_view import BundleView, read_shares
+from ledgermq_tools.ledger.transactions_check import add_new
+from shares.records import Fate, ShareKey
+from shares.share_partition import SharePartition
+
+
+async def add_shares(store: ObjectStore, cluster: ClusterSettings, sources: Sources, checked: Checked) -> None:
+    """Add problems of queue groups to the check of a root."""
+    unread, problems = Problems(), Problems()
+    found, catalog = await read_shares(store, cluster, sources, unread.collecting)
+    check_shares(found, catalog, problems)
+    add_new(checked, problems, unread)
+
+
+def check_shares(found: Sequence[BundleView], catalog: Catalog, problems: Problems) -> None:
+    for bundle in found:
+        for key in () if bundle.damaged else bundle.without_start:
+            problems.damage(
+                keys.ledger(bundle.bundle),
+                "QUEUE_CONTRADICTED",
+                f"{_name(key, catalog)}: messages of it are finished or were delivered, but it is not stored where the"
+                " group begins",
+            )
+        for key, state in sorted(bundle.state.partitions.items()):
+            if not catalog.is_removed(key.topic_id, catalog.offset):
+                _check_place(bundle, key, catalog, problems)
+                _check_end(bundle, key, state, catalog, problems)
+
+
+def _check_place(bundle: BundleView, key: ShareKey, catalog: Catalog, problems: Problems) -> None:
+    """Check that the state is in the bundle of its partition: no other owner would find it."""
+    topic = catalog.topics_by_id.get(key.topic_id)
+    if topic is None or not key.partition < topic.partitions or topic.bundles[key.partition] != bundle.bundle:
+        problems.damage(
+            keys.ledger(bundle.bundle),
+            "QUEUE_CONTRADICTED",
+            f"{_name(key, catalog)}: its state is in bundle {bundle.bundle}, but the partition is not",
+        )
+
+
+def _check_end(bundle: BundleView, key: ShareKey, state: SharePartition, catalog: Catalog, problems: Problems) -> None:
+    """Check that nothing is known of messages above the end of the log."""
+    log_end = bundle.ends.get(PartitionId(key.topic_id, key.partition), 0)
+    what = None
+    if state.start > log_end:
+        what = f"everything below offset {state.start} counts as finished"
+    elif state.end > log_end:
+        known = next(each for each in state.known() if each.last >= log_end and (each.fate or each.deliveries))
+        word = "delivered" if known.fate is Fate.OPEN else known.fate.name.lower()
+        what = f"messages from offset {max(known.first, log_end)} to {known.last} were {word}"
+    if what is not None:
+        problems.damage(
+            keys.ledger(bundle.bundle),
+            "QUEUE_CONTRADICTED",
+            f"{_name(key, catalog)}: {what}, but the partition ends at {log_end}",
+        )
+
+
+def _name(key: ShareKey, catalog: Catalog) -> str:
+    topic = catalog.topics_by_id.get(key.topic_id)
+    name = f"topic {key.topic_id}" if topic is None else topic.name
+    return f"queue group {key.group!r} in {name}/{key.partition}"

@@ -1,0 +1,100 @@
+"""Read the queue groups of a root without a broker: the records of `__shares`, and where the partitions
+end that they speak about. Leases and waits are in the memory of brokers only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from ledger import keys
+from ledger.cluster import ClusterSettings
+from ledger.keys import PartitionId
+from ledger.log.checkpoint import partitions_by_key
+from ledger.log.history import History, read_whole
+from ledger.log.internal_topic import read_internal
+from ledger.log.ledger_ref import LedgerRef
+from ledger.object_store.contract import ObjectStore
+from ledger.root.damage import CollectingDamage
+from ledger.topics.catalog import Catalog, Topic, read_catalog
+from ledgermq.sources import Sources
+from shares.bundle_shares import SPREAD_MAX, BundleShares
+from shares.limits import ShareLimits
+from shares.records import ShareKey
+
+Collecting = Callable[[str], CollectingDamage]
+"""Makes a block that turns damage inside it into findings; its argument names the object."""
+
+
+@dataclass(slots=True)
+class BundleView:
+    """One partition of `__shares` and its bundle, at one moment.
+
+    `ends`: of all partitions of the bundle that have records; `log_starts`: of those that the newest
+    checkpoint names. `without_start`: chunks are stored of these, but not where the group begins; `state`
+    does not have them. `damaged`: some records cannot be read.
+    """
+
+    bundle: int
+    partition: int
+    state: BundleShares
+    ends: Mapping[PartitionId, int]
+    log_starts: Mapping[PartitionId, int]
+    without_start: list[ShareKey] = field(default_factory=list)
+    damaged: bool = False
+
+
+async def read_shares(
+    store: ObjectStore, cluster: ClusterSettings, sources: Sources, collecting: Collecting
+) -> tuple[list[BundleView], Catalog]:
+    """Return all partitions that can be read, and the topics, read after them: topics are removed, but no
+    id comes back. Damage goes to `collecting`. Raises the store's other errors.
+    """
+    metadata = LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources)
+    catalog = Catalog()
+    with collecting(keys.ledger(keys.METADATA_BUNDLE)):
+        catalog = await read_catalog(metadata)
+    topic = catalog.topics_by_name.get(keys.SHARES_TOPIC)
+    if topic is None:
+        return [], catalog
+    found = []
+    for partition, bundle in enumerate(topic.bundles):
+        with collecting(keys.ledger(bundle)):
+            ledger = LedgerRef(store, bundle, cluster, sources)
+            found.append(await read_whole(ledger, partial(_fold, store, topic, partition, collecting)))
+    with collecting(keys.ledger(keys.METADATA_BUNDLE)):
+        catalog = await read_catalog(metadata)
+    return found, catalog
+
+
+async def _fold(
+    store: ObjectStore, topic: Topic, partition: int, collecting: Collecting, history: History
+) -> BundleView:
+    """Return what one reading of the ledger shows, so that records and ends are of the same moment. A
+    damaged record is reported, and the next is read.
+    """
+    ends = dict(history.state.ends)
+    log_starts = {place: each.log_start for place, each in partitions_by_key(history.checkpoint).items()}
+    found = BundleView(history.bundle, partition, BundleShares(ShareLimits()), ends, log_starts, damaged=True)
+    records = await read_internal(store, history, topic.id, partition)
+    applied = 0
+    for record in records:
+        with collecting(_object_of(history, PartitionId(topic.id, partition), record.offset)):
+            found.state.apply(record.key, record.value)
+            applied += 1
+    found.damaged = applied < len(records)
+    for key in [key for key, each in found.state.partitions.items() if each.spread > SPREAD_MAX]:
+        del found.state.partitions[key]  # it was reported, and is too large to list
+    found.without_start = [key for key, each in found.state.partitions.items() if each.has_chunks_only]
+    found.state.loaded()
+    return found
+
+
+def _object_of(history: History, place: PartitionId, offset: int) -> str:
+    """Return the name of the segment that has this record, or else of the snapshot."""
+    for slot in history.segments:
+        for entry in slot.index.batches:
+            if (entry.topic_id, entry.partition) == place and 0 <= offset - entry.base_offset < entry.record_count:
+                return keys.segment(history.bundle, slot.index.slot)
+    return keys.snapshot(history.bundle, history.checkpoint.snapshot_plan)
