@@ -284,9 +284,9 @@ class BundleTimers:
     def recall(
         self, message: Id, due_us: int, delivering_to: Key, durable: Key, topic_id: int
     ) -> Decision[RecallAnswer]:
-        """Recall a message of a topic; one of another topic stays. `due_us`: when it is due; of one that is in memory the effective time, or its
-        tombstone could go before it is delivered. `delivering_to`: the last key that is delivered or being
-        delivered. `durable`: the watermark that is durable.
+        """Recall a message of a topic; one of another topic stays. `due_us`: when it is due; of one that is in
+        memory the effective time, or its tombstone could go before it is delivered. `delivering_to`: the last key
+        that is delivered or being delivered. `durable`: the watermark that is durable.
 
         Raises ResourceExhausted: too many recalled messages wait for their time, or too many topics were named
         for this one.
