@@ -181,7 +181,9 @@ class Recaller(TimersClient):
         while not self.stopped.is_set():
             await asyncio.sleep(self.random.expovariate(self._own.recalls_s))
             if self._shared.stored:
-                await (self._recall_as_another if self.random.random() < 0.3 else self._recall)(self._choose())
+                await self._recall(self._choose())
+                if self.random.random() < 0.3:
+                    await self._recall_as_another(self._choose())
 
     async def _recall_as_another(self, sent: Sent) -> None:
         """Recall it as a message of another topic of its bundle: it stays."""
