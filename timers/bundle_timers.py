@@ -193,8 +193,8 @@ class BundleTimers:
         """Return True if a watermark that finishes `to_us` would free a range, all that was flushed of the
         intake, or tombstones of recalls.
         """
-        last = self.flushed.pieces[-1:]
-        ends_flushed = any(self.watermark < end_of(piece.horizon_us) <= end_of(to_us) for piece in last)
+        last_us = self.flushed.last_us
+        ends_flushed = last_us is not None and self.watermark < end_of(last_us) <= end_of(to_us)
         return bool(ends_flushed or self._finished(end_of(to_us)) or self._expired(to_us, 1))
 
     def intake_start(self) -> int:

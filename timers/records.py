@@ -48,6 +48,13 @@ class Flushed:
     def end_offset(self) -> int:
         return self.pieces[-1].end_offset if self.pieces else self.begin_offset
 
+    @property
+    def last_us(self) -> int | None:
+        """Return the highest horizon, which is not always that of the last piece: a flush that found few free
+        ranges has a later one. None: there are no pieces.
+        """
+        return max((piece.horizon_us for piece in self.pieces), default=None)
+
 
 @dataclass(frozen=True, slots=True)
 class WatermarkEntry:

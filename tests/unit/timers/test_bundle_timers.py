@@ -273,3 +273,16 @@ def test_a_recall_of_an_earlier_release_counts_for_any_topic() -> None:
     timers.apply(record.key, record.value)
     assert timers.is_recalled(Id(0, 0), 5)
     assert not timers.is_recalled(Id(0, 1), 5)
+
+
+def test_all_that_was_flushed_is_freed_at_the_highest_horizon() -> None:
+    """That of a flush that found few free ranges is higher than that of the flush after it."""
+    bundle = Bundle()
+    timers = bundle.timers
+    for end, horizon_us in ((10, T0_US + 2 * MINUTE_US), (20, T0_US + MINUTE_US)):
+        bundle.write(timers.flushed_to(end, horizon_us, {}, T0_US).records)
+    assert not timers.frees(T0_US + MINUTE_US)
+    assert timers.frees(T0_US + 2 * MINUTE_US)
+    bundle.write(timers.delivered(end_of(T0_US + 2 * MINUTE_US), ()).records)
+    assert timers.intake_start() == 20
+    assert not timers.frees(T0_US + HOUR_US)
