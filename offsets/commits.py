@@ -94,7 +94,7 @@ def check_count(count: int, limits: GroupLimits) -> None:
 def resolve(view: TopicsView, named: pb.OffsetCommit | pb.OffsetReset) -> tuple[PartitionId, str]:
     """Return the partition and the topic's name. Raises UnknownTopic, UnknownPartition."""
     topic = view.by_id(named.topic_id) if named.topic_id else view.by_name(named.topic)
-    if topic is None or (named.topic and topic.name != named.topic):
+    if topic is None or topic.name != named.topic:  # access rules have judged the name
         raise UnknownTopic(
             f"there is no topic {named.topic!r}" + (f" with the id {named.topic_id}" if named.topic_id else "")
         )
@@ -113,6 +113,8 @@ def place(
     """
     partition = PartitionId(commit.topic_id, commit.partition)
     if group is not None and member is not None and partition in member.held and not view.is_removed(commit.topic_id):
+        if group.names[commit.topic_id] != commit.topic:  # access rules have judged the name
+            raise UnknownTopic(f"there is no topic {commit.topic!r} with the id {commit.topic_id}")
         return partition, group.names[commit.topic_id]
     if member is not None and commit.topic_id and partition not in member.held:
         raise stale(group, member, partition, commit)

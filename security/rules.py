@@ -40,6 +40,8 @@ class Operation(Enum):
     TRANSACTION = "transaction"
     CLUSTER = "cluster"
 
+    __hash__ = object.__hash__  # a member is equal to itself only; Enum's own hash runs Python code for each call
+
 
 TOPIC_OPERATIONS = frozenset(
     {

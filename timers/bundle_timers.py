@@ -8,7 +8,7 @@ How a broker uses it (one term, one bundle; no call waits):
     decision = t.flushed_to(end, horizon, moved, closed)   # append decision.records and the blocks of `moved`, as
                                                            # ONE group; place, cut and decide in one turn
     decision = t.turned(…)                         # the same; False: what was read is no longer there
-    decision = t.recall(id, due_us, delivering_to, durable)    # answer when decision.records are durable
+    decision = t.recall(id, due_us, delivering_to, durable, topic_id)    # answer when decision.records are durable
 
 The state is ahead of the log. Log starts may move when everything that the state knew is durable: take
 `intake_start` and `range_starts` (and the ends of the partitions without a range), wait, then move (W15).
@@ -28,7 +28,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,7 +37,7 @@ from ledger.log.log_record import LogRecord
 from ledgermq.errors import ResourceExhausted
 from timers.blocks import START, Block, Id, Key, end_of
 from timers.cut import Moved
-from timers.limits import EXPIRED_AT_ONCE_MAX, FULL_RETRY_MS, LOAD_LEAD_US, TimerLimits
+from timers.limits import EXPIRED_AT_ONCE_MAX, FULL_RETRY_MS, LOAD_LEAD_US, RECALL_TOPICS_MAX, TimerLimits
 from timers.places import Range, RangeId
 from timers.records import (
     Entry,
@@ -74,14 +74,23 @@ class RecallAnswer(Enum):
     """A delivery that covers it is in flight: ask again when that has an outcome."""
 
 
+class Recalled(NamedTuple):
+    """`topic_ids`: none means any topic, as an earlier release wrote it."""
+
+    due_us: int
+    topic_ids: tuple[int, ...]
+
+
 class BundleTimers:
-    """`recalls`: due times of recalled messages."""
+    """`recalls`: of recalled messages, the due time and the topics by which they were named. A recall counts
+    only for a message of such a topic, because access rules judge by the topic that a caller names.
+    """
 
     def __init__(self, limits: TimerLimits) -> None:
         self.watermark = START
         self.flushed = Flushed()
         self.ranges: dict[RangeId, Range] = {}
-        self.recalls: dict[Id, int] = {}
+        self.recalls: dict[Id, Recalled] = {}
         self._recalled_rows: dict[int, set[int]] = {}
         """Rows of `recalls` by offset."""
         self._expiring: list[tuple[int, Id]] = []
@@ -98,7 +107,7 @@ class BundleTimers:
             WatermarkEntry(self.watermark),
             FlushedEntry(self.flushed),
             *(RangeEntry(range_id, found) for range_id, found in sorted(self.ranges.items(), key=lambda item: item[0])),
-            *(RecallEntry(message, due_us) for message, due_us in sorted(self.recalls.items())),
+            *(RecallEntry(message, *recalled) for message, recalled in sorted(self.recalls.items())),
         ]
 
     # What may be done
@@ -128,9 +137,15 @@ class BundleTimers:
             at
             for at, (offset, row) in zip(suspects.to_pylist(), ids, strict=True)
             if row in self._recalled_rows[offset]
+            and self.is_recalled(Id(offset, row), rows.blocks[rows.of[at].as_py()].topic_id)
         ]
         positions = pa.array(range(len(rows)), pa.int64())
         return rows.filter(pc.invert(pc.is_in(positions, pa.array(recalled, pa.int64()))))
+
+    def is_recalled(self, message: Id, topic_id: int) -> bool:
+        """Return whether a message of this topic is recalled."""
+        recalled = self.recalls.get(message)
+        return recalled is not None and (not recalled.topic_ids or topic_id in recalled.topic_ids)
 
     def horizon_of(self, offset: int) -> int | None:
         """Return the horizon of the flushed piece that has this block of the intake; None: it was not
@@ -178,8 +193,8 @@ class BundleTimers:
         """Return True if a watermark that finishes `to_us` would free a range, all that was flushed of the
         intake, or tombstones of recalls.
         """
-        last = self.flushed.pieces[-1:]
-        ends_flushed = any(self.watermark < end_of(piece.horizon_us) <= end_of(to_us) for piece in last)
+        last_us = self.flushed.last_us
+        ends_flushed = last_us is not None and self.watermark < end_of(last_us) <= end_of(to_us)
         return bool(ends_flushed or self._finished(end_of(to_us)) or self._expired(to_us, 1))
 
     def intake_start(self) -> int:
@@ -266,14 +281,17 @@ class BundleTimers:
         )
         return self._decided([*self._moves(moved, closed_us), RangeEntry(range_id, None if is_last else rest)], True)
 
-    def recall(self, message: Id, due_us: int, delivering_to: Key, durable: Key) -> Decision[RecallAnswer]:
-        """Recall a message. `due_us`: when it is due; of one that is in memory the effective time, or its
-        tombstone could go before it is delivered. `delivering_to`: the last key that is delivered or being
-        delivered. `durable`: the watermark that is durable.
+    def recall(
+        self, message: Id, due_us: int, delivering_to: Key, durable: Key, topic_id: int
+    ) -> Decision[RecallAnswer]:
+        """Recall a message of a topic; one of another topic stays. `due_us`: when it is due; of one that is in
+        memory the effective time, or its tombstone could go before it is delivered. `delivering_to`: the last key
+        that is delivered or being delivered. `durable`: the watermark that is durable.
 
-        Raises ResourceExhausted: too many recalled messages wait for their time.
+        Raises ResourceExhausted: too many recalled messages wait for their time, or too many topics were named
+        for this one.
         """
-        if message in self.recalls:
+        if self.is_recalled(message, topic_id):
             return Decision([], RecallAnswer.RECALLED)
         key = Key(due_us, *message)
         if self.watermark.due_us - due_us >= self._kept_us:
@@ -289,8 +307,16 @@ class BundleTimers:
                 "repeat the call later",
                 retry_after_ms=FULL_RETRY_MS,
             )
-        entries: list[Entry] = [RecallEntry(old, None) for old in expired]
-        return self._decided([*entries, RecallEntry(message, due_us)], RecallAnswer.RECALLED)
+        before = self.recalls.get(message, Recalled(due_us, ()))
+        if len(before.topic_ids) >= RECALL_TOPICS_MAX:
+            raise ResourceExhausted(
+                f"message {message.offset}, row {message.row} was recalled as one of {RECALL_TOPICS_MAX} other topics,"
+                " which is the maximum; check the handles"
+            )
+        entries: list[Entry] = [RecallEntry(old, None) for old in expired if old != message]
+        topic_ids = tuple(sorted({*before.topic_ids, topic_id}))
+        recalled = RecallEntry(message, max(due_us, before.due_us), topic_ids)
+        return self._decided([*entries, recalled], RecallAnswer.RECALLED)
 
     @property
     def _kept_us(self) -> int:
@@ -305,7 +331,7 @@ class BundleTimers:
         found: dict[Id, int] = {}
         while self._expiring and len(found) < at_most and finished_us - self._expiring[0][0] >= self._kept_us:
             due_us, message = heapq.heappop(self._expiring)
-            if self.recalls.get(message) == due_us:
+            if message in self.recalls and self.recalls[message].due_us == due_us:
                 found[message] = due_us
         for message, due_us in found.items():  # they go when the decision is applied
             heapq.heappush(self._expiring, (due_us, message))
@@ -348,12 +374,12 @@ class BundleTimers:
                     self.ranges.pop(range_id, None)
                 else:
                     self.ranges[range_id] = found
-            case RecallEntry(message, due_us):
-                self._take_recall(message, due_us)
+            case RecallEntry(message, due_us, topic_ids):
+                self._take_recall(message, due_us, topic_ids)
 
-    def _take_recall(self, message: Id, due_us: int | None) -> None:
+    def _take_recall(self, message: Id, due_us: int | None, topic_ids: tuple[int, ...]) -> None:
         if due_us is not None:
-            self.recalls[message] = due_us
+            self.recalls[message] = Recalled(due_us, topic_ids)
             self._recalled_rows.setdefault(message.offset, set()).add(message.row)
             heapq.heappush(self._expiring, (due_us, message))
         elif self.recalls.pop(message, None) is not None:

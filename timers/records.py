@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -47,6 +48,13 @@ class Flushed:
     def end_offset(self) -> int:
         return self.pieces[-1].end_offset if self.pieces else self.begin_offset
 
+    @property
+    def last_us(self) -> int | None:
+        """Return the highest horizon, which is not always that of the last piece: a flush that found few free
+        ranges has a later one. None: there are no pieces.
+        """
+        return max((piece.horizon_us for piece in self.pieces), default=None)
+
 
 @dataclass(frozen=True, slots=True)
 class WatermarkEntry:
@@ -66,10 +74,13 @@ class RangeEntry:
 
 @dataclass(frozen=True, slots=True)
 class RecallEntry:
-    """`due_us`: of the recalled message, as the caller named it."""
+    """`due_us`: of the recalled message, as the caller named it. `topic_ids`: of the topics by which callers
+    named it, ascending; none: of an earlier release, so the message may be of any topic.
+    """
 
     message: Id
     due_us: int | None
+    topic_ids: tuple[int, ...] = ()
 
 
 Entry = WatermarkEntry | FlushedEntry | RangeEntry | RecallEntry
@@ -88,9 +99,9 @@ def encode(entry: Entry) -> LogRecord:
         case RangeEntry(range_id, found):
             name = f"range/{range_id.far:d}/{range_id.place}".encode()
             return LogRecord(name, None if found is None else _range_bytes(found))
-        case RecallEntry(message, due_us):
+        case RecallEntry(message, due_us, topic_ids):
             name = f"recall/{message.offset}/{message.row}".encode()
-            return LogRecord(name, None if due_us is None else _recall_bytes(due_us))
+            return LogRecord(name, None if due_us is None else _recall_bytes(due_us, topic_ids))
 
 
 def decode(key: bytes, value: bytes | None) -> Entry:
@@ -108,7 +119,7 @@ def decode(key: bytes, value: bytes | None) -> Entry:
             range_id = RangeId(found[1] == b"1", int(found[2]))
             return RangeEntry(range_id, None if value is None else _range_of(value, range_id))
         if (found := _RECALL.match(key)) and int(found[1]) < OFFSET_END and int(found[2]) < ROW_END:
-            return RecallEntry(Id(int(found[1]), int(found[2])), None if value is None else _recall_of(value))
+            return RecallEntry(Id(int(found[1]), int(found[2])), *((None,) if value is None else _recall_of(value)))
     except (DecodeError, FormatNotSupported, DataDamaged) as error:
         kind = FormatNotSupported if isinstance(error, FormatNotSupported) else DataDamaged
         raise kind(f"record {key[:600]!r} of __timers: {error}") from error
@@ -200,11 +211,13 @@ def _range_of(data: bytes, range_id: RangeId) -> Range:
     )
 
 
-def _recall_bytes(due_us: int) -> bytes:
-    return fmt.Recall(version=VERSION, due_us=due_us).SerializeToString(deterministic=True)
+def _recall_bytes(due_us: int, topic_ids: tuple[int, ...]) -> bytes:
+    return fmt.Recall(version=VERSION, due_us=due_us, topic_ids=topic_ids).SerializeToString(deterministic=True)
 
 
-def _recall_of(data: bytes) -> int:
+def _recall_of(data: bytes) -> tuple[int, tuple[int, ...]]:
     stored = fmt.Recall.FromString(data)
     _check_version(stored.version)
-    return _due_of(stored.due_us)
+    if any(low >= high for low, high in pairwise(stored.topic_ids)):
+        raise DataDamaged(f"the topics {list(stored.topic_ids)[:20]} of a recalled message do not ascend")
+    return _due_of(stored.due_us), tuple(stored.topic_ids)

@@ -96,8 +96,8 @@ def _pieces(one: BundleView) -> Iterator[dict[str, Any]]:
 
 
 def _recalls(one: BundleView) -> Iterator[dict[str, Any]]:
-    for message, due_us in sorted(one.state.recalls.items()):
-        yield {"bundle": one.bundle, "offset": message.offset, "row": message.row, "due": from_us(due_us)}
+    for message, recalled in sorted(one.state.recalls.items()):
+        yield {"bundle": one.bundle, "offset": message.offset, "row": message.row, "due": from_us(recalled.due_us)}
 
 
 def _blocks(one: BundleView, catalog: Catalog) -> Iterator[dict[str, Any]]:

@@ -129,14 +129,26 @@ async def _fetch(
         async with aclosing(call(passed)) as frames:  # type: ignore[type-var]
             async for frame in frames:
                 may.check_credential()
-                if may.generation != generation and not all(may.may(Operation.CONSUME, part.topic) for part in wanted):
+                if may.generation != generation and not _may_go_on(may, passed):
                     break
                 generation = may.generation
-                positions.note(frame.header.partitions)
-                yield _veiled(frame)
+                if positions.note(frame.header.partitions):
+                    _veiled(frame)
+                sent = [frame]
+                del frame  # only the receiver holds the answer
+                yield sent.pop()
             else:
                 return
         wanted = positions.partitions
+
+
+def _may_go_on(may: Permissions, passed: pb.FetchRequest) -> bool:
+    """Return whether a stream may send what it was opened for: all its partitions, and locations of segments
+    if it sends them.
+    """
+    return all(may.may(Operation.CONSUME, part.topic) for part in passed.partitions) and (
+        not passed.direct or _may_read_all(may)
+    )
 
 
 def _split_partitions(
@@ -171,11 +183,14 @@ async def _fetch_once(may: Permissions, request: pb.FetchRequest, call: Call) ->
     refused, allowed = _split_partitions(may, request.partitions)
     if refused and not allowed:
         return _refusals(refused)
-    passed = with_partitions(request, allowed)
-    passed.direct = request.direct and _may_read_all(may)
-    if not refused:
-        frame: FetchFrame = await call(passed)
+    direct = request.direct and _may_read_all(may)
+    if not refused and direct == request.direct:
+        frame: FetchFrame = await call(request)
         return _veiled(frame)
+    passed = with_partitions(request, allowed)
+    passed.direct = direct
+    if not refused:
+        return _veiled(await call(passed))
     passed.max_wait_ms = 0  # an error is an answer at once
     found: FetchFrame = await call(passed)
     found.header.partitions.extend(refused)

@@ -21,18 +21,27 @@ class FetchPositions:
         """Return where the stream goes on. Partitions that had no turn for longest come first."""
         return list(self._at.values())
 
-    def note(self, parts: Iterable[pb.FetchedPartition]) -> None:
-        """Note how far an answer has brought its partitions; one with an error is not sent again."""
+    def note(self, parts: Iterable[pb.FetchedPartition]) -> bool:
+        """Note how far an answer has brought its partitions; one with an error is not sent again. Return
+        whether there is such a one.
+        """
+        has_error = False
         for part in parts:
-            at = self._at.pop((part.topic, part.partition), None)
-            if at is None or part.HasField("error"):
+            key = part.topic, part.partition
+            at = self._at.pop(key, None)
+            if part.HasField("error"):
+                has_error = True
                 continue
-            self._at[part.topic, part.partition] = at
-            if part.batches:
-                at.offset = part.batches[-1].base_offset + part.batches[-1].record_count
+            if at is None:
+                continue
+            self._at[key] = at
+            if batches := part.batches:
+                last = batches[-1]
+                at.offset = last.base_offset + last.record_count
                 at.topic_id = part.topic_id
             else:  # nothing in between is wanted
                 at.offset = max(at.offset, part.next_offset)
+        return has_error
 
 
 def with_partitions(request: pb.FetchRequest, partitions: Iterable[pb.FetchPartition]) -> pb.FetchRequest:

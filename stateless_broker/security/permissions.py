@@ -80,11 +80,13 @@ class Permissions:
 
     def refusal(self, operation: Operation, name: str) -> str:
         """Return why it is refused, "" if it is allowed."""
-        if self._generation != self._in_force.generation or len(self._kept) >= KEPT_MAX:
+        if self._generation != self._in_force.generation:
             self._kept.clear()
             self._generation = self._in_force.generation
         found = self._kept.get((operation, name))
         if found is None:
+            if len(self._kept) >= KEPT_MAX:
+                self._kept.clear()
             found = self._kept[(operation, name)] = self._decided(operation, name)
         return found
 

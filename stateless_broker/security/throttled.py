@@ -112,13 +112,15 @@ class ThrottledService(UnaryCalls):
 
     async def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
         """Serve a stream. While it is held back it occupies nothing in the broker: the stream inside is
-        closed, and opened again from where it was.
+        closed, and opened again from where it was. One that is opened above a limit is held back, too.
         """
         self._check(_CALL)
         self._take(Limit.REQUESTS, 1)
         positions = FetchPositions(request.partitions)
         passed = request
         while passed.partitions:
+            async for sign in self._held_back():
+                yield sign
             async with aclosing(self._service.fetch(passed)) as frames:  # type: ignore[type-var]
                 async for frame in frames:
                     positions.note(frame.header.partitions)
@@ -130,8 +132,6 @@ class ThrottledService(UnaryCalls):
                         break
                 else:
                     return
-            async for sign in self._held_back():
-                yield sign
             passed = with_partitions(request, positions.partitions)
 
     async def _held_back(self) -> AsyncIterator[FetchFrame]:

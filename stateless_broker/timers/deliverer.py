@@ -174,7 +174,8 @@ class Deliverer:
         if now_us is None:
             return None
         times_us = [held.timers.ranges[loaded].to_us for loaded in held.loaded]
-        times_us += [piece.horizon_us for piece in held.timers.flushed.pieces[-1:]]
+        if (last_us := held.timers.flushed.last_us) is not None:
+            times_us.append(last_us)
         if held.waiting.next_due_us is not None:
             times_us.append(held.waiting.next_due_us)
         later_us = min((time_us for time_us in times_us if time_us > now_us), default=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable
 
 from ledger.topics.catalog import Catalog
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -34,8 +34,8 @@ async def listed(
     chunk = await held.with_chunk(DUE_MAX_US, LOOKED_AT_BYTES, lambda chunk: chunk) if messages_max else None
     answer = pb.ListDelayedResponse(left=held.waiting.rows)
     if chunk is not None:
-        at_most, recalls = min(messages_max, MESSAGES_MAX), held.timers.recalls
-        answer.messages.extend(_messages(chunk.rows, catalog, topic_id, partition, at_most, recalls))
+        at_most, is_recalled = min(messages_max, MESSAGES_MAX), held.timers.is_recalled
+        answer.messages.extend(_messages(chunk.rows, catalog, topic_id, partition, at_most, is_recalled))
         answer.left = held.waiting.rows - len(answer.messages)
     aside = [found for range_id, found in held.timers.ranges.items() if range_id not in held.loaded]
     for found in sorted(aside, key=lambda each: each.from_us):
@@ -62,7 +62,7 @@ def _messages(
     topic_id: int | None,
     partition: int | None,
     at_most: int,
-    recalls: Container[Id],
+    is_recalled: Callable[[Id, int], bool],
 ) -> list[pb.DelayedMessage]:
     found: list[pb.DelayedMessage] = []
     for at in range(len(rows)):
@@ -74,7 +74,7 @@ def _messages(
         if len(found) == at_most:
             break
         key_of, topic = rows.key(at), catalog.topics_by_id.get(block.topic_id)
-        if Id(key_of.offset, key_of.row) in recalls:
+        if is_recalled(Id(key_of.offset, key_of.row), block.topic_id):
             continue
         message = pb.DelayedMessage(
             topic=topic.name if topic is not None and not topic.removed else "",

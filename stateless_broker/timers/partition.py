@@ -130,8 +130,8 @@ class TimerPartition:
         """Note that blocks of a transaction were appended in this turn; see `Intake.issued`."""
         self._intake.issued(blocks, within_s=within_s)
 
-    async def recall(self, message: Id, due_us: int) -> RecallAnswer:
-        """Recall a message, and return the answer when it may be sent.
+    async def recall(self, message: Id, due_us: int, topic_id: int) -> RecallAnswer:
+        """Recall a message of a topic, and return the answer when it may be sent.
 
         Raises InvalidRequest: there was no such message; ResourceExhausted, NotOwner.
         """
@@ -144,7 +144,7 @@ class TimerPartition:
             issued = held.timers.watermark
             effective_us = held.waiting.due_of(message)  # later than `due_us` if the message came late
             known_us = due_us if effective_us is None else effective_us
-            decision = held.state.ask(partial(held.timers.recall, message, known_us, issued, held.durable))
+            decision = held.state.ask(partial(held.timers.recall, message, known_us, issued, held.durable, topic_id))
             held.state.take(decision)
             await held.state.durable()
             if decision.answer is not RecallAnswer.WAIT:

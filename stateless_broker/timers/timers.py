@@ -79,13 +79,13 @@ class Timers:
             raise InvalidRequest("a recall names the id of the message's topic")
         if request.offset >= OFFSET_END or request.row >= ROW_END:
             raise InvalidRequest(f"offset {request.offset}, row {request.row} is not a timed message; check the handle")
-        _, bundle = await self._metadata.lookup().partition(request.topic, request.partition, request.topic_id)
+        target, bundle = await self._metadata.lookup().partition(request.topic, request.partition, request.topic_id)
         topic = await self._topic.find()
         if topic is None:
             raise InvalidRequest("this cluster has had no timed message yet; check the handle")
         message, due_us = Id(request.offset, request.row), request.due_us
         answer = await self._terms.call(
-            self._kind, topic, keys.timers_partition(bundle), lambda found: found.recall(message, due_us)
+            self._kind, topic, keys.timers_partition(bundle), lambda found: found.recall(message, due_us, target.id)
         )
         return pb.RecallDelayedResponse(outcome=OUTCOMES[answer])
 

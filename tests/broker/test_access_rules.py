@@ -5,6 +5,7 @@ themselves.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
@@ -16,15 +17,20 @@ from ledger import keys
 from ledgermq.client.settings import ClientSettings
 from ledgermq.errors import InvalidConfig, LedgerMQError, Unauthorized, Unavailable, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import BrokerApi
+from ledgermq.protocol.frames import FetchFrame
 from ledgermq.protocol.methods import LIST_OFFSETS, LIST_RULES, PRODUCE_ONCE
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.protocol.tokens import bearer
 from security.format import ledgermq_security_pb2 as fmt
 from security.records import rule_key
+from security.rules import Principal
 from stateless_broker.heartbeat import RULES as RULES_FEATURE
 from stateless_broker.heartbeat import Heartbeat, encode_heartbeat
 from stateless_broker.in_process import InProcessConnector
+from stateless_broker.security.authorized import AuthorizedService
 from stateless_broker.security.freshness import LEASE_S, Everywhere, RulesInForce
+from stateless_broker.security.permissions import Permissions
 from stateless_broker.settings import load_settings
 from tests.broker.access import RULES, call, change, is_refused, token
 from tests.broker.cluster import FAST, Cluster, fetch_of, frame_of, in_cluster, values_of
@@ -432,3 +438,66 @@ async def test_a_broker_that_is_not_told_does_as_the_others(cluster: Cluster) ->
     await cluster.stop("a:1")
     cluster.settings = load_settings(None, **FAST)
     assert not (await cluster.start("c:1")).rules.enforced
+
+
+class _AskedFor:
+    """A broker's service that notes which fetches reach it."""
+
+    def __init__(self, service: BrokerApi) -> None:
+        self._service = service
+        self.fetches: list[pb.FetchRequest] = []
+
+    def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
+        self.fetches.append(request)
+        return self._service.fetch(request)
+
+
+@in_cluster("a:1", **RULES)
+async def test_a_stream_gets_no_locations_once_another_topic_is_denied(cluster: Cluster) -> None:
+    """Segments hold records of all topics, so a stream that was opened by one who may read everything does
+    not go on to show where they are.
+    """
+    root = (await token(cluster, "root")).text
+    for name in ("orders", "secret"):
+        await cluster.create(name, 1, root)
+    await change(cluster, grant=["allow user:bob consume *"])
+    broker = cluster.brokers["a:1"]
+    inner = _AskedFor(broker.service)
+    bob = Permissions(Principal("user:bob"), broker.rules, broker.context.sources)
+    frames = AuthorizedService(inner, bob).fetch(fetch_of("orders", 0, direct=True))  # type: ignore[arg-type]
+    await anext(frames)
+    await change(cluster, grant=["deny user:bob consume secret"])
+    await cluster.line("a:1", root).produce_once(frame_of("orders", 0, b"mine"))
+    assert values_of(await anext(frames)) == [b"mine"]
+    assert [asked.direct for asked in inner.fetches] == [True, False]
+    await frames.aclose()  # type: ignore[attr-defined]
+
+
+@in_cluster("a:1", **RULES)
+async def test_only_the_receiver_holds_an_answer(cluster: Cluster) -> None:
+    """Bytes of answers are counted until they are sent, so nothing in front of gRPC keeps them for longer."""
+    root = (await token(cluster, "root")).text
+    await cluster.create("t", 1, root)
+    await change(cluster, grant=["allow user:bob consume t"])
+    admitted = await cluster.brokers["a:1"].door.admit(bearer((await token(cluster, "bob")).text))
+    frames = admitted.api.fetch(fetch_of("t", 0))
+    frame = await anext(frames)
+    assert sys.getrefcount(frame) == 2, "the variable here, and the argument"
+    await frames.aclose()  # type: ignore[attr-defined]
+
+
+@in_cluster("a:1", **RULES)
+async def test_a_commit_acts_on_the_topic_that_was_judged(cluster: Cluster) -> None:
+    root = (await token(cluster, "root")).text
+    ids = {name: (await cluster.create(name, 1, root)).topic_id for name in ("orders", "secret")}
+    await change(
+        cluster,
+        grant=["allow user:bob consume *", "deny user:bob consume secret", "allow user:bob group g"],
+    )
+    line = cluster.line("a:1", (await token(cluster, "bob")).text)
+    for name in ("", "orders"):
+        commit = pb.OffsetCommit(topic=name, topic_id=ids["secret"], partition=0, counter=1, offset=0)
+        committed = await line.commit_offsets(pb.CommitOffsetsRequest(group="g", commits=[commit]))
+        reset = pb.OffsetReset(topic=name, topic_id=ids["secret"], partition=0, offset=0)
+        changed = await line.reset_offsets(pb.ResetOffsetsRequest(group="g", resets=[reset]))
+        assert [committed.results[0].error.code, changed.results[0].error.code] == ["UNKNOWN_TOPIC"] * 2, name

@@ -194,6 +194,22 @@ async def test_a_held_stream_sends_signs_and_occupies_no_memory(cluster: Cluster
 
 
 @in_cluster("a:1")
+async def test_streams_that_are_opened_again_and_again_get_no_more(cluster: Cluster) -> None:
+    """The first answer of a stream waits as all others do."""
+    await cluster.create("t", 1)
+    await cluster.produce("t", 0, bytes(8 * KIB))
+    await set_quota(cluster, "anonymous", bytes_out=4 * KIB)
+    began_s, received = now_s(), 0
+    for _ in range(10):
+        async with aclosing(cluster.line("a:1").fetch(fetch_of("t", 0))) as frames:  # type: ignore[type-var]
+            while not (frame := await anext(frames)).payload_bytes:
+                pass
+            received += frame.payload_bytes
+    assert received > 80 * KIB
+    assert received <= 4 * KIB * (now_s() - began_s + 1) + 9 * KIB
+
+
+@in_cluster("a:1")
 async def test_a_single_fetch_is_held_for_a_moment_and_then_refused(cluster: Cluster) -> None:
     await cluster.create("t", 1)
     await cluster.produce("t", 0, bytes(8 * KIB))

@@ -208,6 +208,27 @@ async def test_a_message_in_a_range_is_recalled(cluster: Cluster, calm: None) ->
         assert await watcher.until(2, 3 * HOUR_S) == [b"m0", b"m2"]
 
 
+@pytest.mark.parametrize("is_far", [False, True], ids=["in memory", "in a range"])
+@in_cluster("a:1", bundles=2, constants=SMALL, **SLOW)
+async def test_a_recall_by_another_topic_recalls_nothing(cluster: Cluster, calm: None, is_far: bool) -> None:
+    """Who may produce to one topic could recall the messages of all topics in its bundle."""
+    for name in ("t", "other"):
+        await cluster.create(name, 1)
+    due_s = now_s() + (2 * HOUR_S if is_far else 5)
+    async with watched(cluster, "t", 0) as watcher:
+        offset = await send(cluster, "t", 0, *numbered(3, due_s))
+        if is_far:
+            await until(lambda: not held_of(cluster).waiting.rows, 10)
+        assert await recall(cluster, "other", 0, offset, 1, due_s) == "RECALLED", "there is none of that topic"
+        assert await recall(cluster, "other", 0, offset, 2, due_s) == "RECALLED"
+        assert await recall(cluster, "t", 0, offset, 2, due_s) == "RECALLED"
+        listing = await listed(cluster, 1, topic="t", max_messages=10)
+        assert [message.row for message in listing.messages] == ([] if is_far else [0, 1])
+        await cluster.stop("a:1", graceful=False)
+        await cluster.start("a:1")
+        assert await watcher.until(2, 3 * HOUR_S) == [b"m0", b"m1"]
+
+
 @in_cluster("a:1", **BUNDLES)
 async def test_a_recall_of_what_was_never_sent_is_refused(cluster: Cluster) -> None:
     await cluster.create("t", 1)

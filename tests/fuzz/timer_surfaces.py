@@ -113,7 +113,7 @@ def _go_on(timers: BundleTimers) -> None:
     dues = effective_dues(decode_block(*_parts(block_seeds()[0])))
     place(dues.sort(), later_us, timers.ranges, timers.watermark.due_us, lambda _: 0, loaded=loaded)
     with suppress(LedgerMQError):
-        timers.recall(Id(3, 3), later_us, timers.watermark, timers.watermark)
+        timers.recall(Id(3, 3), later_us, timers.watermark, timers.watermark, 5)
     to = end_of(timers.deliverable_to(later_us, loaded))
     if to > timers.watermark:
         timers.delivered(to, loaded)

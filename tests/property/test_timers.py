@@ -93,8 +93,12 @@ def recalled_messages_are_delivered(patch: pytest.MonkeyPatch) -> None:
 def recalled_after_delivery(patch: pytest.MonkeyPatch) -> None:
     true = BundleTimers.recall
     patch.setattr(
-        BundleTimers, "recall", lambda self, message, due_us, *rest: true(self, message, due_us, START, START)
+        BundleTimers, "recall", lambda self, message, due_us, *rest: true(self, message, due_us, START, START, rest[-1])
     )
+
+
+def recalls_count_for_any_topic(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(BundleTimers, "is_recalled", lambda self, message, topic_id: message in self.recalls)
 
 
 MUTANTS: list[Mutate] = [
@@ -108,6 +112,7 @@ MUTANTS: list[Mutate] = [
     rows_of_one_time_are_in_any_order,
     recalled_messages_are_delivered,
     recalled_after_delivery,
+    recalls_count_for_any_topic,
 ]
 
 

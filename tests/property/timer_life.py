@@ -231,8 +231,10 @@ class TimerLife:
         if len(self.timers.recalls) >= self.limits.recalls_max:
             return
         was_late = sent.key <= watermark
-        decision = self.timers.recall(Id(sent.key.offset, sent.key.row), sent.due_us, watermark, watermark)
-        if not self.append(decision.records):
+        message, its_own = Id(sent.key.offset, sent.key.row), sent.target.topic_id
+        topic_id = self.rng.choice([5, 9]) if self.rng.random() < 0.3 else its_own
+        decision = self.timers.recall(message, sent.due_us, watermark, watermark, topic_id)
+        if not self.append(decision.records) or topic_id != its_own:
             return
         match decision.answer:
             case RecallAnswer.RECALLED:

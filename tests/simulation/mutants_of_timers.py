@@ -151,18 +151,18 @@ def _hasty(patch: Patch, answer: RecallAnswer) -> None:
     """Send this answer to a recall before anything is durable."""
     real = TimerPartition.recall
 
-    async def recall(self: TimerPartition, message: Id, due_us: int) -> RecallAnswer:
+    async def recall(self: TimerPartition, message: Id, due_us: int, topic_id: int) -> RecallAnswer:
         await self._check_recall(message, due_us)
         held = self.held
         if held.is_ready.is_set():
             known_us = held.waiting.due_of(message) or due_us
             issued = held.timers.watermark
             held.state.check_room()
-            decision = held.state.ask(lambda: held.timers.recall(message, known_us, issued, issued))
+            decision = held.state.ask(lambda: held.timers.recall(message, known_us, issued, issued, topic_id))
             held.state.take(decision)
             if decision.answer is answer:
                 return answer
-        return await real(self, message, due_us)
+        return await real(self, message, due_us, topic_id)
 
     patch.setattr(TimerPartition, "recall", recall)
 
@@ -194,6 +194,12 @@ def recalls_forgotten_when_they_are_due(patch: Patch) -> None:
 def recalls_of_late_messages_by_the_time_of_the_sender(patch: Patch) -> None:
     """A message that came late is recalled for a time that is over long before it is delivered."""
     patch.setattr(Waiting, "due_of", lambda self, message: None)
+
+
+@mutant("timers")
+def recalls_of_any_topic(patch: Patch) -> None:
+    """Who may produce to one topic recalls the messages of others in its bundle."""
+    patch.setattr(BundleTimers, "is_recalled", lambda self, message, topic_id: message in self.recalls)
 
 
 @mutant("timers")

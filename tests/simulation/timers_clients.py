@@ -13,6 +13,7 @@ from typing import Any
 from ledger import keys
 from ledgermq.client.client import Client
 from ledgermq.client.delayed import RecallOutcome
+from ledgermq.client.handles import handle_of, request_of
 from ledgermq.client.producing.delivery import Delivery
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.settings import ClientSettings
@@ -181,6 +182,31 @@ class Recaller(TimersClient):
             await asyncio.sleep(self.random.expovariate(self._own.recalls_s))
             if self._shared.stored:
                 await self._recall(self._choose())
+                if self.random.random() < 0.3:
+                    await self._recall_as_another(self._choose())
+
+    async def _recall_as_another(self, sent: Sent) -> None:
+        """Recall it as a message of another topic of its bundle: it stays."""
+        request = request_of(sent.handle)
+        try:
+            topics = {name: await self.client.describe_topic(name) for name in TOPICS}
+            own = topics.pop(request.topic, None)
+            places = [
+                (found, part.partition)
+                for found in topics.values()
+                for part in found.partitions
+                if own is not None and part.bundle == own.partitions[request.partition].bundle
+            ]
+            if not places:
+                return
+            found, request.partition = self.random.choice(places)
+            request.topic, request.topic_id = found.name, found.topic_id
+            outcome = await self.client.recall(handle_of(request))
+        except LedgerMQError as error:
+            self._world.coverage.saw(f"a recall by a guess failed: {type(error).__name__}")
+            self._world.judge_error(error)
+            return
+        self._world.coverage.saw(f"a recall by a guess was told: {outcome}")
 
     def _choose(self) -> Sent:
         stored, r = self._shared.stored, self.random

@@ -409,8 +409,11 @@ class _Bundle:
     def _take_recall(self, segment: _Segment, name: tuple[int, int], value: bytes | None) -> None:
         row = self._rows.get(name)
         if value is not None:
-            self._recalls[name] = stored.Recall.FromString(value).due_us
-            if row is not None and row.recalled is None:
+            recall = stored.Recall.FromString(value)
+            self._recalls[name] = recall.due_us
+            if row is not None and row.topic_id not in recall.topic_ids:
+                self._truth.coverage["a message was recalled as one of another topic"] += 1
+            elif row is not None and row.recalled is None:
                 row.recalled = segment.moment
                 if row.delivered:
                     self._truth.report("delivered though recalled", f"{row.value} at {row.delivered}, recalled later")

@@ -14,9 +14,9 @@ from tests.unit.timers.test_waiting import intake_block, range_block
 from timers.blocks import START, Id, Key, Source, end_of
 from timers.bundle_timers import BundleTimers, RecallAnswer
 from timers.cut import Moved
-from timers.limits import MINUTE_US, SECOND_US, TimerLimits
+from timers.limits import MINUTE_US, RECALL_TOPICS_MAX, SECOND_US, TimerLimits
 from timers.places import Range, RangeId
-from timers.records import Flushed, Piece
+from timers.records import Flushed, Piece, RecallEntry, encode
 from timers.rows import rows_of
 
 T0_US = 240_000 * 120 * MINUTE_US
@@ -191,8 +191,8 @@ def test_the_intake_is_needed_from_the_first_piece_on_that_is_not_finished() -> 
 
 def test_recalled_messages_and_those_of_removed_topics_are_not_live() -> None:
     bundle = Bundle()
-    bundle.write(bundle.timers.recall(Id(0, 1), 20, START, START).records)
-    bundle.write(bundle.timers.recall(Id(1, 0), 10, START, START).records)
+    bundle.write(bundle.timers.recall(Id(0, 1), 20, START, START, 5).records)
+    bundle.write(bundle.timers.recall(Id(1, 0), 10, START, START, 5).records)
     blocks = [intake_block([10, 20, 30]), intake_block([10, 20]), intake_block([10], topic_id=6)]
     rows = rows_of([(Source(None, n), block) for n, block in enumerate(blocks)], START)
     live = bundle.timers.live(rows, lambda topic_id: topic_id != 6)
@@ -208,7 +208,7 @@ def test_a_recall_is_answered_by_what_is_durable() -> None:
     bundle = Bundle()
     timers = bundle.timers
     bundle.write(timers.delivered(end_of(T0_US), ()).records)
-    ask = lambda due_us, to, durable: timers.recall(Id(3, 3), due_us, to, durable)  # noqa: E731
+    ask = lambda due_us, to, durable: timers.recall(Id(3, 3), due_us, to, durable, 5)  # noqa: E731
     here = end_of(T0_US)
     assert ask(T0_US, here, START).answer is RecallAnswer.WAIT
     assert ask(T0_US, START, here).answer is RecallAnswer.TOO_LATE
@@ -226,13 +226,63 @@ def test_tombstones_of_recalls_are_kept_and_bounded() -> None:
     bundle = Bundle(recalls_max=2)
     timers = bundle.timers
     for row in range(2):
-        bundle.write(timers.recall(Id(3, row), T0_US + row, START, START).records)
+        bundle.write(timers.recall(Id(3, row), T0_US + row, START, START, 5).records)
     with pytest.raises(ResourceExhausted, match="2 recalled messages"):
-        timers.recall(Id(3, 5), T0_US, START, START)
+        timers.recall(Id(3, 5), T0_US, START, START, 5)
     bundle.write(timers.delivered(end_of(T0_US + HOUR_US - 1), ()).records)
     assert len(timers.recalls) == 2
     assert timers.frees(T0_US + HOUR_US)
     bundle.write(timers.delivered(end_of(T0_US + HOUR_US), ()).records)
-    assert timers.recalls == {Id(3, 1): T0_US + 1}
-    bundle.write(timers.recall(Id(3, 6), T0_US + 2 * HOUR_US, START, START).records)
+    assert timers.recalls == {Id(3, 1): (T0_US + 1, (5,))}
+    bundle.write(timers.recall(Id(3, 6), T0_US + 2 * HOUR_US, START, START, 5).records)
     assert set(timers.recalls) == {Id(3, 1), Id(3, 6)}
+
+
+def test_a_recall_counts_for_a_message_of_the_topic_that_was_named() -> None:
+    """Access rules judge the topic that the caller names; the message may be of another one."""
+    bundle = Bundle()
+    timers = bundle.timers
+    rows = rows_of([(Source(None, 0), intake_block([10, 20], topic_id=5))], START)
+
+    def live() -> list[int]:
+        found: list[int] = timers.live(rows, lambda _: True).ids.rows.to_pylist()
+        return found
+
+    bundle.write(timers.recall(Id(0, 0), 10, START, START, 6).records)
+    assert not timers.is_recalled(Id(0, 0), 5)
+    assert live() == [0, 1], "it was recalled as a message of topic 6, and is one of 5"
+    decision = timers.recall(Id(0, 0), 7, START, START, 5)
+    assert decision.records, "the other recall does not answer for it"
+    bundle.write(decision.records)
+    assert timers.recalls == {Id(0, 0): (10, (5, 6))}, "the later due time keeps the tombstone"
+    assert live() == [1]
+    assert timers.recall(Id(0, 0), 10, START, START, 5).records == []
+
+
+def test_guesses_of_topics_are_bounded() -> None:
+    timers = BundleTimers(TimerLimits())
+    for topic_id in range(RECALL_TOPICS_MAX):
+        timers.recall(Id(0, 0), 10, START, START, 100 + topic_id)
+    with pytest.raises(ResourceExhausted, match="16 other topics"):
+        timers.recall(Id(0, 0), 10, START, START, 5)
+
+
+def test_a_recall_of_an_earlier_release_counts_for_any_topic() -> None:
+    timers = BundleTimers(TimerLimits())
+    record = encode(RecallEntry(Id(0, 0), 10))
+    timers.apply(record.key, record.value)
+    assert timers.is_recalled(Id(0, 0), 5)
+    assert not timers.is_recalled(Id(0, 1), 5)
+
+
+def test_all_that_was_flushed_is_freed_at_the_highest_horizon() -> None:
+    """That of a flush that found few free ranges is higher than that of the flush after it."""
+    bundle = Bundle()
+    timers = bundle.timers
+    for end, horizon_us in ((10, T0_US + 2 * MINUTE_US), (20, T0_US + MINUTE_US)):
+        bundle.write(timers.flushed_to(end, horizon_us, {}, T0_US).records)
+    assert not timers.frees(T0_US + MINUTE_US)
+    assert timers.frees(T0_US + 2 * MINUTE_US)
+    bundle.write(timers.delivered(end_of(T0_US + 2 * MINUTE_US), ()).records)
+    assert timers.intake_start() == 20
+    assert not timers.frees(T0_US + HOUR_US)

@@ -46,6 +46,7 @@ ENTRIES: list[tuple[str, bytes, Entry]] = [
         RangeEntry(RangeId(True, 3), Range(236_110 * 2 * HOUR_US, 236_111 * 2 * HOUR_US, 9, True, 1000, 123_456)),
     ),
     ("timers-recall-v1.bin", b"recall/41/7", RecallEntry(Id(41, 7), 1_700_000_000_000_001)),
+    ("timers-recall-of-topics-v1.bin", b"recall/41/7", RecallEntry(Id(41, 7), 1_700_000_000_000_001, (5, 600))),
 ]
 
 
@@ -84,7 +85,10 @@ entries = st.one_of(
     st.builds(WatermarkEntry, st.none() | keys),
     st.builds(FlushedEntry, st.none() | flushed()),
     ranges(),
-    st.builds(RecallEntry, st.builds(Id, offsets, rows), st.none() | dues),
+    st.builds(RecallEntry, st.builds(Id, offsets, rows), st.none()),
+    st.builds(
+        RecallEntry, st.builds(Id, offsets, rows), dues, st.sets(u64, max_size=5).map(lambda ids: tuple(sorted(ids)))
+    ),
 )
 
 
