@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from timers.blocks import Block, Id, Key, Source, end_of
+from timers.blocks import DUE_MAX_US, Block, Id, Key, Source, end_of
 from timers.columns import int64_view
 from timers.cut import Gathering
 from timers.rows import Index, Part, Rows, index_of, merge
@@ -124,6 +124,20 @@ class _Merged:
         self.rows, self.gathering, self.waiters = self.gathering.rows(), None, {}
         return ()
 
+    def chunk(self, chunk_bytes: int) -> Chunk:
+        """Return about `chunk_bytes` of the rows that are not taken, at least one."""
+        before = self.sums[self.at - 1] if self.at else 0
+        stop = max(self.at + 1, bisect_right(self.sums, before + chunk_bytes, self.at))
+        rows = self.rows.slice(self.at, stop)
+        missing: tuple[Source, ...] = ()
+        if self.waiters:
+            used = [self.waiters[number] for number in pc.unique(rows.of).to_pylist()]
+            rows, missing = _with_bodies(rows, used), _without_bodies(used)
+            if len(missing) > MISSING_MAX and len(rows) > 1:
+                return self.chunk(chunk_bytes // 2)
+        is_last = self.is_all and stop == len(self.rows)
+        return Chunk(rows, end_of(self.to_us) if is_last else rows.key(len(rows) - 1), missing)
+
 
 class Waiting:
     """`rows`: number of rows in memory. `topics`: the same by topic id. `index_bytes`, `body_bytes`: what they take."""
@@ -186,16 +200,14 @@ class Waiting:
             return None
         if merged.gathering is not None and (missing := merged.gather()):
             return Chunk(merged.rows.slice(0, 0), merged.end, missing[:MISSING_MAX])
-        before = merged.sums[merged.at - 1] if merged.at else 0
-        stop = max(merged.at + 1, bisect_right(merged.sums, before + chunk_bytes, merged.at))
-        rows, missing = merged.rows.slice(merged.at, stop), ()
-        if merged.waiters:
-            used = [merged.waiters[number] for number in pc.unique(rows.of).to_pylist()]
-            rows, missing = _with_bodies(rows, used), _without_bodies(used)
-            if len(missing) > MISSING_MAX and len(rows) > 1:
-                return self.due(to_us, chunk_bytes // 2)
-        is_last = merged.is_all and stop == len(merged.rows)
-        return Chunk(rows, end_of(to_us) if is_last else rows.key(len(rows) - 1), missing)
+        return merged.chunk(chunk_bytes)
+
+    def first(self, chunk_bytes: int) -> Chunk | None:
+        """Return about `chunk_bytes` of the first rows, whenever they are due, as `due` does; but nothing is
+        prepared for chunks after it, nor dropped that was prepared for a delivery.
+        """
+        merged = self._merge(DUE_MAX_US, is_cut=False)
+        return None if merged is None else merged.chunk(chunk_bytes)
 
     def taken(self, to: Key) -> None:
         """Forget all rows at or below a watermark."""
@@ -314,8 +326,9 @@ class Waiting:
             self.body_bytes -= waiter.body_bytes
             waiter.block = None
 
-    def _merge(self, to_us: int) -> _Merged | None:
-        """Merge the first rows that are due up to `to_us`.
+    def _merge(self, to_us: int, *, is_cut: bool = True) -> _Merged | None:
+        """Merge the first rows that are due up to `to_us`. `is_cut`: they are cut out of their blocks if these
+        come in turns.
 
         Blocks are popped in order of their first rows, each time twice as many. The rows below the first
         row of the next block are final.
@@ -345,7 +358,7 @@ class Waiting:
         rows = merge(parts, {})
         sums = int64_view(pc.cumulative_sum(rows.sizes.cast(pa.int64())))
         gathering = None
-        if _turns(rows) > TURNS_OF_BLOCK * len(parts):
+        if is_cut and _turns(rows) > TURNS_OF_BLOCK * len(parts):
             stop = min(max(1, bisect_right(sums, CUT_BYTES)), _end_of_blocks(rows, CUT_BLOCKS))
             is_all = is_all and stop == len(rows)
             rows, sums = rows.slice(0, stop), sums[:stop]

@@ -83,7 +83,8 @@ class Deliverer:
         while held.timers.watermark < end_of(to_us):
             await self._flow.room()
             await held.with_chunk(
-                to_us, min(CHUNK_BYTES, held.limits.chunk_bytes), lambda chunk: self._append(chunk, to_us)
+                lambda waiting: waiting.due(to_us, min(CHUNK_BYTES, held.limits.chunk_bytes)),
+                lambda chunk: self._append(chunk, to_us),
             )
             held.note_added()
         held.freed.set()

@@ -110,17 +110,17 @@ class Held:
         self.due_changed.set()
         self.moves_changed.set()
 
-    async def with_chunk(self, to_us: int, chunk_bytes: int, use: Callable[[Chunk | None], T]) -> T:
-        """Return what `use` returns for the next rows that are due by `to_us`, with all their bodies: about
-        `chunk_bytes` of them. None: there are none. `use` runs in a turn of the pace, in the turn of the event
-        loop in which the rows were chosen. Raises the errors of `HiddenLogs.read`, NotOwner.
+    async def with_chunk(self, find: Callable[[Waiting], Chunk | None], use: Callable[[Chunk | None], T]) -> T:
+        """Return what `use` returns for the rows that `find` finds, with all their bodies. None: there are none.
+        Both run in a turn of the pace, and in one turn of the event loop. Raises the errors of
+        `HiddenLogs.read`, NotOwner.
         """
         self.restoring += 1
         try:
             while True:
                 async with self.pace.turn():
                     self.state.check()
-                    chunk = self.waiting.due(to_us, chunk_bytes)
+                    chunk = find(self.waiting)
                     if chunk is None or not chunk.missing:
                         return use(chunk)
                 await self.restore(chunk.missing)

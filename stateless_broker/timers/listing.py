@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ledger.topics.catalog import Catalog
 from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker.timers.held import Held
-from timers.blocks import DUE_MAX_US, Id
+from timers.blocks import Id
 from timers.rows import Rows
 
 MESSAGES_MAX = 1000
@@ -31,7 +31,9 @@ async def listed(
     `left` counts all other messages in memory, whether they match or not. Raises the errors of
     `HiddenLogs.read`.
     """
-    chunk = await held.with_chunk(DUE_MAX_US, LOOKED_AT_BYTES, lambda chunk: chunk) if messages_max else None
+    chunk = None
+    if messages_max:
+        chunk = await held.with_chunk(lambda waiting: waiting.first(LOOKED_AT_BYTES), lambda chunk: chunk)
     answer = pb.ListDelayedResponse(left=held.waiting.rows)
     if chunk is not None:
         at_most, is_recalled = min(messages_max, MESSAGES_MAX), held.timers.is_recalled

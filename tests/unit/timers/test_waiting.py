@@ -179,6 +179,27 @@ def test_blocks_whose_rows_come_in_turns_are_read_once_for_many_chunks() -> None
     assert 30 < len(read) < count
 
 
+def test_a_look_at_the_first_rows_keeps_what_was_read_for_a_delivery() -> None:
+    found = Waiting()
+    count, rows = 100, 40
+    blocks = {Source(None, n): intake_block([10 + n + count * row for row in range(rows)]) for n in range(count)}
+    for source, block in blocks.items():
+        found.add(source, block, above=START)
+    found.evict(0)
+    read = Counter[Source]()
+    while (chunk := found.due(10**6, 10**6)) is not None and chunk.missing:
+        for source in chunk.missing:
+            read[source] += 1
+            found.restore(source, blocks[source])
+        look = found.first(500)
+        assert look is not None
+        assert look.rows.key(0) == Key(10, 0, 0)
+        assert len(look.missing) < 20, "only what these rows need"
+    assert chunk is not None
+    assert len(chunk.rows) == count * rows
+    assert read == dict.fromkeys(blocks, 1)
+
+
 def test_rows_that_are_cut_out_at_a_time_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "CUT_BLOCKS", 8)
     found = Waiting()
