@@ -36,12 +36,12 @@ class Moved:
 class Gathering:
     """Rows of many blocks, whose bodies are given one after the other; each is needed once.
 
-    `lacking`: the blocks that were not given, and which of their rows are wanted.
+    `lacking`: the blocks that were not given yet.
     """
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
-        self._positions = dict(_by_block(rows))
+        self._positions = {number: _positions(at, rows) for number, at in _by_block(rows)}
         self._parts: set[int] = set()
         self._blocks: dict[int, Block] = {}
         self.lacking = set(self._positions)
@@ -53,8 +53,9 @@ class Gathering:
 
     def part(self, number: int, block: Block) -> None:
         """Take a block that was read for this: only the wanted rows of it are kept."""
+        wanted = self._rows.rows.take(self._positions[number])
         self._parts.add(number)
-        self.whole(number, replace(block, records=_take([block.records], self._wanted(number)), ids=None))
+        self.whole(number, replace(block, records=_take([block.records], wanted), ids=None))
 
     def rows(self) -> Rows:
         """Return the rows, those of each target partition in one block, which has them in this order. No
@@ -62,32 +63,29 @@ class Gathering:
         """
         assert not self.lacking, f"blocks {sorted(self.lacking)} of timed messages were not given"
         numbers = [
-            _ascending(len(self._wanted(number))) if number in self._parts else self._wanted(number)
-            for number in self._positions
+            _ascending(len(at)).cast(pa.uint32()) if number in self._parts else self._rows.rows.take(at)
+            for number, at in self._positions.items()
         ]
-        order = pa.concat_arrays([self._places(number) for number in self._positions])
-        given = replace(self._rows, blocks=self._blocks, rows=pa.concat_arrays(numbers).take(pc.sort_indices(order)))
+        back = pc.sort_indices(pa.concat_arrays([*self._positions.values()]))
+        given = replace(self._rows, blocks=self._blocks, rows=pa.concat_arrays(numbers).take(back))
         blocks: dict[int, Block] = {}
         places: list[pa.Array] = []
         for number, (target, batch, positions) in enumerate(_split(given)):
             blocks[number] = Block(*target, 0, batch, batch.nbytes)
-            places.append(_ascending(len(given)) if positions is None else positions)
-        back = pc.sort_indices(pa.concat_arrays([place.cast(pa.uint64()) for place in places]))
+            places.append(_positions(positions, given))
+        back = pc.sort_indices(pa.concat_arrays(places))
         of = pa.concat_arrays([pa.repeat(pa.scalar(n, pa.uint32()), len(place)) for n, place in enumerate(places)])
-        at = pa.concat_arrays([_ascending(len(place)) for place in places])
+        at = pa.concat_arrays([_ascending(len(place)) for place in places]).cast(pa.uint32())
         return replace(given, blocks=blocks, of=of.take(back), rows=at.take(back))
 
-    def _wanted(self, number: int) -> pa.UInt32Array:
-        positions = self._positions[number]
-        return self._rows.rows if positions is None else self._rows.rows.take(positions)
 
-    def _places(self, number: int) -> pa.Array:
-        positions = self._positions[number]
-        return _ascending(len(self._rows)).cast(pa.uint64()) if positions is None else positions
+def _positions(found: pa.UInt64Array | None, rows: Rows) -> pa.UInt64Array:
+    """Return positions in `rows`, where None stands for all of them."""
+    return _ascending(len(rows)) if found is None else found
 
 
-def _ascending(count: int) -> pa.UInt32Array:
-    return pa.arange(0, count).cast(pa.uint32())
+def _ascending(count: int) -> pa.UInt64Array:
+    return pa.arange(0, count).cast(pa.uint64())
 
 
 def batches(rows: Rows) -> dict[PartitionId, pa.RecordBatch]:
