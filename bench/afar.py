@@ -28,7 +28,7 @@ from bench.percentiles import at
 from bench.sizing.observe import Load, observe
 from bench.stores import AWAY, S3_EXPRESS, S3_STANDARD, stores
 from bench.takeover import PARTITIONS as TAKEOVER_PARTITIONS
-from bench.takeover import kill_and_watch
+from bench.takeover import WHAT, kill_and_watch
 from tests.e2e.admin_port import ADMIN
 
 STANDARD, EXPRESS = "S3 Standard", "S3 Express"
@@ -40,7 +40,6 @@ SECONDS = 15
 KILLS = 20
 GIB = 1024**3
 PARTS = ((0.5, "p50"), (0.99, "p99"))
-WHAT = "kill -9 until acknowledged"
 
 
 def simulated(subject: str) -> str:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from bench.measures import Curve, Results
 from bench.ours import Cluster, answer
+from bench.runs import RUN_RECORDS, VALUE_BYTES
 from bench.stores import DISTANT, stores
 from tests.e2e.admin_port import ADMIN
 
-VALUE_BYTES, RUN_RECORDS = 1000, 64
 MEGABYTES_PER_S = 20.0
 SECONDS = 12
 PARTITIONS = (1, 8, 100, 1000, 10_000)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import ledgermq
@@ -20,6 +20,7 @@ from bench.ours import Cluster
 from bench.percentiles import at
 from ledgermq.client.client import Client
 from ledgermq.client.producing.producer import Producer
+from ledgermq.runtime.tasks import end
 
 PARTITIONS = 16
 SETTLE_S = 5.0
@@ -62,42 +63,54 @@ async def kill_and_watch(cluster: Cluster, topic: str, kills: int, delay_s: floa
 
     `delay_s`: the records are timed messages, due so much later.
     """
-    acknowledged_s: dict[int, float] = {}
     gaps: list[float] = []
-    async with (
-        ledgermq.connect(cluster.brokers.addresses) as client,
-        client.producer() as producer,
-        asyncio.TaskGroup() as group,
-    ):
-        loops = [
-            group.create_task(_send_on(producer, topic, partition, acknowledged_s, delay_s))
-            for partition in range(PARTITIONS)
-        ]
-        for _ in range(kills):
-            await asyncio.sleep(SETTLE_S)
-            address, partitions = await _busiest(client, topic)
-            before = {partition: acknowledged_s[partition] for partition in partitions}
-            cluster.brokers.kill(cluster.brokers.at(address))
-            killed_s = time.perf_counter()
-            while any(acknowledged_s[partition] < killed_s for partition in partitions):  # noqa: ASYNC110  a look now and then
-                await asyncio.sleep(0.005)
-            gaps.append(max(acknowledged_s[partition] - before[partition] for partition in partitions))
-            await asyncio.to_thread(cluster.brokers.start)
-        for task in loops:
-            task.cancel()
+    async with ledgermq.connect(cluster.brokers.addresses) as client, client.producer() as producer:
+        sending = Sending(producer, topic, PARTITIONS, delay_s)
+        try:
+            for _ in range(kills):
+                await asyncio.sleep(SETTLE_S)
+                address, partitions = await busiest(client, topic)
+                cluster.brokers.kill(cluster.brokers.at(address))
+                gaps.append(await sending.gap_s(partitions))
+                await asyncio.to_thread(cluster.brokers.start)
+        finally:
+            await sending.stop()
     return gaps
 
 
-async def _send_on(
-    producer: Producer, topic: str, partition: int, acknowledged_s: dict[int, float], delay_s: float | None
-) -> None:
-    while True:
-        await producer.send(topic, b"x" * 100, partition=partition, delay=delay_s)
-        acknowledged_s[partition] = time.perf_counter()
-        await asyncio.sleep(0.01)
+class Sending:
+    """Sends one record at a time to each partition. `acknowledged_s`: when the last one of each was."""
+
+    def __init__(self, producer: Producer, topic: str, partitions: int, delay_s: float | None = None) -> None:
+        self.acknowledged_s: dict[int, float] = {}
+        self._tasks = [
+            asyncio.create_task(self._send(producer, topic, partition, delay_s)) for partition in range(partitions)
+        ]
+
+    async def _send(self, producer: Producer, topic: str, partition: int, delay_s: float | None) -> None:
+        while True:
+            await producer.send(topic, b"x" * 100, partition=partition, delay=delay_s)
+            self.acknowledged_s[partition] = asyncio.get_running_loop().time()
+            await asyncio.sleep(0.01)
+
+    async def gap_s(self, partitions: Sequence[int]) -> float:
+        """Wait until all these partitions take records again, after their owner was killed in this turn of the
+        event loop; return the longest time without one. Raises what a record's delivery raises.
+        """
+        before, killed_s = dict(self.acknowledged_s), asyncio.get_running_loop().time()
+        while any(self.acknowledged_s[partition] <= killed_s for partition in partitions):
+            for task in self._tasks:
+                if task.done():
+                    task.result()
+            await asyncio.sleep(0.005)
+        return max(self.acknowledged_s[partition] - before[partition] for partition in partitions)
+
+    async def stop(self) -> None:
+        await end(*self._tasks)
 
 
-async def _busiest(client: Client, topic: str) -> tuple[str, list[int]]:
+async def busiest(client: Client, topic: str) -> tuple[str, list[int]]:
+    """Return the owner of most partitions of a topic, and these."""
     described = await client.describe_topic(topic)
     [(address, _)] = Counter(partition.owner for partition in described.partitions if partition.owner).most_common(1)
     return address, [partition.partition for partition in described.partitions if partition.owner == address]
