@@ -1,4 +1,4 @@
-"""Run a real HDFS for tests: a NameNode and some DataNodes (`running`), of jars (68 MB) that
+"""Run a real HDFS for tests: a NameNode and three DataNodes (`running`), of jars (68 MB) that
 `infra.maven` fetches once.
 
 Java 17 or newer is `infra.java`'s business.
@@ -24,29 +24,22 @@ START_SECONDS_MAX = 120
 NAMENODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 DATANODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
 DATANODES = 3
+SERVERS = (NAMENODE, *(f"{DATANODE}-{number}" for number in range(DATANODES)))
+"""Names of all processes; the part behind the dash tells DataNodes apart."""
 
 
 @dataclass
 class Hdfs:
-    """A running file system. `url` is that of its root.
-
-    `processes`: by name; DataNodes are "datanode-0", ….
-    """
+    """A running file system. `url` is that of its root. `processes`: by their names in `SERVERS`."""
 
     folder: Path
     port: int
     http_port: int
-    datanodes: int = 1
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
         return f"hdfs://127.0.0.1:{self.port}"
-
-    @property
-    def servers(self) -> list[str]:
-        """Return the names of all its processes, the NameNode's first."""
-        return [NAMENODE, *(f"{DATANODE}-{number}" for number in range(self.datanodes))]
 
     def start(self, *names: str) -> None:
         for name in names:
@@ -80,7 +73,7 @@ class Hdfs:
         until = time.monotonic() + START_SECONDS_MAX
         while time.monotonic() < until:
             state = self.state()
-            if state.get("NumLiveDataNodes") == self.datanodes and state.get("FSState") == "Operational":
+            if state.get("NumLiveDataNodes") == DATANODES and state.get("FSState") == "Operational":
                 return
             for name, process in self.processes.items():
                 if process.poll() is not None:
@@ -110,16 +103,16 @@ class Hdfs:
 
 
 @contextmanager
-def running(datanodes: int = DATANODES) -> Iterator[Hdfs]:
-    """Run one NameNode and some DataNodes on free ports, in a temporary folder that is deleted
+def running() -> Iterator[Hdfs]:
+    """Run one NameNode and three DataNodes on free ports, in a temporary folder that is deleted
     afterwards. Files have a replica on each DataNode.
     """
     with tempfile.TemporaryDirectory(prefix="ledgermq-hdfs-") as name:
-        hdfs = Hdfs(Path(name), free_port(), free_port(), datanodes)
+        hdfs = Hdfs(Path(name), free_port(), free_port())
         _configure(hdfs)
         hdfs.format()
         try:
-            hdfs.start(*hdfs.servers)
+            hdfs.start(*SERVERS)
             hdfs.wait_ready()
             yield hdfs
         finally:
@@ -132,7 +125,7 @@ def _configure(hdfs: Hdfs) -> None:
     core = {"fs.defaultFS": hdfs.url, "hadoop.tmp.dir": str(hdfs.folder / "data")}
     anywhere = "127.0.0.1:0"
     site = {
-        "dfs.replication": str(hdfs.datanodes),
+        "dfs.replication": str(DATANODES),
         "dfs.namenode.file.close.num-committed-allowed": "1",
         "dfs.namenode.http-address": f"127.0.0.1:{hdfs.http_port}",
         "dfs.namenode.rpc-bind-host": "127.0.0.1",

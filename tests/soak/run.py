@@ -85,7 +85,7 @@ class SoakRun:
     ) -> None:
         self.seconds, self.folder, self.with_spark = seconds, folder, with_spark
         self.timed = timed
-        self.broker_bytes_max = BROKER_BYTES_MAX + TIMED_BYTES_MAX * timed
+        self.broker_bytes_allowed = BROKER_BYTES_MAX + TIMED_BYTES_MAX * timed
         self.logs = folder / "logs"
         self.logs.mkdir()
         self.children = Children(self.logs)
@@ -321,7 +321,7 @@ class SoakRun:
             if broker.child is not None and broker.is_up:
                 size = rss_bytes_of(broker.child.pid)
                 self.facts["broker_bytes_max"] = max(self.facts["broker_bytes_max"], size)
-                if size > self.broker_bytes_max:
+                if size > self.broker_bytes_allowed:
                     self.violations.append(Violation("memory", f"{broker.name} takes {size >> 20} MiB"))
         for child in self.slow_readers:
             if child.code is not None and not self._ending:
