@@ -4,6 +4,7 @@ and the inspection continues.
 
 from __future__ import annotations
 
+from ledger.fsck.problem import Problems, Severity
 from ledger.root.damage import CollectingDamage
 from ledgermq.cli.report import Finding
 
@@ -18,6 +19,12 @@ class Findings:
         finding = Finding(object_key, code, problem)
         if finding not in self.all:
             self.all.append(finding)
+
+    def add_damage(self, problems: Problems) -> None:
+        """Add what a check found that is damage."""
+        for problem in problems.all:
+            if problem.severity is Severity.DAMAGE:
+                self.add(problem.object_key, problem.code, problem.text)
 
     def collecting(self, object_key: str) -> CollectingDamage:
         """Turn damage and missing objects inside the block into findings; `object_key` is used if

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ledger.fsck.problem import Problems, Severity
+from ledger.fsck.problem import Problems
 from ledger.keys import PartitionId
 from ledger.object_store.contract import ObjectStore
 from ledger.open_root import cluster_of
@@ -44,9 +44,7 @@ async def shares_report(store: ObjectStore, sources: Sources, *, every: bool) ->
     findings, problems = Findings(), Problems()
     found, catalog = await read_shares(store, await cluster_of(store), sources, findings.collecting)
     check_shares(found, catalog, problems)
-    for problem in problems.all:
-        if problem.severity is Severity.DAMAGE:
-            findings.add(problem.object_key, problem.code, problem.text)
+    findings.add_damage(problems)
     partitions = sorted(
         (row for one in found for row in _partitions(one, catalog)),
         key=lambda row: (row["group"], str(row["topic"]), row["partition"]),

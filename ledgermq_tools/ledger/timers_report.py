@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ledger.fsck.problem import Problems, Severity
+from ledger.fsck.problem import Problems
 from ledger.object_store.contract import ObjectStore
 from ledger.open_root import cluster_of
 from ledger.topics.catalog import Catalog
@@ -41,9 +41,7 @@ async def timers_report(store: ObjectStore, sources: Sources, *, every: bool) ->
     findings, problems = Findings(), Problems()
     found, catalog = await read_timers(store, await cluster_of(store), sources, findings.collecting, blocks=every)
     check_timers(found, problems, sources.now_ms())
-    for problem in problems.all:
-        if problem.severity is Severity.DAMAGE:
-            findings.add(problem.object_key, problem.code, problem.text)
+    findings.add_damage(problems)
     facts = {
         "messages_in_ranges": sum(each.records for one in found for each in one.state.ranges.values()),
         "bytes_in_ranges": sum(one.state.waiting_bytes for one in found),

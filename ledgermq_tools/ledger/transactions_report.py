@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ledger.fsck.problem import Problems, Severity
+from ledger.fsck.problem import Problems
 from ledger.object_store.contract import ObjectStore
 from ledger.open_root import cluster_of
 from ledgermq.cli.report import Report, Rows
@@ -39,9 +39,7 @@ async def transactions_report(store: ObjectStore, sources: Sources, *, every: bo
     findings, problems = Findings(), Problems()
     found = await read_transactions(store, await cluster_of(store), sources, findings.collecting)
     check_transactions(found, problems, sources.now_ms())
-    for problem in problems.all:
-        if problem.severity is Severity.DAMAGE:
-            findings.add(problem.object_key, problem.code, problem.text)
+    findings.add_damage(problems)
     facts = {
         "transactional_ids": sum(len(one.ids.known) for one in found),
         "staged_transactions": sum(one.state.open_count for one in found),
