@@ -15,15 +15,10 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from stateless_broker.groups.groups import GroupFailures, GroupLag, Groups
-from stateless_broker.logs import get_logger
+from stateless_broker.metrics.sampling import PAIRS_MAX, PARTITIONS_MAX, sample_on
 from stateless_broker.metrics.topic_totals import OTHER
 
-EVERY_S = 15.0
-PAIRS_MAX = 200
-PARTITIONS_MAX = 5000
 GROUPS_MAX = 200
-
-log = get_logger(__name__)
 
 
 class GroupLagMetrics(Collector):
@@ -37,12 +32,7 @@ class GroupLagMetrics(Collector):
 
     async def run(self, groups: Groups) -> None:
         """Sample until cancelled."""
-        while True:
-            try:
-                await self.sample(groups)
-            except Exception:  # a broker works without its metrics, too
-                log.exception("lag of groups not sampled")
-            await asyncio.sleep(EVERY_S)
+        await sample_on(lambda: self.sample(groups), "lag of groups")
 
     async def sample(self, groups: Groups) -> None:
         self._rows = sorted(await groups.lags(PARTITIONS_MAX), key=lambda row: (-row.records, row.group, row.topic))

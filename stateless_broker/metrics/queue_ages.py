@@ -8,7 +8,6 @@ may read a list of files.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry
@@ -17,15 +16,9 @@ from prometheus_client.registry import Collector
 
 from ledgermq.errors import LedgerMQError
 from shares.records import ShareKey
-from stateless_broker.logs import get_logger
+from stateless_broker.metrics.sampling import PAIRS_MAX, PARTITIONS_MAX, sample_on
 from stateless_broker.shares.partition import BundleQueues
 from stateless_broker.shares.shares import Shares
-
-EVERY_S = 15.0
-PAIRS_MAX = 200
-PARTITIONS_MAX = 5000
-
-log = get_logger(__name__)
 
 
 class QueueAgeMetrics(Collector):
@@ -37,12 +30,7 @@ class QueueAgeMetrics(Collector):
 
     async def run(self, shares: Shares, now_us: Callable[[], int]) -> None:
         """Sample until cancelled."""
-        while True:
-            try:
-                await self.sample(shares, now_us)
-            except Exception:  # a broker works without its metrics, too
-                log.exception("age of messages of queues not sampled")
-            await asyncio.sleep(EVERY_S)
+        await sample_on(lambda: self.sample(shares, now_us), "age of messages of queues")
 
     async def sample(self, shares: Shares, now_us: Callable[[], int]) -> None:
         """`now_us`: microseconds since the epoch, by this machine's clock."""
