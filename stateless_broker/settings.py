@@ -340,7 +340,7 @@ class BrokerSettings(ProcessSettings):
 
     bundles: int = _setting(
         ClusterDefaults().bundles,
-        "New cluster: number of bundles, one of them for metadata. No more brokers than this can own data. "
+        "New cluster: number of bundles, one of them for metadata. At most this many brokers can own data. "
         "`ledgermq cluster add-bundles` adds some later, for new partitions: choose at least the number of brokers "
         "that shall share the first topics",
         ge=2,
