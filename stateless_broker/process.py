@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from ledger import keys
 from ledgermq.errors import LedgerMQError
+from ledgermq.runtime.tasks import end
 from ledgermq.sources import Sources
 from stateless_broker.health import Health
 from stateless_broker.logs import configure_logs, follow_process, get_logger
@@ -97,20 +98,15 @@ async def _serve(
             _up(node, health, metrics, live.in_force, certificates)
             _spare_what_stays()
             on_ready(node, admin)
-            samplers = [
-                asyncio.create_task(sampling, name="samples metrics")
-                for sampling in (
-                    metrics.group_lag.run(node.broker.groups),
-                    metrics.queue_ages.run(node.broker.shares, sources.now_us),
-                )
-                if settings.admin_port is not None
-            ]
+            samplers = []
+            if settings.admin_port is not None:
+                lag = metrics.group_lag.run(node.broker.groups)
+                ages = metrics.queue_ages.run(node.broker.shares, sources.now_us)
+                samplers = [asyncio.create_task(sampling, name="samples metrics") for sampling in (lag, ages)]
             node.broker.failed.add_done_callback(lambda _: _stop(stopping, lambda: live.in_force))
             await stopping.wait()
             health.drains()
-            for sampler in samplers:
-                sampler.cancel()
-            await asyncio.gather(*samplers, return_exceptions=True)
+            await end(*samplers)
     if node.broker.failed.done():
         error = node.broker.failed.result()
         raise error if isinstance(error, LedgerMQError) else LedgerMQError(f"the broker failed: {error!r}") from error
