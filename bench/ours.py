@@ -22,6 +22,7 @@ RUN_S_MAX = 600
 PROGRAMS = {
     **dict.fromkeys(("commit", "bulk", "beside"), "bench.transactional"),
     **dict.fromkeys(("send", "receive", "precise", "live"), "bench.timed_client"),
+    "flood": "bench.flood",
 }
 """What other programs than `bench.load` do."""
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
@@ -60,7 +61,8 @@ class Cluster:
         """Return the bill of the first broker, which was started with an admin port."""
         return Bill.of(AdminPort(self.brokers.running[0]))
 
-    def start_client(self, what: str, topic: str, **options: object) -> subprocess.Popen[str]:
+    def start_client(self, what: str, topic: str, *, token: str = "", **options: object) -> subprocess.Popen[str]:
+        """Start a client; `token`: by which this one proves itself."""
         given = [
             "--" + name.replace("_", "-") + ("" if value is True else f"={value}")
             for name, value in options.items()
@@ -69,7 +71,7 @@ class Cluster:
         program = PROGRAMS.get(what, "bench.load")
         command = [sys.executable, "-m", program, what, self.brokers.addresses, topic, *given]
         more = {} if self._tls is None else {"LEDGERMQ_TLS_CA_FILE": str(self._tls.ca)}
-        more |= {"LEDGERMQ_TOKEN": self._token} if self._token else {}
+        more |= {"LEDGERMQ_TOKEN": token or self._token} if token or self._token else {}
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **more})
 
     def start_warm_client(self, what: str, topic: str, **options: object) -> subprocess.Popen[str]:
@@ -98,6 +100,12 @@ def wait_until_warm(client: subprocess.Popen[str]) -> None:
     assert client.stdout is not None
     if client.stdout.readline().strip() != WARM:
         raise RuntimeError("the client ended before it began")
+
+
+def stop_client(client: subprocess.Popen[str]) -> dict[str, Any]:
+    """Let a client that runs until it is stopped end, and return its answer. Raises as `answer`."""
+    client.terminate()
+    return answer(client)
 
 
 def answer(client: subprocess.Popen[str]) -> dict[str, Any]:

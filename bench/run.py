@@ -21,6 +21,7 @@ from pathlib import Path
 
 from bench.afar import Afar
 from bench.backlog import Backlog
+from bench.fairness import Fair
 from bench.group_commit import GroupCommit
 from bench.latency import Latency
 from bench.limits import Limits
@@ -69,6 +70,7 @@ def rows(results: Results, rounds: int, options: argparse.Namespace) -> dict[str
         "S2": Afar(results, rounds, scale).run,
         "S4": ManyTopics(results, scale).run,
         "X1": Secured(results, rounds, scale).run,
+        "X2": Fair(results, rounds, scale).run,
     }
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from bench import (
     afar,
     backlog,
+    fairness,
     latency,
     many,
     many_topics,
@@ -172,4 +173,7 @@ TARGETS = (
         for subject, least in ((security.WITH_TLS, 0.75), (security.WITH_RULES, 0.95))
         for what in (security.PRODUCE, security.CONSUME)
     ),
+    _most(fairness.ROW, fairness.P99, fairness.BESIDE, fairness.ALONE, 10.0),
+    _most(fairness.ROW, fairness.P99, fairness.BESIDE_QUOTA, fairness.ALONE, 3.0),
+    Target(fairness.ROW, fairness.SHARE, fairness.ONE_CONNECTION, None, 0.4),
 )

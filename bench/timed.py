@@ -28,11 +28,10 @@ until a consumer has the last one. Precision is measured as in D4.
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -42,10 +41,10 @@ import ledgermq
 import ledgermq.sync
 from bench.load import DISTINCT_VALUES, values
 from bench.measures import Results, alternate
-from bench.ours import Cluster, answer, wait_until_warm
+from bench.ours import Cluster, answer, stop_client, wait_until_warm
 from bench.peers import rocketmq
 from bench.peers.peer import STREAMS
-from bench.percentiles import at
+from bench.percentiles import at, latencies_within
 from bench.takeover import PARTITIONS as TAKEOVER_PARTITIONS
 from bench.takeover import WHAT as KILLED
 from bench.takeover import kill_and_watch
@@ -116,14 +115,6 @@ def live(part: str) -> str:
     return f"acknowledgement at {LIVE_RATE:.0f}/s, {part}"
 
 
-def latencies_within(latencies: Sequence[Sequence[float]], begin_s: float, end_s: float) -> list[float]:
-    """Return the sorted latencies (ms) of records that were to be sent at or after `begin_s` and before `end_s`.
-
-    `latencies`: (when it was to be sent, latency) of each record.
-    """
-    return sorted(latency_ms for sent_s, latency_ms in latencies if begin_s <= sent_s < end_s)
-
-
 @contextmanager
 def _broker(*options: str, brokers: int = 1) -> Iterator[Cluster]:
     """Start brokers on an empty folder."""
@@ -150,11 +141,6 @@ def _wait_until_moved(cluster: Cluster, count: int) -> None:
                 return
             time.sleep(0.5)
     raise RuntimeError(f"{moved:,} of {count:,} messages were moved to ranges within {MOVED_S_MAX:.0f} s")
-
-
-def _stop(client: subprocess.Popen[str]) -> dict[str, Any]:
-    client.terminate()
-    return answer(client)
 
 
 class Sending:
@@ -215,7 +201,7 @@ class Delivery:
         wait_until_warm(producer)
         _check_in_time(due_s)
         ended_s = asyncio.run(_appended_at_s(cluster, topic, self._records))
-        latencies = _stop(producer)["latencies"]
+        latencies = stop_client(producer)["latencies"]
         for name, begin_s, end_s in ((ALONE, 0.0, due_s), (BESIDE, due_s, ended_s)):
             found = latencies_within(latencies, begin_s, end_s)
             for part, which in PARTS:

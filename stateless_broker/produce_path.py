@@ -85,7 +85,7 @@ class ProducePath:
             if entry.bundle is not None:
                 by_bundle.setdefault(entry.bundle, []).append(entry)
         for bundle, group in by_bundle.items():
-            _hand_over(group, owners[bundle], durable)
+            _hand_over(group, owners[bundle], durable, frame.sender)
         return Admitted(durable, entries)
 
     async def answer(self, admitted: Admitted) -> pb.ProduceResponse:
@@ -138,7 +138,7 @@ def session_of(header: pb.ProduceBatch, durable: bool) -> ProducerSession | None
     return ProducerSession(session.id, session.epoch, session.sequence, session.opened_slot)
 
 
-def _hand_over(group: Sequence[Entry], owner: BundleOwner | LedgerMQError, durable: bool) -> None:
+def _hand_over(group: Sequence[Entry], owner: BundleOwner | LedgerMQError, durable: bool, sender: str) -> None:
     """Hand all of a frame's batches of one bundle over at once: accepted together or refused
     together.
     """
@@ -146,7 +146,8 @@ def _hand_over(group: Sequence[Entry], owner: BundleOwner | LedgerMQError, durab
     if isinstance(owner, BundleOwner):
         try:
             owner.check_admission()
-            futures = owner.produce([entry.batch for entry in group if entry.batch is not None], durable=durable)
+            batches = [entry.batch for entry in group if entry.batch is not None]
+            futures = owner.produce(batches, durable=durable, sender=sender)
             for entry, done in zip(group, futures, strict=True):
                 entry.done, entry.owner = done, owner
             return

@@ -30,10 +30,13 @@ _PAYLOAD_TAG = 0x12
 
 @dataclass(frozen=True, slots=True)
 class Frame(Generic[H]):
-    """A frame. `payload`: consecutive pieces; their total length is the payload's."""
+    """A frame. `payload`: consecutive pieces; their total length is the payload's. `sender`: the principal that
+    takes turns with others at a broker, which sets it; it is not encoded.
+    """
 
     header: H
     payload: Sequence[Buffer]
+    sender: str = ""
 
     @property
     def payload_bytes(self) -> int:

@@ -30,6 +30,7 @@ from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 from stateless_broker.bundle.background_rounds import BackgroundRounds
 from stateless_broker.bundle.budgets import AnswerBudget, ByteBudget
+from stateless_broker.bundle.fair_queue import SharedRoom
 from stateless_broker.bundle.write_gate import WriteGate
 from stateless_broker.settings import default_of
 
@@ -178,6 +179,11 @@ class BundleContext:
     @cached_property
     def produce_memory(self) -> ByteBudget:
         return ByteBudget(self.limits.produce_memory_bytes_max)
+
+    @cached_property
+    def produce_senders(self) -> SharedRoom:
+        """Who holds what of `produce_memory`."""
+        return SharedRoom()
 
     @cached_property
     def answers(self) -> AnswerBudget:

@@ -4,9 +4,9 @@ A segment is put at once when no put is in flight; otherwise when one ends, when
 or when `flush_spacing_s` has passed since the last one, and never more than `puts_in_flight_max` at
 a time. So a single producer waits for only one put, and a busy store gets few, large segments.
 Admission is synchronous and all or nothing: memory is taken before anything is queued, and returned
-when the segment is durable. A batch leaves the queue in one of two ways: into the writer, which
-always answers it, or through `close`, which fails it. Batches that were admitted together leave it
-for one segment: all of them become durable, or none.
+when the segment is durable. Principals take turns in the queue (`fair_queue`). A batch leaves it in
+one of two ways: into the writer, which always answers it, or through `close`, which fails it. Batches
+that were admitted together leave it for one segment: all of them become durable, or none.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ledgermq.protocol.limits import WINDOW_BATCHES
 from ledgermq.runtime.wait import wait_for
 from stateless_broker.bundle.append_times import AppendTimes
 from stateless_broker.bundle.context import BundleContext, BundleLimits
+from stateless_broker.bundle.fair_queue import Entry, FairQueue, SharedRoom
 
 OFFSET_NOT_KNOWN = -1
 """Result of a batch that is answered on receipt: its offset is not known yet."""
@@ -36,30 +37,32 @@ BUNDLE_SHARE = 2
 
 @dataclass(frozen=True, slots=True)
 class _Flush:
-    """Batches handed to the writer together; they are done when slot `slot` is durable."""
+    """Entries handed to the writer together; they are done when slot `slot` is durable."""
 
     slot: int
-    size_bytes: int
-    batches: int
+    entries: Sequence[Entry]
     begun_s: float
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(entry.size_bytes for entry in self.entries)
+
+    @property
+    def batches(self) -> int:
+        return sum(len(entry.appends) for entry in self.entries)
 
 
 class GroupCommit:
     def __init__(self, writer: LedgerWriter, context: BundleContext) -> None:
         self._writer = writer
         self._context = context
-        self._memory = context.produce_memory
+        self._memory, self._senders = context.produce_memory, context.produce_senders
         self._metrics = context.metrics
         self._append_times = AppendTimes(context, writer.durable.append_us)
-        self._queue: deque[Sequence[Append]] = deque()
-        """Each entry goes into one segment: a single batch, or batches that were admitted together."""
-        self._queued_batches = self._queued_bytes = 0
-        self._arrivals: deque[tuple[float, int]] = deque()
-        """Arrival times of the batches that are still queued, with their counts; the sum of the
-        counts is the number of queued batches.
-        """
+        self._queue = FairQueue()
+        self._waiting_bytes, self._waiting_batches = SharedRoom(), SharedRoom()
+        """What is queued or in flight."""
         self._flushes: deque[_Flush] = deque()
-        self._flushing_batches = self._flushing_bytes = 0
         self._windows: dict[ProducerKey, dict[tuple[int, int], int]] = {}
         self._last_flush_s = float("-inf")
         self._in_flight_before = 0  # after the last flush: a smaller number now means that one has ended since
@@ -73,20 +76,15 @@ class GroupCommit:
         return self._context.limits
 
     @property
-    def _waiting_batches(self) -> int:
-        return self._queued_batches + self._flushing_batches
-
-    @property
-    def _waiting_bytes(self) -> int:
-        return self._queued_bytes + self._flushing_bytes
-
-    @property
     def is_draining(self) -> bool:
         return self._draining is not None
 
-    def admit(self, batches: Sequence[Batch], *, durable: bool, together: bool = False) -> list[asyncio.Future[int]]:
+    def admit(
+        self, batches: Sequence[Batch], *, durable: bool, together: bool = False, sender: str = ""
+    ) -> list[asyncio.Future[int]]:
         """Queue all of `batches` or none. With `together`, one segment stores all of them; if they
-        exceed the limits of a segment, no other batch is in it.
+        exceed the limits of a segment, no other batch is in it. `sender`: the principal that takes turns
+        with others; "": these keep their place in the order of all calls.
 
         Raises ResourceExhausted, InvalidRequest (a sequence with acks=RECEIVED, or with
         `together`), the term's end.
@@ -97,17 +95,21 @@ class GroupCommit:
         if together and any(batch.producer for batch in batches):
             raise InvalidRequest("a batch that is stored together with others carries no sequence")
         self._check_windows(batches)
-        batches = self._append_times.stamped(batches)
-        self._take_memory(batches)
+        stamped = self._append_times.stamped(batches)
+        if stamped is not batches:
+            sender = ""  # times of appends rise in the order of these calls
+        batches = stamped
+        if not self._has_room(batches, sender):
+            raise self._no_room()
         loop = asyncio.get_running_loop()
         was_empty = not self._queue
         appends = [Append(batch, loop.create_future()) for batch in batches]
         self._enter_windows(appends)
-        self._queue.extend([appends] if together and appends else [[append] for append in appends])
-        self._queued_batches += len(appends)
-        self._arrivals.append((loop.time(), len(appends)))
-        self._queued_bytes += sum(len(batch.data) for batch in batches)
-        if was_empty or self._queued_bytes >= self._limits.flush_bytes:
+        for group in [appends] if together and appends else [[append] for append in appends]:
+            size_bytes = sum(len(append.batch.data) for append in group)
+            self._take(entry := Entry(group, size_bytes, sender, loop.time()))
+            self._queue.push(entry)
+        if was_empty or self._queue.size_bytes >= self._limits.flush_bytes:
             self._wake.set()
         if durable:
             return [append.done for append in appends]
@@ -118,7 +120,7 @@ class GroupCommit:
         reserves nothing.
         """
         self._check_open()
-        if not (self._bundle_has_room(batches, size_bytes) and self._memory.has_room(size_bytes)):
+        if not (self._bundle_has_room(batches, size_bytes, "") and self._broker_has_room(size_bytes, "")):
             raise self._no_room()
 
     def check_wait(self) -> None:
@@ -126,13 +128,13 @@ class GroupCommit:
         `produce_wait_ms_max`. It is for what producers send.
         """
         wait_ms_max = self._limits.produce_wait_ms_max
-        if wait_ms_max is None or not self._arrivals:
+        if wait_ms_max is None or self._queue.oldest_s is None:
             return
-        waited_ms = 1000 * (asyncio.get_running_loop().time() - self._arrivals[0][0])
+        waited_ms = 1000 * (asyncio.get_running_loop().time() - self._queue.oldest_s)
         if waited_ms > wait_ms_max:
             self._metrics.refused_by_wait(self._writer.bundle)
             raise ResourceExhausted(
-                f"bundle {self._writer.bundle}: the oldest of {self._queued_batches} batches has waited {waited_ms:.0f}"
+                f"bundle {self._writer.bundle}: the oldest of {self._queue.batches} batches has waited {waited_ms:.0f}"
                 f" ms for the store, more than produce_wait_ms_max={wait_ms_max}",
                 retry_after_ms=self._retry_after_ms(),
             )
@@ -177,11 +179,10 @@ class GroupCommit:
 
     def _fail_queue(self, error: LedgerMQError) -> None:
         while self._queue:
-            for append in self._queue.popleft():
-                self._memory.give(len(append.batch.data))
+            entry = self._queue.pop()
+            self._give(entry)
+            for append in entry.appends:
                 fail(append, error)
-        self._queued_batches = self._queued_bytes = 0
-        self._arrivals.clear()
 
     async def drain(self, error: LedgerMQError) -> None:
         """Admit nothing until `resume` (`error` is the reason), and wait until all admitted batches
@@ -209,63 +210,47 @@ class GroupCommit:
             return 0.0  # they fail at once, and no end of a void put would wake this task
         if in_flight >= self._limits.puts_in_flight_max:
             return None
-        if in_flight == 0 or in_flight < self._in_flight_before or self._queued_bytes >= self._limits.flush_bytes:
+        if in_flight == 0 or in_flight < self._in_flight_before or self._queue.size_bytes >= self._limits.flush_bytes:
             return 0.0
         due_s = self._last_flush_s + self._limits.flush_spacing_s
         return max(0.0, due_s - asyncio.get_running_loop().time())
 
     def _flush(self) -> None:
         now = asyncio.get_running_loop().time()
-        self._metrics.waited(self._writer.bundle, now - self._arrivals[0][0])
-        taken = self._take_segment()
-        size_bytes = sum(len(append.batch.data) for append in taken)
+        assert self._queue.oldest_s is not None
+        self._metrics.waited(self._writer.bundle, now - self._queue.oldest_s)
+        entries = self._take_segment()
+        taken = [append for entry in entries for append in entry.appends]
         refuses = self._writer.refusal is not None  # then they fail at once, whatever is in flight
         try:
             wrote = self._writer.write(taken)
         except Exception as bug:  # it ends the term; the batches taken from the queue are answered all the same
-            self._memory.give(size_bytes)
+            for entry in entries:
+                self._give(entry)
             for append in taken:
                 fail(append, NotOwner(f"bundle {self._writer.bundle}: {bug!r}"))
             raise
-        flush = _Flush(self._writer.issued_slot, size_bytes, len(taken), now)
+        flush = _Flush(self._writer.issued_slot, entries, now)
         if self._writer.puts_in_flight and not refuses:
             self._flushes.append(flush)
-            self._flushing_batches += flush.batches
-            self._flushing_bytes += flush.size_bytes
         else:
-            self._memory.give(flush.size_bytes)
+            self._give_back(flush)
         if wrote:
             self._last_flush_s = now
         self._in_flight_before = self._writer.puts_in_flight
 
-    def _take_segment(self) -> list[Append]:
-        """Take the batches of the next segment from the queue: in order of arrival, at least one
-        entry.
-        """
-        taken: list[Append] = []
-        size_bytes = 0
+    def _take_segment(self) -> list[Entry]:
+        """Take the entries of the next segment from the queue: in their order, at least one."""
+        taken: list[Entry] = []
+        batches = size_bytes = 0
         while self._queue:
-            appends = self._queue[0]
-            length = sum(len(append.batch.data) for append in appends)
-            is_full = (
-                len(taken) + len(appends) > self._limits.flush_batches or size_bytes + length > self._limits.flush_bytes
-            )
-            if taken and is_full:
+            entry = self._queue.first()
+            batches += len(entry.appends)
+            size_bytes += entry.size_bytes
+            if taken and (batches > self._limits.flush_batches or size_bytes > self._limits.flush_bytes):
                 break
-            size_bytes += length
-            taken += self._queue.popleft()
-        self._queued_batches -= len(taken)
-        self._queued_bytes -= size_bytes
-        self._forget_arrivals(len(taken))
+            taken.append(self._queue.pop())
         return taken
-
-    def _forget_arrivals(self, batches: int) -> None:
-        while batches:
-            arrived_s, count = self._arrivals.popleft()
-            if count > batches:
-                self._arrivals.appendleft((arrived_s, count - batches))
-                return
-            batches -= count
 
     def _check_windows(self, batches: Sequence[Batch]) -> None:
         """Check that no producer has more batches under way in a partition than a later owner would
@@ -312,25 +297,41 @@ class GroupCommit:
         if over is not None:
             raise over
 
-    def _take_memory(self, batches: Sequence[Batch]) -> None:
+    def _has_room(self, batches: Sequence[Batch], sender: str) -> bool:
         size_bytes = sum(len(batch.data) for batch in batches)
-        if not self._bundle_has_room(len(batches), size_bytes) or not self._memory.take(size_bytes):
-            raise self._no_room()
+        return self._bundle_has_room(len(batches), size_bytes, sender) and self._broker_has_room(size_bytes, sender)
 
-    def _bundle_has_room(self, batches: int, size_bytes: int) -> bool:
-        if not self._waiting_batches:
+    def _broker_has_room(self, size_bytes: int, sender: str) -> bool:
+        memory = self._memory
+        if not memory.taken:
+            return True
+        return memory.has_room(size_bytes) and self._senders.has_room(size_bytes, memory.bytes_max, sender)
+
+    def _bundle_has_room(self, batches: int, size_bytes: int, sender: str) -> bool:
+        if not self._waiting_batches.taken:
             return True
         share = self._memory.bytes_max // BUNDLE_SHARE  # a bundle whose puts hang leaves room for the others
-        return (
-            self._waiting_batches + batches <= self._limits.queue_batches_max
-            and self._waiting_bytes + size_bytes <= share
-        )
+        return self._waiting_batches.has_room(
+            batches, self._limits.queue_batches_max, sender
+        ) and self._waiting_bytes.has_room(size_bytes, share, sender)
+
+    def _take(self, entry: Entry) -> None:
+        self._memory.take(entry.size_bytes)
+        self._senders.take(entry.size_bytes, entry.sender)
+        self._waiting_bytes.take(entry.size_bytes, entry.sender)
+        self._waiting_batches.take(len(entry.appends), entry.sender)
+
+    def _give(self, entry: Entry) -> None:
+        self._memory.give(entry.size_bytes)
+        self._senders.give(entry.size_bytes, entry.sender)
+        self._waiting_bytes.give(entry.size_bytes, entry.sender)
+        self._waiting_batches.give(len(entry.appends), entry.sender)
 
     def _no_room(self) -> ResourceExhausted:
         self._metrics.refused(self._writer.bundle)
         return ResourceExhausted(
-            f"bundle {self._writer.bundle}: {self._waiting_batches} batches of {self._waiting_bytes} bytes wait for "
-            f"the store, {self._memory.taken} bytes in this broker",
+            f"bundle {self._writer.bundle}: {self._waiting_batches.taken} batches of {self._waiting_bytes.taken} bytes"
+            f" wait for the store, {self._memory.taken} bytes in this broker",
             retry_after_ms=self._retry_after_ms(),
         )
 
@@ -342,13 +343,12 @@ class GroupCommit:
             return 100
         seconds = asyncio.get_running_loop().time() - self._recent[0][0]
         flushed_bytes = sum(size for _, size in list(self._recent)[1:])
-        expected_ms = 1000 * seconds * self._waiting_bytes / 4 / max(1, flushed_bytes)
+        expected_ms = 1000 * seconds * self._waiting_bytes.taken / 4 / max(1, flushed_bytes)
         return round(min(RETRY_MS_MAX, max(RETRY_MS_MIN, expected_ms)))
 
     def _give_back(self, flush: _Flush) -> None:
-        self._memory.give(flush.size_bytes)
-        self._flushing_batches -= flush.batches
-        self._flushing_bytes -= flush.size_bytes
+        for entry in flush.entries:
+            self._give(entry)
 
 
 def _received() -> asyncio.Future[int]:

@@ -113,17 +113,19 @@ class BundleOwner:
         self._check_term()
         return self._writer.durable.producers.next_sequence(producer_id, topic_id, partition)
 
-    def produce(self, batches: Sequence[Batch], *, durable: bool, together: bool = False) -> list[asyncio.Future[int]]:
+    def produce(
+        self, batches: Sequence[Batch], *, durable: bool, together: bool = False, sender: str = ""
+    ) -> list[asyncio.Future[int]]:
         """Admit all of `batches` or none; each future gets the base offset once its segment is
         durable, or an error. With `together`, all of them become durable, or none; such batches
-        carry no sequence.
+        carry no sequence. `sender`: see `GroupCommit.admit`.
 
         With `durable` False the futures are done at once, with OFFSET_NOT_KNOWN. Raises NotOwner,
         ResourceExhausted, InvalidRequest; if the store takes no records StoreFull, StoreUnusable,
         Unauthorized. After an error nothing was stored, and reads continue.
         """
         self._check_writable()
-        return self._commit.admit(batches, durable=durable, together=together)
+        return self._commit.admit(batches, durable=durable, together=together, sender=sender)
 
     def check_room(self, size_bytes: int, batches: int = 1) -> None:
         """Raise what `produce` would raise now for `batches` of `size_bytes` in total. It reserves

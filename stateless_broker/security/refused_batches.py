@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from ledger.keys import METADATA_TOPIC
@@ -20,9 +21,10 @@ async def answered_in_order(
     requests: AsyncIterator[Any],
     judge: Callable[[Frame[Any]], Refusals],
     call: Callable[[AsyncIterator[Any]], AsyncIterator[Any]],
+    sender: str = "",
 ) -> AsyncIterator[Any]:
     """Judge each frame when it arrives, call with what is allowed, and yield the answers in the order of
-    the requests. Raises what `judge` raises, and CorruptFrame.
+    the requests. `sender`: for the frames that go on. Raises what `judge` raises, and CorruptFrame.
     """
     refused: deque[Refusals | None] = deque()
 
@@ -32,7 +34,7 @@ async def answered_in_order(
             if is_refused := any(refusal is not None for refusal in refusals):
                 frame = allowed_part(frame, refusals)
             refused.append(refusals if is_refused else None)
-            yield frame
+            yield replace(frame, sender=sender) if sender else frame
 
     async with aclosing(call(allowed())) as answers:  # type: ignore[type-var]
         async for answer in answers:

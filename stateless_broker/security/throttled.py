@@ -8,7 +8,8 @@
                                             `HELD_S_MAX`
     every other call    requests            RESOURCE_EXHAUSTED
 
-Each refusal says when to come back; clients wait that long. Calls that free what others could use, and
+Batches go on with the name of the principal, so that principals take turns in the broker's queues. Each
+refusal says when to come back; clients wait that long. Calls that free what others could use, and
 those by which an administrator ends an overload, count, but are never refused. What the access rules
 refuse does not count.
 """
@@ -19,6 +20,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from ledgermq.errors import ResourceExhausted
@@ -27,7 +29,7 @@ from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.frames import FetchFrame, Frame, ProduceFrame, StageFrame
 from ledgermq.protocol.methods import Method, UnaryCalls
 from ledgermq.protocol.status import error_to_proto
-from security.quotas import RATES, Limit
+from security.quotas import ANONYMOUS, RATES, Limit
 from security.usage import Account, Excess, OpenTransaction
 from stateless_broker.security.fetch_positions import FetchPositions, with_partitions
 from stateless_broker.security.quota_counts import QuotaCounts
@@ -80,6 +82,7 @@ class ThrottledService(UnaryCalls):
         self._is_open = is_open
         self._account = account
         self._counts = counts
+        self._sender = "" if account.principal == ANONYMOUS else account.principal
 
     async def ask(self, method: Method, request: Any, wait_s: float = 0.0) -> Any:
         """See `UnaryCalls.ask`. Raises ResourceExhausted, and what the service raises."""
@@ -87,7 +90,11 @@ class ThrottledService(UnaryCalls):
         if method.attribute in ("produce_once", "produce_delayed_once"):
             refusals = self._judge(request)
             is_allowed = all(refusal is None for refusal in refusals)
-            return await call(request) if is_allowed else merged(pb.ProduceResponse(), refusals)
+            return (
+                await call(replace(request, sender=self._sender))
+                if is_allowed
+                else merged(pb.ProduceResponse(), refusals)
+            )
         if method.attribute not in NEVER_REFUSED:
             self._check(_CALL)
         self._take(Limit.REQUESTS, 1)
@@ -99,7 +106,7 @@ class ThrottledService(UnaryCalls):
         return answer
 
     def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
-        return answered_in_order(requests, self._judge, self._service.produce)
+        return answered_in_order(requests, self._judge, self._service.produce, self._sender)
 
     def produce_delayed(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
         return answered_in_order(requests, self._judge, self._service.produce_delayed)

@@ -30,7 +30,7 @@ from timers.waiting import Chunk
 
 CHUNK_BYTES = 128 * 1024
 """Delivered in one turn of the pace, about, or `chunk_bytes` of the limits if that is less: some 1 ms of work."""
-SHARED_WITHIN_S = 0.05
+SHARED_WITHIN_S = 0.01
 """How long a chunk that is not the last one may wait for the next ones to share its segment. Each segment
 costs a PUT, which delays those of live producers.
 """

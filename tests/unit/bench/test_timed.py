@@ -11,6 +11,7 @@ import pytest
 from bench import timed
 from bench.measures import Results
 from bench.page import markdown, named
+from bench.percentiles import latencies_within
 from bench.targets import TARGETS, reached
 from bench.timed_client import Lateness, due_times
 
@@ -44,8 +45,8 @@ def test_lateness_counts_from_due_times_and_finds_early_records() -> None:
 
 def test_only_records_of_the_time_of_a_delivery_count() -> None:
     latencies = [(9.9, 1.0), (10.0, 3.0), (10.5, 2.0), (11.0, 4.0)]
-    assert timed.latencies_within(latencies, 10.0, 11.0) == [2.0, 3.0]
-    assert timed.latencies_within(latencies, 0.0, 10.0) == [1.0]
+    assert latencies_within(latencies, 10.0, 11.0) == [2.0, 3.0]
+    assert latencies_within(latencies, 0.0, 10.0) == [1.0]
 
 
 @pytest.mark.parametrize(

@@ -459,3 +459,35 @@ async def test_a_sequence_is_judged_alone_and_so_cannot_be_stored_together(world
     with pytest.raises(InvalidRequest):
         world.owner.produce([batch(b"a", producer=session(0)), batch(b"b")], durable=True, together=True)
     assert world.context.produce_memory.taken == 0
+
+
+@in_world(flush_batches=10, puts_in_flight_max=1)
+async def test_a_principal_waits_for_what_is_in_flight_not_for_all_that_another_has_queued(world: World) -> None:
+    flood = [world.owner.produce([batch(b"f")], durable=True, sender="user:flood")[0] for _ in range(100)]
+    await asyncio.sleep(0.01)
+    [calm] = world.owner.produce([batch(b"c")], durable=True, sender="user:calm")
+    assert await calm == 10
+    assert sorted([await done for done in flood]) == [offset for offset in range(101) if offset != 10]
+
+
+@in_world(flush_batches=10, puts_in_flight_max=1)
+async def test_records_of_the_broker_itself_keep_their_place_among_those_of_principals(world: World) -> None:
+    def send(sender: str) -> asyncio.Future[int]:
+        return world.owner.produce([batch(b"x")], durable=True, sender=sender)[0]
+
+    sent = [send(sender) for sender in (*["a"] * 20, "", "b", "a")]
+    assert [await done for done in sent] == list(range(23))
+
+
+@in_world(puts_in_flight_max=1, queue_batches_max=100)
+async def test_a_principal_leaves_room_in_the_queue_for_another(world: World) -> None:
+    def send(sender: str) -> asyncio.Future[int]:
+        return world.owner.produce([batch(b"x")], durable=True, sender=sender)[0]
+
+    held = [world.send()]
+    await asyncio.sleep(0.001)
+    held += [send("user:flood") for _ in range(75)]
+    with pytest.raises(ResourceExhausted):
+        held += [send("user:flood") for _ in range(10)]
+    held.append(send("user:calm"))
+    await asyncio.gather(*held)
