@@ -171,6 +171,11 @@ class ProducerSettings:
     """Records without a key avoid partitions whose owner has stored nothing for this time although records wait
     there, as long as others are left. 0: they avoid none. A function as `partitioner` decides for itself.
     """
+    batch_by: Literal["partition", "tag"] = "partition"
+    """partition: a batch has records of all tags. tag: a batch has records of one tag, so that consumers that filter
+    by tag fetch little of what they leave out. Records of one tag keep their order in a partition; records of
+    different tags do not. Set it where programs read few tags of many, with a `linger_ms` that fills batches.
+    """
     serializer: ToBytes | None = having("to_bytes")
     """Converts values to bytes: `ledgermq.Serializer.json()`, …, or any object with the method
     `to_bytes(value)`. A value that it refuses raises InvalidRecord. None (a tombstone), and the rows of

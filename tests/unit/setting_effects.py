@@ -117,6 +117,7 @@ PRODUCER = {
     "window_batches": "property/test_partition_queue.py::test_acknowledged_records_are_stored_once_in_order_at_their_offsets",
     "partitioner": "e2e/test_produce_consume.py::test_a_partitioner_of_one_s_own",
     "availability_timeout_s": "e2e/test_avoidance.py::test_keys_partitions_and_zero_seconds_avoid_nothing",
+    "batch_by": "e2e/test_batch_by_tag.py::test_a_batch_has_one_tag_and_each_tag_keeps_its_order",
     "serializer": "e2e/test_serializers.py::test_a_consumer_goes_on_behind_a_bad_value",
     "interceptors": "e2e/test_serializers.py::test_the_synchronous_client_has_both",
     "raise_on_error": "e2e/test_send_results.py::test_every_record_has_a_result_and_none_raises",
