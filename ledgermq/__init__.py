@@ -26,6 +26,7 @@ from ledgermq.client.access import Access, AccessDecision, AccessRule, NewToken,
 from ledgermq.client.client import Client, connect
 from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import Message
+from ledgermq.client.consuming.reader import FilterCounts
 from ledgermq.client.delayed import DelayedBundle, DelayedList, DelayedMessage, DelayedRange, RecallOutcome
 from ledgermq.client.deletion import DeletedRecords
 from ledgermq.client.descriptions import (
@@ -111,6 +112,7 @@ __all__ = [
     "DeletedRecords",
     "Deliveries",
     "Delivery",
+    "FilterCounts",
     "GivenPartition",
     "GroupAdmin",
     "GroupConsumer",

@@ -16,6 +16,7 @@ from ledger import keys
 from ledger.keys import PartitionId
 from ledger.log.tag_summary import masks_of
 from ledger.topics.catalog import Topic
+from ledger.view.fetch_index import NOTHING_LEFT_OUT, LeftOut
 from ledgermq.buffers import Buffer
 from ledgermq.errors import CorruptFrame, InvalidRequest, LedgerMQError, SubscribeNotAccepted
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -77,6 +78,7 @@ class _Found:
 
     header: pb.FetchedPartition
     data: list[Buffer] = field(default_factory=list)
+    left_out: LeftOut = NOTHING_LEFT_OUT
     urls: list[str] = field(default_factory=list)
 
     @property
@@ -232,6 +234,8 @@ class FetchPath:
         except LedgerMQError as error:
             header.error.CopyFrom(self._ownership.error(error, cursor.bundle))
             return found
+        if cursor.masks is not None:
+            found.left_out = owner.left_out(cursor.topic, cursor.partition, cursor.offset, fetched)
         cursor.high_watermark = header.high_watermark = fetched.high_watermark
         header.log_start, header.next_offset = fetched.log_start, fetched.next_offset
         for batch in fetched.batches:
@@ -265,6 +269,8 @@ class FetchPath:
             if part.header.batches:
                 records = sum(batch.record_count for batch in part.header.batches)
                 self._metrics.delivered(part.header.topic_id, records, part.size_bytes)
+            if part.left_out.batches:
+                self._metrics.left_out(part.header.topic_id, part.left_out)
         header = pb.FetchHeader(partitions=[part.header for part in found], objects=objects)
         return Frame(header, [piece for part in found for piece in part.data])
 

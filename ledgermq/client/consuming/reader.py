@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Generic
 
 import pyarrow as pa
@@ -28,6 +29,25 @@ from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable
 from ledgermq.filters.filter import parse_filter
 from ledgermq.runtime.tasks import end
 from ledgermq.runtime.wait import wait_until
+
+
+@dataclass(slots=True)
+class FilterCounts:
+    """What the filter of a consumer has left out since the consumer began."""
+
+    by_brokers: int = 0
+    """Messages that brokers did not send."""
+    by_client: int = 0
+    """Messages that were fetched, and left out here."""
+    batches: int = 0
+    """Batches that were fetched, and left out as a whole."""
+    batch_bytes: int = 0
+    """Bytes of these batches, as they were sent."""
+
+    @property
+    def messages(self) -> int:
+        """Return the number of all messages that were left out."""
+        return self.by_brokers + self.by_client
 
 
 class Reader(Generic[M]):
@@ -60,8 +80,7 @@ class Reader(Generic[M]):
         self._messages_of = messages_of
         self._reports = reports
         self._on_expired = expired
-        self.filtered = 0
-        """Number of messages that the filter has left out."""
+        self.filter_counts = FilterCounts()
         self._went_past = False
         """Whether the filter has left out a whole batch since the last look."""
         self._ttl_of = context.routing.ttl_of
@@ -283,10 +302,10 @@ class Reader(Generic[M]):
                     reading.position = max(reading.position, reading.end)  # the records between them were deleted
                 rows = rows.slice(0, max(0, reading.end - fetched.base_offset))
             if self._tags:  # what lies between was left out by the broker
-                self.filtered += max(0, fetched.base_offset - reading.position)
+                self.filter_counts.by_brokers += max(0, fetched.base_offset - reading.position)
             skip = max(0, reading.position - fetched.base_offset)
             if skip < rows.num_rows:
-                self.run = self._run_of(reading, rows.slice(skip), fetched.base_offset + skip)
+                self.run = self._run_of(reading, rows.slice(skip), fetched.base_offset + skip, len(fetched.data))
                 return self.run
         if self._tags:
             self._go_past_left_out()
@@ -302,17 +321,19 @@ class Reader(Generic[M]):
             end = reading.fetch_at if reading.end is None else min(reading.fetch_at, reading.end)
             if reading.position < end and not reading.held_back:
                 self._went_past = True
-                self.filtered += end - reading.position
+                self.filter_counts.by_brokers += end - reading.position
                 go_past(reading, end, self._reports)
 
-    def _run_of(self, reading: Reading, rows: pa.RecordBatch, offset: int) -> DecodedRun[M] | None:
+    def _run_of(self, reading: Reading, rows: pa.RecordBatch, offset: int, size_bytes: int) -> DecodedRun[M] | None:
         """Return the batch without what the filter leaves out; None: it leaves out all, and the reading goes on."""
         offsets: Sequence[int] = range(offset, offset + rows.num_rows)
         end = offset + rows.num_rows
         if self._filter is not None and reading.partition.topic != self._unfiltered:
             passes = self._filter.passes(rows)
-            self.filtered += rows.num_rows - passes.true_count
+            self.filter_counts.by_client += rows.num_rows - passes.true_count
             if not passes.true_count:
+                self.filter_counts.batches += 1
+                self.filter_counts.batch_bytes += size_bytes
                 self._went_past = True
                 go_past(reading, end, self._reports)
                 return None

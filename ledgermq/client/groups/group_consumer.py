@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
 from typing import Literal, Self
@@ -15,6 +16,7 @@ from typing import Literal, Self
 import pyarrow as pa
 
 from ledgermq.client.consuming.message import Message
+from ledgermq.client.consuming.reader import FilterCounts
 from ledgermq.client.consuming.start import Wanted
 from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition
@@ -107,7 +109,12 @@ class GroupConsumer:
     @property
     def filtered(self) -> int:
         """Return the number of messages that the filter has left out."""
-        return self._reader.filtered
+        return self._reader.filter_counts.messages
+
+    @property
+    def filter_counts(self) -> FilterCounts:
+        """Return what the filter has left out, and how much of it was fetched in vain."""
+        return replace(self._reader.filter_counts)
 
     @property
     def member_id(self) -> str:
