@@ -83,6 +83,7 @@ from ledgermq.client.transactions.transactions import TransactionClient, Transac
 from ledgermq.client.transactions.two_phase import TwoPhase
 from ledgermq.client.transactions.xid import Xid
 from ledgermq.errors import LedgerMQError
+from ledgermq.filters.functions import FilterMessage
 from ledgermq.frames import to_pandas, to_polars
 from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, OffsetStore, StoredOffset
 
@@ -113,6 +114,7 @@ __all__ = [
     "Deliveries",
     "Delivery",
     "FilterCounts",
+    "FilterMessage",
     "GivenPartition",
     "GroupAdmin",
     "GroupConsumer",

@@ -42,6 +42,7 @@ PROCESS = {
     "answer_memory_bytes_max": "broker/test_setting_effects.py::test_memory_bounds_come_to_their_budgets_and_change_while_the_broker_runs",
     "direct_reads": "e2e/test_direct_reads.py::test_a_broker_says_where_only_if_it_is_asked_and_may",
     "fetch_wait_ms_max": "broker/test_live_settings.py::test_a_live_setting_counts_at_once",
+    "filter_message_ms_max": "e2e/test_filter_functions.py::test_a_message_has_the_time_that_is_set",
     "reserve_bytes": "broker/test_setting_effects.py::test_the_reserve_has_the_size_that_was_set",
     "heartbeat_interval_ms": "e2e/test_takeover.py::test_sigterm_hands_over_and_costs_one_retry_at_most",
     "holding_ms": "broker/test_full_store.py::test_no_bundle_is_handed_over_while_the_store_is_full",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import Literal, Self, TypeVar
 
@@ -122,7 +121,7 @@ class Consumer:
     @property
     def filter_counts(self) -> FilterCounts:
         """Return what the filter has left out, and how much of it was fetched in vain."""
-        return replace(self._reader.filter_counts)
+        return self._reader.filter_counts
 
     @property
     def assignment(self) -> list[TopicPartition]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
 from typing import Literal, Self
@@ -114,7 +113,7 @@ class GroupConsumer:
     @property
     def filter_counts(self) -> FilterCounts:
         """Return what the filter has left out, and how much of it was fetched in vain."""
-        return replace(self._reader.filter_counts)
+        return self._reader.filter_counts
 
     @property
     def member_id(self) -> str:
