@@ -414,6 +414,10 @@ class QueueSettings:
     """Largest size of a decoded batch; one that claims to be larger is refused as damaged."""
     request_timeout_s: float = above_zero(30.0)
     """How long `fetch` and `async for` go on while no broker answers; then they raise the error."""
+    filter: str = filtering()
+    """Which messages are returned, as for consumers, without FUNCTION; the others are finished without a delivery.
+    Not set: all. All members of a queue group need the same.
+    """
     client_id: str = text(NAME_CHARS_MAX)
     """Name that `ledgermq queue describe` shows before the member's id."""
     deserializer: FromBytes | None = having("from_bytes")
@@ -423,6 +427,9 @@ class QueueSettings:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        found = parse_filter(self.filter)
+        if found is not None and found.function:
+            raise InvalidConfig("the filter of a queue cannot have a FUNCTION: its members judge messages themselves")
 
 
 REMOVED = {

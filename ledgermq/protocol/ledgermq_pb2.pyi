@@ -1318,7 +1318,7 @@ class DelayedSummary(_message.Message):
     def __init__(self, messages: _Optional[int] = ..., size_bytes: _Optional[int] = ..., next_due_us: _Optional[int] = ..., watermark_us: _Optional[int] = ..., now_us: _Optional[int] = ..., trouble: _Optional[str] = ...) -> None: ...
 
 class ShareFetchRequest(_message.Message):
-    __slots__ = ("group", "member_id", "partitions", "max_records", "max_bytes", "max_wait_ms", "lease_ms", "latest", "timestamp_us")
+    __slots__ = ("group", "member_id", "partitions", "max_records", "max_bytes", "max_wait_ms", "lease_ms", "latest", "timestamp_us", "filter")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
@@ -1328,6 +1328,7 @@ class ShareFetchRequest(_message.Message):
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     LATEST_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_US_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
     group: str
     member_id: str
     partitions: _containers.RepeatedCompositeFieldContainer[SharePartition]
@@ -1337,7 +1338,8 @@ class ShareFetchRequest(_message.Message):
     lease_ms: int
     latest: bool
     timestamp_us: int
-    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[SharePartition, _Mapping]]] = ..., max_records: _Optional[int] = ..., max_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., latest: _Optional[bool] = ..., timestamp_us: _Optional[int] = ...) -> None: ...
+    filter: str
+    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[SharePartition, _Mapping]]] = ..., max_records: _Optional[int] = ..., max_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., latest: _Optional[bool] = ..., timestamp_us: _Optional[int] = ..., filter: _Optional[str] = ...) -> None: ...
 
 class SharePartition(_message.Message):
     __slots__ = ("topic", "topic_id", "partition")

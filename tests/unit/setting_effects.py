@@ -231,6 +231,7 @@ QUEUE = {
     "fetch_bytes_max": "e2e/test_queues.py::test_settings_of_a_member",
     "decoded_bytes_max": "e2e/test_queues.py::test_settings_of_a_member",
     "request_timeout_s": "e2e/test_queues.py::test_settings_of_a_member",
+    "filter": "e2e/test_queue_filters.py::test_members_get_what_passes_and_the_rest_is_finished",
     "client_id": "e2e/test_queues.py::test_settings_of_a_member",
     "deserializer": "e2e/test_serializers.py::test_a_queue_hands_it_out_like_others",
     "interceptors": "e2e/test_serializers.py::test_a_queue_hands_it_out_like_others",
