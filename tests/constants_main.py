@@ -1,7 +1,8 @@
 """`ledgermq` with other constants than operators get: `--constant-NAME=VALUE` anywhere among its
 arguments.
 
-NAME is a field of `BrokerConstants`, of `TransactionLimits` or of `TimerLimits`, or `calls_max`, with hyphens.
+NAME is a field of `BrokerConstants`, of `TransactionLimits` or of `TimerLimits`, or `calls_max`, with hyphens. One
+that several have is set in each.
 """
 
 from __future__ import annotations
@@ -26,18 +27,22 @@ FLAG = "--constant-"
 def replace_constants(values: dict[str, int]) -> None:
     if calls_max := values.pop("calls_max", 0):
         stateless_broker.node.CALLS_MAX = calls_max
-    limits = {field.name: values.pop(field.name) for field in fields(TransactionLimits) if field.name in values}
-    timers = {field.name: values.pop(field.name) for field in fields(TimerLimits) if field.name in values}
-    unknown = values.keys() - {field.name for field in fields(BrokerConstants)}
+    transactions, timers = taken_by(TransactionLimits, values), taken_by(TimerLimits, values)
+    others = {name: value for name, value in values.items() if name not in transactions and name not in timers}
+    unknown = others.keys() - {field.name for field in fields(BrokerConstants)}
     assert not unknown, f"no constants of brokers: {unknown}"
     made = partial(
         BrokerConstants,
-        **values,  # type: ignore[arg-type]
-        transactions=TransactionLimits(**limits),
+        **others,  # type: ignore[arg-type]
+        transactions=TransactionLimits(**transactions),
         timers=TimerLimits(**timers),
     )
     for module in (stateless_broker.broker, stateless_broker.settings):
         module.BrokerConstants = made  # type: ignore[assignment,misc]
+
+
+def taken_by(limits: type[TransactionLimits | TimerLimits], values: dict[str, int]) -> dict[str, int]:
+    return {field.name: values[field.name] for field in fields(limits) if field.name in values}
 
 
 def take_constants() -> None:
