@@ -26,6 +26,7 @@ from ledgermq.client.access import Access, AccessDecision, AccessRule, NewToken,
 from ledgermq.client.client import Client, connect
 from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import Message
+from ledgermq.client.consuming.reader import FilterCounts
 from ledgermq.client.delayed import DelayedBundle, DelayedList, DelayedMessage, DelayedRange, RecallOutcome
 from ledgermq.client.deletion import DeletedRecords
 from ledgermq.client.descriptions import (
@@ -82,6 +83,7 @@ from ledgermq.client.transactions.transactions import TransactionClient, Transac
 from ledgermq.client.transactions.two_phase import TwoPhase
 from ledgermq.client.transactions.xid import Xid
 from ledgermq.errors import LedgerMQError
+from ledgermq.filters.functions import FilterMessage
 from ledgermq.frames import to_pandas, to_polars
 from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, OffsetStore, StoredOffset
 
@@ -111,6 +113,8 @@ __all__ = [
     "DeletedRecords",
     "Deliveries",
     "Delivery",
+    "FilterCounts",
+    "FilterMessage",
     "GivenPartition",
     "GroupAdmin",
     "GroupConsumer",

@@ -7,6 +7,7 @@ gRPC, HTTP and any store: `ledgermq.protocol.status` maps codes to the wire.
     ├── InvalidRequest            fix the input; the same call fails again
     │   ├── InvalidTopicName, InvalidConfig, InvalidRecord, CorruptFrame, MessageTooLarge
     │   │   └── InvalidFilter     an InvalidConfig: the text of a filter cannot be read; it names the place
+    │   │       └── UnknownFunction   the broker has no filter function of this name
     │   ├── UnknownTopic, UnknownPartition, TopicExists, OffsetOutOfRange
     │   ├── PublishNotAccepted, SubscribeNotAccepted
     │   ├── BacklogQuotaExceeded  a consumer group is too far behind, and the topic refuses records then
@@ -87,6 +88,10 @@ class InvalidConfig(InvalidRequest):
 
 class InvalidFilter(InvalidConfig):
     code = "INVALID_FILTER"
+
+
+class UnknownFunction(InvalidFilter):
+    code = "UNKNOWN_FUNCTION"
 
 
 class InvalidRecord(InvalidRequest):

@@ -261,6 +261,10 @@ class SharePartition:
         return self._timers[0][0] if self._timers else None
 
     @property
+    def has_leases(self) -> bool:
+        return bool(self._leases)
+
+    @property
     def has_ready(self) -> bool:
         """Return whether a message below `end` may be open."""
         return bool(self._ready)

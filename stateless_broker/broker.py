@@ -30,6 +30,7 @@ from stateless_broker.controller import Controller
 from stateless_broker.deletion_path import DeletionPath
 from stateless_broker.directory import Directory
 from stateless_broker.fetch_path import FetchPath
+from stateless_broker.filter_functions.judging import FilterFunctions, NoFilterFunctions
 from stateless_broker.find_path import FindPath
 from stateless_broker.groups.groups import open_groups
 from stateless_broker.health import Alarms
@@ -86,6 +87,7 @@ class Broker:
         share_counts: ShareCounts | None = None,
         quota_counts: QuotaCounts | None = None,
         backlog_counts: BacklogCounts | None = None,
+        functions: FilterFunctions | None = None,
     ) -> None:
         self.broker_id = settings.broker_id or f"b-{sources.new_id().hex()[:12]}"
         self.address = address
@@ -99,6 +101,7 @@ class Broker:
         self.timer_counts = timer_counts or TimerCounts()
         self.share_counts = share_counts or ShareCounts()
         self.backlog_counts = backlog_counts or BacklogCounts()
+        self._functions = functions or NoFilterFunctions()
         self._clocks = TwoClocks(store, sources)
         self._store_clock = StoreClock(store)
         self.alarms = Alarms()
@@ -180,6 +183,7 @@ class Broker:
         share_counts: ShareCounts | None = None,
         quota_counts: QuotaCounts | None = None,
         backlog_counts: BacklogCounts | None = None,
+        functions: FilterFunctions | None = None,
     ) -> Broker:
         """Start a broker that takes part in the cluster of this root; `run_blocking` runs Arrow and
         Parquet work (default: in threads).
@@ -203,6 +207,7 @@ class Broker:
             share_counts,
             quota_counts,
             backlog_counts,
+            functions,
         )
         await broker.membership.join(broker._features)
         try:
@@ -230,6 +235,7 @@ class Broker:
         await self.transactions.close()
         await self.timers.close()
         await self.shares.close()
+        await self._functions.close()
         log.info("broker stopped", broker=self.broker_id, graceful=graceful)
 
     def apply(self, settings: BrokerSettings) -> None:
@@ -270,6 +276,7 @@ class Broker:
             self.context.metrics,
             self.context.answers,
             direct=settings.shares_locations(self.context.store.url),
+            functions=self._functions,
         )
         at_controller = AtController(self.address, self.ownership, self.metadata, self._peers.connection)
         self.internal = InternalTerms(

@@ -14,8 +14,11 @@ from dataclasses import dataclass, field
 
 from ledger import keys
 from ledger.keys import PartitionId
+from ledger.log.stored_batch import StoredBatch
 from ledger.log.tag_summary import masks_of
 from ledger.topics.catalog import Topic
+from ledger.view.fetch_index import NOTHING_LEFT_OUT, LeftOut
+from ledger.view.reader import PartitionRead
 from ledgermq.buffers import Buffer
 from ledgermq.errors import CorruptFrame, InvalidRequest, LedgerMQError, SubscribeNotAccepted
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -25,6 +28,7 @@ from ledgermq.runtime.tasks import one_ends
 from stateless_broker.bundle.budgets import AnswerBudget, AnswerReader
 from stateless_broker.bundle.context import BundleMetrics
 from stateless_broker.bundle.owner import BundleOwner
+from stateless_broker.filter_functions.judging import BatchPlace, FilterFunctions, Judgement, NoFilterFunctions
 from stateless_broker.logs import get_logger, logs_debug
 from stateless_broker.metadata import Lookup, Metadata
 from stateless_broker.ownership import Ownership
@@ -33,6 +37,8 @@ PARTITIONS_MAX = 4096
 PARALLEL_PARTITIONS = 8
 TAGS_MAX = 256
 """A reader that wants more tags gets all batches."""
+JUDGE_S = 1.0
+"""How long functions judge batches of a partition for one answer; at least one batch is judged."""
 STREAM_WAIT_S = 30.0
 ROOM_WAIT_S = 5.0
 """A reader for which there is no room gets the ends of its partitions at this interval, as a sign
@@ -57,7 +63,7 @@ class _Cursor:
     """Where a reader is in one partition.
 
     `shown`: the high watermark that the reader received last. `masks`: of the tags that it wants; None: it wants
-    all records.
+    all records. `function`: the filter function that says which it wants; empty: none.
     """
 
     name: str
@@ -67,6 +73,7 @@ class _Cursor:
     topic: Topic | None = None
     bundle: int | None = None
     masks: tuple[int, ...] | None = None
+    function: str = ""
     high_watermark: int = 0
     shown: int = -1
 
@@ -77,6 +84,7 @@ class _Found:
 
     header: pb.FetchedPartition
     data: list[Buffer] = field(default_factory=list)
+    left_out: LeftOut = NOTHING_LEFT_OUT
     urls: list[str] = field(default_factory=list)
 
     @property
@@ -105,7 +113,9 @@ class FetchPath:
         answers: AnswerBudget,
         *,
         direct: bool = False,
+        functions: FilterFunctions | None = None,
     ) -> None:
+        self._functions = functions or NoFilterFunctions()
         self._metadata = metadata
         self._ownership = ownership
         self.wait_s_max = wait_s_max
@@ -143,7 +153,7 @@ class FetchPath:
         """Yield the frames of a stream. The first frame comes at once, even if it is empty: it
         carries the high watermarks.
         """
-        cursors = _cursors(request, by_tags=True)
+        cursors = _cursors(request, is_stream=True)
         room_until = 0.0
         with self._reader(cursors) as reader:
             while cursors:
@@ -227,13 +237,24 @@ class FetchPath:
             assert cursor.topic is not None
             header.topic_id = cursor.topic.id
             fetched = await owner.fetch(
-                cursor.topic, cursor.partition, cursor.offset, bytes_max, direct=direct, masks=cursor.masks
+                cursor.topic,
+                cursor.partition,
+                cursor.offset,
+                bytes_max,
+                direct=direct and not cursor.function,
+                masks=cursor.masks,
             )
+            judged = await self._judge(cursor, fetched) if cursor.function and fetched.batches else None
         except LedgerMQError as error:
             header.error.CopyFrom(self._ownership.error(error, cursor.bundle))
             return found
+        if cursor.masks is not None:
+            found.left_out = owner.left_out(cursor.topic, cursor.partition, cursor.offset, fetched)
         cursor.high_watermark = header.high_watermark = fetched.high_watermark
         header.log_start, header.next_offset = fetched.log_start, fetched.next_offset
+        if judged is not None:
+            self._add_judged(found, judged)
+            return found
         for batch in fetched.batches:
             assert batch.base_offset + batch.record_count <= fetched.high_watermark, (
                 "no reader gets records above the high watermark"
@@ -257,6 +278,44 @@ class FetchPath:
             self._log_sent(cursor, header)
         return found
 
+    async def _judge(self, cursor: _Cursor, fetched: PartitionRead) -> list[tuple[StoredBatch, Judgement]]:
+        """Let the cursor's function judge batches, until it has taken JUDGE_S. Raises what it raises at the first."""
+        judged: list[tuple[StoredBatch, Judgement]] = []
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + JUDGE_S
+        for batch in fetched.batches:
+            place = BatchPlace(cursor.topic_id, cursor.partition, batch.base_offset, batch.crc)
+            try:
+                judged.append((batch, await self._functions.judge(cursor.function, place, batch)))
+            except LedgerMQError:
+                if not judged:
+                    raise
+                break  # the next answer begins there
+            if loop.time() >= until_s:
+                break
+        return judged
+
+    @staticmethod
+    def _add_judged(found: _Found, judged: Sequence[tuple[StoredBatch, Judgement]]) -> None:
+        """Add the batches of which the function keeps something; the others are left out."""
+        header = found.header
+        header.judged = True
+        for batch, judgement in judged:
+            assert batch.end <= header.high_watermark, "no reader gets records above the high watermark"
+            header.next_offset = batch.end
+            header.failed += judgement.failed
+            if judgement.kept:
+                header.batches.add(
+                    base_offset=batch.base_offset,
+                    record_count=batch.record_count,
+                    length=len(batch.data),
+                    crc=batch.crc,
+                    passes=judgement.passes,
+                )
+                found.data.append(batch.data)
+            else:
+                found.left_out = found.left_out.and_(LeftOut(1, batch.record_count, len(batch.data)))
+
     def _frame(self, found: Sequence[_Found]) -> FetchFrame:
         objects: dict[str, int] = {}
         for part in found:
@@ -265,6 +324,8 @@ class FetchPath:
             if part.header.batches:
                 records = sum(batch.record_count for batch in part.header.batches)
                 self._metrics.delivered(part.header.topic_id, records, part.size_bytes)
+            if part.left_out.batches:
+                self._metrics.left_out(part.header.topic_id, part.left_out)
         header = pb.FetchHeader(partitions=[part.header for part in found], objects=objects)
         return Frame(header, [piece for part in found for piece in part.data])
 
@@ -321,8 +382,10 @@ def refuse_unreadable(topic: Topic) -> None:
         raise SubscribeNotAccepted(f"topic {topic.name!r} belongs to the system: it holds what {what}")
 
 
-def _cursors(request: pb.FetchRequest, *, by_tags: bool = False) -> list[_Cursor]:
-    """`by_tags`: leave out batches without the tags that the request names."""
+def _cursors(request: pb.FetchRequest, *, is_stream: bool = False) -> list[_Cursor]:
+    """`is_stream`: leave out batches without the tags that the request names, and what its functions leave out."""
+    if not is_stream and any(wanted.function for wanted in request.partitions):
+        raise InvalidRequest("a filter function is served by streams only")
     if not 0 < len(request.partitions) <= PARTITIONS_MAX:
         raise InvalidRequest(f"a fetch names 1 to {PARTITIONS_MAX} partitions, not {len(request.partitions)}")
     cursors = [
@@ -331,7 +394,8 @@ def _cursors(request: pb.FetchRequest, *, by_tags: bool = False) -> list[_Cursor
             wanted.partition,
             wanted.topic_id,
             wanted.offset,
-            masks=masks_of(wanted.tags) if by_tags and 0 < len(wanted.tags) <= TAGS_MAX else None,
+            masks=masks_of(wanted.tags) if is_stream and 0 < len(wanted.tags) <= TAGS_MAX else None,
+            function=wanted.function,
         )
         for wanted in request.partitions
     ]
@@ -349,9 +413,9 @@ def _is_news(part: _Found, cursor: _Cursor) -> bool:
 
 def _advance(cursor: _Cursor, part: _Found) -> None:
     cursor.shown = max(cursor.shown, part.header.high_watermark)
-    cursor.offset = max(cursor.offset, part.header.next_offset)
     if part.header.batches:
         last = part.header.batches[-1]
         if last.base_offset + last.record_count <= cursor.offset:
             raise CorruptFrame(f"{cursor.name}/{cursor.partition}: batches below offset {cursor.offset} were read")
         cursor.offset = last.base_offset + last.record_count
+    cursor.offset = max(cursor.offset, part.header.next_offset)

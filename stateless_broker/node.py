@@ -19,12 +19,15 @@ from ledger.object_store.probe import probe_store
 from ledger.root.open import open_store
 from ledgermq.client.grpc_connection import GrpcConnector
 from ledgermq.errors import InvalidConfig
+from ledgermq.filters.functions import installed
 from ledgermq.runtime.tasks import end
 from ledgermq.sources import Sources
 from stateless_broker.backlog_counts import BacklogCounts
 from stateless_broker.broker import Broker
 from stateless_broker.bundle.context import BundleMetrics
 from stateless_broker.call_meter import CallMeter
+from stateless_broker.filter_functions.judging import FilterFunctionCounts
+from stateless_broker.filter_functions.processes import ProcessFunctions
 from stateless_broker.grpc_server import CALLS_MAX, GrpcServer
 from stateless_broker.health import Health
 from stateless_broker.logs import get_logger
@@ -55,6 +58,7 @@ class Hooks:
     shares: ShareCounts = field(default_factory=ShareCounts)
     quotas: QuotaCounts = field(default_factory=QuotaCounts)
     backlogs: BacklogCounts = field(default_factory=BacklogCounts)
+    functions: FilterFunctionCounts = field(default_factory=FilterFunctionCounts)
 
 
 class Node:
@@ -113,6 +117,9 @@ class Node:
                     share_counts=observers.shares,
                     quota_counts=observers.quotas,
                     backlog_counts=observers.backlogs,
+                    functions=ProcessFunctions(
+                        installed(), lambda: settings.filter_message_ms_max / 1000, observers.functions
+                    ),
                 )
 
             broker = await (when_store_answers(join, store.url, wait_for_store, sources) if wait_for_store else join())

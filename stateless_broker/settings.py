@@ -254,6 +254,15 @@ class BrokerSettings(ProcessSettings):
         ge=0,
     )
 
+    filter_message_ms_max: int = _setting(
+        1000,
+        "Longest time that a filter function may take for a message. Then its process is ended, and the message judged "
+        "once more; after the second time it is left out. Raise it if functions wait for something, lower it so that "
+        "those that hang cost less",
+        ge=10,
+        le=60_000,
+    )
+
     reserve_bytes: int = _setting(
         64 * MIB,
         "Files only: disk space kept in .reserve at the root, so that deletions, takeovers and checkpoints still work"

@@ -83,6 +83,19 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel("Records in, by topic", ((top(rate("produced_records_total", "topic")), "{{topic}}"),), "cps"),
         Panel("Bytes in, by topic", ((top(rate("produced_bytes_total", "topic")), "{{topic}}"),), "Bps"),
         Panel("Bytes out, by topic", ((top(rate("fetched_bytes_total", "topic")), "{{topic}}"),), "Bps"),
+        Panel(
+            "Bytes left out by filters",
+            ((top(rate("filtered_bytes_total", "topic")), "{{topic}}"),),
+            "Bps",
+        ),
+        Panel(
+            "Records judged by filter functions",
+            (
+                (top(rate("filter_function_records_total", "function, outcome")), "{{function}}, {{outcome}}"),
+                (top(rate("filter_function_stops_total", "function")), "{{function}} was ended"),
+            ),
+            "cps",
+        ),
         Panel("Calls, by how they ended", ((or_zero(rate("calls_total", "code")), "{{code}}"),), "cps"),
         Panel(
             "Unary calls, 99th percentile", ((or_zero(quantile(0.99, "call_seconds", "method")), "{{method}}"),), "s"

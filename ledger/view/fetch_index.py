@@ -34,6 +34,20 @@ Wanted = Callable[[PartitionId], bool]
 """Whether a partition's batches are to take memory."""
 
 
+class LeftOut(NamedTuple):
+    """What a reader was not sent, because its filter leaves it out."""
+
+    batches: int
+    records: int
+    size_bytes: int
+
+    def and_(self, other: LeftOut) -> LeftOut:
+        return LeftOut(*(one + two for one, two in zip(self, other, strict=True)))
+
+
+NOTHING_LEFT_OUT = LeftOut(0, 0, 0)
+
+
 class IndexedBatch(NamedTuple):
     base_offset: int
     record_count: int
@@ -188,6 +202,14 @@ class PartitionIndex:
         looked = min(len(self), place + LOOKED_MAX)
         found = next(iter(self.wanted(place, masks)), looked)
         return max(offset, self[found].base_offset if found < len(self) else self.end)
+
+    def size_between(self, first: int, end: int) -> LeftOut:
+        """Return how much lies between two offsets: in batches of the index that have some of them."""
+        bases, counts, lengths = self._columns[0], self._columns[1], self._columns[4]
+        begin, stop = max(0, bisect_right(bases, first) - 1), bisect_left(bases, end)
+        if first >= end or begin >= stop:
+            return NOTHING_LEFT_OUT
+        return LeftOut(stop - begin, sum(counts[begin:stop]), sum(lengths[begin:stop]))
 
     def first_at_or_after(self, timestamp_us: int, place: int) -> int | None:
         """Return the place of the first batch, from `place` on, that holds a record of this time or

@@ -171,6 +171,11 @@ class ProducerSettings:
     """Records without a key avoid partitions whose owner has stored nothing for this time although records wait
     there, as long as others are left. 0: they avoid none. A function as `partitioner` decides for itself.
     """
+    batch_by: Literal["partition", "tag"] = "partition"
+    """partition: a batch has records of all tags. tag: a batch has records of one tag, so that consumers that filter
+    by tag fetch little of what they leave out. Records of one tag keep their order in a partition; records of
+    different tags do not. Set it where programs read few tags of many, with a `linger_ms` that fills batches.
+    """
     serializer: ToBytes | None = having("to_bytes")
     """Converts values to bytes: `ledgermq.Serializer.json()`, …, or any object with the method
     `to_bytes(value)`. A value that it refuses raises InvalidRecord. None (a tombstone), and the rows of
@@ -409,6 +414,10 @@ class QueueSettings:
     """Largest size of a decoded batch; one that claims to be larger is refused as damaged."""
     request_timeout_s: float = above_zero(30.0)
     """How long `fetch` and `async for` go on while no broker answers; then they raise the error."""
+    filter: str = filtering()
+    """Which messages are returned, as for consumers, without FUNCTION; the others are finished without a delivery.
+    Not set: all. All members of a queue group need the same.
+    """
     client_id: str = text(NAME_CHARS_MAX)
     """Name that `ledgermq queue describe` shows before the member's id."""
     deserializer: FromBytes | None = having("from_bytes")
@@ -418,6 +427,9 @@ class QueueSettings:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        found = parse_filter(self.filter)
+        if found is not None and found.function:
+            raise InvalidConfig("the filter of a queue cannot have a FUNCTION: its members judge messages themselves")
 
 
 REMOVED = {

@@ -143,6 +143,11 @@ class Not:
         return f"NOT ({self.part})"
 
 
+def as_part(condition: Condition) -> str:
+    """Return the text of a condition as one that AND may join to others."""
+    return str(condition) if isinstance(condition, And) else _inner(condition)
+
+
 def _inner(part: Condition) -> str:
     return f"({part})" if isinstance(part, _Joined) else str(part)
 

@@ -2,6 +2,7 @@
 
     "TagA || TagB"                            messages with one of these tags: words with || between them
     "region IN ('eu', 'us') AND price > 5"    a condition (`ledgermq.filters.grammar`)
+    "FUNCTION('vip') AND price > 5"           what a function of the broker keeps, and a condition if there is one
     "*", ""                                   all messages
 
 A text that consists of words alone is one of tags. The text of a filter (`Filter.text`) is the same for
@@ -19,7 +20,7 @@ import pyarrow.compute as pc
 
 from ledgermq.errors import InvalidFilter
 from ledgermq.filters.columns import Columns
-from ledgermq.filters.conditions import Condition
+from ledgermq.filters.conditions import Condition, as_part, written
 
 CHARS_MAX = 4096
 """Longest text of a filter."""
@@ -38,17 +39,25 @@ class Filter(Protocol):
         ...
 
     @property
+    def function(self) -> str:
+        """The function of the broker that has to keep a message, too; empty: none."""
+        ...
+
+    @property
     def columns(self) -> frozenset[str]:
         """The columns of the record schema that it reads."""
         ...
 
     def passes(self, rows: pa.RecordBatch) -> pa.BooleanArray:
-        """Return for each row whether it passes, without nulls. `rows`: a validated batch with these columns."""
+        """Return for each row whether it passes, without nulls and whatever the function says. `rows`: a validated
+        batch with these columns.
+        """
         ...
 
 
 class _TagFilter:
     columns = frozenset({"tag"})
+    function = ""
 
     def __init__(self, tags: frozenset[str]) -> None:
         self.tags: frozenset[str] | None = tags
@@ -62,12 +71,17 @@ class _TagFilter:
 class _SqlFilter:
     tags: frozenset[str] | None = None
 
-    def __init__(self, condition: Condition) -> None:
-        self.text = str(condition)
-        self.columns = frozenset("headers" if name.is_header else "tag" for name in condition.names)
+    def __init__(self, condition: Condition | None, function: str = "") -> None:
+        conditions = () if condition is None else (condition,)
+        call = () if not function else (f"FUNCTION({written(function)})",)
+        self.text = " AND ".join([*call, *(as_part(each) if call else str(each) for each in conditions)])
+        self.function = function
+        self.columns = frozenset("headers" if each.is_header else "tag" for part in conditions for each in part.names)
         self._condition = condition
 
     def passes(self, rows: pa.RecordBatch) -> pa.BooleanArray:
+        if self._condition is None:
+            return pa.repeat(pa.scalar(True), rows.num_rows)
         return pc.fill_null(self._condition.truth(Columns(rows)), False)
 
 
@@ -88,7 +102,7 @@ def parse_filter(text: str) -> Filter | None:
         return _TagFilter(frozenset(words))
     from ledgermq.filters.grammar import parse_sql
 
-    return _SqlFilter(parse_sql(text))
+    return _SqlFilter(*parse_sql(text))
 
 
 def filter_text(text: str) -> str:

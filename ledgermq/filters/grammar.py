@@ -6,9 +6,10 @@ Conditions are made while it reads.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from lark import Lark, Token
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
@@ -44,7 +45,8 @@ PATTERN_CHARS_MAX = 256
 """Longest pattern of LIKE."""
 
 _GRAMMAR = r"""
-?start: either
+start: either | call (_AND negation)*
+call: _FUNCTION "(" STRING ")"
 either: both (_OR both)*
 both: negation (_AND negation)*
 ?negation: NOT negation                                 -> negate
@@ -72,6 +74,7 @@ _WORDS = {word: f"_{word}" for word in ("AND", "OR", "IN", "IS", "NULL", "BETWEE
 }
 """Words that are no names, in any case, and the terminals that they are; one that begins with _ is dropped."""
 _TERMINALS = [f"{name}.2: /({word})(?![A-Za-z0-9_.])/i" for word, name in _WORDS.items()] + [
+    r"_FUNCTION.3: /FUNCTION(?=\s*\()/i",
     f"NAME: /{PLAIN_NAME}/",
     f"NUMBER: /{NUMBER}(?![A-Za-z0-9_.])/",
 ]
@@ -83,12 +86,32 @@ _SHOWN = {
     "BOOLEAN": "TRUE or FALSE",
     "COMPARE": "= <> < <= > or >=",
     "TEXT_TEST": "CONTAINS, STARTSWITH, ENDSWITH",
+    "_FUNCTION": "FUNCTION('name')",
     "LPAR": "(",
     "RPAR": ")",
     "COMMA": "a comma",
     "$END": "the end",
 }
 """How errors show what may come next; other words show as themselves."""
+
+
+FUNCTION_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+FUNCTION_FIRST = (
+    "a filter has one FUNCTION('name'), at its begin, outside of brackets; AND may follow it, and OR within brackets"
+)
+
+
+class _Call(str):
+    """The name of a function."""
+
+    __slots__ = ()
+
+
+class Parsed(NamedTuple):
+    """A message passes if the condition is true and the function of the broker keeps it; None, "": there is none."""
+
+    condition: Condition | None
+    function: str = ""
 
 
 class _Refusal(Exception):
@@ -101,6 +124,22 @@ class _Refusal(Exception):
 
 class _Making:
     """Makes conditions from what the parser has read: one method for each rule."""
+
+    @staticmethod
+    def start(parts: Sequence[Any]) -> Parsed:
+        if not isinstance(parts[0], _Call):
+            return Parsed(parts[0])
+        conditions: Sequence[Condition] = parts[1:]
+        condition = None if not conditions else conditions[0] if len(conditions) == 1 else And(tuple(conditions))
+        return Parsed(condition if condition is None else _shallow(condition), parts[0])
+
+    @staticmethod
+    def call(parts: Sequence[Token]) -> _Call:
+        [word] = parts
+        name = _text(word)
+        if FUNCTION_NAME.fullmatch(name) is None:
+            raise _Refusal(_at(word), "a name of a function has 1 to 100 letters, digits, and the signs _ . -")
+        return _Call(name)
 
     @staticmethod
     def either(parts: Sequence[Condition]) -> Condition:
@@ -192,15 +231,16 @@ class _Making:
         return _negated(Texts(name, cast(TextTest, how.upper()), _text(text)), negation)
 
 
-def parse_sql(text: str) -> Condition:
-    """Return the condition. Raises InvalidFilter, which names the place."""
+def parse_sql(text: str) -> Parsed:
+    """Return what the text says. Raises InvalidFilter, which names the place."""
     try:
-        return cast(Condition, _parser().parse(text))
+        return cast(Parsed, _parser().parse(text))
     except _Refusal as refusal:
         raise _invalid(text, refusal.at, refusal.why) from None
     except UnexpectedToken as error:
         at = len(text) if error.token.type == "$END" else _at(error.token)
-        raise _invalid(text, at, _expected(error.expected)) from None
+        why = FUNCTION_FIRST if error.token.type == "_FUNCTION" else _expected(error.expected)
+        raise _invalid(text, at, why) from None
     except UnexpectedCharacters as error:
         at = cast(int, error.pos_in_stream)
         raise _invalid(text, at, _unreadable(text[at])) from None

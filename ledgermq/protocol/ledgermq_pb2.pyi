@@ -201,18 +201,20 @@ class FetchRequest(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[FetchPartition, _Mapping]]] = ..., max_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., min_bytes: _Optional[int] = ..., direct: _Optional[bool] = ...) -> None: ...
 
 class FetchPartition(_message.Message):
-    __slots__ = ("topic", "topic_id", "partition", "offset", "tags")
+    __slots__ = ("topic", "topic_id", "partition", "offset", "tags", "function")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
+    FUNCTION_FIELD_NUMBER: _ClassVar[int]
     topic: str
     topic_id: int
     partition: int
     offset: int
     tags: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
+    function: str
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., tags: _Optional[_Iterable[str]] = ..., function: _Optional[str] = ...) -> None: ...
 
 class FetchResponse(_message.Message):
     __slots__ = ("header", "payload")
@@ -231,7 +233,7 @@ class FetchHeader(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[FetchedPartition, _Mapping]]] = ..., objects: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class FetchedPartition(_message.Message):
-    __slots__ = ("topic", "topic_id", "partition", "high_watermark", "log_start", "batches", "error", "next_offset")
+    __slots__ = ("topic", "topic_id", "partition", "high_watermark", "log_start", "batches", "error", "next_offset", "judged", "failed")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -240,6 +242,8 @@ class FetchedPartition(_message.Message):
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    JUDGED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
     topic: str
     topic_id: int
     partition: int
@@ -248,23 +252,27 @@ class FetchedPartition(_message.Message):
     batches: _containers.RepeatedCompositeFieldContainer[FetchedBatch]
     error: Error
     next_offset: int
-    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[FetchedBatch, _Mapping]]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., next_offset: _Optional[int] = ...) -> None: ...
+    judged: bool
+    failed: int
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[FetchedBatch, _Mapping]]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., next_offset: _Optional[int] = ..., judged: _Optional[bool] = ..., failed: _Optional[int] = ...) -> None: ...
 
 class FetchedBatch(_message.Message):
-    __slots__ = ("base_offset", "record_count", "length", "crc", "object", "position")
+    __slots__ = ("base_offset", "record_count", "length", "crc", "object", "position", "passes")
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     RECORD_COUNT_FIELD_NUMBER: _ClassVar[int]
     LENGTH_FIELD_NUMBER: _ClassVar[int]
     CRC_FIELD_NUMBER: _ClassVar[int]
     OBJECT_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
+    PASSES_FIELD_NUMBER: _ClassVar[int]
     base_offset: int
     record_count: int
     length: int
     crc: int
     object: int
     position: int
-    def __init__(self, base_offset: _Optional[int] = ..., record_count: _Optional[int] = ..., length: _Optional[int] = ..., crc: _Optional[int] = ..., object: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
+    passes: bytes
+    def __init__(self, base_offset: _Optional[int] = ..., record_count: _Optional[int] = ..., length: _Optional[int] = ..., crc: _Optional[int] = ..., object: _Optional[int] = ..., position: _Optional[int] = ..., passes: _Optional[bytes] = ...) -> None: ...
 
 class TopicPartition(_message.Message):
     __slots__ = ("topic", "partition")
@@ -1310,7 +1318,7 @@ class DelayedSummary(_message.Message):
     def __init__(self, messages: _Optional[int] = ..., size_bytes: _Optional[int] = ..., next_due_us: _Optional[int] = ..., watermark_us: _Optional[int] = ..., now_us: _Optional[int] = ..., trouble: _Optional[str] = ...) -> None: ...
 
 class ShareFetchRequest(_message.Message):
-    __slots__ = ("group", "member_id", "partitions", "max_records", "max_bytes", "max_wait_ms", "lease_ms", "latest", "timestamp_us")
+    __slots__ = ("group", "member_id", "partitions", "max_records", "max_bytes", "max_wait_ms", "lease_ms", "latest", "timestamp_us", "filter")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
@@ -1320,6 +1328,7 @@ class ShareFetchRequest(_message.Message):
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     LATEST_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_US_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
     group: str
     member_id: str
     partitions: _containers.RepeatedCompositeFieldContainer[SharePartition]
@@ -1329,7 +1338,8 @@ class ShareFetchRequest(_message.Message):
     lease_ms: int
     latest: bool
     timestamp_us: int
-    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[SharePartition, _Mapping]]] = ..., max_records: _Optional[int] = ..., max_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., latest: _Optional[bool] = ..., timestamp_us: _Optional[int] = ...) -> None: ...
+    filter: str
+    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[SharePartition, _Mapping]]] = ..., max_records: _Optional[int] = ..., max_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., latest: _Optional[bool] = ..., timestamp_us: _Optional[int] = ..., filter: _Optional[str] = ...) -> None: ...
 
 class SharePartition(_message.Message):
     __slots__ = ("topic", "topic_id", "partition")

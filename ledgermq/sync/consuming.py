@@ -15,6 +15,7 @@ import pyarrow as pa
 
 import ledgermq
 from ledgermq.client.consuming.consumer import State
+from ledgermq.client.consuming.reader import FilterCounts
 from ledgermq.client.consuming.start import Wanted
 from ledgermq.client.groups.commits import Committable
 from ledgermq.client.groups.group_consumer import GroupConsumerState
@@ -157,6 +158,11 @@ class Consumer:
     def filtered(self) -> int:
         """See `ledgermq.Consumer.filtered`."""
         return self._inner.filtered
+
+    @property
+    def filter_counts(self) -> FilterCounts:
+        """See `ledgermq.Consumer.filter_counts`."""
+        return self._inner.filter_counts
 
     @property
     def assignment(self) -> list[ledgermq.TopicPartition]:
@@ -335,6 +341,11 @@ class GroupConsumer:
     def filtered(self) -> int:
         """See `ledgermq.Consumer.filtered`."""
         return self._inner.filtered
+
+    @property
+    def filter_counts(self) -> FilterCounts:
+        """See `ledgermq.Consumer.filter_counts`."""
+        return self._inner.filter_counts
 
     @property
     def member_id(self) -> str:

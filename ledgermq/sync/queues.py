@@ -42,6 +42,10 @@ class Queue:
         return self._inner.expired
 
     @property
+    def filtered(self) -> int:
+        return self._inner.filtered
+
+    @property
     def dead_lettered(self) -> int:
         return self._inner.dead_lettered
 

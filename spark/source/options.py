@@ -44,7 +44,11 @@ Offsets = Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]] | AtTi
 
 
 def _filter(name: str, text: str) -> str:
-    parse_filter(text)
+    found = parse_filter(text)
+    if found is not None and found.function:
+        raise InvalidConfig(
+            f"{name} cannot have FUNCTION({found.function!r}): functions run in brokers, and Spark reads the store"
+        )
     return text
 
 

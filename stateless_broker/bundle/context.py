@@ -24,6 +24,7 @@ from ledger.parquet.engine import LocalEngine
 from ledger.parquet.reader import ParquetCache
 from ledger.parquet.report import RoundReport
 from ledger.topics.catalog import Catalog
+from ledger.view.fetch_index import LeftOut
 from ledger.view.held_bytes import TailCache
 from ledgermq.buffers import MIB
 from ledgermq.errors import LedgerMQError
@@ -113,6 +114,9 @@ class BundleMetrics:
 
     def delivered(self, topic_id: int, records: int, size_bytes: int) -> None:
         """Batches of a partition went to a consumer."""
+
+    def left_out(self, topic_id: int, left_out: LeftOut) -> None:
+        """Batches of a partition were not sent to a consumer, because its filter leaves them out."""
 
     def refused(self, bundle: int) -> None:
         """A produce request was answered with ResourceExhausted."""

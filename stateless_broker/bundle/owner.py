@@ -22,7 +22,7 @@ from ledger.log.writer import LedgerWriter, claim
 from ledger.object_store.contract import Buffer
 from ledger.topics.catalog import Topic
 from ledger.view.backlog import Backlog, backlog_from
-from ledger.view.fetch_index import Masks
+from ledger.view.fetch_index import NOTHING_LEFT_OUT, LeftOut, Masks
 from ledger.view.find import Finder
 from ledger.view.reader import PartitionRead
 from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted, UnknownPartition
@@ -156,6 +156,19 @@ class BundleOwner:
         return await self._in_term(
             self._reader.fetch(PartitionId(topic.id, partition), offset, bytes_max, topic, direct=direct, masks=masks)
         )
+
+    def left_out(self, topic: Topic, partition: int, offset: int, read: PartitionRead) -> LeftOut:
+        """Return how much an answer to a reader at `offset` left out because of its tags."""
+        index = self._ledger.view.index.partitions.get(PartitionId(topic.id, partition))
+        total = NOTHING_LEFT_OUT
+        if index is None:
+            return total
+        sent = [(batch.base_offset, batch.end) for batch in read.batches]
+        sent += [(located.batch.base_offset, located.batch.end) for located in read.located]
+        for base_offset, end in sent:
+            total = total.and_(index.size_between(offset, base_offset))
+            offset = end
+        return total if sent else index.size_between(offset, read.next_offset)
 
     def append_us(self, batch: Batch, base_offset: int) -> int:
         """Return the timestamp that this or an earlier term gave a stored batch; 0: it has its producer's, or

@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.parquet.report import RoundReport
+from ledger.view.fetch_index import LeftOut
 from ledgermq.errors import LedgerMQError
 from stateless_broker.bundle.context import READ_SOURCES, BundleMetrics
 from stateless_broker.metrics import names
@@ -101,6 +102,12 @@ class OwnerMetrics(BundleMetrics):
         totals = self.topics.of(topic_id)
         totals.records_out += records
         totals.bytes_out += size_bytes
+
+    def left_out(self, topic_id: int, left_out: LeftOut) -> None:
+        totals = self.topics.of(topic_id)
+        totals.batches_left_out += left_out.batches
+        totals.records_left_out += left_out.records
+        totals.bytes_left_out += left_out.size_bytes
 
     def refused(self, bundle: int) -> None:
         self._refused.inc()

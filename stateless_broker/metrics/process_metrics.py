@@ -19,6 +19,7 @@ from stateless_broker.broker import Broker
 from stateless_broker.metrics import names
 from stateless_broker.metrics.backlog_metrics import BacklogMetrics
 from stateless_broker.metrics.call_metrics import CallMetrics
+from stateless_broker.metrics.function_metrics import FunctionMetrics
 from stateless_broker.metrics.group_lag import GroupLagMetrics
 from stateless_broker.metrics.owner_metrics import OwnerMetrics
 from stateless_broker.metrics.queue_ages import QueueAgeMetrics
@@ -53,6 +54,7 @@ class ProcessMetrics:
         self.shares = ShareMetrics(self.registry)
         self.quotas = QuotaMetrics(self.registry)
         self.backlogs = BacklogMetrics(self.registry)
+        self.functions = FunctionMetrics(self.registry)
         self.tls = TlsMetrics(self.registry)
         self.lines = LogLines(self.registry)
         self.group_lag = GroupLagMetrics(self.registry)
@@ -70,6 +72,7 @@ class ProcessMetrics:
             self.shares,
             self.quotas,
             self.backlogs,
+            self.functions,
         )
 
     def render(self, *, is_ready: bool) -> bytes:

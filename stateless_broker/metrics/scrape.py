@@ -319,13 +319,24 @@ def _by_topic(broker: Broker | None, topics: TopicTotals) -> Iterable[Metric]:
         counter(names.FETCHED_RECORDS, "Records sent to consumers"),
         counter(names.FETCHED_BYTES, "Bytes of their batches"),
     )
-    families = (records_in, bytes_in, batches_in, records_out, bytes_out)
+    batches_left_out, records_left_out, bytes_left_out = (
+        counter("ledgermq_filtered_batches", "Batches that were not sent, because a consumer's filter leaves them out"),
+        counter("ledgermq_filtered_records", "Records of these batches"),
+        counter("ledgermq_filtered_bytes", "Bytes of these batches"),
+    )
+    families = (
+        *(records_in, bytes_in, batches_in, records_out, bytes_out),
+        *(batches_left_out, records_left_out, bytes_left_out),
+    )
     if broker is not None:
         topic_names = {
             topic.id: topic.name for topic in broker.metadata.catalog.topics_by_id.values() if not topic.removed
         }
         for label, totals in topics.named(topic_names):
-            found = (totals.records_in, totals.bytes_in, totals.batches_in, totals.records_out, totals.bytes_out)
+            found = (
+                *(totals.records_in, totals.bytes_in, totals.batches_in, totals.records_out, totals.bytes_out),
+                *(totals.batches_left_out, totals.records_left_out, totals.bytes_left_out),
+            )
             for family, value in zip(families, found, strict=True):
                 family.add_metric((label,), value)
     yield from families

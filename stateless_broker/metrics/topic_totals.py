@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 TOPICS_MAX = 100
-"""Topics with their own totals; each costs Prometheus about ten series."""
+"""Topics with their own totals; each costs Prometheus about a dozen series."""
 
 OTHER = "(other)"
 """Label of all topics above the cap; no topic can have this name."""
@@ -23,6 +23,9 @@ class Totals:
     batches_in: int = 0
     records_out: int = 0
     bytes_out: int = 0
+    batches_left_out: int = 0
+    records_left_out: int = 0
+    bytes_left_out: int = 0
 
 
 class TopicTotals:

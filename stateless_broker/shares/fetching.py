@@ -24,6 +24,7 @@ from ledgermq.errors import (
     OffsetOutOfRange,
     SubscribeNotAccepted,
 )
+from ledgermq.filters.filter import CHARS_MAX
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame, ShareFetchFrame
 from ledgermq.protocol.limits import BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX
@@ -170,6 +171,7 @@ class ShareFetching:
         key = ShareKey(request.group, topic.id, header.partition)
         owner, at = queues.owner, _start_of(request)
         await queues.begun(key, lambda: owner.list_offset(topic, header.partition, at))
+        queues.announce(key, request.filter)
         log_start = await owner.list_offset(topic, header.partition, "earliest")
         readable_end = owner.durable_end(topic, header.partition)
         leased.source = _Source(queues, key, topic, readable_end)
@@ -299,6 +301,8 @@ def check_readable(topic: Topic) -> None:
 def _check(request: pb.ShareFetchRequest) -> None:
     check_group_name(request.group)
     check_member_name(request.member_id)
+    if len(request.filter) > CHARS_MAX:
+        raise InvalidRequest(f"a filter has at most {CHARS_MAX} characters, not {len(request.filter)}")
     if not 0 < len(request.partitions) <= PARTITIONS_MAX:
         raise InvalidRequest(f"a queue names 1 to {PARTITIONS_MAX} partitions, not {len(request.partitions)}")
     if len({(each.topic, each.partition) for each in request.partitions}) < len(request.partitions):

@@ -19,6 +19,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.runtime.tasks import retrieve_error
 from ledgermq.runtime.wait import wait_until
 from shares.bundle_shares import Answer, BundleShares, Decision
+from shares.filters import QueueFilters
 from shares.limits import ShareLimits
 from shares.records import ShareKey
 from shares.share_partition import Grant, SharePartition, Span, Word
@@ -73,6 +74,7 @@ class BundleQueues:
         self._number = life * LIFE_NUMBERS
         self._beginning: dict[ShareKey, asyncio.Task[None]] = {}
         self._waiting: dict[ShareKey, dict[asyncio.Future[None], None]] = {}  # woken in order of arrival
+        self._filters = QueueFilters()
         self._timer_changed = asyncio.Event()
         self._rings_s: float | None = None
         shares.loaded()
@@ -97,6 +99,7 @@ class BundleQueues:
         if not self._state.is_lost() and any(map(is_gone, self._shares.partitions)):
             try:
                 self.wake(self._state.issued(lambda: self._shares.remove(is_gone)))
+                self._filters.keep(self._shares.partitions)
             except LedgerMQError:
                 return  # no room now; the next change of the catalog tries again
 
@@ -123,6 +126,13 @@ class BundleQueues:
                 if task.cancelled():
                     self._state.check()
                 raise
+
+    def announce(self, key: ShareKey, text: str) -> None:
+        """Note the filter of a member, before anything is leased to it. Raises FilterConflict."""
+        self._state.check()
+        found = self._shares.partitions.get(key)
+        now_s = asyncio.get_running_loop().time()
+        self._filters.announce(key, text, now_s, is_leased=found is not None and found.has_leases)
 
     def lease(
         self, key: ShareKey, member: str, records_max: int, lease_s: float, log_start: int, readable_end: int
@@ -177,6 +187,7 @@ class BundleQueues:
             await self._state.decided(lambda: self._shares.remove(lambda each: each == key))
         else:
             await self._state.decided(lambda: self._shares.reset(key, offset))
+        self._filters.keep(self._shares.partitions)
         self.wake([key])
 
     async def describe(self, group: str, *, members: bool) -> list[pb.ShareInfo]:

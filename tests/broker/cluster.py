@@ -28,6 +28,7 @@ from ledgermq.protocol.tokens import bearer
 from ledgermq_tools.testing.cluster import VirtualCluster
 from stateless_broker.backlog_counts import BacklogCounts
 from stateless_broker.bundle.context import BundleMetrics
+from stateless_broker.filter_functions.judging import FilterFunctions
 from stateless_broker.in_process import InProcessConnector
 from stateless_broker.security.quota_counts import QuotaCounts
 from stateless_broker.settings import BrokerConstants, load_settings
@@ -88,6 +89,7 @@ class Cluster(VirtualCluster):
         self.share_counts: dict[str, ShareCounts] = {}
         self.quota_counts: dict[str, QuotaCounts] = {}
         self.backlog_counts: dict[str, BacklogCounts] = {}
+        self.functions: dict[str, FilterFunctions] = {}
 
     def view_of_store(self, address: str) -> ObjectStore:
         view = self.views[address] = PausableStore(self.store)
@@ -101,6 +103,7 @@ class Cluster(VirtualCluster):
             "share_counts": self.share_counts.get(address),
             "quota_counts": self.quota_counts.get(address),
             "backlog_counts": self.backlog_counts.get(address),
+            "functions": self.functions.get(address),
         }
 
     async def close(self) -> None:

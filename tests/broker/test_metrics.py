@@ -163,3 +163,32 @@ async def test_refusals_and_memory_show(found: Measured) -> None:
     codes = [answer.results[0].error.code for answer in await asyncio.gather(*waiting)]
     assert found.value("produce_refused_total") == codes.count("RESOURCE_EXHAUSTED") > 0
     assert found.value("produce_memory_bytes") == 0
+
+
+@measured
+async def test_what_filters_leave_out_is_counted_by_topic_and_at_the_client(found: Measured) -> None:
+    """Batches in memory and in segments, in the middle and at the end; the client counts the same messages."""
+    cluster = found.cluster
+    await cluster.create("t", 1, max_message_bytes="1000000")
+    async with cluster.client() as client:
+        async with client.producer() as producer:
+            for tag in ("a", "b", "b", "a", "b"):
+                for _ in range(10):
+                    producer.send("t", bytes(20_000), tag=tag)
+                await producer.flush()
+        async with client.consumer("t", until_end=True, filter="a") as consumer:
+            assert len([message async for message in consumer]) == 20
+            counts = consumer.filter_counts
+        assert (counts.by_brokers, counts.by_client, counts.batches, counts.messages) == (30, 0, 0, 30)
+        assert found.value("filtered_batches_total", topic="t") == 3
+        assert found.value("filtered_records_total", topic="t") == 30
+        sent, left_out = found.value("fetched_bytes_total", topic="t"), found.value("filtered_bytes_total", topic="t")
+        assert sent is not None
+        assert left_out is not None
+        assert sent + left_out == found.value("produced_bytes_total", topic="t")
+        async with client.consumer("t", until_end=True, filter="TAGS = 'a'") as consumer:
+            assert len([message async for message in consumer]) == 20
+            counts = consumer.filter_counts
+        assert (counts.by_brokers, counts.by_client, counts.batches) == (0, 30, 3)
+        assert counts.batch_bytes == left_out, "conditions are judged by the client, which fetches in vain"
+        assert found.value("filtered_batches_total", topic="t") == 3

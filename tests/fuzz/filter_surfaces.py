@@ -22,6 +22,7 @@ SEEDS = [
     "é = 'ü' OR \"\u2028\" = '\\'".encode(),
     b"a IN (" + b"1, " * 1000 + b"2)",
     b"a LIKE '" + b"%a_" * 80 + b"'",
+    b"FUNCTION('a.b') AND price > 5 AND (vip OR a = 1)",
     b"(" * 4000,
     b"a = 1 OR " * 400 + b"a = 2",
 ]
@@ -60,7 +61,7 @@ def check_filter(data: bytes) -> None:
     again = parse_filter(found.text)
     if passes.null_count or len(passes) != len(batch):
         raise Untyped(f"{len(passes)} answers, {passes.null_count} of them null")
-    if again is None or again.text != found.text or again.passes(batch) != passes:
+    if again is None or again.text != found.text or again.passes(batch) != passes or again.function != found.function:
         raise Untyped(f"{found.text!r} is not what it was made from")
     if found.passes(batch.slice(3, 5)).to_pylist() != passes.to_pylist()[3:8]:
         raise Untyped("a row is judged by the rows beside it")

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from ledger.blocking import run_inline
 from ledgermq.errors import LedgerMQError
 from stateless_broker.broker import Broker
+from tests.broker.inline_functions import InlineFunctions
 from tests.simulation.cluster_plan import ClusterPlan
+from tests.simulation.filter_watch import FUNCTIONS
 from tests.simulation.loop import Process
 from tests.simulation.network import Network
 from tests.simulation.world import World, failed_assertions
@@ -47,6 +49,7 @@ class ClusterBroker:
                     connector,
                     run_inline,
                     constants=self._constants,
+                    functions=InlineFunctions(FUNCTIONS),
                 )
             except LedgerMQError as error:
                 self._world.note(self.name, f"did not start: {error.message[:80]}")

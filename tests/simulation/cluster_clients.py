@@ -29,6 +29,7 @@ from tests.simulation.history import Assign, Outcome, Partition, Poll
 from tests.simulation.loop import Process
 from tests.simulation.model import Violation
 from tests.simulation.network import Network
+from tests.simulation.tags import tag_of
 from tests.simulation.watch import PLACE
 from tests.simulation.world import World
 
@@ -104,7 +105,9 @@ class Sender(SimulatedClient):
                         f"{self.name}", self.partition(topic, number), (value,), once=self._once, ordered=self._once
                     )
                     try:
-                        delivery = producer.send(topic, value, key=value, partition=number, ttl=self.ttl_s())
+                        delivery = producer.send(
+                            topic, value, key=value, tag=tag_of(value), partition=number, ttl=self.ttl_s()
+                        )
                     except ResourceExhausted as error:
                         self._world.history.end_produce(op, Outcome.FAIL, why=error.message)
                     else:

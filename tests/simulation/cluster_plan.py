@@ -88,3 +88,8 @@ def cluster_plan_of(seed: int) -> ClusterPlan:
 def added_bundles_of(seed: int) -> int:
     """Return how many bundles are added in the middle of a run; 0: none."""
     return random.Random(f"added bundles {seed}").choice((0, 0, 1, 3))
+
+
+def batch_by_of(seed: int) -> str:
+    """Return how a producer whose records have no order makes its batches."""
+    return random.Random(f"batches by tag {seed}").choice(("partition", "tag"))

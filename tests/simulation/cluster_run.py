@@ -39,9 +39,10 @@ from tests.simulation.cluster_clients import (
     SimulatedClient,
     note_polls,
 )
-from tests.simulation.cluster_plan import ClusterPlan, added_bundles_of, cluster_plan_of
+from tests.simulation.cluster_plan import ClusterPlan, added_bundles_of, batch_by_of, cluster_plan_of
 from tests.simulation.direct import readable
 from tests.simulation.disturbances import Disturbances, fill_and_free
+from tests.simulation.filter_watch import FilteringReader
 from tests.simulation.growth_watch import judge_growth, metadata_batches, numbers_of_bundles
 from tests.simulation.history import FinalLog, LogStart, Outcome, Partition
 from tests.simulation.loop import Process, SimulatedLoop, State
@@ -83,6 +84,7 @@ class ClusterRun:
         self.brokers: dict[str, ClusterBroker] = {}
         self._compactors: dict[str, Process] = {}
         self._clients: list[SimulatedClient] = []
+        self._filtering: list[FilteringReader] = []
         self._incarnation = 0
 
     async def run(self) -> Result:
@@ -119,6 +121,7 @@ class ClusterRun:
         await self._heal(disturbances, work)
         await self._check_memory()
         drained = await self._drain()
+        await self._filter_to_the_end()
         await self._compact_all()
         await self._check_bucket()
         self.world.violations += judge_growth(metadata_batches(self.world.store), self.cluster.settings.bundles)
@@ -268,16 +271,18 @@ class ClusterRun:
     def _start_clients(self) -> list[asyncio.Task[None]]:
         world, network, plan = self.world, self.network, self.cluster
         topics = ["main", "brief"]
+        self._filtering = [FilteringReader(world, network, plan, name) for name in ("picky", "choosy")]
         self._clients = [
             Sender(world, network, plan, "idem", topics),
             Sender(world, network, plan, "one", ["main"], window_batches=1),
-            Sender(world, network, plan, "plain", topics, idempotent=False),
+            Sender(world, network, plan, "plain", topics, idempotent=False, batch_by=batch_by_of(world.seed)),
             Sender(world, network, plan, "quick", ["main"], acks="received", idempotent=False),
             Reader(world, network, plan, "reader", topics),
             Reader(world, network, plan, "other", ["main"]),
             EndAsker(world, network, plan, "ends", "main"),
             Churner(world, network, plan, "churn"),
             Keeper(world, network, plan, "keeper"),
+            *self._filtering,
         ]
         return [client.start() for client in self._clients]
 
@@ -377,6 +382,14 @@ class ClusterRun:
             )
         return drained
 
+    async def _filter_to_the_end(self) -> None:
+        """Consumers with filters read on from where they were, up to the end."""
+        for reader in self._filtering:
+            reader.client = self._plain_client(f"{reader.name} at the end")
+            if hangs := await reader.read_to_the_end():
+                self.world.violations.append(Violation("stuck", f"a consumer with a filter is not at the end: {hangs}"))
+            await reader.client.close()
+
     async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
         while True:
             try:
@@ -425,6 +438,9 @@ class ClusterRun:
         world = self.world
         logs = self._final_logs()
         world.violations += check(world.history, logs, drained)
+        for reader in self._filtering:
+            for session in reader.sessions:
+                world.violations += session.judge(logs)
         lasting = {f"{topic}#{world.topic_ids[topic]}" for topic in self.lasting}
         world.violations += judge_parquet(world, logs, {partition for partition in logs if partition[0] in lasting})
         _cover(world, self.bundles())

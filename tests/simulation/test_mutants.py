@@ -40,6 +40,7 @@ FALL_AT_ONCE = (
     "failed-messages-forgotten-when-a-partition-is-let-go",
     "fences-left-open",
     "file-without-its-last-record",
+    "filter-skips-beyond-its-batch",
     "floors-ignored",
     "flush-without-its-progress",
     "garbage-collection-reads-before-it-lists",

@@ -236,6 +236,7 @@ SDK_VALUES: dict[str, Any] = {
     "linger_ms": 7,
     "compression": "zstd",
     "when_full": "fail",
+    "batch_by": "tag",
     "window_batches": 1,
     "partitioner": _nothing,
     "serializer": Serializer.json(),

@@ -14,7 +14,7 @@ from typing import Literal, Self, TypeVar
 import pyarrow as pa
 
 from ledgermq.client.consuming.message import TABLE_SCHEMA, Message, messages_as, opened
-from ledgermq.client.consuming.reader import Reader
+from ledgermq.client.consuming.reader import FilterCounts, Reader
 from ledgermq.client.consuming.reading import Reading
 from ledgermq.client.consuming.start import Position, Start, Wanted, check_known, check_position, check_start, wishes
 from ledgermq.client.context import ClientContext
@@ -116,7 +116,12 @@ class Consumer:
     @property
     def filtered(self) -> int:
         """Return the number of messages that the filter has left out."""
-        return self._reader.filtered
+        return self._reader.filter_counts.messages
+
+    @property
+    def filter_counts(self) -> FilterCounts:
+        """Return what the filter has left out, and how much of it was fetched in vain."""
+        return self._reader.filter_counts
 
     @property
     def assignment(self) -> list[TopicPartition]:

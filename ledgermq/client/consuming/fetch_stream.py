@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from itertools import islice
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from ledgermq.client.consuming.direct_reads import DirectReads
 from ledgermq.client.consuming.prefetch import Prefetch
@@ -27,8 +27,18 @@ from ledgermq.protocol.limits import OFFSET_MAX
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.runtime.tasks import end
 
-TagsOf = Callable[[str], Sequence[str]]
-"""Returns the tags that a consumer wants of a topic; none: it wants all records."""
+
+class AtBrokers(NamedTuple):
+    """What brokers may leave out of a topic. `tags`: those that are wanted; none: all records are. `function`: the
+    filter function that says which records are; empty: none.
+    """
+
+    tags: Sequence[str] = ()
+    function: str = ""
+
+
+ALL_RECORDS = AtBrokers()
+AtBrokersOf = Callable[[str], AtBrokers]
 
 FIRST_FRAME_S = 10.0
 IDLE_S = 10.0
@@ -55,7 +65,7 @@ class FetchStream:
         on_error: Callable[[Reading, LedgerMQError], None],
         is_moved: Callable[[], Coroutine[Any, Any, bool]],
         direct: DirectReads | None = None,
-        tags_of: TagsOf = lambda topic: (),
+        wanted_of: AtBrokersOf = lambda topic: ALL_RECORDS,
     ) -> None:
         self._connection = connection
         self._prefetch = prefetch
@@ -63,7 +73,7 @@ class FetchStream:
         self._on_error = on_error
         self._is_moved = is_moved
         self._direct = direct
-        self._tags_of = tags_of
+        self._wanted_of = wanted_of
         self._readings: dict[TopicPartition, tuple[Reading, int]] = {
             reading.partition: (reading, reading.generation) for reading in readings
         }
@@ -81,7 +91,8 @@ class FetchStream:
                     topic_id=reading.topic_id,
                     partition=reading.partition.partition,
                     offset=reading.fetch_at,
-                    tags=self._tags_of(reading.partition.topic),
+                    tags=self._wanted_of(reading.partition.topic).tags,
+                    function=self._wanted_of(reading.partition.topic).function,
                 )
                 for reading, _ in self._readings.values()
             ],
@@ -178,25 +189,46 @@ class FetchStream:
             del self._readings[reading.partition]
             self._on_error(reading, error_from_proto(part.error))
             return
+        function = self._wanted_of(reading.partition.topic).function
+        if function and part.batches and not part.judged:
+            del self._readings[reading.partition]
+            self._on_error(
+                reading, Unavailable(f"{self._connection.address} is of a release that runs no filter functions")
+            )
+            return
         reading.answered()
         reading.high_watermark = part.high_watermark
         if reading.topic_id == 0:
             reading.topic_id = part.topic_id
+        reading.failed_in_filter += part.failed if function else 0
         for batch, piece in zip(part.batches, pieces, strict=True):
             end = batch.base_offset + batch.record_count
             if batch.record_count == 0 or end > OFFSET_MAX:
                 raise CorruptFrame(
                     f"{self._connection.address} sent a batch of {batch.record_count} records at {batch.base_offset}"
                 )
+            if function and len(batch.passes) != -(-batch.record_count // 8):
+                raise CorruptFrame(
+                    f"{self._connection.address} sent {len(batch.passes)} bytes of verdicts on {batch.record_count}"
+                    " records"
+                )
             if end > reading.fetch_at:
-                run = FetchedRun(reading, reading.generation, batch.base_offset, batch.record_count, batch.crc, piece)
+                run = FetchedRun(
+                    reading,
+                    reading.generation,
+                    batch.base_offset,
+                    batch.record_count,
+                    batch.crc,
+                    piece,
+                    batch.passes if function else None,
+                )
                 reading.fetch_at = end
                 self._prefetch.add(run)
         self._take_next_offset(reading, part)
 
     def _take_next_offset(self, reading: Reading, part: pb.FetchedPartition) -> None:
-        """Fetch from behind what the broker has left out, because it has none of the tags that were asked for."""
-        if part.next_offset <= reading.fetch_at or not self._tags_of(reading.partition.topic):
+        """Fetch from behind what the broker has left out, by the tags or the function that were asked for."""
+        if part.next_offset <= reading.fetch_at or self._wanted_of(reading.partition.topic) == ALL_RECORDS:
             return
         if part.next_offset > part.high_watermark:
             raise CorruptFrame(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from ledgermq.client.consuming.direct_reads import CannotRead, DirectReads
-from ledgermq.client.consuming.fetch_stream import FetchStream, TagsOf
+from ledgermq.client.consuming.fetch_stream import ALL_RECORDS, AtBrokersOf, FetchStream
 from ledgermq.client.consuming.prefetch import Prefetch
 from ledgermq.client.consuming.reading import Reading
 from ledgermq.client.context import ClientContext
@@ -59,7 +59,7 @@ class Fetcher:
         settings: ConsumerSettings,
         out_of_range: At | None,
         on_route: Callable[[str], None],
-        tags_of: TagsOf = lambda topic: (),
+        wanted_of: AtBrokersOf = lambda topic: ALL_RECORDS,
     ) -> None:
         self._connections = context.connections
         self._routing = context.routing
@@ -69,7 +69,7 @@ class Fetcher:
         self._settings = settings
         self._out_of_range_at = out_of_range
         self._on_route = on_route
-        self._tags_of = tags_of
+        self._wanted_of = wanted_of
         threads = context.connections.threads
         self._direct = (
             DirectReads(settings.direct_reads, threads) if settings.direct_reads and threads is not None else None
@@ -172,7 +172,7 @@ class Fetcher:
             refused,
             is_moved,
             direct,
-            self._tags_of,
+            self._wanted_of,
         )
         try:
             if await stream.run():

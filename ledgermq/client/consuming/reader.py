@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Generic
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledgermq.client.consuming.expiring import Expired, ExpiringRun
+from ledgermq.client.consuming.fetch_stream import ALL_RECORDS, AtBrokers
 from ledgermq.client.consuming.fetcher import Fetcher
 from ledgermq.client.consuming.message import TABLE_SCHEMA, M
 from ledgermq.client.consuming.prefetch import DecodeAhead, Prefetch
-from ledgermq.client.consuming.reading import DecodedRun, FlowStep, MessagesOf, Reading, Reports, go_past
+from ledgermq.client.consuming.reading import DecodedRun, FetchedRun, FlowStep, MessagesOf, Reading, Reports, go_past
 from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.expiry import expiries_of
@@ -28,6 +30,29 @@ from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable
 from ledgermq.filters.filter import parse_filter
 from ledgermq.runtime.tasks import end
 from ledgermq.runtime.wait import wait_until
+
+
+@dataclass(slots=True)
+class FilterCounts:
+    """What the filter of a consumer has left out since the consumer began."""
+
+    by_brokers: int = 0
+    """Messages that brokers did not send."""
+    by_client: int = 0
+    """Messages that were fetched, and left out here."""
+    batches: int = 0
+    """Batches that were fetched, and left out as a whole."""
+    batch_bytes: int = 0
+    """Bytes of these batches, as they were sent."""
+    failed: int = 0
+    """Messages, among the others, that were left out because the filter function failed on them: it raised, or took
+    too long. Brokers log where; a batch that is fetched again counts again.
+    """
+
+    @property
+    def messages(self) -> int:
+        """Return the number of all messages that were left out."""
+        return self.by_brokers + self.by_client
 
 
 class Reader(Generic[M]):
@@ -60,8 +85,9 @@ class Reader(Generic[M]):
         self._messages_of = messages_of
         self._reports = reports
         self._on_expired = expired
-        self.filtered = 0
-        """Number of messages that the filter has left out."""
+        self._filter_counts = FilterCounts()
+        self._failed_before = 0
+        """`failed_in_filter` of the readings that were removed."""
         self._went_past = False
         """Whether the filter has left out a whole batch since the last look."""
         self._ttl_of = context.routing.ttl_of
@@ -71,9 +97,13 @@ class Reader(Generic[M]):
             settings.prefetch_bytes_max, DecodeAhead(context.connections.threads, settings.decoded_bytes_max)
         )
         self._filter = parse_filter(settings.filter)
-        self._tags = () if self._filter is None else tuple(sorted(self._filter.tags or ()))
+        self._at_brokers = ALL_RECORDS
+        if self._filter is not None:
+            self._at_brokers = AtBrokers(tuple(sorted(self._filter.tags or ())), self._filter.function)
         self._unfiltered = unfiltered
-        self._fetcher = Fetcher(context, self.readings, self._prefetch, settings, out_of_range, on_route, self._tags_of)
+        self._fetcher = Fetcher(
+            context, self.readings, self._prefetch, settings, out_of_range, on_route, self._wanted_of
+        )
         self._background: asyncio.Task[None] | None = None
         self.run: DecodedRun[M] | None = None
         self.interrupted: Callable[[], bool] = lambda: False
@@ -102,6 +132,7 @@ class Reader(Generic[M]):
         gone = list(readings)
         for reading in gone:
             self.readings.remove(reading)
+            self._failed_before += reading.failed_in_filter
             reading.generation += 1
         self._drop(gone)
 
@@ -164,6 +195,12 @@ class Reader(Generic[M]):
         """Return the error of the partition that has failed for longest; None: all are served."""
         failing = [reading for reading in self.readings if reading.failing_since_s is not None]
         return min(failing, key=lambda reading: reading.failing_since_s or 0.0).last_error if failing else None
+
+    @property
+    def filter_counts(self) -> FilterCounts:
+        """Return what the filter has left out."""
+        failed = self._failed_before + sum(reading.failed_in_filter for reading in self.readings)
+        return replace(self._filter_counts, failed=failed)
 
     # -- reading
 
@@ -282,19 +319,19 @@ class Reader(Generic[M]):
                 if fetched.base_offset >= reading.end:
                     reading.position = max(reading.position, reading.end)  # the records between them were deleted
                 rows = rows.slice(0, max(0, reading.end - fetched.base_offset))
-            if self._tags:  # what lies between was left out by the broker
-                self.filtered += max(0, fetched.base_offset - reading.position)
+            if self._at_brokers != ALL_RECORDS:  # what lies between was left out by the broker
+                self._filter_counts.by_brokers += max(0, fetched.base_offset - reading.position)
             skip = max(0, reading.position - fetched.base_offset)
             if skip < rows.num_rows:
-                self.run = self._run_of(reading, rows.slice(skip), fetched.base_offset + skip)
+                self.run = self._run_of(fetched, rows.slice(skip), skip)
                 return self.run
-        if self._tags:
+        if self._at_brokers != ALL_RECORDS:
             self._go_past_left_out()
         return None
 
-    def _tags_of(self, topic: str) -> Sequence[str]:
-        """Return the tags that alone are wanted; none: all."""
-        return () if topic == self._unfiltered else self._tags
+    def _wanted_of(self, topic: str) -> AtBrokers:
+        """Return what brokers may leave out of a topic."""
+        return ALL_RECORDS if topic == self._unfiltered else self._at_brokers
 
     def _go_past_left_out(self) -> None:
         """Continue behind what the broker has left out. Nothing that was fetched waits to be read before it."""
@@ -302,17 +339,28 @@ class Reader(Generic[M]):
             end = reading.fetch_at if reading.end is None else min(reading.fetch_at, reading.end)
             if reading.position < end and not reading.held_back:
                 self._went_past = True
-                self.filtered += end - reading.position
+                self._filter_counts.by_brokers += end - reading.position
                 go_past(reading, end, self._reports)
 
-    def _run_of(self, reading: Reading, rows: pa.RecordBatch, offset: int) -> DecodedRun[M] | None:
-        """Return the batch without what the filter leaves out; None: it leaves out all, and the reading goes on."""
+    def _run_of(self, fetched: FetchedRun, rows: pa.RecordBatch, skip: int) -> DecodedRun[M] | None:
+        """Return the batch without what the filter leaves out; None: it leaves out all, and the reading goes on.
+
+        `rows`: those behind its first `skip`.
+        """
+        reading, offset = fetched.reading, fetched.base_offset + skip
         offsets: Sequence[int] = range(offset, offset + rows.num_rows)
         end = offset + rows.num_rows
         if self._filter is not None and reading.partition.topic != self._unfiltered:
             passes = self._filter.passes(rows)
-            self.filtered += rows.num_rows - passes.true_count
+            if fetched.passes is not None:
+                judged = pa.Array.from_buffers(
+                    pa.bool_(), rows.num_rows, [None, pa.py_buffer(fetched.passes)], offset=skip
+                )
+                passes = pc.and_(passes, judged)
+            self._filter_counts.by_client += rows.num_rows - passes.true_count
             if not passes.true_count:
+                self._filter_counts.batches += 1
+                self._filter_counts.batch_bytes += len(fetched.data)
                 self._went_past = True
                 go_past(reading, end, self._reports)
                 return None

@@ -82,6 +82,8 @@ class Reading:
     last_error: LedgerMQError | None = None
     resetting: bool = False
     """The offset is out of range, and the place to continue must be looked up."""
+    failed_in_filter: int = 0
+    """Records that were left out because a filter function failed on them."""
     refusal: LedgerMQError | None = None
     """An error that does not pass with time; the next call raises it, once."""
 
@@ -123,7 +125,9 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FetchedRun:
-    """One batch as fetched: `base_offset` may be below the reading's position."""
+    """One batch as fetched: `base_offset` may be below the reading's position. `passes`: a bit for each record that a
+    filter function keeps, the lowest of a byte first; None: no function has judged it.
+    """
 
     reading: Reading
     generation: int
@@ -131,6 +135,7 @@ class FetchedRun:
     record_count: int
     crc: int
     data: Buffer
+    passes: bytes | None = None
 
     @property
     def wanted(self) -> bool:

@@ -15,6 +15,7 @@ from typing import Literal, Self
 import pyarrow as pa
 
 from ledgermq.client.consuming.message import Message
+from ledgermq.client.consuming.reader import FilterCounts
 from ledgermq.client.consuming.start import Wanted
 from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition
@@ -107,7 +108,12 @@ class GroupConsumer:
     @property
     def filtered(self) -> int:
         """Return the number of messages that the filter has left out."""
-        return self._reader.filtered
+        return self._reader.filter_counts.messages
+
+    @property
+    def filter_counts(self) -> FilterCounts:
+        """Return what the filter has left out, and how much of it was fetched in vain."""
+        return self._reader.filter_counts
 
     @property
     def member_id(self) -> str:

@@ -111,7 +111,7 @@ class Dispatcher:
             if self._spilling is not None and not queue.resends and self._spilling.turn(queue, now_s, due_s):
                 continue
             self._buffer.give_up(queue.expire(now_s - self._settings.delivery_timeout_s))
-            self._seal(queue, now_s, min(not_before_s, queue.open.born_s + linger_s) if queue.open else now_s, due_s)
+            self._seal(queue, now_s, not_before_s, linger_s, due_s)
             if not queue:
                 continue
             if queue.wants_session(now_s):
@@ -137,14 +137,18 @@ class Dispatcher:
         busy = any(stream.oldest() is not None for stream in self._streams.values())
         return self._sealed_s + LINGER_S, LINGER_S if busy else 0.0
 
-    def _seal(self, queue: PartitionQueue, now_s: float, ripe_s: float, due_s: list[float]) -> None:
-        batch = queue.open
-        if batch is None:
+    def _seal(
+        self, queue: PartitionQueue, now_s: float, not_before_s: float, linger_s: float, due_s: list[float]
+    ) -> None:
+        batches = queue.open_batches()
+        if not batches:
             return
-        if batch.data_bytes >= self._settings.batch_bytes_max or (
-            queue.has_room() and (self.flushing or ripe_s <= now_s)
-        ):
+        ripe_s = min(not_before_s, batches[0].born_s + linger_s)
+        if queue.has_room() and (self.flushing or ripe_s <= now_s):
             self._topics.seal(queue)
+            self._sealed_s = now_s
+        elif queue.open is not None and queue.open.data_bytes >= self._settings.batch_bytes_max:
+            self._topics.seal(queue, only_open=True)
             self._sealed_s = now_s
         elif queue.has_room():
             due_s.append(ripe_s)

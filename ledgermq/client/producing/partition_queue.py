@@ -157,6 +157,10 @@ class PartitionQueue:
         self.at = at
         self.topic_id = topic_id
         self.open: Batch | None = None
+        """The batch that the last record has joined; `turn_to` puts another one in its place."""
+        self._tag: str | None = None
+        self._beside: dict[str | None, Batch] = {}
+        """By tag, the open batches that records of other tags join; none unless batches are kept apart by tag."""
         self.session = session
         self.phase = Phase.SENDING if session is not None else numbering.value
         self.not_before_s = 0.0
@@ -182,7 +186,7 @@ class PartitionQueue:
 
     def __bool__(self) -> bool:
         """Return whether it has work."""
-        return bool(self._window or self._sealed or self.open is not None)
+        return bool(self._window or self._sealed or self.open is not None or self._beside)
 
     def look(self, now_s: float) -> float | None:
         """Return since when complete batches have waited and none was stored; None: none wait."""
@@ -205,15 +209,38 @@ class PartitionQueue:
         """Return all unsettled batches, oldest first."""
         yield from self._window
         yield from self._sealed
-        if self.open is not None:
-            yield self.open
+        yield from self.open_batches()
 
-    def seal(self) -> None:
-        """Seal the open batch: no further rows join it."""
+    def open_batches(self) -> list[Batch]:
+        """Return the batches that further rows may join, oldest first."""
+        found = [*self._beside.values(), *(() if self.open is None else (self.open,))]
+        return sorted(found, key=lambda batch: batch.born_s) if self._beside else found
+
+    def turn_to(self, tag: str | None) -> int:
+        """Let `open` be the batch of this tag, and return how many others are open. Records of one tag are sent in
+        their order; those of different tags are not.
+        """
+        if tag != self._tag:
+            if self.open is not None:
+                self._beside[self._tag] = self.open
+            self.open, self._tag = self._beside.pop(tag, None), tag
+        return len(self._beside)
+
+    def seal_open(self) -> None:
+        """Seal `open`: no further rows join it."""
         if self.open is not None:
             self.open.close()
             self._sealed.append(self.open)
             self.open = None
+
+    def seal(self) -> None:
+        """Seal all open batches."""
+        if self._beside:
+            for batch in self.open_batches():
+                batch.close()
+                self._sealed.append(batch)
+            self._beside, self.open = {}, None
+        self.seal_open()
 
     def add_sealed(self, batch: Batch) -> None:
         self.seal()
@@ -257,7 +284,8 @@ class PartitionQueue:
 
     def oldest_s(self) -> float | None:
         """Return the birth of the oldest unsettled batch."""
-        return next((batch.born_s for batch in self.batches()), None)
+        first = next(iter(self._window or self._sealed), None)
+        return min((batch.born_s for batch in (first, *self.open_batches()) if batch is not None), default=None)
 
     def next_to_send(self, now_s: float) -> Batch | None:
         """Return the batch to send now, if there is one; a call of `sent` follows."""
@@ -400,9 +428,10 @@ class PartitionQueue:
         while self._sealed and self._sealed[0].born_s < born_before_s and not self._in_flight:
             batch = self._sealed.popleft()
             failures.append((batch, self._expired(batch)))
-        if self.open is not None and self.open.born_s < born_before_s and not self._in_flight:
-            failures.append((self.open, self._expired(self.open)))
-            self.open = None
+        for batch in self.open_batches() if not self._in_flight else ():
+            if batch.born_s < born_before_s:
+                failures.append((batch, self._expired(batch)))
+                self._drop_open(batch)
         if self._window and not self._in_flight and self._window[0].born_s < born_before_s:
             expired = [batch for batch in self._window if batch.born_s < born_before_s]
             for batch in expired:
@@ -414,6 +443,11 @@ class PartitionQueue:
         if any(batch.decided_sequence is not None for batch, _ in failures):
             failures += self.abandon(Unavailable(f"not sent: an earlier batch for {self.at} was not stored"))
         return failures
+
+    def _drop_open(self, batch: Batch) -> None:
+        if batch is self.open:
+            self.open = None
+        self._beside = {tag: other for tag, other in self._beside.items() if other is not batch}
 
     def _expired(self, batch: Batch) -> LedgerMQError:
         last = f"; last error: {self.last_error}" if self.last_error is not None else ""
@@ -428,7 +462,7 @@ class PartitionQueue:
             (batch, self.unknown(batch) if batch.in_doubt or batch in self._window[: self._next] else error)
             for batch in self.batches()
         ]
-        self._window, self._places, self._sealed, self.open = [], [], deque(), None
+        self._window, self._places, self._sealed, self.open, self._beside = [], [], deque(), None, {}
         self._next = self._in_flight = 0
         self._move(Event.ABANDONED)
         self.session = None

@@ -33,6 +33,9 @@ from ledgermq.protocol.records import data_bytes_at_most, largest_record_bytes
 SILENCE_LOOK_S = 0.1
 """How often partitions are looked through for owners that store nothing, while there are some."""
 
+TAGS_OPEN_MAX = 64
+"""With `batch_by` tag, batches of one partition that are open at once; then all are sealed."""
+
 _NO_KEY: Row = (None, None, None, 0, None)
 
 QueueKey = tuple[int, int, bool]
@@ -152,10 +155,11 @@ class ProducerTopics:
         """Return the queue of the program's records for a partition."""
         return self._queues.get((topic_id, partition, False))
 
-    def seal(self, queue: PartitionQueue) -> None:
+    def seal(self, queue: PartitionQueue, *, only_open: bool = False) -> None:
+        """Seal the open batches of a queue, or `open` alone."""
         topic = self._topics.get(queue.at.topic)
         if topic is not None:
-            topic.seal(queue)
+            topic.seal(queue, only_open=only_open)
         else:
             queue.seal()
 
@@ -199,6 +203,7 @@ class TopicQueues:
         self._partitioner = given if callable(given) else None
         self._keyless = KeylessPartition(context.sources, "sticky" if callable(given) else given)
         self._sticks = given == "sticky"
+        self._by_tag = settings.batch_by == "tag"
         self._avoided: AbstractSet[int] = frozenset()
         """Partitions for records with a key only, as of `_avoided_s`."""
         self._avoided_s: float | None = None
@@ -220,8 +225,8 @@ class TopicQueues:
         if compression != self._compression:
             self._compression, self._compressors = compression, []
         for queue in self.queues:
-            if queue.open is not None:
-                queue.open.close()  # also for values that are not checked one by one: the limit may have changed
+            for batch in queue.open_batches():
+                batch.close()  # also for values that are not checked one by one: the limit may have changed
         for partition in range(len(self.queues), route.partitions):
             self.queues.append(self._new_queue(partition))
         self._compressors += [Compressor(compression) for _ in range(len(self._compressors), route.partitions)]
@@ -249,6 +254,8 @@ class TopicQueues:
         queue = self.queues[self._partition(row, partition)]
         if queue.refuses is not None:
             raise again(queue.refuses)
+        if self._by_tag and queue.turn_to(row[4]) >= TAGS_OPEN_MAX:
+            self.seal(queue)
         batch = queue.open
         if batch is None or batch.data_bytes + size > self._settings.batch_bytes_max:
             batch = self._open_batch(queue)
@@ -269,8 +276,8 @@ class TopicQueues:
     def avoid(self, queue: PartitionQueue) -> None:
         if self._avoided_s is None:
             self._avoided_s = float("-inf")
-        if queue.open is not None:
-            queue.open.close()  # values that are not checked one by one would join it
+        for batch in queue.open_batches():
+            batch.close()  # values that are not checked one by one would join it
 
     def _silent(self) -> AbstractSet[int]:
         """Return the partitions whose owners have stored nothing for a while. An owner is judged by each of its
@@ -297,14 +304,15 @@ class TopicQueues:
         return self._avoided
 
     def _open_batch(self, queue: PartitionQueue) -> Batch:
-        self.seal(queue)
+        self.seal(queue, only_open=self._by_tag)
         queue.open = self._new_batch(queue)
         self._wake.set()
         return queue.open
 
     def _new_batch(self, queue: PartitionQueue) -> Batch:
         size_max = self._settings.batch_bytes_max
-        plain_bytes_max = size_max if self._record_bytes_max >= size_max and self._sticks else -1
+        takes_plain = self._record_bytes_max >= size_max and self._sticks and not self._by_tag
+        plain_bytes_max = size_max if takes_plain else -1
         compressor = self._compressors[queue.at.partition]
         return Batch(
             queue.at,
@@ -315,8 +323,10 @@ class TopicQueues:
             quiet=not self._settings.raise_on_error,
         )
 
-    def seal(self, queue: PartitionQueue) -> None:
-        if queue.open is not None:
+    def seal(self, queue: PartitionQueue, *, only_open: bool = False) -> None:
+        if only_open and self._by_tag:  # the batches of other tags stay open, and so does the choice of the partition
+            queue.seal_open()
+        elif queue.open_batches():
             queue.seal()
             self._keyless.leave(queue.at.partition, len(self.queues))
 
@@ -347,7 +357,8 @@ class TopicQueues:
         pieces = [
             (number, part)
             for number, together in self._parts(piece, partition)
-            for part in split(together, self._settings.batch_bytes_max)
+            for alike in (_by_tag(together) if self._by_tag else (together,))
+            for part in split(alike, self._settings.batch_bytes_max)
         ]
         for number, _ in pieces:
             if (refusal := self.queues[number].refuses) is not None:
@@ -387,3 +398,11 @@ class TopicQueues:
         for index, (row, number) in enumerate(zip(given, numbers, strict=False)):
             indices.setdefault(self._partition(row, number), []).append(index)
         return [(number, rows.take(pa.array(chosen, pa.int64()))) for number, chosen in indices.items()]
+
+
+def _by_tag(rows: pa.RecordBatch) -> list[pa.RecordBatch]:
+    """Return the rows of each tag, in their order; all together if they have more than TAGS_OPEN_MAX tags."""
+    codes = rows.column("tag").dictionary_encode(null_encoding="encode")
+    if not 1 < len(codes.dictionary) <= TAGS_OPEN_MAX:
+        return [rows]
+    return [rows.filter(pc.equal(codes.indices, code)) for code in range(len(codes.dictionary))]

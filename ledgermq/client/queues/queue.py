@@ -14,6 +14,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
 from typing import Self
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from ledgermq.client.consuming.message import decode_run, messages_as, opened
 from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition
@@ -25,6 +28,7 @@ from ledgermq.client.queues.polls import Polls
 from ledgermq.client.queues.words import Word, WordLane
 from ledgermq.client.settings import QueueSettings
 from ledgermq.errors import DeadlineExceeded, InvalidRequest, LedgerMQError, Unavailable
+from ledgermq.filters.filter import filter_text, parse_filter
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ShareFetchFrame
 from ledgermq.runtime.tasks import end
@@ -63,8 +67,11 @@ class Queue:
         self.member_id = f"{prefix}{context.sources.new_id().hex()[:16]}"
         self.expired = 0
         """Number of messages that were finished without a delivery, because their time to live was over."""
+        self.filtered = 0
+        """Number of messages that the filter has left out; they were finished without a delivery."""
         self.dead_lettered = 0
         """Number of messages that this member moved to the dead-letter topic."""
+        self._filter = parse_filter(settings.filter)
         self._context = context
         self._base = opened(QueueMessage, settings.deserializer, settings.interceptors, context.replier)
         self._start = start
@@ -257,6 +264,7 @@ class Queue:
             max_bytes=self.settings.fetch_bytes_max,
             max_wait_ms=round(wait_s * 1000),
             lease_ms=round(self.settings.lease_s * 1000),
+            filter=filter_text(self.settings.filter),
         )
         if self._start == "latest":
             request.latest = True
@@ -289,7 +297,7 @@ class Queue:
                     first, last = max(span.first, batch.base_offset), min(span.last, end_offset - 1)
                     if first <= last:
                         some = rows.slice(first - batch.base_offset, last - first + 1)
-                        self._buffer.extend(messages_as(lease.kind, some, part.topic, part.partition, first))
+                        self._add_rows(lease, some, TopicPartition(part.topic, part.partition), first)
         if self.closed:
             return
         if self.draining:
@@ -297,6 +305,20 @@ class Queue:
         if self._buffer and self._returning is None:
             wait_s = self.settings.lease_s / HELD_PART
             self._returning = self._loop.call_later(wait_s, self._return_untaken)
+
+    def _add_rows(self, lease: Lease, rows: pa.RecordBatch, at: TopicPartition, first: int) -> None:
+        """Hold leased messages for the program, and finish those that the filter leaves out."""
+        offsets: Sequence[int] = range(first, first + rows.num_rows)
+        if self._filter is not None:
+            passes = self._filter.passes(rows)
+            left_out = pc.indices_nonzero(pc.invert(passes)).to_pylist()
+            for row in left_out if not self.closed else ():
+                self._add(at, Word(first + row, lease, pb.ACCEPT, 0, Reply()))
+                self.filtered += 1
+            if left_out:
+                rows = rows.filter(passes)
+                offsets = pc.add(pc.indices_nonzero(passes), first).to_pylist()
+        self._buffer.extend(messages_as(lease.kind, rows, at.topic, at.partition, offsets))
 
     def _from_buffer(self, records_max: int) -> list[QueueMessage]:
         assert self._loop is not None

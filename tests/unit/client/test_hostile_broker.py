@@ -434,6 +434,37 @@ def test_a_broker_that_was_not_asked_to_leave_out_cannot(given: str) -> None:
     asked()
 
 
+def judged(passes: bytes, *, judged: bool = True) -> FetchFrame:
+    """Two records, and what a function says of them."""
+    frame = fetched(encoded(b"a", b"b"), count=2)
+    frame.header.partitions[0].judged = judged
+    frame.header.partitions[0].batches[0].passes = passes
+    return frame
+
+
+@against_a_hostile_broker
+async def test_verdicts_of_a_function_are_as_many_as_the_records(
+    broker: HostileBroker, client: ledgermq.Client
+) -> None:
+    for wrong in (b"", b"\xff\xff", bytes(1000)):
+        broker.fetches = [[judged(wrong)]]
+        async with client.consumer("t", partitions=[0], filter="FUNCTION('f')") as consumer:
+            with pytest.raises(errors.CorruptFrame, match="bytes of verdicts on 2 records"):
+                await consumer.fetch(timeout=5)
+            assert consumer.position(0) == 0
+    broker.fetches = [[judged(b"\xfe")]]
+    async with client.consumer("t", partitions=[0], filter="FUNCTION('f')") as consumer:
+        assert [message.value for message in await consumer.fetch(timeout=5)] == [b"b"]
+        assert broker.requests[-1].partitions[0].function == "f"
+
+
+@against_a_hostile_broker
+async def test_verdicts_that_were_not_asked_for_mean_nothing(broker: HostileBroker, client: ledgermq.Client) -> None:
+    broker.fetches = [[judged(b"\x00")]]
+    async with client.consumer("t", partitions=[0]) as consumer:
+        assert [message.value for message in await consumer.fetch(timeout=5)] == [b"a", b"b"]
+
+
 # -- look-up
 # -------------------------------------------------------------------------------------------------------------
 

@@ -237,3 +237,51 @@ def test_a_table_takes_no_filter() -> None:
     assert TableSettings(filter="*").filter == "*"
     with pytest.raises(InvalidConfig, match="a table cannot have a filter"):
         TableSettings(filter="A")
+
+
+# -- functions
+
+
+@pytest.mark.parametrize(
+    ("text", "function", "uniform"),
+    [
+        ("FUNCTION('vip')", "vip", "FUNCTION('vip')"),
+        ("function ( 'a.b-c_1' )", "a.b-c_1", "FUNCTION('a.b-c_1')"),
+        ("FUNCTION('x') and a=1 and (b or c)", "x", "FUNCTION('x') AND a = 1 AND ((b) OR (c))"),
+        ("FUNCTION('x') AND (a = 1 AND b = 2)", "x", "FUNCTION('x') AND a = 1 AND b = 2"),
+        ("FUNCTION('x') AND (a = 1 OR b = 2)", "x", "FUNCTION('x') AND (a = 1 OR b = 2)"),
+        ("function = 'x' AND FUNCTION > 1", "", "function = 'x' AND FUNCTION > 1"),
+        ("(FUNCTION)", "", "(FUNCTION)"),
+    ],
+)
+def test_a_function_comes_first_and_conditions_follow(text: str, function: str, uniform: str) -> None:
+    found = parse_filter(text)
+    assert found is not None
+    assert (found.function, found.text, filter_text(uniform), found.tags) == (function, uniform, uniform, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = 1 AND FUNCTION('x')",
+        "FUNCTION('x') OR a = 1",
+        "FUNCTION('x') AND a = 1 OR b = 1",
+        "NOT FUNCTION('x')",
+        "(FUNCTION('x'))",
+        "FUNCTION('x') AND FUNCTION('y')",
+        "FUNCTION('')",
+        "FUNCTION('a b')",
+        "FUNCTION('../x')",
+        f"FUNCTION('{'x' * 101}')",
+        "FUNCTION(x)",
+        "FUNCTION('x'",
+    ],
+)
+def test_a_function_anywhere_else_or_with_another_name_is_refused(text: str) -> None:
+    with pytest.raises(InvalidFilter):
+        parse_filter(text)
+
+
+def test_the_place_of_a_function_is_explained() -> None:
+    with pytest.raises(InvalidFilter, match=r"at character 10, .*a filter has one FUNCTION\('name'\), at its begin"):
+        parse_filter("a = 1 OR FUNCTION('x')")

@@ -61,6 +61,8 @@ def test_every_metric_is_on_the_dashboard_or_deliberately_not() -> None:
         "ledgermq_compaction_rounds",
         "ledgermq_compacted_bytes",
         "ledgermq_fetched_records",
+        "ledgermq_filtered_batches",
+        "ledgermq_filtered_records",
         "ledgermq_flush_batches",
         "ledgermq_produced_batches",
     }

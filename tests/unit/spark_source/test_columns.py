@@ -112,3 +112,5 @@ def test_only_records_that_pass_the_filter_are_given(
 def test_a_filter_that_cannot_be_read_is_refused() -> None:
     with pytest.raises(InvalidFilter, match="at character 4, at the end"):
         parse_options({"root": "/r", "topic": "t", "filter": "n >"})
+    with pytest.raises(InvalidConfig, match="functions run in brokers"):
+        parse_options({"root": "/r", "topic": "t", "filter": "FUNCTION('vip') AND n > 5"})
