@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 
+from tests.models.access import ACCESS
 from tests.models.ledger import LEDGER
 from tests.models.moves import MOVES
 from tests.models.parquet import ON_FILES, ON_S3
@@ -20,7 +21,9 @@ from tests.models.transactions.late_decisions import LATE_DECISIONS
 from tests.models.transactions.model import TRANSACTIONS
 from tests.models.walk import Model, Violation
 
-MODELS = {model.name: model for model in (LEDGER, ON_FILES, ON_S3, TRANSACTIONS, LATE_DECISIONS, TIMED, SHARES, MOVES)}
+MODELS = {
+    model.name: model for model in (LEDGER, ON_FILES, ON_S3, TRANSACTIONS, LATE_DECISIONS, TIMED, SHARES, MOVES, ACCESS)
+}
 MUTANT_SEEDS = 1000
 SEEDS_FOR_COVERAGE = 60
 
