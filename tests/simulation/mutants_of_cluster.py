@@ -134,7 +134,7 @@ def trimmed_fetch_goes_on_behind_it(patch: Patch) -> None:
         return await real(self, key, offset, bytes_max, topic)
 
     async def fetch(
-        self: LedgerReader, key: Any, offset: int, bytes_max: int, topic: Any = None, *, direct: bool = False
+        self: LedgerReader, key: Any, offset: int, bytes_max: int, topic: Any = None, **_: object
     ) -> PartitionRead:
         high = self.view.readable_end(key)
         if offset >= high:
