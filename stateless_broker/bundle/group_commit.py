@@ -88,12 +88,14 @@ class GroupCommit:
         """Queue all of `batches` or none. With `together`, one segment stores all of them; if they
         exceed the limits of a segment, no other batch is in it.
 
-        Raises ResourceExhausted, InvalidRequest (a sequence with acks=RECEIVED, or with
-        `together`), the term's end.
+        Raises ResourceExhausted, InvalidRequest (a sequence or ids of messages with acks=RECEIVED, a
+        sequence with `together`), the term's end.
         """
         self._check_open()
         if not durable and any(batch.producer for batch in batches):
             raise InvalidRequest("a batch that is answered on receipt carries no sequence")
+        if not durable and any(batch.ids for batch in batches):
+            raise InvalidRequest("a batch that is answered on receipt carries no ids of messages")
         if together and any(batch.producer for batch in batches):
             raise InvalidRequest("a batch that is stored together with others carries no sequence")
         self._check_windows(batches)
