@@ -10,6 +10,7 @@ gRPC, HTTP and any store: `ledgermq.protocol.status` maps codes to the wire.
     │   │       └── UnknownFunction   the broker has no filter function of this name
     │   ├── UnknownTopic, UnknownPartition, TopicExists, OffsetOutOfRange
     │   ├── PublishNotAccepted, SubscribeNotAccepted
+    │   ├── DuplicateMessage      its id was stored within the window of its topic; producers turn it into a result
     │   ├── BacklogQuotaExceeded  a consumer group is too far behind, and the topic refuses records then
     │   ├── BadValue              a message's value cannot be read; `record` is the message as it is stored
     │   ├── LegalHold             records of the topic cannot be deleted while it is held
@@ -48,6 +49,7 @@ gRPC, HTTP and any store: `ledgermq.protocol.status` maps codes to the wire.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 
@@ -128,6 +130,29 @@ class PublishNotAccepted(InvalidRequest):
 
 class SubscribeNotAccepted(InvalidRequest):
     code = "SUBSCRIBE_NOT_ACCEPTED"
+
+
+class DuplicateMessage(InvalidRequest):
+    """Records of a batch have ids that were stored within the window of their topic; nothing of the
+    batch is stored. `stored`: (row, offset of the original). `repeated`: (row, row of the same batch
+    with the same id).
+    """
+
+    code = "DUPLICATE_MESSAGE"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        stored: Sequence[tuple[int, int]] = (),
+        repeated: Sequence[tuple[int, int]] = (),
+        retry_after_ms: int | None = None,
+        owner: str | None = None,
+        object_key: str | None = None,
+    ) -> None:
+        super().__init__(message, retry_after_ms=retry_after_ms, owner=owner, object_key=object_key)
+        self.stored = tuple(stored)
+        self.repeated = tuple(repeated)
 
 
 class BacklogQuotaExceeded(InvalidRequest):

@@ -268,7 +268,7 @@ class Broker:
     def _put_service_together(self, run_blocking: RunBlocking) -> BrokerService:
         settings = self._settings
         checks = BatchChecks(run_blocking, self._check_backlog)
-        produce_path = ProducePath(self.metadata, self.ownership, checks)
+        produce_path = ProducePath(self.metadata, self.ownership, checks, self.context.metrics)
         self._fetch_path = FetchPath(
             self.metadata,
             self.ownership,

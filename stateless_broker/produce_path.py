@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 
 from ledger.log.producers import ProducerSession
 from ledger.log.segment import Batch
-from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner
+from ledgermq.errors import DuplicateMessage, InvalidRequest, LedgerMQError, NotOwner
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ProduceFrame
+from ledgermq.protocol.status import error_to_proto
+from stateless_broker.bundle.context import BundleMetrics
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.logs import get_logger, logs_debug
 from stateless_broker.metadata import Metadata
@@ -52,8 +54,9 @@ class Admitted:
 
 
 class ProducePath:
-    def __init__(self, metadata: Metadata, ownership: Ownership, checks: BatchChecks) -> None:
+    def __init__(self, metadata: Metadata, ownership: Ownership, checks: BatchChecks, metrics: BundleMetrics) -> None:
         self._metadata = metadata
+        self._metrics = metrics
         self._ownership = ownership
         self._checks = checks
 
@@ -105,10 +108,22 @@ class ProducePath:
                 return result
             except NotOwner as failed:
                 error = failed if failed.owner or entry.bundle is None else await self._ownership.redirect(entry.bundle)
+            except DuplicateMessage as found:
+                self._metrics.duplicates(topic_id, len(found.stored) + len(found.repeated))
+                return _duplicates(topic_id, found)
             except LedgerMQError as failed:
                 error = failed
         assert error is not None
         return pb.ProduceResult(topic_id=topic_id, error=self._ownership.error(error, entry.bundle))
+
+
+def _duplicates(topic_id: int, found: DuplicateMessage) -> pb.ProduceResult:
+    """Return which records of a batch its producer must not send again; nothing of it is stored."""
+    rows = {row: pb.DuplicateRecord(row=row, offset=offset) for row, offset in found.stored}
+    rows |= {row: pb.DuplicateRecord(row=row, same_as=first) for row, first in found.repeated}
+    return pb.ProduceResult(
+        topic_id=topic_id, error=error_to_proto(found), duplicates=[rows[row] for row in sorted(rows)]
+    )
 
 
 def _log_answer(entry: Entry, base_offset: int, durable: bool) -> None:

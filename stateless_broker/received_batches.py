@@ -26,6 +26,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batch_header import BatchInfo, check_crc, walk_batch
 from ledgermq.protocol.frames import Frame, H
 from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX, FRAME_PAYLOAD_BYTES_MAX
+from ledgermq.protocol.message_ids import ids_of
 from ledgermq.protocol.records import (
     SCHEMA_VERSION,
     data_bytes_at_most,
@@ -61,18 +62,26 @@ class BatchChecks:
     async def checked(
         self, lookup: Lookup, header: pb.ProduceBatch, data: memoryview, producer: ProducerSession | None = None
     ) -> tuple[int, Batch]:
-        """Return a valid batch and the bundle of its partition.
+        """Return a valid batch and the bundle of its partition; in a topic with `dedup.window.ms`, with the
+        ids of its records.
 
         Raises UnknownTopic, UnknownPartition, PublishNotAccepted, BacklogQuotaExceeded, ResourceExhausted,
         CorruptFrame, InvalidRecord, MessageTooLarge, Unavailable.
         """
-        bundle, batch, _ = await self.decoded(lookup, header, data, producer)
+        topic, bundle, batch, records = await self._checked(lookup, header, data, producer)
+        if topic.settings.dedup_window_ms and (ids := ids_of(records)):
+            batch = replace(batch, ids=ids)
         return bundle, batch
 
     async def decoded(
         self, lookup: Lookup, header: pb.ProduceBatch, data: memoryview, producer: ProducerSession | None = None
     ) -> tuple[int, Batch, pa.RecordBatch]:
-        """As `checked`, with the records, whose buffers may be views of `data`."""
+        """As `checked`, with the records, whose buffers may be views of `data`, and without ids."""
+        return (await self._checked(lookup, header, data, producer))[1:]
+
+    async def _checked(
+        self, lookup: Lookup, header: pb.ProduceBatch, data: memoryview, producer: ProducerSession | None
+    ) -> tuple[Topic, int, Batch, pa.RecordBatch]:
         topic, bundle = await lookup.partition(header.topic, header.partition, header.topic_id)
         if topic.internal:
             raise PublishNotAccepted(f"topic {topic.name!r} belongs to the system")
@@ -108,7 +117,7 @@ class BatchChecks:
             producer=producer,
             tag_summary=summary_of(records.column("tag")),
         )
-        return bundle, batch, records
+        return topic, bundle, batch, records
 
     async def _decode(self, data: memoryview, walked: BatchInfo) -> pa.RecordBatch:
         """Decode a batch. Raises CorruptFrame."""

@@ -125,6 +125,13 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             ),
             "cps",
         ),
+        Panel(
+            "Ids of messages",
+            (
+                (top(f"max by (bundle) ({metric('message_ids')})"), "remembered, bundle {{bundle}}"),
+                (rate("duplicate_records_total"), "{{instance}}: duplicates a second"),
+            ),
+        ),
         Panel("Segment size", quantiles("flush_bytes"), "bytes"),
         Panel("Segments put", ((rate("flush_bytes_count"), "{{instance}}"),), "cps"),
         Panel(

@@ -54,7 +54,7 @@ class SegmentIndex(_message.Message):
     def __init__(self, bundle: _Optional[int] = ..., slot: _Optional[int] = ..., epoch: _Optional[int] = ..., kind: _Optional[_Union[SegmentKind, str]] = ..., writer: _Optional[bytes] = ..., put_id: _Optional[bytes] = ..., previous: _Optional[bytes] = ..., created_ms: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[BatchEntry, _Mapping]]] = ..., broker: _Optional[str] = ..., successor: _Optional[str] = ..., append_us: _Optional[int] = ...) -> None: ...
 
 class BatchEntry(_message.Message):
-    __slots__ = ("topic_id", "partition", "base_offset", "record_count", "position", "length", "crc", "timestamp_min_us", "timestamp_max_us", "producer_id", "producer_epoch", "sequence", "tag_summary")
+    __slots__ = ("topic_id", "partition", "base_offset", "record_count", "position", "length", "crc", "timestamp_min_us", "timestamp_max_us", "producer_id", "producer_epoch", "sequence", "tag_summary", "message_ids", "ids_until_us")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -68,6 +68,8 @@ class BatchEntry(_message.Message):
     PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     TAG_SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
+    IDS_UNTIL_US_FIELD_NUMBER: _ClassVar[int]
     topic_id: int
     partition: int
     base_offset: int
@@ -81,10 +83,12 @@ class BatchEntry(_message.Message):
     producer_epoch: int
     sequence: int
     tag_summary: int
-    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., base_offset: _Optional[int] = ..., record_count: _Optional[int] = ..., position: _Optional[int] = ..., length: _Optional[int] = ..., crc: _Optional[int] = ..., timestamp_min_us: _Optional[int] = ..., timestamp_max_us: _Optional[int] = ..., producer_id: _Optional[bytes] = ..., producer_epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., tag_summary: _Optional[int] = ...) -> None: ...
+    message_ids: bytes
+    ids_until_us: int
+    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., base_offset: _Optional[int] = ..., record_count: _Optional[int] = ..., position: _Optional[int] = ..., length: _Optional[int] = ..., crc: _Optional[int] = ..., timestamp_min_us: _Optional[int] = ..., timestamp_max_us: _Optional[int] = ..., producer_id: _Optional[bytes] = ..., producer_epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., tag_summary: _Optional[int] = ..., message_ids: _Optional[bytes] = ..., ids_until_us: _Optional[int] = ...) -> None: ...
 
 class LedgerState(_message.Message):
-    __slots__ = ("slot", "epoch", "writer", "last_put_id", "released", "ends", "producers", "forgotten_to", "claims", "append_us")
+    __slots__ = ("slot", "epoch", "writer", "last_put_id", "released", "ends", "producers", "forgotten_to", "claims", "append_us", "message_ids")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     WRITER_FIELD_NUMBER: _ClassVar[int]
@@ -95,6 +99,7 @@ class LedgerState(_message.Message):
     FORGOTTEN_TO_FIELD_NUMBER: _ClassVar[int]
     CLAIMS_FIELD_NUMBER: _ClassVar[int]
     APPEND_US_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
     slot: int
     epoch: int
     writer: bytes
@@ -105,7 +110,24 @@ class LedgerState(_message.Message):
     forgotten_to: int
     claims: _containers.RepeatedCompositeFieldContainer[ClaimNote]
     append_us: int
-    def __init__(self, slot: _Optional[int] = ..., epoch: _Optional[int] = ..., writer: _Optional[bytes] = ..., last_put_id: _Optional[bytes] = ..., released: _Optional[bool] = ..., ends: _Optional[_Iterable[_Union[PartitionEnd, _Mapping]]] = ..., producers: _Optional[_Iterable[_Union[ProducerState, _Mapping]]] = ..., forgotten_to: _Optional[int] = ..., claims: _Optional[_Iterable[_Union[ClaimNote, _Mapping]]] = ..., append_us: _Optional[int] = ...) -> None: ...
+    message_ids: _containers.RepeatedCompositeFieldContainer[MessageIds]
+    def __init__(self, slot: _Optional[int] = ..., epoch: _Optional[int] = ..., writer: _Optional[bytes] = ..., last_put_id: _Optional[bytes] = ..., released: _Optional[bool] = ..., ends: _Optional[_Iterable[_Union[PartitionEnd, _Mapping]]] = ..., producers: _Optional[_Iterable[_Union[ProducerState, _Mapping]]] = ..., forgotten_to: _Optional[int] = ..., claims: _Optional[_Iterable[_Union[ClaimNote, _Mapping]]] = ..., append_us: _Optional[int] = ..., message_ids: _Optional[_Iterable[_Union[MessageIds, _Mapping]]] = ...) -> None: ...
+
+class MessageIds(_message.Message):
+    __slots__ = ("topic_id", "partition", "base_offset", "until_us", "slot", "ids")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_US_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    topic_id: int
+    partition: int
+    base_offset: int
+    until_us: int
+    slot: int
+    ids: bytes
+    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., base_offset: _Optional[int] = ..., until_us: _Optional[int] = ..., slot: _Optional[int] = ..., ids: _Optional[bytes] = ...) -> None: ...
 
 class PartitionEnd(_message.Message):
     __slots__ = ("topic_id", "partition", "end")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keys import PartitionId
+from ledger.log.message_ids import MessageIds
 from ledger.log.producers import Producers
 from ledgermq.errors import DataDamaged
 
@@ -29,9 +30,10 @@ class LedgerState:
         self.released = False
         self.ends: dict[PartitionId, int] = {}
         self.producers = Producers(producer_states_max)
+        self.ids = MessageIds(producer_states_max)
         self.claims: list[fmt.ClaimNote] = []
         self.append_us = 0
-        """The latest time that an owner wrote into records; 0: none did."""
+        """The latest time that an owner wrote into records, or appended some with ids; 0: none did."""
 
     def copy(self) -> LedgerState:
         twin = LedgerState(self.producers.states_max)
@@ -39,6 +41,7 @@ class LedgerState:
         twin.last_put_id, twin.released = self.last_put_id, self.released
         twin.ends = dict(self.ends)
         twin.producers = self.producers.copy()
+        twin.ids = self.ids.copy()
         twin.claims = list(self.claims)
         twin.append_us = self.append_us
         return twin
@@ -70,7 +73,9 @@ class LedgerState:
         self.slot = index.slot
         self.last_put_id = index.put_id
         self.released = index.kind == fmt.RELEASE
-        self.append_us = max(self.append_us, index.append_us)
+        if index.append_us > self.append_us:
+            self.append_us = index.append_us
+            self.ids.expire(self.append_us)
         if index.kind == fmt.CLAIM:
             self.epoch, self.writer = index.epoch, index.writer
             note = fmt.ClaimNote(slot=index.slot, epoch=index.epoch, created_ms=index.created_ms, broker=index.broker)
@@ -86,6 +91,7 @@ class LedgerState:
             )
         self.ends[key] = end + entry.record_count
         self.producers.add(entry, self.slot)
+        self.ids.add(entry, self.slot)
 
     def end(self, topic_id: int, partition: int) -> int:
         """Return the next offset of a partition."""
@@ -96,6 +102,7 @@ class LedgerState:
         for key in [key for key in self.ends if key.topic_id == topic_id]:
             del self.ends[key]
         self.producers.drop_topic(topic_id)
+        self.ids.drop_topic(topic_id)
 
     def to_proto(self) -> fmt.LedgerState:
         proto = fmt.LedgerState(
@@ -108,6 +115,7 @@ class LedgerState:
             forgotten_to=self.producers.forgotten_to,
             claims=self.claims,
             append_us=self.append_us,
+            message_ids=self.ids.encode(),
         )
         proto.MergeFromString(self.producers.encode())
         return proto
@@ -121,4 +129,5 @@ class LedgerState:
         state.producers.load(proto.producers, proto.forgotten_to)
         state.claims = list(proto.claims)
         state.append_us = proto.append_us
+        state.ids.load(proto.message_ids)
         return state

@@ -54,6 +54,12 @@ class Batch:
     """See `ledger.log.tag_summary`; 0: not known."""
     append_us: int = 0
     """The timestamp of its records, if the bundle's owner set it (LogAppendTime); 0: their producer did."""
+    ids: bytes = b""
+    """Hashes of the ids of its records (`ledgermq.protocol.message_ids`); empty: it is not deduplicated."""
+    ids_us: int = 0
+    """The time by which its ids are judged: that of its append."""
+    ids_until_us: int = 0
+    """Until when its ids are remembered."""
 
     def entry(self, base_offset: int, position: int) -> fmt.BatchEntry:
         entry = fmt.BatchEntry(
@@ -72,6 +78,9 @@ class Batch:
             entry.producer_id = self.producer.id
             entry.producer_epoch = self.producer.epoch
             entry.sequence = self.producer.sequence
+        if self.ids:
+            entry.message_ids = self.ids
+            entry.ids_until_us = self.ids_until_us
         return entry
 
 

@@ -29,6 +29,7 @@ from dataclasses import dataclass, field, replace
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keys import PartitionId
 from ledger.log.fold import LedgerState
 from ledger.log.ledger_ref import LedgerRef
 from ledger.log.recovery import Recovered, recover
@@ -37,7 +38,7 @@ from ledger.log.segment_indexes import SegmentIndexes
 from ledger.log.shared_run import SharedRun
 from ledger.object_store.contract import Buffer, ObjectMissing
 from ledger.object_store.settle import PutLatency, PutOutcome, settle_put
-from ledgermq.errors import LedgerMQError, NotOwner, ProducerError
+from ledgermq.errors import DuplicateMessage, LedgerMQError, NotOwner, ProducerError
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,8 @@ class Append:
 
 @dataclass(slots=True)
 class _InFlight:
-    """A segment in flight. `answers`: the waiters and their base offsets, once it is acknowledged.
+    """A segment in flight. `answers`: the waiters and their base offsets once it is acknowledged, or
+    which records are duplicates of what it holds.
 
     `void`: a put at its slot or below was refused, so it will never count. `settled`: the outcome
     of this segment's put is known.
@@ -68,7 +70,7 @@ class _InFlight:
 
     index: fmt.SegmentIndex
     data: list[Buffer] = field(default_factory=list)
-    answers: list[tuple[Append, int]] = field(default_factory=list)
+    answers: list[tuple[Append, int | DuplicateMessage]] = field(default_factory=list)
     won: bool = False
     void: bool = False
     settled: bool = False
@@ -181,9 +183,12 @@ class LedgerWriter:
         return bool(flight.index.batches)
 
     def _is_new(self, append: Append, building: _InFlight) -> bool:
-        """Judge the sequence. Return False if the batch was refused, answered, or joined to the
-        segment that holds it already.
+        """Judge the sequence, then the ids. Return False if the batch was refused, answered, or joined
+        to the segment that holds it already.
         """
+        return self._is_next(append, building) and (not append.batch.ids or self._has_new_ids(append, building))
+
+    def _is_next(self, append: Append, building: _InFlight) -> bool:
         batch = append.batch
         if batch.producer is None:
             return True
@@ -201,6 +206,27 @@ class LedgerWriter:
         if stored.slot > self.durable.slot:
             raise AssertionError(f"bundle {self.bundle}: slot {stored.slot} is neither durable nor in flight")
         succeed(append, stored.base_offset)
+        return False
+
+    def _has_new_ids(self, append: Append, building: _InFlight) -> bool:
+        """Judge the ids. A batch with duplicates is not stored, and its producer sends the other records
+        again; the answer waits until the originals are durable (design P9).
+        """
+        batch = append.batch
+        try:
+            found = self._issued.ids.judge(PartitionId(batch.topic_id, batch.partition), batch.ids, batch.ids_us)
+        except LedgerMQError as error:
+            fail(append, error)
+            return False
+        if found is None:
+            return True
+        for flight in (building, *self._in_flight):
+            if flight.index.slot == found.slot:
+                flight.answers.append((append, found.error))
+                return False
+        if found.slot > self.durable.slot:
+            raise AssertionError(f"bundle {self.bundle}: slot {found.slot} is neither durable nor in flight")
+        fail(append, found.error)
         return False
 
     def _refuse(self, append: Append, error: ProducerError) -> None:
@@ -229,6 +255,8 @@ class LedgerWriter:
         index.batches.append(entry)
         if batch.append_us:
             index.append_us = max(index.append_us, batch.append_us)
+        if batch.ids:
+            index.append_us = max(index.append_us, batch.ids_us)
         flight.data.append(batch.data)
         flight.answers.append((append, entry.base_offset))
 
@@ -427,8 +455,11 @@ class LedgerWriter:
         if not self.durable.apply(flight.index):
             raise AssertionError(f"bundle {self.bundle}: slot {flight.index.slot} was put but is void")
         self._on_durable(flight.index, flight.data)
-        for append, base_offset in flight.answers:
-            succeed(append, base_offset)
+        for append, answer in flight.answers:
+            if isinstance(answer, DuplicateMessage):
+                fail(append, answer)
+            else:
+                succeed(append, answer)
 
 
 def fail(append: Append, error: LedgerMQError) -> None:

@@ -27,6 +27,8 @@ PARQUET_TARGET_BYTES_MAX_BEFORE = 2**34
 MILLISECONDS = "of milliseconds is needed, or a duration: 604800000 or 7d for seven days"
 BYTES = "of bytes is needed, such as 134217728 for 128 MiB"
 
+DEDUP_WINDOW_MS_MAX = 7 * 24 * 60 * 60 * 1000
+
 INTERNAL_KIND = "internal.kind"
 COMPACTED = "compacted"
 STAGED = "staged"
@@ -145,6 +147,10 @@ class TopicSettings:
     message_ttl_ms_max: int | None = _setting(None, _time_to_live)
     """Longest time to live of any message, counted from its timestamp; a longer one ends then. Not set: the
     broker's `message_ttl_ms_max`; -1: none.
+    """
+    dedup_window_ms: int = _setting(0, _whole(0, DEDUP_WINDOW_MS_MAX, MILLISECONDS))
+    """How long the ids of messages (`send(…, id=…)`) are remembered after their append: a message with the same
+    id is not stored again in its partition within this time. 0: messages are not deduplicated.
     """
     delayed_pending_max: int = _setting(-1, _whole(-1, 2**62, "of messages is needed"))
     """Delayed messages of the topic that may wait at once; above it they are refused, and producers try again.

@@ -31,18 +31,20 @@ class InputFormat(StrEnum):
 class InputRecord:
     value: bytes | None
     key: bytes | None
+    id: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Position of key and value in a line.
+    """Position of key, value and id in a line.
 
-    `key`, `value`: a JSON field or CSV column. `key_separator`: for lines.
+    `key`, `value`, `id`: a JSON field or CSV column. `key_separator`: for lines.
     """
 
     key: str | None = None
     value: str | None = None
     key_separator: str | None = None
+    id: str | None = None
 
     def check(self, form: InputFormat) -> None:
         """Raises InvalidRequest for an option that the format does not support."""
@@ -50,6 +52,8 @@ class Shape:
             raise InvalidRequest(
                 "--key and --value name fields of jsonl or columns of csv; for lines use --key-separator"
             )
+        if form is InputFormat.LINES and self.id:
+            raise InvalidRequest("--id names a field of jsonl or a column of csv; lines have no ids")
         if form is not InputFormat.LINES and self.key_separator:
             raise InvalidRequest(f"--key-separator is for lines; for {form.value} use --key")
         if self.key_separator == "":
@@ -96,7 +100,7 @@ def _from_jsonl(source: LineSource, shape: Shape, skip: int) -> Iterator[InputRe
         text = line.strip()
         if not text:
             continue
-        if not (shape.key or shape.value):
+        if not (shape.key or shape.value or shape.id):
             _parse(text, source)
             yield InputRecord(text, None)
             continue
@@ -105,7 +109,7 @@ def _from_jsonl(source: LineSource, shape: Shape, skip: int) -> Iterator[InputRe
             raise InvalidRecord(f"{source.where()}: expected a JSON object, got {text[:40].decode(errors='replace')!r}")
         key = _field(row, shape.key, source) if shape.key else None
         value = _field(row, shape.value, source) if shape.value else text
-        yield InputRecord(value, key)
+        yield InputRecord(value, key, _field(row, shape.id, source) if shape.id else None)
 
 
 def _parse(text: bytes, source: LineSource) -> Any:
@@ -134,7 +138,7 @@ def _from_csv(source: LineSource, shape: Shape, skip: int) -> Iterator[InputReco
     columns = _next_row(rows, source)
     if columns is None:
         return
-    for wanted in (shape.key, shape.value):
+    for wanted in (shape.key, shape.value, shape.id):
         if wanted and wanted not in columns:
             raise InvalidRequest(f"{source.name}: there is no column {wanted!r}; {did_you_mean(wanted, columns)}")
     _skip_to(source, skip)
@@ -145,7 +149,8 @@ def _from_csv(source: LineSource, shape: Shape, skip: int) -> Iterator[InputReco
             raise InvalidRecord(f"{source.where()}: {len(row)} fields, but the first row names {len(columns)} columns")
         named = dict(zip(columns, row, strict=True))
         value = named[shape.value] if shape.value else json.dumps(named, ensure_ascii=False, separators=(",", ":"))
-        yield InputRecord(value.encode(), named[shape.key].encode() if shape.key else None)
+        key, message_id = (named[field].encode() if field else None for field in (shape.key, shape.id))
+        yield InputRecord(value.encode(), key, message_id)
 
 
 def _next_row(rows: Iterator[list[str]], source: LineSource) -> list[str] | None:

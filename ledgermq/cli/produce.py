@@ -65,6 +65,14 @@ Value = Annotated[
 Separator = Annotated[
     str | None, typer.Option("--key-separator", metavar="TEXT", help="lines: separator between key and value.")
 ]
+Id = Annotated[
+    str | None,
+    typer.Option(
+        "--id",
+        metavar="FIELD",
+        help="jsonl: field, csv: column that is the id, by which a topic with dedup.window.ms recognizes duplicates.",
+    ),
+]
 Header = Annotated[
     list[str] | None, typer.Option("--header", "-H", metavar="KEY=VALUE", help="Header of every record; repeatable.")
 ]
@@ -110,6 +118,7 @@ async def produce(
     key: Key = None,
     value: Value = None,
     key_separator: Separator = None,
+    message_id: Id = None,
     header: Header = None,
     tag: Tag = None,
     ttl: Ttl = None,
@@ -130,7 +139,7 @@ async def produce(
     Delayed records come into the topic when they are due. The handles of the first 100 are printed;
     `ledgermq delayed recall` takes a message back by its handle.
     """
-    shape = Shape(key, value, key_separator)
+    shape = Shape(key, value, key_separator, message_id)
     shape.check(form)
     ttl_ms = None if ttl is None else parse_duration_ms(ttl, "--ttl", 1)
     common = Common(
@@ -188,6 +197,7 @@ class Common:
             self.due.delay,
             self.due.deliver_at,
             self.due.delay_level,
+            found.id,
         )
 
 
@@ -279,6 +289,8 @@ def produce_report(topic: str, sent: Sent) -> Report:
         for partition, run in sorted(sent.partitions.items())
     ]
     facts = {"topic": topic, "records": sent.records}
+    if sent.duplicates:
+        facts["duplicates"] = sent.duplicates
     delayed = Rows("delayed", DELAYED_COLUMNS, [sent_row(result) for result in sent.delayed], if_any=True)
     tables = [Rows("partitions", COLUMNS, rows)] if rows else []
     return Report("", facts, [*tables, delayed] if sent.delayed else tables)

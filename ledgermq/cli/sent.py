@@ -37,6 +37,8 @@ class Sent:
         self.delayed: list[ledgermq.SendResult] = []
         """Results of the first DELAYED_MAX delayed records."""
         self.records = 0
+        self.duplicates = 0
+        """Records of these that were not stored again, because of their ids."""
         self.line = skipped
         self._name = name
         self._skipped = skipped
@@ -53,9 +55,12 @@ class Sent:
             self._count(delivery.result())
 
     def _count(self, result: ledgermq.SendResult) -> None:
+        self.records += 1
+        if result.duplicate:
+            self.duplicates += 1
+            return
         run = self.partitions.setdefault(result.partition, StoredRun())
         run.records += 1
-        self.records += 1
         if result.handle is not None and len(self.delayed) < DELAYED_MAX:
             self.delayed.append(result)
         if result.offset is not None and result.offset >= 0:

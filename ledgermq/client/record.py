@@ -16,11 +16,17 @@ import pyarrow as pa
 
 from ledgermq.client.expiry import with_ttl
 from ledgermq.errors import InvalidRecord
+from ledgermq.protocol.message_ids import MESSAGE_ID, check_id
 from ledgermq.protocol.records import FEW_ROWS_MAX, HEADERS, SCHEMA
 
 Bytes = bytes | bytearray | memoryview | str
 Headers = Mapping[str, Bytes | None] | Iterable[tuple[str, Bytes | None]]
 Row = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int, str | None]
+
+
+class GivenId(bytes):
+    """The id that a program gave to a message, as the value of its header: it counts on deduplication."""
+
 
 ROW_OVERHEAD_BYTES = 200
 """Estimated memory of a row besides its data, for Python's objects."""
@@ -49,6 +55,8 @@ class Record(NamedTuple):
     """It is delivered at this time."""
     delay_level: int | None = None
     """It is delivered after the delay of one of the levels 1 to 18."""
+    id: Bytes | None = None
+    """By which a topic with `dedup.window.ms` recognizes a message that it has stored already."""
 
 
 class Outgoing(NamedTuple):
@@ -85,7 +93,7 @@ def microseconds_of(timestamp: datetime) -> int:
 
 def as_bytes(what: str, given: Any) -> bytes | None:
     """Return bytes unchanged, and text as UTF-8. Raises InvalidRecord."""
-    if given is None or type(given) is bytes:
+    if given is None or type(given) is bytes or type(given) is GivenId:
         return given
     if isinstance(given, str):
         return _utf8(what, given)
@@ -161,6 +169,14 @@ def _checked_headers(headers: Headers) -> list[tuple[str, bytes | None]] | None:
 def pairs_of(headers: Headers | None) -> list[tuple[str, Bytes | None]]:
     """Return headers as pairs. Raises InvalidRecord."""
     return [] if headers is None else [*(_checked_headers(headers) or ())]
+
+
+def with_id(headers: Headers | None, message_id: Bytes) -> list[tuple[str, Bytes | None]]:
+    """Return headers with the id of a message. Raises InvalidRecord."""
+    pairs = pairs_of(headers)
+    if any(name == MESSAGE_ID for name, _ in pairs):
+        raise InvalidRecord(f"the record has both an id and the header {MESSAGE_ID}: leave out one of them")
+    return [*pairs, (MESSAGE_ID, GivenId(check_id(as_bytes("id", message_id))))]
 
 
 def rows_to_arrow(rows: list[Row]) -> pa.RecordBatch:

@@ -70,6 +70,11 @@ class TopicRoute:
         return int(given) if given.isdecimal() else RECORD_BYTES_MAX_DEFAULT
 
     @property
+    def deduplicates(self) -> bool:
+        """Return whether the topic recognizes messages by their ids."""
+        return self.settings.get("dedup.window.ms", "0") != "0"
+
+    @property
     def compression(self) -> Compression | None:
         """Compression for producers; None: the producer chooses (also if a newer broker names an
         unknown one).

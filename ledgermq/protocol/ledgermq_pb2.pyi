@@ -175,16 +175,28 @@ class ProduceResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[ProduceResult, _Mapping]]] = ...) -> None: ...
 
 class ProduceResult(_message.Message):
-    __slots__ = ("base_offset", "topic_id", "error", "append_us")
+    __slots__ = ("base_offset", "topic_id", "error", "append_us", "duplicates")
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     APPEND_US_FIELD_NUMBER: _ClassVar[int]
+    DUPLICATES_FIELD_NUMBER: _ClassVar[int]
     base_offset: int
     topic_id: int
     error: Error
     append_us: int
-    def __init__(self, base_offset: _Optional[int] = ..., topic_id: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., append_us: _Optional[int] = ...) -> None: ...
+    duplicates: _containers.RepeatedCompositeFieldContainer[DuplicateRecord]
+    def __init__(self, base_offset: _Optional[int] = ..., topic_id: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., append_us: _Optional[int] = ..., duplicates: _Optional[_Iterable[_Union[DuplicateRecord, _Mapping]]] = ...) -> None: ...
+
+class DuplicateRecord(_message.Message):
+    __slots__ = ("row", "offset", "same_as")
+    ROW_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SAME_AS_FIELD_NUMBER: _ClassVar[int]
+    row: int
+    offset: int
+    same_as: int
+    def __init__(self, row: _Optional[int] = ..., offset: _Optional[int] = ..., same_as: _Optional[int] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
     __slots__ = ("partitions", "max_bytes", "max_wait_ms", "min_bytes", "direct")

@@ -39,6 +39,7 @@ _CODES: dict[type[LedgerMQError], grpc.StatusCode] = {
     errors.OffsetOutOfRange: grpc.StatusCode.OUT_OF_RANGE,
     errors.PublishNotAccepted: grpc.StatusCode.FAILED_PRECONDITION,
     errors.SubscribeNotAccepted: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.DuplicateMessage: grpc.StatusCode.ALREADY_EXISTS,
     errors.BacklogQuotaExceeded: grpc.StatusCode.FAILED_PRECONDITION,
     errors.LegalHold: grpc.StatusCode.FAILED_PRECONDITION,
     errors.RetriableError: grpc.StatusCode.UNAVAILABLE,

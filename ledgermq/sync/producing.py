@@ -14,7 +14,7 @@ from ledgermq.client.producing.arrow_rows import ArrowData, table_of
 from ledgermq.client.producing.delivery import OnDelivery, SendResult
 from ledgermq.client.producing.preparing import prepared
 from ledgermq.client.producing.producer import DRAINED
-from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Row, row_bytes
+from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Row, row_bytes, with_id
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable
 from ledgermq.sources import Sources
@@ -119,6 +119,7 @@ class Sender(Generic[In]):
         delay: float | timedelta | None = None,
         deliver_at: datetime | None = None,
         delay_level: int | None = None,
+        id: Bytes | None = None,  # noqa: A002  as in `client.find`
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
         """Queue one record. Raises InvalidRecord, and TransactionError for a delay in a transaction; all
@@ -129,6 +130,8 @@ class Sender(Generic[In]):
         self._check()
         delivery = Delivery(self)
         try:
+            if id is not None:
+                headers = with_id(headers, id)
             due_us = self._inner.due_us(delay, deliver_at, delay_level, timestamp)
             moment, delayed = (timestamp, False) if due_us is None else (due_us, True)
             now_us = self._sources.now_us()

@@ -8,12 +8,13 @@ of a partition never decrease, whichever brokers own it and whatever their clock
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from crc32c import crc32c
 
 from ledger.log.segment import Batch
+from ledger.topics.catalog import Topic
 from ledgermq.protocol.append_time import with_append_time
 from stateless_broker.bundle.context import BundleContext
 
@@ -27,23 +28,40 @@ class AppendTimes:
 
     def stamped(self, batches: Sequence[Batch]) -> Sequence[Batch]:
         """Return batches that are being admitted, in this order; those of topics with LogAppendTime get the
-        present time.
+        present time. Batches with ids of messages get the time by which these are judged.
         """
         topics = self._context.catalog().topics_by_id
-        wanted = set()
+        wanted, has_ids = set(), False
         for batch in batches:
             topic = topics.get(batch.topic_id)
             if topic is not None and topic.settings.append_time:
                 wanted.add(topic.id)
-        if not wanted:
+            has_ids = has_ids or bool(batch.ids)
+        if not (wanted or has_ids):
             return batches
         now_us = self._last_us = max(self._last_us, self._now_us())
-        return [_stamped(batch, now_us) if batch.topic_id in wanted else batch for batch in batches]
+        return [
+            _remembered(_stamped(batch, now_us) if batch.topic_id in wanted else batch, now_us, topics)
+            for batch in batches
+        ]
 
     def _now_us(self) -> int:
         """Return the store's time; this machine's until the first heartbeat has shown the store's."""
         store_us = self._context.store_us()
         return self._context.sources.now_us() if store_us is None else store_us
+
+
+def _remembered(batch: Batch, now_us: int, topics: Mapping[int, Topic]) -> Batch:
+    """Return a batch with the time of its ids, if it has some. Its topic's window may have ended since it was
+    checked.
+    """
+    if not batch.ids:
+        return batch
+    topic = topics.get(batch.topic_id)
+    window_us = 1000 * topic.settings.dedup_window_ms if topic is not None else 0
+    if not window_us:
+        return replace(batch, ids=b"")
+    return replace(batch, ids_us=now_us, ids_until_us=now_us + window_us)
 
 
 def _stamped(batch: Batch, now_us: int) -> Batch:

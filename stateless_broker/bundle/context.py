@@ -126,6 +126,9 @@ class BundleMetrics:
         long.
         """
 
+    def duplicates(self, topic_id: int, records: int) -> None:
+        """Records were not stored, because their ids were within the window of their topic."""
+
     def fetched(self, bundle: int, source: str, size_bytes: int) -> None:
         """`source`: one of `READ_SOURCES`."""
 

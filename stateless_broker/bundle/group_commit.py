@@ -86,12 +86,14 @@ class GroupCommit:
         exceed the limits of a segment, no other batch is in it. `sender`: the principal that takes turns
         with others; "": these keep their place in the order of all calls.
 
-        Raises ResourceExhausted, InvalidRequest (a sequence with acks=RECEIVED, or with
-        `together`), the term's end.
+        Raises ResourceExhausted, InvalidRequest (a sequence or ids of messages with acks=RECEIVED, a
+        sequence with `together`), the term's end.
         """
         self._check_open()
         if not durable and any(batch.producer for batch in batches):
             raise InvalidRequest("a batch that is answered on receipt carries no sequence")
+        if not durable and any(batch.ids for batch in batches):
+            raise InvalidRequest("a batch that is answered on receipt carries no ids of messages")
         if together and any(batch.producer for batch in batches):
             raise InvalidRequest("a batch that is stored together with others carries no sequence")
         self._check_windows(batches)

@@ -32,6 +32,8 @@ class TermStatus:
 
     `compaction_age_ms`, `compaction_bytes`: age and size of the records of user topics that are not
     in Parquet, as far as the fetch index reaches.
+
+    `message_ids`: ids of messages that are remembered for deduplication.
     """
 
     epoch: int
@@ -41,6 +43,7 @@ class TermStatus:
     parked: int
     compaction_age_ms: int
     compaction_bytes: int
+    message_ids: int
 
 
 class OwnedLedger:
@@ -121,6 +124,7 @@ class OwnedLedger:
             parked=len(parked),
             compaction_age_ms=now_ms - oldest_ms,
             compaction_bytes=backlog_bytes,
+            message_ids=writer.durable.ids.count,
         )
 
     # The methods of a source for the view.

@@ -50,6 +50,10 @@ class OwnerMetrics(BundleMetrics):
             "Produce requests that were refused with RESOURCE_EXHAUSTED because records had waited for their put for"
             " longer than `produce_wait_ms_max`; the producer retries them",
         )
+        self._duplicates = counter(
+            "ledgermq_duplicate_records",
+            "Records that were not stored, because their id had been stored within `dedup.window.ms` of their topic",
+        )
         self._reads = counter(names.READS, "Reads of batches for consumers, by where the batches were found", "source")
         self._read_bytes = counter(
             "ledgermq_read_bytes", "Bytes of batches read for consumers, by where the batches were found", "source"
@@ -114,6 +118,9 @@ class OwnerMetrics(BundleMetrics):
 
     def refused_by_wait(self, bundle: int) -> None:
         self._refused_by_wait.inc()
+
+    def duplicates(self, topic_id: int, records: int) -> None:
+        self._duplicates.inc(records)
 
     def fetched(self, bundle: int, source: str, size_bytes: int) -> None:
         reads, read_bytes = self._sources[source]

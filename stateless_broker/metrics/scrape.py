@@ -157,6 +157,11 @@ def _bundles(broker: Broker | None) -> Iterable[Metric]:
         "ledgermq_compaction_backlog_bytes",
         "Bytes of the bundle's user topics, and of timed messages, that wait to become Parquet",
     )
+    ids = gauge(
+        "ledgermq_message_ids",
+        "Ids of messages that the bundle remembers for deduplication; at `producer_states_max` of the cluster it takes"
+        " no further ones",
+    )
     for bundle in sorted(opened)[:BUNDLES_MAX]:
         status, labels = opened[bundle].status(), (str(bundle),)
         epoch.add_metric(labels, status.epoch)
@@ -165,7 +170,8 @@ def _bundles(broker: Broker | None) -> Iterable[Metric]:
         parked.add_metric(labels, status.parked)
         age.add_metric(labels, status.compaction_age_ms / 1000)
         backlog.add_metric(labels, status.compaction_bytes)
-    yield from (trouble, epoch, slot, untrimmed, parked, age, backlog)
+        ids.add_metric(labels, status.message_ids)
+    yield from (trouble, epoch, slot, untrimmed, parked, age, backlog, ids)
 
 
 def _groups(broker: Broker | None) -> Iterable[Metric]:

@@ -210,6 +210,29 @@ def test_what_passes_a_filter_is_printed(shell: Shell) -> None:
     assert "at character 8, at the end" in wrong.err
 
 
+def test_rows_with_ids_are_stored_once(shell: Shell, tmp_path: Path) -> None:
+    assert shell("topic", "create", "paid", "--set", "dedup.window.ms=10m").code == 0
+    rows = '{"order": "1", "amount": 5}\n{"order": 2, "amount": 6}\n{"order": "1", "amount": 7}\n'
+    send = "produce", "paid", "--format", "jsonl", "--id", "order", "--value", "amount"
+    first = shell.json(*send, stdin=rows)
+    assert (first["records"], first["duplicates"]) == (3, 1)
+    again = shell.json(*send, stdin=rows + '{"order": "3", "amount": 8}\n{"order": null, "amount": 9}\n')
+    assert (again["records"], again["duplicates"]) == (5, 3)
+    assert sum(row["records"] for row in again["partitions"]) == 2
+    table = tmp_path / "paid.csv"
+    table.write_text("order,amount\n1,5\n4,10\n")
+    assert shell.json("produce", "paid", table, "--format", "csv", "--id", "order")["duplicates"] == 1
+    assert len(shell("consume", "paid", "--from", "earliest", "--until-end").out.splitlines()) == 5
+    for wrong, why in (
+        (("produce", "paid", "--id", "order"), "lines have no ids"),
+        ((*send[:4], "--id", "ordre"), "there is no field 'ordre'"),
+        (("produce", "aged", "--format", "jsonl", "--id", "order"), "set dedup.window.ms"),
+    ):
+        done = shell(*wrong, stdin='{"order": "1"}\n')
+        assert done.code == 2
+        assert why in done.err
+
+
 def test_what_is_older_than_its_ttl_is_printed_only_on_demand(shell: Shell) -> None:
     assert shell("produce", "aged", "--ttl", "1ms", stdin="short\n").code == 0
     assert shell("produce", "aged", "--ttl", "1d", "--header", "a=1", stdin="long\n").code == 0

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import replace
 
+from ledger.keys import PartitionId
 from ledger.log.producers import ProducerSession
 from ledger.log.recovery import advance_checkpoint
 from ledger.log.segment import Batch
 from ledger.log.writer import Append, LedgerWriter, claim
-from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted
+from ledgermq.errors import DuplicateMessage, LedgerMQError, NotOwner, ResourceExhausted
 from ledgermq.sources import Sources
 from tests.simulation.loop import Process
 from tests.simulation.model import Violation
@@ -21,6 +23,7 @@ from tests.worlds.ledgers import ledger_of
 
 BUNDLE = 1
 PUTS_IN_FLIGHT_MAX = 4
+IDS_WINDOW_US = 5_000_000
 
 
 class LedgerBroker:
@@ -33,6 +36,9 @@ class LedgerBroker:
         self.process: Process = world.start(name)
         self.writer: LedgerWriter | None = None
         self._waiting = 0
+        self._ids_us = 0
+        """The latest time by which ids were judged here."""
+        self._ends_at_claim: dict[PartitionId, int] = {}
         self._others = others
         self._world = world
         self._plan = plan
@@ -57,6 +63,7 @@ class LedgerBroker:
                 self._world.note(self.name, f"no claim: {error.message[:80]}")
                 self._world.judge_error(error)
                 continue
+            self._ends_at_claim = dict(self.writer.durable.ends)
             self._world.note(self.name, f"owns, epoch {self.writer.epoch}")
             await self._serve(self.writer)
 
@@ -104,10 +111,17 @@ class LedgerBroker:
         if writer.puts_in_flight >= PUTS_IN_FLIGHT_MAX:
             raise ResourceExhausted("too many puts in flight")
         self._waiting += 1
+        if batch.ids:
+            self._ids_us = max(self._ids_us, writer.durable.append_us, self._sources.now_us())
+            batch = replace(batch, ids_us=self._ids_us, ids_until_us=self._ids_us + IDS_WINDOW_US)
+        durable_end = writer.durable.end(batch.topic_id, batch.partition)
         append = Append(batch, asyncio.get_running_loop().create_future())
         writer.write([append])
         try:
             return await append.done
+        except DuplicateMessage as found:
+            self._cover(found, durable_end, self._ends_at_claim.get(PartitionId(batch.topic_id, batch.partition), 0))
+            raise
         except NotOwner:
             self._world.coverage.saw("a waiter was told that the term is over")
             if self._waiting > 1:
@@ -115,6 +129,14 @@ class LedgerBroker:
             raise
         finally:
             self._waiting -= 1
+
+    def _cover(self, found: DuplicateMessage, durable_end: int, claimed_end: int) -> None:
+        for _, offset in found.stored:
+            self._world.coverage.saw("a duplicate was found")
+            if offset < claimed_end:
+                self._world.coverage.saw("a duplicate of an earlier term was found")
+            if offset >= durable_end:
+                self._world.coverage.saw("a duplicate waited for its original")
 
     async def opened_slot(self) -> int:
         return self._owned().durable.slot + 1

@@ -6,6 +6,7 @@ plans trim it without writing a single Parquet file, and a seed takes millisecon
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 from ledger.blocking import run_inline
 from ledger.format import ledgermq_format_pb2 as fmt
@@ -20,7 +21,7 @@ from ledgermq.errors import LedgerMQError
 from tests.simulation.ambush import NO_AMBUSH
 from tests.simulation.checker import check
 from tests.simulation.disturbances import Disturbances, fill_and_free
-from tests.simulation.history import FinalLog, Outcome
+from tests.simulation.history import FinalLog, Outcome, Partition
 from tests.simulation.ledger_broker import BUNDLE, LedgerBroker
 from tests.simulation.ledger_clients import TOPIC_ID, Client, EndAsker, IdempotentProducer, PlainProducer, partition_of
 from tests.simulation.loop import Process, SimulatedLoop
@@ -152,9 +153,12 @@ class LedgerRun:
             if recovered.state.end(TOPIC_ID, number) != end:
                 told = f"recovery says {recovered.state.end(TOPIC_ID, number)}, all segments together {end}"
                 world.violations.append(Violation("recovery differs", f"partition {number}: {told}"))
-        world.violations += check(world.history, logs)
+        world.violations += self._judge(logs)
         _cover(world)
         return finish(world)
+
+    def _judge(self, logs: dict[Partition, FinalLog]) -> Iterator[Violation]:
+        yield from check(self.world.history, logs)
 
 
 def _removed(draft: fmt.Checkpoint) -> bool:

@@ -9,6 +9,7 @@ from tests.simulation.cluster_run import ClusterRun
 from tests.simulation.damage_run import KINDS as DAMAGED
 from tests.simulation.damage_run import DamageRun
 from tests.simulation.groups_run import GroupsRun
+from tests.simulation.ids_run import IdsRun
 from tests.simulation.keyed_run import KeyedRun
 from tests.simulation.ledger_run import LedgerRun
 from tests.simulation.queues_run import QueuesRun
@@ -21,6 +22,7 @@ from tests.simulation.transactions_run import TransactionsRun
 
 LEVELS: dict[str, Make] = {
     "ledger": LedgerRun,
+    "ids": IdsRun,
     "rounds": RoundsRun,
     "keyed": KeyedRun,
     "damage": DamageRun,
@@ -68,6 +70,20 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "store fault: after (put_if_absent)",
         "store fault: later (put_if_absent)",
         "store fault: throttled (put_if_absent)",
+    ),
+    "ids": (
+        "a duplicate was found",
+        "a duplicate of an earlier term was found",
+        "a duplicate waited for its original",
+        "an id was stored again after its window",
+        "ids found no room",
+        "a term was released",
+        "a void segment",
+        "a round was finished",
+        "disturbance: full store",
+        "disturbance: pause",
+        "disturbance: kill",
+        "disturbance: clock jump",
     ),
     "rounds": (
         "a run on S3",
@@ -325,6 +341,7 @@ little.
 """
 
 RARE: dict[str, frozenset[str]] = {
+    "ids": frozenset({"a duplicate waited for its original", "disturbance: clock jump"}),
     "ledger": frozenset(
         {
             "an object was created again after it was deleted",

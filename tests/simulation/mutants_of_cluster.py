@@ -114,7 +114,7 @@ def consumer_repeats_the_start_of_a_batch(patch: Patch) -> None:
         position = heads.reading.position if heads is not None else 0
         run: DecodedRun[Any] | None = real(self, wait_for_error=wait_for_error)
         if run is not None and heads is not None and run._taken == 0 and position > heads.base_offset:
-            run._offset = heads.base_offset
+            run._offsets = range(heads.base_offset, heads.base_offset + len(run._offsets))
         return run
 
     patch.setattr(Reader, "_current", current)

@@ -48,6 +48,8 @@ FALL_AT_ONCE = (
     "heartbeat-that-was-written-again-deleted",
     "held-copies-are-finished",
     "hold-ignored",
+    "ids-forgotten-at-a-takeover",
+    "ids-not-in-the-checkpoint",
     "late-task-put-lands",
     "last-copy-removed",
     "link-ignored",

@@ -20,6 +20,7 @@ SINKS_SEEDS = range(4)
 CLUSTER_SEEDS = range(4)
 GROUPS_SEEDS = range(3)
 TIMERS_SEEDS = range(4)
+IDS_SEEDS = range(6)
 QUEUES_SEEDS = range(4)
 ACCESS_SEEDS = range(4)
 
@@ -40,6 +41,10 @@ def report(level: str, result: Result) -> str:
 @pytest.mark.parametrize("first", LEDGER_SEEDS[::6])
 def test_one_ledger(first: int) -> None:
     judge("ledger", range(first, first + 6))
+
+
+def test_ids_of_messages() -> None:
+    judge("ids", IDS_SEEDS)
 
 
 @pytest.mark.parametrize("first", ROUNDS_SEEDS[::4])
@@ -99,6 +104,7 @@ def test_a_seed_that_once_failed(level: str, seed: int) -> None:
     ("level", "seed"),
     [
         ("ledger", 8),
+        ("ids", 4),
         ("rounds", 5),
         ("sinks", 2),
         ("cluster", 3),

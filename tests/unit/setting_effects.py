@@ -74,6 +74,7 @@ TOPIC = {
     "compression.type": "e2e/test_produce_consume.py::test_the_topic_s_compression_wins",
     "max.message.bytes": "broker/test_live_settings.py::test_a_topic_setting_counts_in_every_broker_without_a_restart",
     "message.timestamp.type": "broker/test_append_time.py::test_the_setting_may_be_changed_and_counts_from_then_on",
+    "dedup.window.ms": "broker/test_deduplication.py::test_after_the_window_it_is_stored_again",
     "message.ttl.ms": "e2e/test_expiry.py::test_topics_set_a_default_and_a_longest_time",
     "message.ttl.ms.max": "e2e/test_expiry.py::test_topics_set_a_default_and_a_longest_time",
     "delayed.pending.max": "broker/test_timed_bounds.py::test_a_topic_has_no_more_waiting_messages_than_its_setting_says",

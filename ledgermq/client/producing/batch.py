@@ -19,7 +19,9 @@ would grow, not shrink.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import repeat
 
 import pyarrow as pa
@@ -28,14 +30,22 @@ from crc32c import crc32c
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.due import AfterDelay
 from ledgermq.client.handles import handle_of
-from ledgermq.client.producing.delivery import BatchResult, Delivery, Outcome, SendResult, Spilled, SpilledBatch
+from ledgermq.client.producing.delivery import (
+    BatchResult,
+    Delivery,
+    Duplicate,
+    Outcome,
+    SendResult,
+    Spilled,
+    SpilledBatch,
+)
 from ledgermq.client.producing.sessions import EncodedBatch, Session
 from ledgermq.client.record import ROW_OVERHEAD_BYTES, Row, rows_to_arrow, values_to_arrow
 from ledgermq.client.settings import ChosenCompression
 from ledgermq.errors import InvalidRecord, LedgerMQError, MessageTooLarge
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
-from ledgermq.protocol.records import SCHEMA_VERSION, Compression, encode_batch, timestamps_of
+from ledgermq.protocol.records import SCHEMA_VERSION, Compression, decode_batch, encode_batch, timestamps_of
 
 SMALL_BYTES_MAX = 1024
 WORTH_MAX = 0.9
@@ -73,6 +83,14 @@ class Compressor:
         return data
 
 
+@dataclass(frozen=True, slots=True)
+class DuplicateOf:
+    """The original of a duplicate: its offset, or an earlier row of the same batch."""
+
+    offset: int | None
+    row: int | None = None
+
+
 def encoding_error(batch: Batch) -> LedgerMQError | None:
     """Encode the batch's message. Return why it cannot be sent; None: it can.
 
@@ -99,6 +117,7 @@ class Batch:
     it may be sent, if one was decided before this producer was made. `in_file`: its id in the producer's
     spill, if it was loaded from there. `is_spilled`: its outcome is that it was written there.
     `quiet`: see `Place`. `intake_offset`: where it waits until its records are due; None: they are not delayed.
+    `has_ids`: its records have ids, and its topic recognizes duplicates by them; such a batch has no other records.
     `append_us`: the timestamp that the broker gave its records; 0: they have their own.
     """
 
@@ -106,6 +125,8 @@ class Batch:
         "_arrow",
         "_compressor",
         "_held_bytes",
+        "_left",
+        "_originals",
         "_plain_timestamps",
         "_plain_values",
         "_rows",
@@ -118,6 +139,7 @@ class Batch:
         "data",
         "data_bytes",
         "decided_sequence",
+        "has_ids",
         "in_doubt",
         "in_file",
         "intake_offset",
@@ -141,8 +163,10 @@ class Batch:
         plain_bytes_max: int = -1,
         *,
         quiet: bool = False,
+        has_ids: bool = False,
     ) -> None:
         self.at = at
+        self.has_ids = has_ids
         self.topic_id = topic_id
         self.born_s = born_s
         self._compressor = compressor
@@ -167,6 +191,9 @@ class Batch:
         self._arrow: pa.RecordBatch | None = None
         self._held_bytes: int | None = None
         self._timestamps: pa.Array | None = None
+        self._left: Sequence[int] | None = None
+        """The rows that are not duplicates; None: no duplicates were found."""
+        self._originals: dict[int, DuplicateOf] = {}
 
     @property
     def buffer_bytes(self) -> int:
@@ -174,6 +201,28 @@ class Batch:
         return (
             self.data_bytes + self.record_count * ROW_OVERHEAD_BYTES if self._held_bytes is None else self._held_bytes
         )
+
+    @property
+    def sent_count(self) -> int:
+        """Return the number of records that are sent, without duplicates."""
+        return self.record_count if self._left is None else len(self._left)
+
+    def leave_out(self, duplicates: Mapping[int, DuplicateOf]) -> None:
+        """Leave out records whose ids are stored already; the rows are those of the message that was sent. If
+        records are left, the message is made anew.
+        """
+        assert self.data is not None, "only a message that was sent has duplicates"
+        before = range(self.record_count) if self._left is None else self._left
+        for row, original in duplicates.items():
+            found = DuplicateOf(original.offset, None if original.row is None else before[original.row])
+            self._originals[before[row]] = found
+        kept = [row for row in range(len(before)) if row not in duplicates]
+        self._left = [before[row] for row in kept]
+        if kept:
+            arrow = decode_batch(self.data).take(pa.array(kept, pa.int64()))
+            self.timestamp_min_us, self.timestamp_max_us = timestamps_of(arrow) or (0, 0)
+            self.data = self._compressor.encode(arrow)
+            self.crc = crc32c(self.data)
 
     def add(self, row: Row, size: int) -> int:
         """Add a row. `size`: its `row_bytes`. Return its place in the batch."""
@@ -305,7 +354,7 @@ class Batch:
             partition=self.at.partition,
             length=len(self.data),
             crc=self.crc,
-            record_count=self.record_count,
+            record_count=self.sent_count,
             timestamp_min_us=self.timestamp_min_us,
             timestamp_max_us=self.timestamp_max_us,
             schema=SCHEMA_VERSION,
@@ -334,9 +383,16 @@ class Batch:
             return Spilled(*self.at, None, self._timestamps[row].value)
         if self.intake_offset is not None:
             return self._delayed_result(row, self.intake_offset, self._timestamps[row].value)
+        if (original := self._originals.get(row)) is not None:
+            offset = original.offset if original.row is None else self.result(original.row).offset
+            return Duplicate(*self.at, offset, self._timestamps[row].value)
+        return SendResult(*self.at, self._offset(row), self.append_us or self._timestamps[row].value)
+
+    def _offset(self, row: int) -> int | None:
         base = self.base_offset
-        offset = base + row if base is not None and base >= 0 else base
-        return SendResult(*self.at, offset, self.append_us or self._timestamps[row].value)
+        if base is None or base < 0:
+            return base
+        return base + (row if self._left is None else bisect_left(self._left, row))
 
     def _delayed_result(self, row: int, intake_offset: int, due_us: int) -> SendResult:
         message = pb.RecallDelayedRequest(
@@ -352,4 +408,4 @@ class Batch:
     def batch_result(self) -> BatchResult:
         if self.is_spilled:
             return SpilledBatch(*self.at, None, self.record_count)
-        return BatchResult(*self.at, self.base_offset, self.record_count)
+        return BatchResult(*self.at, self.base_offset, self.sent_count)

@@ -49,6 +49,13 @@ class SendResult(NamedTuple):
         return self.error is None
 
     @property
+    def duplicate(self) -> bool:
+        """Return whether the record was not stored, because a record with its id was before, in a topic with
+        `dedup.window.ms`. `offset` is that of the record that is stored; its timestamp is another one.
+        """
+        return False
+
+    @property
     def message_id(self) -> MessageId | None:
         """Return the id of the stored message; None while it has no offset: see `offset`, and -1 there."""
         return None if self.offset is None or self.offset < 0 else MessageId(self.topic, self.partition, self.offset)
@@ -64,6 +71,16 @@ class Spilled(SendResult):
     """
 
     __slots__ = ()
+
+
+class Duplicate(SendResult):
+    """The result of a record whose id was stored before. `offset`: of the record that is stored."""
+
+    __slots__ = ()
+
+    @property
+    def duplicate(self) -> bool:
+        return True
 
 
 class Failed(SendResult):

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ledgermq.client.context import ClientContext
-from ledgermq.client.producing.batch import Batch, encoding_error
+from ledgermq.client.producing.batch import Batch, DuplicateOf, encoding_error
 from ledgermq.client.producing.discovery import Discovery
 from ledgermq.client.producing.partition_queue import PartitionQueue
 from ledgermq.client.producing.produce_stream import Answer, ProduceStream, SentFrame
@@ -248,7 +248,9 @@ class Dispatcher:
         else:
             results: Sequence[Result] = answer.results
             for batch, result in zip(batches, results, strict=True):
-                if result.HasField("error"):
+                if duplicates := self._publishing.duplicates(result):
+                    self._leave_out(batch, duplicates, error_from_proto(result.error), address)
+                elif result.HasField("error"):
                     self._failed(batch, error_from_proto(result.error), address)
                 else:
                     self._stored(batch, result, address)
@@ -265,6 +267,24 @@ class Dispatcher:
         self._buffer.release(batch.buffer_bytes)
         self._buffer.give_up(failures)
 
+    def _leave_out(
+        self, batch: Batch, duplicates: Mapping[int, DuplicateOf], error: LedgerMQError, address: str
+    ) -> None:
+        """Apply the answer that some records of a batch are duplicates, and nothing of it is stored."""
+        if batch.outcome.settled:
+            return
+        if any(not _is_row_of(batch, row, original) for row, original in duplicates.items()):
+            self._failed(batch, LedgerMQError(f"{address} named rows that a batch does not have"), address)
+            return
+        queue = self._topics.queue_of(batch)
+        _log_refused(batch, queue, error, address)
+        now_s = asyncio.get_running_loop().time()
+        queue.progressed(now_s)
+        failures = queue.duplicates(batch, duplicates, error, now_s)
+        if not batch.sent_count:
+            self._buffer.release(batch.buffer_bytes)
+        self._buffer.give_up(failures)
+
     def _failed(self, batch: Batch, error: LedgerMQError, address: str) -> None:
         if batch.outcome.settled:
             return
@@ -277,6 +297,10 @@ class Dispatcher:
                 error = Unavailable(error.message)
         self._discovery.learn_from(error, queue, address)
         self._buffer.give_up(queue.failed(batch, error, now_s))
+
+
+def _is_row_of(batch: Batch, row: int, original: DuplicateOf) -> bool:
+    return row < batch.sent_count and (original.row is None or original.row < row)
 
 
 def _log_stored(batch: Batch, queue: PartitionQueue, base_offset: int | None, address: str) -> None:

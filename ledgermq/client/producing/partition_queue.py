@@ -26,6 +26,8 @@ Invariants
 - A session ends when its numbering cannot go on: the broker forgot the producer, or a batch in the
   middle failed. Batches whose outcome is unknown then fail with OutcomeUnknown and are never sent
   again; the others get new numbers in a new session (design P5).
+- A batch that is refused because of duplicates used no sequence. When all is answered, its other records
+  and the batches behind it are numbered again, in the next epoch of the session (`duplicates`).
 
 A session belongs to one partition, so that its end disturbs no other; brokers remember producers by
 partition anyway.
@@ -34,13 +36,13 @@ partition anyway.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import ClassVar
 
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.producing.batch import Batch
+from ledgermq.client.producing.batch import Batch, DuplicateOf
 from ledgermq.client.producing.sessions import Session
 from ledgermq.errors import (
     DeadlineExceeded,
@@ -183,6 +185,8 @@ class PartitionQueue:
         self._next = 0
         """Index in the window of the batch to send next; all batches below it are on their way."""
         self._in_flight = 0
+        self._renumbers: Batch | None = None
+        """The batch with duplicates after which the session goes on in its next epoch."""
 
     def __bool__(self) -> bool:
         """Return whether it has work."""
@@ -325,7 +329,7 @@ class PartitionQueue:
     def _number(self, batch: Batch) -> None:
         assert self.gap_before(batch) is None, "a decided sequence is no other"
         if self.session is not None:
-            batch.sequence = self.session.number(batch.record_count)
+            batch.sequence = self.session.number(batch.sent_count)
 
     def stored(self, batch: Batch, base_offset: int | None) -> list[Failure]:
         """Apply an acknowledgement of the broker.
@@ -358,6 +362,35 @@ class PartitionQueue:
         failure = self.unknown(batch) if batch.in_doubt else error  # an earlier attempt may have stored it
         return [(batch, failure), *self._answered()]
 
+    def duplicates(
+        self, batch: Batch, found: Mapping[int, DuplicateOf], error: LedgerMQError, now_s: float
+    ) -> list[Failure]:
+        """Apply the answer that nothing of a batch is stored, because some of its records are duplicates. They are
+        left out, and the others are sent again.
+
+        Its sequence was not used, so the session goes on in its next epoch, in which a late double of the refused
+        message counts no longer. Batches behind it have later sequences, so none of them is stored either; a batch
+        before it may be, and has to be settled first.
+        """
+        if batch.decided_sequence is not None:
+            return self.failed(batch, error, now_s)
+        if self._window[0] is not batch:
+            self._move(Event.FAILED)
+            return self._answered()
+        self._backoff.reset()
+        self.last_error = None
+        batch.leave_out(found)
+        if self.session is None:
+            if batch.sent_count:
+                self._move(Event.FAILED)
+        else:
+            self._renumbers = batch
+            self._move(Event.BROKEN)
+        if not batch.sent_count:
+            self._remove(batch)
+            batch.stored(None)
+        return self._answered()
+
     def _wait_s(self, error: LedgerMQError) -> float:
         """Follow a redirect at once, the first time."""
         wait_s = self._backoff.next_s(error.retry_after_ms)
@@ -387,10 +420,15 @@ class PartitionQueue:
         Batches whose outcome is unknown fail; the others are numbered again in the next session.
         """
         self._move(Event.ENDED)
-        self.session = None
+        session, self.session = self.session, None
+        refused, self._renumbers = self._renumbers, None
         window, self._window, self._places, self._next = self._window, [], [], 0
         doubtful = [batch for batch in window if batch.in_doubt]
-        for batch in reversed([batch for batch in window if not batch.in_doubt]):
+        if refused is not None and session is not None:
+            # They are behind the refused batch, and can be stored only if a double of it is, after the window.
+            doubtful = [batch for batch in doubtful if refused.in_doubt and not batch.has_ids]
+            self.opened(replace(session, epoch=session.epoch + 1, next_sequence=0))
+        for batch in reversed([batch for batch in window if batch not in doubtful]):
             batch.sequence = None
             self._sealed.appendleft(batch)
         return [(batch, self.unknown(batch)) for batch in doubtful]
@@ -464,6 +502,7 @@ class PartitionQueue:
         ]
         self._window, self._places, self._sealed, self.open, self._beside = [], [], deque(), None, {}
         self._next = self._in_flight = 0
+        self._renumbers = None
         self._move(Event.ABANDONED)
         self.session = None
         return failures

@@ -39,7 +39,7 @@ from ledgermq.client.producing.sessions import EncodedBatch
 from ledgermq.client.producing.spilling import Spilling
 from ledgermq.client.producing.topics import ProducerTopics, TopicQueues
 from ledgermq.client.producing.unrouted import typed
-from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Record, Row, row_bytes
+from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Record, Row, row_bytes, with_id
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.client.spill import SpillState
 from ledgermq.errors import (
@@ -126,6 +126,7 @@ class Producer:
         delay: float | timedelta | None = None,
         deliver_at: datetime | None = None,
         delay_level: int | None = None,
+        id: Bytes | None = None,  # noqa: A002  as in `client.find`
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
         """Queue one record; returns at once. Await the result for the `SendResult`, or `flush()`
@@ -138,7 +139,9 @@ class Producer:
         at once. Its timestamp is the due time. It is always stored durably and once, whatever `acks` and
         `idempotent` are, and never spilled. `ttl`: seconds from the timestamp on, or a timedelta, after which
         consumers skip the record. `on_delivery`: called with the `SendResult` once the record is stored, or has failed,
-        like the setting of that name. Raises InvalidRecord, MessageTooLarge,
+        like the setting of that name. `id`: 1 to 256 bytes, or text, by which a topic with `dedup.window.ms`
+        recognizes a record that it has stored already; the result then says `duplicate`, and has the offset of that
+        one. Raises InvalidRecord, MessageTooLarge,
         UnknownPartition for this record, and ResourceExhausted when the buffer is full; other
         records are not affected. Errors that occur later (the topic does not exist, …) are raised
         where the result is awaited, or by the next `flush()` if the program never awaits it.
@@ -158,11 +161,14 @@ class Producer:
                     delay,
                     deliver_at,
                     delay_level,
+                    id,
                 ),
             )
         if get_ident() != self._home.thread or self._home.left:
             self._home.check()
         try:
+            if id is not None:
+                headers = with_id(headers, id)
             due_us = None
             if delay is not None or deliver_at is not None or delay_level is not None:
                 due_us = self.due_us(delay, deliver_at, delay_level, timestamp)
@@ -250,8 +256,8 @@ class Producer:
             delivery = self._topics.topic(topic).add(row, size, partition)
         except BaseException as error:
             self._buffer.release(held)
-            if isinstance(error, UnknownPartition):
-                self._discovery.refresh(topic)  # The topic may have grown.
+            if isinstance(error, UnknownPartition | InvalidRecord):
+                self._discovery.refresh(topic)  # The topic may have grown, or deduplicate by now.
                 self._wake.set()
             raise
         if self._takes_plain and row[0] is None and partition is None and isinstance(delivery.place, Batch):
@@ -364,7 +370,7 @@ class Producer:
             topic,
             record.value,
             record.key,
-            record.headers,
+            record.headers if record.id is None else with_id(record.headers, record.id),
             record.tag,
             record.timestamp if due_us is None else due_us,
             record.partition,

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from ledgermq.buffers import Buffer
 from ledgermq.client.broker_clock import BrokerClock
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.producing.batch import Batch
+from ledgermq.client.producing.batch import Batch, DuplicateOf
 from ledgermq.client.producing.partition_queue import Numbering
 from ledgermq.client.producing.sessions import BatchNumbers, Session
 from ledgermq.client.settings import ProducerSettings
@@ -48,6 +48,17 @@ class Publishing(Protocol):
         not be sent.
         """
         ...
+
+    @property
+    def deduplicates(self) -> bool:
+        """Whether records may count on being recognized by their ids."""
+        return False
+
+    def duplicates(self, result: Any) -> Mapping[int, DuplicateOf]:
+        """Return the records of a refused batch whose ids are stored already, by row; empty: that is not why it
+        was refused.
+        """
+        return {}
 
     def prepare(self, batch: Batch) -> None:
         """Complete a batch before it is encoded; may be called again afterwards."""
@@ -92,6 +103,16 @@ class Producing(Publishing):
 
     def delaying(self, clock: BrokerClock) -> Publishing:
         return Delaying(clock)
+
+    @property
+    def deduplicates(self) -> bool:
+        return not self._acks_received and self._sessions is None
+
+    def duplicates(self, result: pb.ProduceResult) -> Mapping[int, DuplicateOf]:
+        return {
+            each.row: DuplicateOf(each.offset) if each.HasField("offset") else DuplicateOf(None, each.same_as)
+            for each in result.duplicates
+        }
 
     def session(self, at: TopicPartition) -> Session | None:
         given = self._sessions.pop(at, None) if self._sessions is not None else None

@@ -7,11 +7,11 @@ ends, batches in doubt are sent again under the next one: they may be stored twi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.producing.batch import Batch
+from ledgermq.client.producing.batch import Batch, DuplicateOf
 from ledgermq.client.producing.partition_queue import Event, Failure, Numbering, PartitionQueue
 from ledgermq.client.producing.sessions import Session
 from ledgermq.errors import LedgerMQError, OutcomeUnknown, OutOfOrderSequence, Unavailable, UnknownProducer
@@ -99,9 +99,17 @@ class ResendQueue(PartitionQueue):
         self.last_error = error
         return failures
 
+    def duplicates(
+        self, batch: Batch, found: Mapping[int, DuplicateOf], error: LedgerMQError, now_s: float
+    ) -> list[Failure]:
+        failures = super().duplicates(batch, found, error, now_s)
+        if not batch.sent_count:
+            self._on_stored(batch)
+        return failures
+
     def _end_session(self) -> list[Failure]:
         self._move(Event.ENDED)
-        self.session = None
+        self.session = self._renumbers = None
         window, self._window, self._places, self._next = self._window, [], [], 0
         for batch in reversed(window):
             self.maybe_twice += batch.record_count if batch.in_doubt else 0

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import repeat
 
@@ -24,10 +24,11 @@ from ledgermq.client.producing.publishing import Publishing
 from ledgermq.client.producing.send_buffer import SendBuffer
 from ledgermq.client.producing.sessions import EncodedBatch
 from ledgermq.client.producing.unrouted import Unrouted
-from ledgermq.client.record import Outgoing, Row, rows_of
+from ledgermq.client.record import GivenId, Outgoing, Row, rows_of
 from ledgermq.client.routing import TopicRoute
 from ledgermq.client.settings import ChosenCompression, ProducerSettings
-from ledgermq.errors import LedgerMQError, MessageTooLarge, UnknownTopic
+from ledgermq.errors import InvalidRecord, LedgerMQError, MessageTooLarge, UnknownTopic
+from ledgermq.protocol.message_ids import MESSAGE_ID, check_id
 from ledgermq.protocol.records import data_bytes_at_most, largest_record_bytes
 
 SILENCE_LOOK_S = 0.1
@@ -251,17 +252,44 @@ class TopicQueues:
             raise MessageTooLarge(
                 f"the record has {size} bytes; topic {self.route.name} takes up to {self._record_bytes_max}"
             )
-        queue = self.queues[self._partition(row, partition)]
+        message_id = None if row[2] is None else self._message_id(row[2])
+        queue = self.queues[self._partition(row, partition, message_id)]
         if queue.refuses is not None:
             raise again(queue.refuses)
         if self._by_tag and queue.turn_to(row[4]) >= TAGS_OPEN_MAX:
             self.seal(queue)
-        batch = queue.open
-        if batch is None or batch.data_bytes + size > self._settings.batch_bytes_max:
+        batch, has_id = queue.open, message_id is not None
+        if (
+            batch is None
+            or batch.data_bytes + size > self._settings.batch_bytes_max
+            or (batch.has_ids != has_id and batch.record_count)
+        ):
             batch = self._open_batch(queue)
+        batch.has_ids = has_id
         return Delivery(batch, batch.add(row, size))
 
-    def _partition(self, row: Row, partition: int | None) -> int:
+    def _message_id(self, headers: Sequence[tuple[str, bytes | None]]) -> bytes | None:
+        """Return the id by which the topic recognizes the record; None: it has none. Raises InvalidRecord if
+        the program has given one that nothing would look at.
+        """
+        value = next((value for name, value in headers if name == MESSAGE_ID), None)
+        if value is None:
+            return None
+        if self.route.deduplicates and self._publishing.deduplicates:
+            return check_id(value)
+        if type(value) is not GivenId:
+            return None
+        if not self.route.deduplicates:
+            raise InvalidRecord(
+                f"topic {self.route.name} does not recognize messages by their ids: set dedup.window.ms, or leave out"
+                " the id"
+            )
+        raise InvalidRecord(
+            "an id is for records that a producer sends with acks=durable: those of transactions, and delayed ones,"
+            " take none"
+        )
+
+    def _partition(self, row: Row, partition: int | None, message_id: bytes | None = None) -> int:
         count = len(self.queues)
         if partition is not None:
             return check_partition(partition, count, self.route.name)
@@ -271,6 +299,8 @@ class TopicQueues:
             return check_partition(self._partitioner(record, count), count, self.route.name)
         if key is not None:
             return partition_of_key(key, count)
+        if message_id is not None:
+            return partition_of_key(message_id, count)
         return self._keyless.get(count) if self._avoided_s is None else self._keyless.get(count, self._silent())
 
     def avoid(self, queue: PartitionQueue) -> None:

@@ -147,6 +147,7 @@ class Transaction:
         delay: float | timedelta | None = None,
         deliver_at: datetime | None = None,
         delay_level: int | None = None,
+        id: Bytes | None = None,  # noqa: A002  as `Producer.send`
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
         """Queue one record, as `Producer.send`. The delivery is done when the record is staged. Its
@@ -154,12 +155,13 @@ class Transaction:
 
         A record with `delay`, `deliver_at` or `delay_level` comes into its topic when the transaction is
         committed and the record's time has come. A delay counts from this call. Its `handle` is None.
+        Records of transactions take no `id`: it is refused.
 
         Raises like `Producer.send`, and TransactionAborted, TransactionError, TransactionFenced.
         """
         self.check_open()
         return self._producer.send(
-            topic, value, key, headers, tag, timestamp, partition, ttl, delay, deliver_at, delay_level, on_delivery
+            topic, value, key, headers, tag, timestamp, partition, ttl, delay, deliver_at, delay_level, id, on_delivery
         )
 
     def due_us(

@@ -62,6 +62,17 @@ def checkpoint_with_facts() -> fmt.Checkpoint:
     return whole
 
 
+def checkpoint_with_ids() -> fmt.Checkpoint:
+    """Ids of messages, for deduplication."""
+    whole = checkpoint()
+    whole.state.append_us = 1_700_000_000_000_000
+    ids = b"i" * 16 + bytes(16)
+    whole.state.message_ids.add(
+        topic_id=7, partition=1, base_offset=898, until_us=1_700_000_060_000_000, slot=39, ids=ids
+    )
+    return whole
+
+
 def plan() -> fmt.CompactionPlan:
     whole = fmt.CompactionPlan(
         bundle=2, number=3, put_id=b"p" * 16, created_ms=5, checkpoint=6, last_slot=40, trim_slot=41
@@ -90,6 +101,7 @@ def snapshot() -> fmt.Snapshot:
 KINDS: list[tuple[str, ObjectKind, Message]] = [
     ("checkpoint-v1.bin", ObjectKind.CHECKPOINT, checkpoint()),
     ("checkpoint-facts-v1.bin", ObjectKind.CHECKPOINT, checkpoint_with_facts()),
+    ("checkpoint-ids-v1.bin", ObjectKind.CHECKPOINT, checkpoint_with_ids()),
     ("compaction-plan-v1.bin", ObjectKind.COMPACTION_PLAN, plan()),
     ("file-page-v1.bin", ObjectKind.FILE_PAGE, page()),
     ("snapshot-v1.bin", ObjectKind.SNAPSHOT, snapshot()),
