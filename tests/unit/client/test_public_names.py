@@ -31,13 +31,14 @@ def test_every_public_type_is_in_a_signature_of_another_one() -> None:
     ]
     # What `connect`, awaiting, `client.access`, `client.groups`, `client.queues`, `client.quotas` and
     # `client.transactions` give, and calling the last one; what programs make for a reset, in a handler, and as a
-    # setting, what their checks of half messages get, and the kinds of results by which they notice that a record
-    # was spilled.
+    # setting, what checks of half messages and filter functions get, and the kinds of results by which they
+    # notice that a record was spilled.
     assert unused == [
         "Access",
         "BatchResult",
         "CheckedMessage",
         "Client",
+        "FilterMessage",
         "GroupAdmin",
         "Like",
         "OffsetStore",
