@@ -209,7 +209,7 @@ class Batch:
 
     def leave_out(self, duplicates: Mapping[int, DuplicateOf]) -> None:
         """Leave out records whose ids are stored already; the rows are those of the message that was sent. If
-        records are left, the message is made anew.
+        records are left, the message is made again.
         """
         assert self.data is not None, "only a message that was sent has duplicates"
         before = range(self.record_count) if self._left is None else self._left
