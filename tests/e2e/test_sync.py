@@ -59,7 +59,7 @@ def test_both_clients_have_the_same_names(name: str) -> None:
         "Client": {"listen", "unanswered_records"},
         "Producer": {"wait_for", "hand_over", "closed"},
         "GroupConsumer": {"inner", "drop_rewound"},
-        "Queue": {"closed", "settings", "topics", "group", "member_id", "expired", "dead_lettered"},
+        "Queue": {"closed", "settings", "topics", "group", "member_id", "expired", "filtered", "dead_lettered"},
         "Table": {"topic", "caught_up", "closed"},
         "Transactions": {"closed"},
         "Transaction": {"wait_for", "hand_over", "state", "failure"},
