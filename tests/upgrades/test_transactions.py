@@ -29,7 +29,7 @@ from offsets.format import ledgermq_offsets_pb2 as offsets_fmt
 from stateless_broker.groups.offsets_topic import partition_of
 from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.e2e.raw_client import RawClient
-from tests.upgrades.calls import Proxy
+from tests.upgrades.calls import Proxy, wait_settled
 from tests.upgrades.delayed import XID, XID_FORMAT
 from tests.upgrades.golden import VERSIONS, Expected, copy_root
 from tests.upgrades.test_golden_roots import consume
@@ -193,6 +193,8 @@ async def old_broker(tmp_path: Path, root: Path, unknown: set[str]) -> AsyncIter
             await server.start()
             try:
                 await asyncio.to_thread(brokers.wait_ready, brokers.running[0])
+                # A redirect leaves the outcome of an attempt unknown, and that would be the error of the client.
+                await wait_settled(root, f"127.0.0.1:{inner}", f"127.0.0.1:{port}")
                 yield f"127.0.0.1:{port}"
             finally:
                 await server.stop(0)
