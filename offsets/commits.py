@@ -159,6 +159,7 @@ def judge(
 ) -> bool:
     """Return True if the commit has to be applied, False if it or a later one was applied already.
 
+    Another commit under the same counter is of another program, as members do not share a partition.
     A partition with a staged offset takes no other commit: the transaction could put its offset in
     the place of a later one. Raises the error that goes into the commit's result.
     """
@@ -167,6 +168,12 @@ def judge(
     stored = group.offset_of(partition)
     if stored is not None:
         if not is_news(stored, commit):
+            repeats = (commit.offset, commit.metadata) == (stored.offset, stored.metadata)
+            if commit.counter == stored.counter and not repeats:
+                raise StaleAssignment(
+                    f"partition {commit.partition} of {commit.topic}: another program has committed offset"
+                    f" {stored.offset} under the same epoch and counter; nothing was committed"
+                )
             return False
         if goes_back(stored, commit):
             raise CommitGoesBack(

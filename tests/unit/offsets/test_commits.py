@@ -161,6 +161,17 @@ def test_commits_outside_of_membership_go_on_from_one_another(desk: Desk) -> Non
     assert desk.commit(outside(desk, 0, 8)) == ["COMMIT_GOES_BACK"]
 
 
+def test_of_two_programs_outside_of_membership_one_is_refused(desk: Desk) -> None:
+    """Both have continued from the same counter, and the coordinator does not take one for a repetition
+    of the other.
+    """
+    ahead, behind = outside(desk, 0, 1), outside(desk, 0, 0)
+    assert desk.commit(behind) == [""]
+    assert desk.commit(behind) == [""]
+    assert desk.commit(ahead) == ["STALE_ASSIGNMENT"]
+    assert desk.committed("g", "t", 0).offset == 0
+
+
 def test_a_commit_outside_of_membership_ends_when_members_have_been_there(desk: Desk) -> None:
     delayed = outside(desk, 0, 3)
     member = Consumer(desk, "g", "a")
