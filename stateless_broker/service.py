@@ -164,8 +164,9 @@ class OffsetPath:
         try:
             topic, bundle = await lookup.partition(wanted.topic, wanted.partition)
             owner = await self._ownership.owner(bundle)
+            opened_slot = owner.session_slot(topic.id, wanted.partition)
             next_sequence = owner.next_sequence(producer_id, topic.id, wanted.partition)
-            return pb.OpenedPartition(opened_slot=owner.opened_slot(), next_sequence=next_sequence)
+            return pb.OpenedPartition(opened_slot=opened_slot, next_sequence=next_sequence)
         except LedgerMQError as error:
             return pb.OpenedPartition(error=self._ownership.error(error, bundle))
 

@@ -26,7 +26,7 @@ LIVING: TopicState
 REMOVED: TopicState
 
 class SegmentIndex(_message.Message):
-    __slots__ = ("bundle", "slot", "epoch", "kind", "writer", "put_id", "previous", "created_ms", "batches", "broker", "successor", "append_us")
+    __slots__ = ("bundle", "slot", "epoch", "kind", "writer", "put_id", "previous", "created_ms", "batches", "broker", "successor", "append_us", "seals", "opens")
     BUNDLE_FIELD_NUMBER: _ClassVar[int]
     SLOT_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +39,8 @@ class SegmentIndex(_message.Message):
     BROKER_FIELD_NUMBER: _ClassVar[int]
     SUCCESSOR_FIELD_NUMBER: _ClassVar[int]
     APPEND_US_FIELD_NUMBER: _ClassVar[int]
+    SEALS_FIELD_NUMBER: _ClassVar[int]
+    OPENS_FIELD_NUMBER: _ClassVar[int]
     bundle: int
     slot: int
     epoch: int
@@ -51,7 +53,49 @@ class SegmentIndex(_message.Message):
     broker: str
     successor: str
     append_us: int
-    def __init__(self, bundle: _Optional[int] = ..., slot: _Optional[int] = ..., epoch: _Optional[int] = ..., kind: _Optional[_Union[SegmentKind, str]] = ..., writer: _Optional[bytes] = ..., put_id: _Optional[bytes] = ..., previous: _Optional[bytes] = ..., created_ms: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[BatchEntry, _Mapping]]] = ..., broker: _Optional[str] = ..., successor: _Optional[str] = ..., append_us: _Optional[int] = ...) -> None: ...
+    seals: _containers.RepeatedCompositeFieldContainer[PartitionSeal]
+    opens: _containers.RepeatedCompositeFieldContainer[PartitionOpen]
+    def __init__(self, bundle: _Optional[int] = ..., slot: _Optional[int] = ..., epoch: _Optional[int] = ..., kind: _Optional[_Union[SegmentKind, str]] = ..., writer: _Optional[bytes] = ..., put_id: _Optional[bytes] = ..., previous: _Optional[bytes] = ..., created_ms: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[BatchEntry, _Mapping]]] = ..., broker: _Optional[str] = ..., successor: _Optional[str] = ..., append_us: _Optional[int] = ..., seals: _Optional[_Iterable[_Union[PartitionSeal, _Mapping]]] = ..., opens: _Optional[_Iterable[_Union[PartitionOpen, _Mapping]]] = ...) -> None: ...
+
+class PartitionSeal(_message.Message):
+    __slots__ = ("topic_id", "partition", "move", "end", "target", "producers", "message_ids", "append_us")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    PRODUCERS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
+    APPEND_US_FIELD_NUMBER: _ClassVar[int]
+    topic_id: int
+    partition: int
+    move: int
+    end: int
+    target: int
+    producers: _containers.RepeatedCompositeFieldContainer[ProducerState]
+    message_ids: _containers.RepeatedCompositeFieldContainer[MessageIds]
+    append_us: int
+    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., move: _Optional[int] = ..., end: _Optional[int] = ..., target: _Optional[int] = ..., producers: _Optional[_Iterable[_Union[ProducerState, _Mapping]]] = ..., message_ids: _Optional[_Iterable[_Union[MessageIds, _Mapping]]] = ..., append_us: _Optional[int] = ...) -> None: ...
+
+class PartitionOpen(_message.Message):
+    __slots__ = ("topic_id", "partition", "move", "start", "source", "producers", "message_ids", "append_us")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    PRODUCERS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
+    APPEND_US_FIELD_NUMBER: _ClassVar[int]
+    topic_id: int
+    partition: int
+    move: int
+    start: int
+    source: int
+    producers: _containers.RepeatedCompositeFieldContainer[ProducerState]
+    message_ids: _containers.RepeatedCompositeFieldContainer[MessageIds]
+    append_us: int
+    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., move: _Optional[int] = ..., start: _Optional[int] = ..., source: _Optional[int] = ..., producers: _Optional[_Iterable[_Union[ProducerState, _Mapping]]] = ..., message_ids: _Optional[_Iterable[_Union[MessageIds, _Mapping]]] = ..., append_us: _Optional[int] = ...) -> None: ...
 
 class BatchEntry(_message.Message):
     __slots__ = ("topic_id", "partition", "base_offset", "record_count", "position", "length", "crc", "timestamp_min_us", "timestamp_max_us", "producer_id", "producer_epoch", "sequence", "tag_summary", "message_ids", "ids_until_us")
@@ -88,7 +132,7 @@ class BatchEntry(_message.Message):
     def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., base_offset: _Optional[int] = ..., record_count: _Optional[int] = ..., position: _Optional[int] = ..., length: _Optional[int] = ..., crc: _Optional[int] = ..., timestamp_min_us: _Optional[int] = ..., timestamp_max_us: _Optional[int] = ..., producer_id: _Optional[bytes] = ..., producer_epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., tag_summary: _Optional[int] = ..., message_ids: _Optional[bytes] = ..., ids_until_us: _Optional[int] = ...) -> None: ...
 
 class LedgerState(_message.Message):
-    __slots__ = ("slot", "epoch", "writer", "last_put_id", "released", "ends", "producers", "forgotten_to", "claims", "append_us", "message_ids")
+    __slots__ = ("slot", "epoch", "writer", "last_put_id", "released", "ends", "producers", "forgotten_to", "claims", "append_us", "message_ids", "seals", "opens")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     WRITER_FIELD_NUMBER: _ClassVar[int]
@@ -100,6 +144,8 @@ class LedgerState(_message.Message):
     CLAIMS_FIELD_NUMBER: _ClassVar[int]
     APPEND_US_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
+    SEALS_FIELD_NUMBER: _ClassVar[int]
+    OPENS_FIELD_NUMBER: _ClassVar[int]
     slot: int
     epoch: int
     writer: bytes
@@ -111,7 +157,9 @@ class LedgerState(_message.Message):
     claims: _containers.RepeatedCompositeFieldContainer[ClaimNote]
     append_us: int
     message_ids: _containers.RepeatedCompositeFieldContainer[MessageIds]
-    def __init__(self, slot: _Optional[int] = ..., epoch: _Optional[int] = ..., writer: _Optional[bytes] = ..., last_put_id: _Optional[bytes] = ..., released: _Optional[bool] = ..., ends: _Optional[_Iterable[_Union[PartitionEnd, _Mapping]]] = ..., producers: _Optional[_Iterable[_Union[ProducerState, _Mapping]]] = ..., forgotten_to: _Optional[int] = ..., claims: _Optional[_Iterable[_Union[ClaimNote, _Mapping]]] = ..., append_us: _Optional[int] = ..., message_ids: _Optional[_Iterable[_Union[MessageIds, _Mapping]]] = ...) -> None: ...
+    seals: _containers.RepeatedCompositeFieldContainer[PartitionSeal]
+    opens: _containers.RepeatedCompositeFieldContainer[PartitionOpen]
+    def __init__(self, slot: _Optional[int] = ..., epoch: _Optional[int] = ..., writer: _Optional[bytes] = ..., last_put_id: _Optional[bytes] = ..., released: _Optional[bool] = ..., ends: _Optional[_Iterable[_Union[PartitionEnd, _Mapping]]] = ..., producers: _Optional[_Iterable[_Union[ProducerState, _Mapping]]] = ..., forgotten_to: _Optional[int] = ..., claims: _Optional[_Iterable[_Union[ClaimNote, _Mapping]]] = ..., append_us: _Optional[int] = ..., message_ids: _Optional[_Iterable[_Union[MessageIds, _Mapping]]] = ..., seals: _Optional[_Iterable[_Union[PartitionSeal, _Mapping]]] = ..., opens: _Optional[_Iterable[_Union[PartitionOpen, _Mapping]]] = ...) -> None: ...
 
 class MessageIds(_message.Message):
     __slots__ = ("topic_id", "partition", "base_offset", "until_us", "slot", "ids")

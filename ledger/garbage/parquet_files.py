@@ -36,7 +36,7 @@ from ledger.parquet.columns import FooterNote
 from ledger.parquet.pages import PageReader
 from ledger.parquet.stored_file import read_footer
 from ledger.topics.catalog import Catalog, Topic
-from ledger.topics.facts import is_held, may_remove
+from ledger.topics.facts import has_moved, is_held, may_remove
 from ledgermq.errors import DataDamaged, LedgerMQError, StoreError
 
 
@@ -267,11 +267,18 @@ async def find_unreferenced(
         note = await _note_of(store, cluster, key)
         if note is None or (bundle := bundles.get(note.bundle)) is None:
             continue
-        if note.plan <= bundle.checkpoint.finished_plan and not is_held(bundle.checkpoint, note.topic_id):
+        if note.plan <= bundle.checkpoint.finished_plan and not _is_kept(bundle.checkpoint, note.topic_id):
             why = f"nothing has referred to it since plan {note.plan}"
             found = Removable.of(Kind.PARQUET, info, why, cluster.parquet_min_age_ms)
             removable.setdefault(note.bundle, []).append(found)
     return removable
+
+
+def _is_kept(checkpoint: fmt.Checkpoint, topic_id: int) -> bool:
+    """Return whether unreferenced files of a topic stay: under legal hold, and where a partition has moved,
+    because the other bundle may list them by now.
+    """
+    return is_held(checkpoint, topic_id) or has_moved(checkpoint, topic_id)
 
 
 async def _note_of(store: ObjectStore, cluster: ClusterSettings, key: str) -> FooterNote | None:
@@ -301,7 +308,7 @@ async def remove_unreferenced(
     deleted = []
     for key in sorted(each.key for each in files):
         name = keys.parse_parquet(key)
-        if name is None or name.plan > old_enough or is_held(checkpoint, name.topic_id):
+        if name is None or name.plan > old_enough or _is_kept(checkpoint, name.topic_id):
             continue
         await store.delete([key])
         deleted.append(key)

@@ -30,7 +30,7 @@ from ledger.parquet.pages import PageReader
 from ledger.root.two_clocks import TwoClocks
 from ledger.topics.catalog import Catalog, Topic
 from ledger.topics.deletion_times import last_time_ms
-from ledger.topics.facts import is_held, may_remove, refuse_held
+from ledger.topics.facts import is_held, may_remove, refuse_held, refuse_moved
 from ledger.topics.removal import note_of
 from ledger.topics.settings import TopicSettings
 from ledgermq.errors import LedgerMQError, StoreError, UnknownTopic
@@ -239,7 +239,8 @@ def deletion_move(topic: Topic, befores: Mapping[int, int]) -> Move:
     """Return the move that deletes records below these offsets on demand, without an archive; it
     declines if no log start would move.
 
-    Raises LegalHold, UnknownTopic (it was removed meanwhile) when it is applied.
+    Raises LegalHold, UnknownTopic (it was removed meanwhile), Unavailable (a partition of the topic has
+    moved) when it is applied.
     """
     raise_log_starts = log_start_move(
         {PartitionId(topic.id, partition): before for partition, before in befores.items()}
@@ -247,6 +248,7 @@ def deletion_move(topic: Topic, befores: Mapping[int, int]) -> Move:
 
     def move(draft: fmt.Checkpoint) -> bool:
         refuse_held(draft, topic)
+        refuse_moved(draft, topic)
         if note_of(draft, topic.id) is not None:
             raise UnknownTopic(f"topic {topic.name!r} is being deleted")
         old = {key: part.log_start for key, part in partitions_by_key(draft).items()}

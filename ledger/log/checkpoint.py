@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keys import PartitionId
-from ledger.log.envelope import ObjectKind, seal, unseal
+from ledger.log.envelope import FORMAT_VERSION, ObjectKind, seal, unseal
 from ledger.log.fold import LedgerState
 from ledger.log.numbered import list_numbered
 from ledger.object_store.contract import ObjectMissing, ObjectStore
@@ -24,6 +24,8 @@ from ledgermq.runtime.reread import Rereads
 from ledgermq.sources import Sources
 
 LOOKS_MAX = 100
+MOVES_VERSION = 2
+"""Of a checkpoint whose state has seals or opens. A release that does not know them refuses it."""
 
 Move = Callable[[fmt.Checkpoint], bool]
 """Changes a draft of the next checkpoint. False: its precondition no longer holds, so nothing is
@@ -37,12 +39,16 @@ def genesis(bundle: int) -> fmt.Checkpoint:
 
 
 def encode_checkpoint(checkpoint: fmt.Checkpoint) -> bytes:
-    return seal(ObjectKind.CHECKPOINT, checkpoint)
+    return seal(ObjectKind.CHECKPOINT, checkpoint, _version(checkpoint))
+
+
+def _version(checkpoint: fmt.Checkpoint) -> int:
+    return MOVES_VERSION if checkpoint.state.seals or checkpoint.state.opens else FORMAT_VERSION
 
 
 def decode_checkpoint(data: bytes, key: str) -> fmt.Checkpoint:
     """Decode a checkpoint. Raises DataDamaged, FormatNotSupported, naming `key`."""
-    checkpoint = unseal(ObjectKind.CHECKPOINT, fmt.Checkpoint(), data, key)
+    checkpoint = unseal(ObjectKind.CHECKPOINT, fmt.Checkpoint(), data, key, MOVES_VERSION)
     if key != keys.checkpoint(checkpoint.bundle, checkpoint.number):
         raise DataDamaged(f"{key}: it says bundle {checkpoint.bundle}, number {checkpoint.number}", object_key=key)
     if not 1 <= checkpoint.trim_slot <= checkpoint.state.slot + 1:  # no process could recover from it

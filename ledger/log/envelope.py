@@ -32,21 +32,23 @@ class ObjectKind(IntEnum):
     SNAPSHOT = 4
 
 
-def seal(kind: ObjectKind, message: Message) -> bytes:
+def seal(kind: ObjectKind, message: Message, version: int = FORMAT_VERSION) -> bytes:
     body = message.SerializeToString(deterministic=True)
-    return body + TRAILER.pack(len(body), crc32c(body), FORMAT_VERSION, kind, MAGIC)
+    return body + TRAILER.pack(len(body), crc32c(body), version, kind, MAGIC)
 
 
-def unseal(kind: ObjectKind, message: M, data: bytes, key: str) -> M:
-    """Parse `data` into `message`. Raises DataDamaged or FormatNotSupported, naming `key`."""
+def unseal(kind: ObjectKind, message: M, data: bytes, key: str, newest: int = FORMAT_VERSION) -> M:
+    """Parse `data`, of a version up to `newest`, into `message`. Raises DataDamaged or
+    FormatNotSupported, naming `key`.
+    """
     if len(data) < TRAILER.size:
         raise DataDamaged(f"{key}: {len(data)} bytes are too few for an object of LedgerMQ", object_key=key)
     length, crc, version, found_kind, magic = TRAILER.unpack_from(data, len(data) - TRAILER.size)
     if magic != MAGIC:
         raise DataDamaged(f"{key}: its end is not that of an object of LedgerMQ", object_key=key)
-    if version != FORMAT_VERSION:
+    if not FORMAT_VERSION <= version <= newest:
         raise FormatNotSupported(
-            f"{key}: format version {version}, this software reads version {FORMAT_VERSION}", object_key=key
+            f"{key}: format version {version}, this software reads version {newest}", object_key=key
         )
     body = data[: len(data) - TRAILER.size]
     if found_kind != kind or length != len(body) or crc32c(body) != crc:

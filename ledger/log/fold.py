@@ -5,15 +5,20 @@
     DATA, RELEASE    valid if epoch and writer are the current ones and it links to the last valid segment
     anything else    void: changes nothing, and every reader skips it by this same rule
 
+Seals and opens of partitions that move count before the batches of their segment (`ledger.log.moves`).
+
 No I/O here, and no clock. Safety invariants 2, 3 and 4 are asserted where the offsets are counted.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keys import PartitionId
 from ledger.log.message_ids import MessageIds
-from ledger.log.producers import Producers
+from ledger.log.moves import Moves, key_of
+from ledger.log.producers import Producers, ProducerSession, RememberedBatch
 from ledgermq.errors import DataDamaged
 
 CLAIMS_REMEMBERED = 16
@@ -31,6 +36,7 @@ class LedgerState:
         self.ends: dict[PartitionId, int] = {}
         self.producers = Producers(producer_states_max)
         self.ids = MessageIds(producer_states_max)
+        self.moves = Moves()
         self.claims: list[fmt.ClaimNote] = []
         self.append_us = 0
         """The latest time that an owner wrote into records, or appended some with ids; 0: none did."""
@@ -42,6 +48,7 @@ class LedgerState:
         twin.ends = dict(self.ends)
         twin.producers = self.producers.copy()
         twin.ids = self.ids.copy()
+        twin.moves = self.moves.copy()
         twin.claims = list(self.claims)
         twin.append_us = self.append_us
         return twin
@@ -80,10 +87,79 @@ class LedgerState:
             self.epoch, self.writer = index.epoch, index.writer
             note = fmt.ClaimNote(slot=index.slot, epoch=index.epoch, created_ms=index.created_ms, broker=index.broker)
             self.claims = [*self.claims, note][-CLAIMS_REMEMBERED:]
+        for seal in index.seals:
+            self._seal(seal)
+        for opened in index.opens:
+            self._open(opened)
+
+    def _seal(self, seal: fmt.PartitionSeal) -> None:
+        if self.moves.is_void(seal):
+            return
+        key = key_of(seal)
+        if seal.end != self.ends.get(key, 0):
+            raise DataDamaged(
+                f"slot {self.slot}: move {seal.move} seals partition {key} at offset {seal.end}, but it ends at"
+                f" {self.ends.get(key, 0)}"
+            )
+        self.moves.add(seal)
+        self.producers.drop_partition(key)
+        self.ids.drop_partition(key)
+
+    def _open(self, opened: fmt.PartitionOpen) -> None:
+        if self.moves.is_void(opened):
+            return
+        key = key_of(opened)
+        if self._is_here(key) or opened.start < self.ends.get(key, 0):
+            raise DataDamaged(
+                f"slot {self.slot}: move {opened.move} opens partition {key} at offset {opened.start}, but it"
+                f" {'is here' if self._is_here(key) else 'was sealed'} with end {self.ends.get(key, 0)}"
+            )
+        self.producers.take_in(opened.producers, self.slot)
+        self.ids.take_in(opened.message_ids, self.slot)
+        noted = fmt.PartitionOpen()
+        noted.CopyFrom(opened)
+        del noted.producers[:], noted.message_ids[:]
+        self.moves.add(noted)
+        self.ends[key] = opened.start
+        self.append_us = max(self.append_us, opened.append_us)
+
+    def _is_here(self, key: PartitionId) -> bool:
+        return self.moves.open_of(key) is not None or (key in self.ends and self.moves.seal_of(key) is None)
+
+    def may_open(self, opened: fmt.PartitionOpen) -> bool:
+        """Return whether an open would count. It would not if it is void, nor if the partition is still
+        here: then another owner has sealed it, and this state is an old one.
+        """
+        return not self.moves.is_void(opened) and not self._is_here(key_of(opened))
+
+    def seal_now(self, key: PartitionId, move: int, target: int, after: int) -> fmt.PartitionSeal | None:
+        """Return the seal that ends a partition here, without its stamped time; None if it would be void,
+        or if move `after` (0: none) did not bring the partition here, or not yet.
+        """
+        if self.moves.move(key) != after:
+            return None
+        seal = fmt.PartitionSeal(
+            topic_id=key.topic_id,
+            partition=key.partition,
+            move=move,
+            end=self.ends.get(key, 0),
+            target=target,
+            producers=self.producers.states_of(key),
+            message_ids=self.ids.ids_of(key),
+        )
+        return None if self.moves.is_void(seal) else seal
+
+    def judge(self, session: ProducerSession, key: PartitionId, record_count: int) -> RememberedBatch | None:
+        """Judge a batch as `Producers.judge` does; an opened slot of another ledger counts as 0."""
+        here = replace(session, opened_slot=self.moves.slot_here(key, session.opened_slot))
+        return self.producers.judge(here, *key, record_count)
 
     def append(self, entry: fmt.BatchEntry) -> None:
         key = PartitionId(entry.topic_id, entry.partition)
         end = self.ends.get(key, 0)
+        seal = self.moves.seal_of(key)
+        if seal is not None:
+            raise DataDamaged(f"slot {self.slot}: a batch of partition {key}, which move {seal.move} has sealed")
         if entry.base_offset != end or entry.record_count == 0:
             raise DataDamaged(
                 f"slot {self.slot}: batch of topic {entry.topic_id} partition {entry.partition} has"
@@ -103,6 +179,7 @@ class LedgerState:
             del self.ends[key]
         self.producers.drop_topic(topic_id)
         self.ids.drop_topic(topic_id)
+        self.moves.drop_topic(topic_id)
 
     def to_proto(self) -> fmt.LedgerState:
         proto = fmt.LedgerState(
@@ -116,6 +193,8 @@ class LedgerState:
             claims=self.claims,
             append_us=self.append_us,
             message_ids=self.ids.encode(),
+            seals=self.moves.seals(),
+            opens=self.moves.opens(),
         )
         proto.MergeFromString(self.producers.encode())
         return proto
@@ -127,6 +206,7 @@ class LedgerState:
         state.last_put_id, state.released = proto.last_put_id, proto.released
         state.ends = {PartitionId(e.topic_id, e.partition): e.end for e in proto.ends}
         state.producers.load(proto.producers, proto.forgotten_to)
+        state.moves.load([*proto.seals, *proto.opens])
         state.claims = list(proto.claims)
         state.append_us = proto.append_us
         state.ids.load(proto.message_ids)

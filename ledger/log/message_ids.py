@@ -162,26 +162,44 @@ class MessageIds:
     def drop_topic(self, topic_id: int) -> None:
         """Drop a removed topic."""
         for key in [key for key in self._runs if key.topic_id == topic_id]:
+            self.drop_partition(key)
+
+    def drop_partition(self, key: PartitionId) -> None:
+        """Drop the ids of a partition that takes no more batches here."""
+        if key in self._runs:
             self.count -= sum(run.count for run in self._runs[key])
             self._drop(key)
 
+    def ids_of(self, key: PartitionId) -> list[fmt.MessageIds]:
+        """Return the ids of a partition, from the oldest on."""
+        return [_encode(key, run) for run in self._runs.get(key, ())]
+
     def encode(self) -> Iterator[fmt.MessageIds]:
         """Yield the runs of all partitions, by partition and from the oldest on."""
-        for key, runs in sorted(self._runs.items()):
-            for run in runs:
-                yield fmt.MessageIds(
-                    topic_id=key.topic_id,
-                    partition=key.partition,
-                    base_offset=run.base_offset,
-                    until_us=run.until_us,
-                    slot=run.slot,
-                    ids=run.ids,
-                )
+        for key in sorted(self._runs):
+            yield from self.ids_of(key)
+
+    def take_in(self, stored: Iterable[fmt.MessageIds], slot: int) -> None:
+        """Add ids that another ledger remembered, as if their batches were in `slot` of this one."""
+        for run in stored:
+            key = PartitionId(run.topic_id, run.partition)
+            self._add(key, IdRun(run.base_offset, run.until_us, slot, run.ids, count_ids(run.ids)))
 
     def load(self, stored: Iterable[fmt.MessageIds]) -> None:
         for run in stored:
             key = PartitionId(run.topic_id, run.partition)
             self._add(key, IdRun(run.base_offset, run.until_us, run.slot, run.ids, count_ids(run.ids)))
+
+
+def _encode(key: PartitionId, run: IdRun) -> fmt.MessageIds:
+    return fmt.MessageIds(
+        topic_id=key.topic_id,
+        partition=key.partition,
+        base_offset=run.base_offset,
+        until_us=run.until_us,
+        slot=run.slot,
+        ids=run.ids,
+    )
 
 
 def _enter(seen: Seen, run: IdRun) -> None:

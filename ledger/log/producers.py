@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keys import PartitionId
 from ledgermq.errors import OutOfOrderSequence, UnknownProducer
 from ledgermq.protocol.limits import WINDOW_BATCHES
 
@@ -87,10 +88,12 @@ class ProducerMemory:
         the bytes of one with all of them.
         """
         if not self._encoded:
-            self._encoded = fmt.LedgerState(producers=[self._proto or self._to_proto(key)]).SerializeToString()
+            self._encoded = fmt.LedgerState(producers=[self.to_proto(key)]).SerializeToString()
         return self._encoded
 
-    def _to_proto(self, key: ProducerKey) -> fmt.ProducerState:
+    def to_proto(self, key: ProducerKey) -> fmt.ProducerState:
+        if self._proto is not None:
+            return self._proto
         producer_id, topic_id, partition = key
         return fmt.ProducerState(
             producer_id=producer_id,
@@ -130,7 +133,7 @@ class Producers:
         self, session: ProducerSession, topic_id: int, partition: int, record_count: int
     ) -> RememberedBatch | None:
         """Return None if the batch is the next one and has to be appended, or the RememberedBatch
-        if it is stored already.
+        if it is stored already. The session's opened slot is one of this ledger.
 
         Raises UnknownProducer (take a new id unless something is in doubt) and OutOfOrderSequence.
         """
@@ -184,9 +187,29 @@ class Producers:
         newest = RememberedBatch(entry.sequence, entry.record_count, entry.base_offset, slot)
         self._memory[key] = ProducerMemory(entry.producer_epoch, slot, (*before, newest)[-WINDOW_BATCHES:])
         self._memory.move_to_end(key)
+        self._make_room()
+
+    def _make_room(self) -> None:
         while len(self._memory) > self.states_max:
             _, forgotten = self._memory.popitem(last=False)
             self.forgotten_to = max(self.forgotten_to, forgotten.last_slot)
+
+    def states_of(self, partition: PartitionId) -> list[fmt.ProducerState]:
+        """Return the producers of a partition, in the order in which states are dropped."""
+        return [memory.to_proto(key) for key, memory in self._memory.items() if key[1:] == partition]
+
+    def drop_partition(self, partition: PartitionId) -> None:
+        """Drop the producers of a partition that takes no more batches here."""
+        for key in [key for key in self._memory if key[1:] == partition]:
+            del self._memory[key]
+
+    def take_in(self, states: Iterable[fmt.ProducerState], slot: int) -> None:
+        """Add producers that another ledger remembered, as if their batches were in `slot` of this one."""
+        for state in states:
+            batches = tuple(RememberedBatch(b.sequence, b.record_count, b.base_offset, slot) for b in state.batches)
+            key = (state.producer_id, state.topic_id, state.partition)
+            self._memory[key] = ProducerMemory(state.epoch, slot, batches)
+        self._make_room()
 
     def drop_topic(self, topic_id: int) -> None:
         """Drop a removed topic; no producer can write to its id again."""

@@ -29,6 +29,8 @@ from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.protocol.records import END_OF_STREAM, schema_prefix
 
 SEGMENT_VERSION = 1
+MOVES_VERSION = 2
+"""Of a segment whose index has seals or opens. A release that does not know them refuses it."""
 MAGIC = b"LMQSEG\r\n"
 TRAILER = struct.Struct("<QIIHH8s")
 TAIL_GUESS_BYTES = 16 * 1024
@@ -124,8 +126,12 @@ def encode_segment(index: fmt.SegmentIndex, data: Sequence[Buffer]) -> list[Buff
             raise AssertionError(f"the batch is at byte {position}, but the index says {entry.position}")
         position += len(batch)
     body = index.SerializeToString(deterministic=True)
-    trailer = TRAILER.pack(position + len(END_OF_STREAM), len(body), crc32c(body), SEGMENT_VERSION, 0, MAGIC)
+    trailer = TRAILER.pack(position + len(END_OF_STREAM), len(body), crc32c(body), _version(index), 0, MAGIC)
     return [prefix, *data, END_OF_STREAM, body + trailer]
+
+
+def _version(index: fmt.SegmentIndex) -> int:
+    return MOVES_VERSION if index.seals or index.opens else SEGMENT_VERSION
 
 
 def tail_length(suffix: bytes, key: str) -> int:
@@ -138,9 +144,9 @@ def tail_length(suffix: bytes, key: str) -> int:
     _, length, _, version, _, magic = TRAILER.unpack_from(suffix, len(suffix) - TRAILER.size)
     if magic != MAGIC:
         raise DataDamaged(f"{key}: its end is not that of a segment", object_key=key)
-    if version != SEGMENT_VERSION:
+    if version not in (SEGMENT_VERSION, MOVES_VERSION):
         raise FormatNotSupported(
-            f"{key}: segment version {version}, this software reads {SEGMENT_VERSION}", object_key=key
+            f"{key}: segment version {version}, this software reads up to {MOVES_VERSION}", object_key=key
         )
     return int(length) + TRAILER.size
 
@@ -174,7 +180,7 @@ def decode_tail(tail: bytes, bundle: int, slot: int) -> SlotIndex:
     if length > len(tail):
         raise DataDamaged(f"{key}: its index would have {length} bytes, but only {len(tail)} are there", object_key=key)
     body = tail[len(tail) - length : len(tail) - TRAILER.size]
-    index_offset, _, crc, _, zero, _ = TRAILER.unpack_from(tail, len(tail) - TRAILER.size)
+    index_offset, _, crc, version, zero, _ = TRAILER.unpack_from(tail, len(tail) - TRAILER.size)
     index = fmt.SegmentIndex()
     if crc32c(body) != crc:
         raise DataDamaged(f"{key}: the checksum of its index does not match", object_key=key)
@@ -182,7 +188,7 @@ def decode_tail(tail: bytes, bundle: int, slot: int) -> SlotIndex:
         index.ParseFromString(body)
     except DecodeError as error:
         raise DataDamaged(f"{key}: its index is not valid protobuf: {error}", object_key=key) from error
-    if zero or index_offset != _batches_end(index) + len(END_OF_STREAM):
+    if zero or version != _version(index) or index_offset != _batches_end(index) + len(END_OF_STREAM):
         raise DataDamaged(f"{key}: its trailer does not match its index", object_key=key)
     if (index.bundle, index.slot) != (bundle, slot):
         raise DataDamaged(f"{key}: its index says bundle {index.bundle}, slot {index.slot}", object_key=key)

@@ -26,6 +26,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
@@ -59,6 +60,18 @@ class Append:
     done: asyncio.Future[int]
 
 
+class _Waiter(Protocol):
+    @property
+    def done(self) -> asyncio.Future[int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """The future of the offset at which a partition was sealed or opened."""
+
+    done: asyncio.Future[int]
+
+
 @dataclass(slots=True)
 class _InFlight:
     """A segment in flight. `answers`: the waiters and their base offsets once it is acknowledged, or
@@ -70,7 +83,7 @@ class _InFlight:
 
     index: fmt.SegmentIndex
     data: list[Buffer] = field(default_factory=list)
-    answers: list[tuple[Append, int | DuplicateMessage]] = field(default_factory=list)
+    answers: list[tuple[_Waiter, int | DuplicateMessage]] = field(default_factory=list)
     won: bool = False
     void: bool = False
     settled: bool = False
@@ -165,11 +178,7 @@ class LedgerWriter:
         Batches of one partition keep their order. Refused sequences fail after a fence check;
         repeated ones join the segment that holds them.
         """
-        over = (
-            self.lost
-            or self._refusal
-            or (NotOwner(f"bundle {self.bundle} is being released") if self._issued.released else None)
-        )
+        over = self._over()
         if over is not None:
             for append in appends:
                 fail(append, over)
@@ -182,10 +191,56 @@ class LedgerWriter:
             self._put(flight)
         return bool(flight.index.batches)
 
-    def _is_new(self, append: Append, building: _InFlight) -> bool:
-        """Judge the sequence, then the ids. Return False if the batch was refused, answered, or joined
-        to the segment that holds it already.
+    def _over(self) -> LedgerMQError | None:
+        """Return why nothing can be put now."""
+        released = NotOwner(f"bundle {self.bundle} is being released") if self._issued.released else None
+        return self.lost or self._refusal or released
+
+    def seal(self, key: PartitionId, move: int, target: int, after: int = 0) -> asyncio.Future[int] | None:
+        """End a partition in this ledger, because of the move with this id to bundle `target`. Return the
+        future of its end, as a batch's; None if the ledger knows this move or a later one already, or
+        if `after`, the move before it (0: none), has not brought the partition here yet.
+
+        From this call on `write` refuses the partition's batches with a NotOwner that names the bundle.
         """
+        if (over := self._over()) is not None:
+            return _failed(over)
+        seal = self._issued.seal_now(key, move, target, after)
+        if seal is None:
+            return None
+        # the fold of what is in flight does not know the times that its segments got while they were built
+        seal.append_us = max(self.durable.append_us, *(flight.index.append_us for flight in self._in_flight), 0)
+        return self._put_move(seal.end, seals=[seal])
+
+    def open_partition(self, opened: fmt.PartitionOpen) -> asyncio.Future[int] | None:
+        """Begin a partition in this ledger with what its seal in another one recorded (`open_after`).
+        Return the future of its start; None if the ledger knows this move or a later one already, or
+        as far as this owner knows has the partition still.
+        """
+        if (over := self._over()) is not None:
+            return _failed(over)
+        return self._put_move(opened.start, opens=[opened]) if self._issued.may_open(opened) else None
+
+    def _put_move(
+        self, offset: int, seals: Sequence[fmt.PartitionSeal] = (), opens: Sequence[fmt.PartitionOpen] = ()
+    ) -> asyncio.Future[int]:
+        waiter = _Moved(asyncio.get_running_loop().create_future())
+        flight = _InFlight(self._next_index(fmt.DATA), answers=[(waiter, offset)])
+        flight.index.seals.extend(seals)
+        flight.index.opens.extend(opens)
+        self._issued.open_segment(flight.index)
+        self._put(flight)
+        return waiter.done
+
+    def _is_new(self, append: Append, building: _InFlight) -> bool:
+        """Judge the partition's place, the sequence, then the ids. Return False if the batch was refused,
+        answered, or joined to the segment that holds it already.
+        """
+        try:
+            self._issued.moves.check_here(PartitionId(append.batch.topic_id, append.batch.partition))
+        except NotOwner as error:
+            fail(append, error)
+            return False
         return self._is_next(append, building) and (not append.batch.ids or self._has_new_ids(append, building))
 
     def _is_next(self, append: Append, building: _InFlight) -> bool:
@@ -193,7 +248,8 @@ class LedgerWriter:
         if batch.producer is None:
             return True
         try:
-            stored = self._issued.producers.judge(batch.producer, batch.topic_id, batch.partition, batch.record_count)
+            key = PartitionId(batch.topic_id, batch.partition)
+            stored = self._issued.judge(batch.producer, key, batch.record_count)
         except ProducerError as error:
             self._refuse(append, error)
             return False
@@ -462,12 +518,18 @@ class LedgerWriter:
                 succeed(append, answer)
 
 
-def fail(append: Append, error: LedgerMQError) -> None:
+def _failed(error: LedgerMQError) -> asyncio.Future[int]:
+    waiter = _Moved(asyncio.get_running_loop().create_future())
+    fail(waiter, error)
+    return waiter.done
+
+
+def fail(append: _Waiter, error: LedgerMQError) -> None:
     if not append.done.done():
         append.done.set_exception(error)
         append.done.exception()  # the waiter gets it; without one, asyncio must not log it
 
 
-def succeed(append: Append, base_offset: int) -> None:
+def succeed(append: _Waiter, base_offset: int) -> None:
     if not append.done.done():
         append.done.set_result(base_offset)

@@ -6,7 +6,8 @@ there is older than its maximum lag, or when everything is requested. Internal t
 plan; a plan of them alone (`only_internal`) is made from the segments that no plan has named yet,
 and trims nothing. A topic that the checkpoint names as removed is left out; a topic that the
 catalog does not know yet, or that is removed but not named yet, waits and holds the trim, as a
-parked partition does. Staged batches become neither Parquet nor part of a snapshot: a plan drops
+parked partition does. So does a partition that has left the bundle, or came from another one (design
+Y6). Staged batches become neither Parquet nor part of a snapshot: a plan drops
 those below the log start, and those above it hold the trim; alone they never make a plan due. No
 plan reads any of them. A hidden topic is planned as topics of users are; only the names of its files
 differ. Where removed topics have more in segments
@@ -130,9 +131,10 @@ def backlogs_of(history: History, catalog: Catalog) -> dict[PartitionId, Backlog
         if backlog is None:
             known = counters.get(key) or fmt.PartitionCheckpoint(topic_id=key.topic_id, partition=key.partition)
             topic = catalog.topics_by_id.get(key.topic_id)
-            backlog = found[key] = Backlog(
-                topic, key.partition, fate_of(key.topic_id, history.checkpoint, catalog), known
-            )
+            fate = fate_of(key.topic_id, history.checkpoint, catalog)
+            if history.state.moves.move(key) and fate is not Fate.DROP:
+                fate = Fate.WAIT
+            backlog = found[key] = Backlog(topic, key.partition, fate, known)
         if end_of(entry) > backlog.counters.parquet_end:
             backlog.batches.append((slot, written_ms, entry))
     return {key: found[key] for key in sorted(found) if found[key].batches}

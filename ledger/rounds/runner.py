@@ -206,6 +206,7 @@ async def _ends(compaction: Compaction, bundle: int, catalog: Catalog) -> dict[P
         key: end
         for key, end in recovered.state.ends.items()
         if fate_of(key.topic_id, recovered.checkpoint, catalog) not in (Fate.DROP, Fate.STAGED)
+        and not recovered.state.moves.move(key)
     }
 
 

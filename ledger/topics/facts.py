@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.topics.catalog import Catalog, Topic
-from ledgermq.errors import LegalHold
+from ledgermq.errors import LegalHold, Unavailable
 
 PROTECTING = frozenset(
     (
@@ -39,11 +39,19 @@ def is_held(checkpoint: fmt.Checkpoint, topic_id: int) -> bool:
     return fact is not None and fact.held
 
 
+def has_moved(checkpoint: fmt.Checkpoint, topic_id: int) -> bool:
+    """Return whether a partition of the topic has left this bundle, or came from another one (design Y6)."""
+    seals, opens = checkpoint.state.seals, checkpoint.state.opens
+    return any(seal.topic_id == topic_id for seal in seals) or any(opened.topic_id == topic_id for opened in opens)
+
+
 def may_remove(checkpoint: fmt.Checkpoint, topic: Topic) -> bool:
-    """Return True if records of the topic may be removed by these settings: it is not held, and the
-    settings were not replaced.
+    """Return True if records of the topic may be removed by these settings: it is not held, none of its
+    partitions has moved, and the settings were not replaced.
     """
     fact = fact_of(checkpoint, topic.id)
+    if has_moved(checkpoint, topic.id):
+        return False
     return not topic.settings.legal_hold and (fact is None or (not fact.held and fact.version <= topic.version))
 
 
@@ -53,6 +61,15 @@ def refuse_held(checkpoint: fmt.Checkpoint, topic: Topic) -> None:
         raise LegalHold(
             f"topic {topic.name!r} is under legal hold: none of its records can be deleted until legal.hold is set to"
             " false"
+        )
+
+
+def refuse_moved(checkpoint: fmt.Checkpoint, topic: Topic) -> None:
+    """Raise Unavailable if a partition of the topic has moved."""
+    if has_moved(checkpoint, topic.id):
+        raise Unavailable(
+            f"partitions of topic {topic.name!r} have moved to or from bundle {checkpoint.bundle}: this release deletes"
+            " none of its records there"
         )
 
 

@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeVar
 
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keys import PartitionId
+from ledger.log.moves import key_of
 from ledger.log.tag_summary import may_have
 
 T = TypeVar("T")
@@ -247,6 +248,9 @@ def far_indexes(
     for index in segments:
         if beyond_max <= 0 and all(len(part) and part.end >= spans[key][1] for key, part in found.items()):
             break  # every span is whole, and there is no room for what follows
+        for opened in index.opens:
+            if key_of(opened) in found:
+                found[key_of(opened)] = PartitionIndex()
         for entry in index.batches:
             key = PartitionId(entry.topic_id, entry.partition)
             if key not in spans or entry.base_offset + entry.record_count <= spans[key][0]:
@@ -283,6 +287,8 @@ class FetchIndex:
 
     def add(self, index: fmt.SegmentIndex) -> None:
         """Add the next valid segment."""
+        for opened in index.opens:  # what the index has is of an earlier stay in this ledger
+            self.batches -= len(self.partitions.pop(key_of(opened), ()))
         batches = self.wanted_of(index)
         for entry in batches:
             key = PartitionId(entry.topic_id, entry.partition)
@@ -309,17 +315,21 @@ class FetchIndex:
             batches = self.wanted_of(index)
             slots.append((index.slot, len(batches)))
             self._created_ms[index.slot] = index.created_ms
+            for opened in index.opens:
+                older.pop(key_of(opened), None)
             for entry in batches:
                 key = PartitionId(entry.topic_id, entry.partition)
                 older.setdefault(key, PartitionIndex()).append(indexed(index.slot, entry))
         for key, partition in older.items():
             known = self.partitions.get(key)
+            if known and partition.end != known.begin:
+                continue  # the partition left in between, and came back
+            self.batches += len(partition)
             for place in range(len(known) if known else 0):
                 assert known is not None
                 partition.append(known[place])
             self.partitions[key] = partition
         self._slots.extendleft(reversed(slots))
-        self.batches += sum(count for _, count in slots)
         self.covered_from = min(covered_from, self.covered_from)
         if self.batches > self.batches_max:
             self._drop_oldest()

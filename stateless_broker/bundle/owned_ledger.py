@@ -5,6 +5,7 @@ records.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +14,7 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint
 from ledger.log.history import History, read_history
+from ledger.log.moves import key_of
 from ledger.log.recovery import Recovered
 from ledger.log.shared_run import SharedRun
 from ledger.log.writer import LedgerWriter
@@ -81,14 +83,21 @@ class OwnedLedger:
             context.cold_reads,
             context.run_blocking,
         )
-        self.waiters = Waiters(self.view.readable_end)
+        self.waiters = Waiters(self._news_end)
         self._writer = writer
         self._looking = SharedRun(self._look)
 
     def on_durable(self, index: fmt.SegmentIndex, data: Sequence[Buffer]) -> None:
         self.view.index.add(index)
         self.context.tail_cache.add(index, data)
-        self.waiters.wake({PartitionId(entry.topic_id, entry.partition) for entry in index.batches})
+        grown = {PartitionId(entry.topic_id, entry.partition) for entry in index.batches}
+        self.waiters.wake(grown | {key_of(seal) for seal in index.seals})
+
+    def _news_end(self, key: PartitionId) -> int:
+        """Return the offset below which a reader has something to learn: that a partition has left is news
+        to all.
+        """
+        return sys.maxsize if self._writer.durable.moves.seal_of(key) else self.view.readable_end(key)
 
     def close(self) -> None:
         """Drop the state of the term, and wake all waiting callers."""
@@ -158,7 +167,7 @@ class OwnedLedger:
 
 class Waiters:
     """Long polls and streams that wait for records: one future per call, however many partitions it
-    names. `end_of` returns the readable end of a partition.
+    names. `end_of` returns the offset below which a partition has something for its readers.
     """
 
     def __init__(self, end_of: Callable[[PartitionId], int]) -> None:

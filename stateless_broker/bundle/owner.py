@@ -99,11 +99,17 @@ class BundleOwner:
         ]
 
     def opened_slot(self) -> int:
-        """Return the opened slot that an idempotent producer has to carry: none of its batches, in
-        this term or a later one, gets a slot below it.
-        """
+        """Return a slot below which no batch gets one that is sent from now on, in this term or a later one."""
         self._check_term()
         return self._writer.durable.slot + 1
+
+    def session_slot(self, topic_id: int, partition: int) -> int:
+        """Return the opened slot that an idempotent producer has to carry in a partition: `opened_slot`, and
+        the move that brought the partition here. Raises NotOwner, also if the partition has left.
+        """
+        moves, key = self._writer.durable.moves, PartitionId(topic_id, partition)
+        moves.check_here(key)
+        return moves.opened_slot(key, self.opened_slot())
 
     def next_sequence(self, producer_id: bytes, topic_id: int, partition: int) -> int:
         """Return what is durable of a producer, for one that continues after its process died. The
@@ -152,6 +158,7 @@ class BundleOwner:
         """
         self._check_term()
         self._check_partition(topic, partition)
+        self._writer.durable.moves.check_offset(PartitionId(topic.id, partition), offset)
         self._upkeep.on_read()
         return await self._in_term(
             self._reader.fetch(PartitionId(topic.id, partition), offset, bytes_max, topic, direct=direct, masks=masks)
@@ -234,6 +241,7 @@ class BundleOwner:
         self._check_partition(topic, partition)
         self._upkeep.on_read()
         key = PartitionId(topic.id, partition)
+        self._writer.durable.moves.check_whole(key)
         if at == "earliest":
             return self._ledger.view.log_start(key, topic)
         end = self._reader.end(key)

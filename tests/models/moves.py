@@ -160,7 +160,8 @@ def owner(world: World, ledger: int) -> Process:
             if move.source == ledger and partition is not None and not partition.sealed and move.id > partition.move:
                 seal(term, move)
             if move.target == ledger and move.id not in term.state.opened:
-                yield from open_partition(world, term, move)
+                source = world.terms[move.source] if world.walk.chance(0.5) else world.owner(move.source)
+                yield from open_partition(world, term, move, source.state)
 
 
 def seal(term: Term[State], move: Move) -> None:
@@ -173,10 +174,8 @@ def seal(term: Term[State], move: Move) -> None:
     term.append(change)
 
 
-def open_partition(world: World, term: Term[State], move: Move) -> Process:
-    source = (
-        world.terms[move.source] if world.walk.chance(0.5) else world.owner(move.source)
-    ).state  # perhaps an old fold
+def open_partition(world: World, term: Term[State], move: Move, source: State) -> Process:
+    """`source`: a fold of the other ledger, perhaps an old one."""
     if move.id in source.seals:
         end, producers = source.seals[move.id]
     elif world.breaks("open-without-seal") and source.partition is not None:

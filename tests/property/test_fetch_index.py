@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keys import PartitionId
-from ledger.view.fetch_index import FetchIndex, IndexedBatch, PartitionIndex, indexed
+from ledger.view.fetch_index import FetchIndex, IndexedBatch, PartitionIndex, far_indexes, indexed
 
 KEYS = [(1, 0), (1, 1), (2, 0)]
 
@@ -126,3 +126,21 @@ def test_a_part_of_a_partition_is_what_holds_its_offsets(counts: list[int], firs
     joined.extend(index.between(border, at + 1))
     assert [joined[place] for place in range(len(joined))] == batches
     assert joined.size_bytes == index.size_bytes
+
+
+@given(st.integers(1, 7), st.booleans())
+def test_what_a_partition_had_before_it_left_is_forgotten_when_it_comes_back(begin: int, by_lookup: bool) -> None:
+    """Offsets 0 to 3 are of the first stay, 4 to 8 went to the other ledger, 9 to 11 are of the second stay."""
+    key = PartitionId(*KEYS[0])
+    made = build([[(0, 4)], [(1, 2)], [], [(0, 5)], [(0, 2)], [(0, 1), (1, 1)]])
+    made[2].seals.add(topic_id=key.topic_id, partition=key.partition, move=1, end=4)
+    del made[3].batches[:]
+    made[3].opens.add(topic_id=key.topic_id, partition=key.partition, move=2, start=9)
+    index = FetchIndex(100, begin)
+    for segment in made[begin - 1 :]:
+        index.add(segment)
+    index.prepend(made, 1)
+    found = far_indexes(made, {key: (9, 12)}, 0)[key] if by_lookup else index.partitions[key]
+    assert [found[place].base_offset for place in range(len(found))] == [9, 11]
+    assert index.batches == 4 == sum(len(part) for part in index.partitions.values())
+    assert index.find(key, 3) is None

@@ -18,12 +18,12 @@ from crc32c import crc32c
 
 import ledgermq
 from ledger import keys
-from ledger.cluster import FORMAT_VERSION, GROWN_VERSION, ClusterSettings, read_cluster
+from ledger.cluster import GROWN_VERSION, ClusterSettings, read_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.fsck.check import check_root
 from ledger.fsck.problem import Severity
 from ledger.log.envelope import TRAILER as ENVELOPE
-from ledger.log.segment import TRAILER, Batch
+from ledger.log.segment import MOVES_VERSION, TRAILER, Batch
 from ledger.object_store.file import FileStore
 from ledger.parquet.engine import LocalEngine
 from ledger.rounds.runner import compact_root
@@ -43,7 +43,8 @@ from tests.worlds.root_commands import RootCommand
 from tests.worlds.roots import cluster_with
 from tests.worlds.source_readers import batch_reader
 
-NEWER = FORMAT_VERSION + 1
+NEWER = MOVES_VERSION + 1
+"""Of all objects and records: segments and checkpoints have two versions, the others one."""
 NEWER_ROOT = GROWN_VERSION + 1
 BUNDLE = 1
 """It has a plan that is not finished, groups, and a third of the topic `flights`."""

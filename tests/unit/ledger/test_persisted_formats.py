@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from ledger import keys
 from ledger.cluster import CHECKSUM, ClusterSettings, checksum_of, read_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.checkpoint import decode_checkpoint, encode_checkpoint
-from ledger.log.envelope import ObjectKind, seal, unseal
+from ledger.log.checkpoint import MOVES_VERSION, decode_checkpoint, encode_checkpoint
+from ledger.log.envelope import FORMAT_VERSION, ObjectKind, seal, unseal
 from ledger.log.snapshot import decode_snapshot, encode_snapshot
 from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError
@@ -73,6 +73,17 @@ def checkpoint_with_ids() -> fmt.Checkpoint:
     return whole
 
 
+def checkpoint_with_moves() -> fmt.Checkpoint:
+    """One partition has left, with a producer and ids; another one came."""
+    whole = checkpoint()
+    sealed = whole.state.seals.add(topic_id=7, partition=0, move=21, end=40, target=3, append_us=9)
+    producer = sealed.producers.add(producer_id=b"i" * 16, topic_id=7, partition=0, epoch=1, last_slot=38)
+    producer.batches.add(sequence=0, record_count=5, base_offset=35, slot=38)
+    sealed.message_ids.add(topic_id=7, partition=0, base_offset=35, until_us=99, slot=38, ids=b"i" * 16)
+    whole.state.opens.add(topic_id=7, partition=1, move=20, start=890, source=4)
+    return whole
+
+
 def plan() -> fmt.CompactionPlan:
     whole = fmt.CompactionPlan(
         bundle=2, number=3, put_id=b"p" * 16, created_ms=5, checkpoint=6, last_slot=40, trim_slot=41
@@ -102,6 +113,7 @@ KINDS: list[tuple[str, ObjectKind, Message]] = [
     ("checkpoint-v1.bin", ObjectKind.CHECKPOINT, checkpoint()),
     ("checkpoint-facts-v1.bin", ObjectKind.CHECKPOINT, checkpoint_with_facts()),
     ("checkpoint-ids-v1.bin", ObjectKind.CHECKPOINT, checkpoint_with_ids()),
+    ("checkpoint-v2.bin", ObjectKind.CHECKPOINT, checkpoint_with_moves()),
     ("compaction-plan-v1.bin", ObjectKind.COMPACTION_PLAN, plan()),
     ("file-page-v1.bin", ObjectKind.FILE_PAGE, page()),
     ("snapshot-v1.bin", ObjectKind.SNAPSHOT, snapshot()),
@@ -110,7 +122,26 @@ KINDS: list[tuple[str, ObjectKind, Message]] = [
 
 @pytest.mark.parametrize(("name", "kind", "message"), KINDS)
 def test_golden_files_are_readable_for_ever(name: str, kind: ObjectKind, message: Message) -> None:
-    assert unseal(kind, type(message)(), (GOLDEN / name).read_bytes(), name) == message
+    assert unseal(kind, type(message)(), (GOLDEN / name).read_bytes(), name, version_of(name)) == message
+
+
+def version_of(name: str) -> int:
+    return MOVES_VERSION if name.endswith("-v2.bin") else FORMAT_VERSION
+
+
+def test_a_checkpoint_with_moves_is_refused_by_releases_that_do_not_know_them() -> None:
+    """They read version 1 only, as all kinds but checkpoints do still."""
+    data = encode_checkpoint(checkpoint_with_moves())
+    assert data == (GOLDEN / "checkpoint-v2.bin").read_bytes()
+    assert encode_checkpoint(checkpoint()) == (GOLDEN / "checkpoint-v1.bin").read_bytes()
+    with pytest.raises(FormatNotSupported, match="format version 2, this software reads version 1"):
+        unseal(ObjectKind.CHECKPOINT, fmt.Checkpoint(), data, "checkpoint")
+
+
+@pytest.mark.parametrize("kind", [ObjectKind.COMPACTION_PLAN, ObjectKind.FILE_PAGE, ObjectKind.SNAPSHOT])
+def test_only_checkpoints_have_version_2(kind: ObjectKind) -> None:
+    with pytest.raises(FormatNotSupported):
+        unseal(kind, fmt.Checkpoint(), seal(kind, plan(), MOVES_VERSION), "x")
 
 
 def test_golden_topic_record() -> None:
@@ -181,7 +212,7 @@ def write_missing() -> None:
     cluster = (
         f'{{"format": "ledgermq", {numbers}, "cluster_id": "{"ab" * 16}", "format_version": 1, "created_ms": 1}}\n'
     ).encode()
-    files = {name: seal(kind, message) for name, kind, message in KINDS}
+    files = {name: seal(kind, message, version_of(name)) for name, kind, message in KINDS}
     fields = json.loads(cluster) | {"bundles": 3}
     with_checksum = json.dumps(fields | {CHECKSUM: checksum_of(fields)}).encode() + b"\n"
     files |= {"cluster-checksum-v1.json": with_checksum}

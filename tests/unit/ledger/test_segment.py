@@ -9,7 +9,15 @@ import pytest
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.segment import TAIL_GUESS_BYTES, decode_tail, encode_segment, first_batch_position, read_end, read_index
+from ledger.log.segment import (
+    TAIL_GUESS_BYTES,
+    TRAILER,
+    decode_tail,
+    encode_segment,
+    first_batch_position,
+    read_end,
+    read_index,
+)
 from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.protocol.records import decode_batch
@@ -17,6 +25,7 @@ from tests.stores.backends import seeded_sources
 from tests.worlds.ledgers import batch, session
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "segment-v1.bin"
+GOLDEN_WITH_MOVES = GOLDEN.with_name("segment-v2.bin")
 
 
 def make_segment() -> tuple[fmt.SegmentIndex, bytes]:
@@ -54,6 +63,33 @@ def test_golden_segment_is_readable_for_ever() -> None:
     assert index == make_segment()[0]
     entry = index.batches[1]
     assert decode_batch(data[entry.position : entry.position + entry.length]).column("value").to_pylist() == [b"three"]
+
+
+def make_segment_with_moves() -> tuple[fmt.SegmentIndex, bytes]:
+    index = fmt.SegmentIndex(bundle=3, slot=9, epoch=2, kind=fmt.DATA, writer=b"w" * 16, put_id=b"p" * 16)
+    sealed = index.seals.add(topic_id=7, partition=0, move=21, end=40, target=5, append_us=9)
+    producer = sealed.producers.add(producer_id=b"i" * 16, topic_id=7, partition=0, epoch=1, last_slot=8)
+    producer.batches.add(sequence=0, record_count=5, base_offset=35, slot=8)
+    sealed.message_ids.add(topic_id=7, partition=0, base_offset=35, until_us=99, slot=8, ids=b"i" * 16)
+    index.opens.add(topic_id=7, partition=1, move=20, start=890, source=4)
+    return index, b"".join(bytes(part) for part in encode_segment(index, []))
+
+
+def test_golden_segment_with_moves_is_readable_for_ever() -> None:
+    index, data = make_segment_with_moves()
+    assert data == GOLDEN_WITH_MOVES.read_bytes()
+    assert decode_tail(data, 3, 9).index == index
+
+
+def test_a_segment_has_the_version_that_its_index_needs() -> None:
+    """A release that knows version 1 only refuses seals and opens, and reads everything else."""
+    made = [data for _, data in (make_segment(), make_segment_with_moves())]
+    versions = [TRAILER.unpack_from(data, len(data) - TRAILER.size)[3] for data in made]
+    assert versions == [1, 2]
+    hidden = bytearray(make_segment_with_moves()[1])
+    hidden[-12] = 1
+    with pytest.raises(DataDamaged, match="trailer does not match"):
+        decode_tail(bytes(hidden), 3, 9)
 
 
 async def test_an_index_longer_than_the_guess_takes_a_second_get() -> None:

@@ -35,6 +35,7 @@ class Ledger:
         self.checkpoint = genesis(1)
         self.segments: list[SlotIndex] = []
         self.ends: dict[tuple[int, int], int] = {}
+        self.moves: list[fmt.PartitionSeal | fmt.PartitionOpen] = []
         self.slot = 0
 
     def segment(
@@ -63,6 +64,7 @@ class Ledger:
             segment.index.created_ms = NOW_MS - 60_000 * (self.slot - segment.index.slot)
         state = LedgerState(10)
         state.slot = self.slot
+        state.moves.load(self.moves)
         kept = [s for s in self.segments if s.index.slot >= self.checkpoint.trim_slot]
         return History(1, self.checkpoint, state, kept)
 
@@ -394,3 +396,19 @@ def test_records_below_the_log_start_are_left_out_only_where_no_parquet_file_is_
     ledger = Ledger().segment((1, 0, 10)).segment((1, 0, 10))
     ledger.part(1, log_start=12, parquet_end=5, newest_page=1)
     assert _ranges(ledger.plan(catalog, everything=True)) == [(1, 0, 5, 19)], "a gap behind a file would be seen"
+
+
+@pytest.mark.parametrize("has_left", [True, False])
+def test_a_partition_that_has_left_or_came_waits_and_holds_the_trim(has_left: bool) -> None:
+    ledger = Ledger().segment((1, 1, 1)).segment((1, 0, 1)).segment((1, 1, 1))
+    ledger.moves = [
+        fmt.PartitionSeal(topic_id=1, move=21, end=1) if has_left else fmt.PartitionOpen(topic_id=1, move=21)
+    ]
+    plan = ledger.plan(catalog_of(topic(1)), everything=True)
+    assert _ranges(plan) == [(1, 1, 0, 1)]
+    assert plan is not None
+    assert plan.trim_slot == 2
+    ledger.checkpoint.removed_topics.add(topic_id=1)
+    plan = ledger.plan(catalog_of(), everything=True)
+    assert plan is not None
+    assert plan.trim_slot == 4, "a removed topic holds nothing"

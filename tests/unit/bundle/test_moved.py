@@ -1,0 +1,124 @@
+"""A broker that owns a bundle which a partition has left, or to which one came."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from ledger.blocking import run_inline
+from ledger.garbage import retention
+from ledger.garbage.retention import deletion_move
+from ledger.keys import PartitionId
+from ledger.log.checkpoint import newest_checkpoint
+from ledger.log.moves import open_after
+from ledger.object_store.memory import MemoryStore
+from ledger.parquet.compaction import Compaction
+from ledger.parquet.engine import LocalEngine
+from ledger.rounds.runner import compact_bundle
+from ledger.topics.facts import may_remove
+from ledgermq.errors import NotOwner, Unavailable
+from ledgermq.sources import Sources
+from stateless_broker.bundle.context import BundleContext
+from tests.worlds.bundles import TOPIC, bundle_context, fetch_values, opened, produce
+from tests.worlds.ledgers import append_and_wait, batch, own, session
+
+KEY = PartitionId(TOPIC.id, 0)
+MOVE = 21
+EVERYTHING = 1 << 20
+
+
+@pytest.fixture
+def context(sources: Sources) -> BundleContext:
+    return bundle_context(MemoryStore("moved", sources), sources)
+
+
+async def leave(context: BundleContext) -> None:
+    """The partition has three records and moves to bundle 2."""
+    writer = await own(context.store, context.sources)
+    await append_and_wait(writer, batch(b"a", b"b"), batch(b"x", partition=1), batch(b"c"))
+    sealed = writer.seal(KEY, MOVE, 2)
+    assert sealed is not None
+    await sealed
+
+
+async def arrive(context: BundleContext) -> None:
+    """The partition comes from bundle 2, where it has three records, and goes on with one more."""
+    there = await own(context.store, context.sources, bundle=2)
+    await append_and_wait(there, batch(b"a", b"b", b"c", producer=session(0)))
+    sealed = there.seal(KEY, MOVE, 1)
+    assert sealed is not None
+    await sealed
+    seal = there.durable.moves.seal_of(KEY)
+    assert seal is not None
+    writer = await own(context.store, context.sources)
+    await append_and_wait(writer, batch(b"x", partition=1))
+    started = writer.open_partition(open_after(seal, 2))
+    assert started is not None
+    await started
+    await append_and_wait(writer, batch(b"d", producer=session(3)))
+
+
+async def test_what_the_partition_had_is_served_and_what_follows_is_at_the_other_bundle(
+    context: BundleContext,
+) -> None:
+    await leave(context)
+    async with opened(context) as owner:
+        found = await owner.fetch(TOPIC, 0, 0, EVERYTHING)
+        assert [(each.base_offset, each.record_count) for each in found.batches] == [(0, 2), (2, 1)]
+        with pytest.raises(NotOwner, match="has moved to bundle 2") as refused:
+            await owner.fetch(TOPIC, 0, 3, EVERYTHING)
+        assert refused.value.retriable
+        with pytest.raises(NotOwner, match="has moved to bundle 2"):
+            await produce(owner, batch(b"d"))
+        with pytest.raises(NotOwner, match="has moved to bundle 2"):
+            owner.session_slot(*KEY)
+        with pytest.raises(NotOwner, match="has moved to bundle 2"):
+            await owner.list_offset(TOPIC, 0, "latest")
+        assert await produce(owner, batch(b"y", partition=1)) == [1], "other partitions stay"
+        assert await owner.list_offset(TOPIC, 1, "latest") == 2
+
+
+async def test_a_reader_that_waits_is_woken_by_the_seal(context: BundleContext) -> None:
+    async with opened(context) as owner:
+        await produce(owner, batch(b"a"))
+        poll = asyncio.create_task(owner.wait_for_data({KEY: 1}))
+        await asyncio.sleep(0)
+        sealed = owner._writer.seal(KEY, MOVE, 2)
+        assert sealed is not None
+        await sealed
+        await asyncio.wait_for(poll, 1)
+
+
+async def test_what_came_is_served_from_its_start_on(context: BundleContext) -> None:
+    await arrive(context)
+    async with opened(context) as owner:
+        assert await produce(owner, batch(b"e", producer=session(4)), batch(b"d", producer=session(3))) == [4, 3]
+        assert await fetch_values(owner, 0, 3) == [b"d", b"e"]
+        assert await owner.list_offset(TOPIC, 0, "durable") == 5
+        for offset in (0, 2):
+            with pytest.raises(NotOwner, match="its offsets below 3 in bundle 2"):
+                await owner.fetch(TOPIC, 0, offset, EVERYTHING)
+        with pytest.raises(NotOwner, match="in bundle 2"):
+            await owner.list_offset(TOPIC, 0, "earliest")
+        assert owner.session_slot(*KEY) >> 40 == MOVE
+        assert owner.session_slot(TOPIC.id, 1) == owner.opened_slot()
+
+
+@pytest.mark.parametrize(("move", "first_of_it"), [(leave, 2), (arrive, 4)])
+async def test_a_round_leaves_what_moved_alone_and_nothing_of_its_topic_is_deleted(
+    context: BundleContext, move: Callable[[BundleContext], Awaitable[None]], first_of_it: int
+) -> None:
+    await move(context)
+    engine = LocalEngine(context.sources, run_inline)
+    compaction = Compaction(context.store, context.cluster, context.sources, engine)
+    report = await compact_bundle(compaction, 1, context.catalog(), everything=True)
+    assert report is not None
+    checkpoint = await newest_checkpoint(context.store, 1)
+    assert {part.partition: part.parquet_end for part in checkpoint.partitions} == {1: 1}
+    assert checkpoint.trim_slot == first_of_it, "its records stay in segments"
+    assert not may_remove(checkpoint, TOPIC)
+    with pytest.raises(Unavailable, match="moved to or from bundle 1"):
+        deletion_move(TOPIC, {1: 1})(checkpoint)
+    assert not retention.log_start_move({PartitionId(TOPIC.id, 1): 1}, context.catalog())(checkpoint)
