@@ -20,6 +20,7 @@ from ledger.fsck.cluster_fit import contradictions
 from ledger.fsck.copy_check import check_copies
 from ledger.fsck.keyed_check import KeyedCheck
 from ledger.fsck.ledger_check import LedgerView, check_ledger
+from ledger.fsck.move_check import check_moves
 from ledger.fsck.names import check_names
 from ledger.fsck.offset_check import check_offsets, check_put_ids, check_sequences
 from ledger.fsck.parquet_check import ParquetCheck
@@ -164,6 +165,7 @@ async def _check_once(
             check_put_ids(view, problems)
             check_offsets(view, removed_ids(catalog, view), problems)
             check_sequences(view, cluster, problems)
+    check_moves(views, problems)
     if catalog is not None:
         check_partitions(catalog, views, problems)
     if len(views) == cluster.bundles:  # otherwise it is unknown which files count

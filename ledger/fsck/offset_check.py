@@ -1,5 +1,6 @@
 """Check the offsets of every partition of a bundle: each is present exactly once, from the log
-start to the end, in Parquet or in segments.
+start to the end, in Parquet or in segments. Of a partition that came from another bundle, only what it
+has had since then is here.
 
 Safety invariants 1, 2, 3 and 6, checked by indexes and checkpoint alone.
 """
@@ -18,15 +19,26 @@ from ledger.log.checkpoint import partitions_by_key
 def check_offsets(view: LedgerView, dropped: set[int], problems: Problems) -> None:
     """Check all offsets. `dropped`: ids of removed topics, whose records may be gone."""
     counters = partitions_by_key(view.checkpoint)
+    came_at = {PartitionId(opened.topic_id, opened.partition): opened.start for opened in view.checkpoint.state.opens}
     running: dict[PartitionId, int] = {}
     ends = dict(view.ends)
+
+    def covered(key: PartitionId) -> int:
+        return max(_covered(counters.get(key)), came_at.get(key, 0))
+
     for index in view.valid:
         object_key = keys.segment(view.bundle, index.slot)
+        for opened in index.opens:
+            key = PartitionId(opened.topic_id, opened.partition)
+            running.pop(key, None)
+            came_at[key] = opened.start
+            if index.slot > view.checkpoint.state.slot:
+                ends[key] = opened.start
         for entry in index.batches:
             key = PartitionId(entry.topic_id, entry.partition)
             expected = running.get(key)
             if expected is None:
-                _check_first(entry, object_key, _covered(counters.get(key)), key.topic_id in dropped, problems)
+                _check_first(entry, object_key, covered(key), key.topic_id in dropped, problems)
             else:
                 _check_next(entry, object_key, expected, problems)
             running[key] = entry.base_offset + entry.record_count
@@ -34,7 +46,7 @@ def check_offsets(view: LedgerView, dropped: set[int], problems: Problems) -> No
                 ends[key] = running[key]
     for key, end in ends.items():
         if key.topic_id not in dropped:
-            _check_end(view, key, end, running, _covered(counters.get(key)), problems)
+            _check_end(view, key, end, running, covered(key), problems)
     _check_unknown(view, running, ends, problems)
 
 
@@ -113,6 +125,9 @@ def check_sequences(view: LedgerView, cluster: ClusterSettings, problems: Proble
     state = view.checkpoint.state
     expected: dict[tuple[bytes, int, int, int], tuple[int, int]] = {}
     for index in view.valid:
+        for opened in index.opens:  # its producers went on in the other bundle
+            for key in [key for key in expected if key[2:] == (opened.topic_id, opened.partition)]:
+                del expected[key]
         for entry in index.batches:
             if not entry.producer_id:
                 continue
