@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ledger.keys import PartitionId
@@ -30,9 +31,16 @@ class LedgerBroker:
     """One incarnation; `process` is its life."""
 
     def __init__(
-        self, world: World, plan: RunPlan, name: str, incarnation: int, others: dict[str, LedgerBroker]
+        self,
+        world: World,
+        plan: RunPlan,
+        name: str,
+        incarnation: int,
+        others: Mapping[str, LedgerBroker],
+        bundle: int = BUNDLE,
     ) -> None:
         self.name = name
+        self.bundle = bundle
         self.process: Process = world.start(name)
         self.writer: LedgerWriter | None = None
         self._waiting = 0
@@ -54,10 +62,10 @@ class LedgerBroker:
         random = self._sources.random
         while True:
             await asyncio.sleep(random.uniform(0, self._plan.patience_s if not self._world.healed else 1.0))
-            if self._world.healed and any(broker.serves for broker in self._others.values()):
+            if self._world.healed and any(b.serves and b.bundle == self.bundle for b in self._others.values()):
                 continue
             try:
-                ledger = ledger_of(self._store, BUNDLE, cluster=self._plan.cluster, sources=self._sources)
+                ledger = ledger_of(self._store, self.bundle, cluster=self._plan.cluster, sources=self._sources)
                 self.writer = LedgerWriter(ledger, self.name, await claim(ledger, self.name))
             except LedgerMQError as error:
                 self._world.note(self.name, f"no claim: {error.message[:80]}")
@@ -89,7 +97,7 @@ class LedgerBroker:
         """
         lost = re.search(r"slot (\d+) was lost", why)
         if lost is not None:
-            index, _ = self._world.store.segments[BUNDLE][int(lost[1])]
+            index, _ = self._world.store.segments[self.bundle][int(lost[1])]
             if index.writer == writer.durable.writer:
                 self._world.violations.append(Violation("won put taken as lost", f"{self.name}: {why}"))
 
@@ -100,7 +108,7 @@ class LedgerBroker:
                 await writer.release()
             else:
                 await advance_checkpoint(
-                    ledger_of(self._store, BUNDLE, cluster=self._plan.cluster, sources=self._sources),
+                    ledger_of(self._store, self.bundle, cluster=self._plan.cluster, sources=self._sources),
                     durable=writer.durable,
                 )
         except LedgerMQError as error:
@@ -138,8 +146,9 @@ class LedgerBroker:
             if offset >= durable_end:
                 self._world.coverage.saw("a duplicate waited for its original")
 
-    async def opened_slot(self) -> int:
-        return self._owned().durable.slot + 1
+    async def opened_slot(self, topic_id: int, partition: int) -> int:
+        durable = self._owned().durable
+        return durable.moves.opened_slot(PartitionId(topic_id, partition), durable.slot + 1)
 
     async def latest(self, topic_id: int, partition: int) -> int:
         writer = self._owned()

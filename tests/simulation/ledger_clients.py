@@ -138,7 +138,7 @@ class IdempotentProducer(Client):
         unknown.
         """
         producer = self.random.getrandbits(128).to_bytes(16, "big")
-        opened = await self._opened_slot()
+        opened = await self._opened_slot(partition)
         sequence = 0
         over = asyncio.Event()
         sent: deque[asyncio.Task[None]] = deque()
@@ -176,10 +176,10 @@ class IdempotentProducer(Client):
         over.set()
         self._world.history.end_produce(op, Outcome.INFO)
 
-    async def _opened_slot(self) -> int:
+    async def _opened_slot(self, partition: int) -> int:
         while True:
             try:
-                return await self.ask(lambda broker: broker.opened_slot())
+                return await self.ask(lambda broker: broker.opened_slot(TOPIC_ID, partition))
             except (NoAnswer, Unreachable, LedgerMQError):
                 await self.pause()
 

@@ -38,6 +38,8 @@ HEALING_S = 600.0
 
 
 class LedgerRun:
+    bundles: tuple[int, ...] = (BUNDLE,)
+
     def __init__(self, loop: SimulatedLoop, seed: int, lines_kept: int | None) -> None:
         self.world = World(loop, seed, lines_kept)
         self.plan: RunPlan = plan_of(seed)
@@ -49,9 +51,9 @@ class LedgerRun:
 
     async def run(self) -> Result:
         world, plan = self.world, self.plan
-        await advance_checkpoint(
-            ledger_of(world.store, BUNDLE, cluster=plan.cluster, sources=world.sources("genesis")), _removed
-        )
+        for bundle in self.bundles:
+            ledger = ledger_of(world.store, bundle, cluster=plan.cluster, sources=world.sources("genesis"))
+            await advance_checkpoint(ledger, _removed)
         names = [f"b{i}" for i in range(plan.brokers)] + [f"c{i}" for i in range(plan.compactors)]
         for name in names:
             self._start(name)
@@ -76,10 +78,17 @@ class LedgerRun:
     def _start(self, name: str) -> None:
         self._incarnation += 1
         if name.startswith("b"):
-            self.brokers[name] = LedgerBroker(self.world, self.plan, name, self._incarnation, self.brokers)
+            self.brokers[name] = self._broker(name)
         else:
             self._compactors[name] = self.world.start(name)
             self._compactors[name].spawn(self._compact(name, self._incarnation))
+
+    def _broker(self, name: str) -> LedgerBroker:
+        return LedgerBroker(self.world, self.plan, name, self._incarnation, self.brokers)
+
+    def _bundle_of(self, name: str) -> int:
+        """Return the bundle that a process is for."""
+        return self.bundles[int(name[1:]) % len(self.bundles)]
 
     def _start_clients(self) -> None:
         world, brokers = self.world, self.brokers
@@ -99,18 +108,18 @@ class LedgerRun:
 
     async def _compact(self, name: str, incarnation: int) -> None:
         store, sources = self.world.line(name), self.world.sources(f"{name} {incarnation}")
-        cluster = self.plan.cluster
+        cluster, bundle = self.plan.cluster, self._bundle_of(name)
         compaction = Compaction(store, cluster, sources, LocalEngine(sources, run_inline))
         while not self.world.healed:
             await asyncio.sleep(sources.random.uniform(0, 2 * self.plan.compact_every_s))
             try:
-                done = await run_round(compaction, BUNDLE, _catalog(), everything=True)
+                done = await run_round(compaction, bundle, _catalog(), everything=True)
                 if done is not None:
                     self.world.coverage.saw("a round was finished")
                 if sources.random.random() < 0.4:
-                    await tidy_segments(store, BUNDLE)
-                    await close_finished_fences(store, BUNDLE)
-                    await tidy_checkpoints(store, BUNDLE)
+                    await tidy_segments(store, bundle)
+                    await close_finished_fences(store, bundle)
+                    await tidy_checkpoints(store, bundle)
             except LedgerMQError as error:
                 self.world.note(name, f"round: {type(error).__name__} {error.message[:80]}")
                 self.world.judge_error(error)
@@ -154,11 +163,21 @@ class LedgerRun:
                 told = f"recovery says {recovered.state.end(TOPIC_ID, number)}, all segments together {end}"
                 world.violations.append(Violation("recovery differs", f"partition {number}: {told}"))
         world.violations += self._judge(logs)
-        _cover(world)
+        self._cover()
         return finish(world)
 
     def _judge(self, logs: dict[Partition, FinalLog]) -> Iterator[Violation]:
         yield from check(self.world.history, logs)
+
+    def _cover(self) -> None:
+        world = self.world
+        segments = [segment for bundle in self.bundles for segment in world.store.history(bundle)]
+        claims = [segment for segment in segments if segment.valid and segment.index.kind == fmt.CLAIM]
+        world.coverage.saw("a void segment", sum(not segment.valid for segment in segments))
+        world.coverage.saw("a term was opened", len(claims))
+        world.coverage.saw("an object was created again after it was deleted", len(world.store.created_again))
+        acknowledged = sum(1 for event in world.history if getattr(event, "outcome", None) is Outcome.OK)
+        world.coverage.saw("a batch was acknowledged", acknowledged)
 
 
 def _removed(draft: fmt.Checkpoint) -> bool:
@@ -170,13 +189,3 @@ def _catalog() -> Catalog:
     catalog = Catalog()
     catalog.offset = 100
     return catalog
-
-
-def _cover(world: World) -> None:
-    void = [segment for segment in world.store.history(BUNDLE) if not segment.valid]
-    claims = [segment for segment in world.store.history(BUNDLE) if segment.valid and segment.index.kind == fmt.CLAIM]
-    world.coverage.saw("a void segment", len(void))
-    world.coverage.saw("a term was opened", len(claims))
-    world.coverage.saw("an object was created again after it was deleted", len(world.store.created_again))
-    acknowledged = sum(1 for event in world.history if getattr(event, "outcome", None) is Outcome.OK)
-    world.coverage.saw("a batch was acknowledged", acknowledged)

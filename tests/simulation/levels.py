@@ -12,6 +12,7 @@ from tests.simulation.groups_run import GroupsRun
 from tests.simulation.ids_run import IdsRun
 from tests.simulation.keyed_run import KeyedRun
 from tests.simulation.ledger_run import LedgerRun
+from tests.simulation.moves_run import MovesRun
 from tests.simulation.queues_run import QueuesRun
 from tests.simulation.result import Make
 from tests.simulation.rounds_run import RoundsRun
@@ -23,6 +24,7 @@ from tests.simulation.transactions_run import TransactionsRun
 LEVELS: dict[str, Make] = {
     "ledger": LedgerRun,
     "ids": IdsRun,
+    "moves": MovesRun,
     "rounds": RoundsRun,
     "keyed": KeyedRun,
     "damage": DamageRun,
@@ -77,6 +79,21 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "a duplicate waited for its original",
         "an id was stored again after its window",
         "ids found no room",
+        "a term was released",
+        "a void segment",
+        "a round was finished",
+        "disturbance: full store",
+        "disturbance: pause",
+        "disturbance: kill",
+        "disturbance: clock jump",
+    ),
+    "moves": (
+        "a move was decided",
+        "a partition was sealed",
+        "a partition was not sealed yet",
+        "a partition was opened",
+        "a partition moved back",
+        "a producer was not known any more",
         "a term was released",
         "a void segment",
         "a round was finished",
@@ -341,6 +358,7 @@ little.
 """
 
 RARE: dict[str, frozenset[str]] = {
+    "moves": frozenset(),
     "ids": frozenset({"a duplicate waited for its original", "disturbance: clock jump"}),
     "ledger": frozenset(
         {

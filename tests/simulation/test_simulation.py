@@ -21,6 +21,7 @@ CLUSTER_SEEDS = range(4)
 GROUPS_SEEDS = range(3)
 TIMERS_SEEDS = range(4)
 IDS_SEEDS = range(6)
+MOVES_SEEDS = range(8)
 QUEUES_SEEDS = range(4)
 ACCESS_SEEDS = range(4)
 
@@ -45,6 +46,10 @@ def test_one_ledger(first: int) -> None:
 
 def test_ids_of_messages() -> None:
     judge("ids", IDS_SEEDS)
+
+
+def test_moved_partitions() -> None:
+    judge("moves", MOVES_SEEDS)
 
 
 @pytest.mark.parametrize("first", ROUNDS_SEEDS[::4])
@@ -105,6 +110,7 @@ def test_a_seed_that_once_failed(level: str, seed: int) -> None:
     [
         ("ledger", 8),
         ("ids", 4),
+        ("moves", 3),
         ("rounds", 5),
         ("sinks", 2),
         ("cluster", 3),
