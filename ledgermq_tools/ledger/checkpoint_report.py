@@ -11,6 +11,7 @@ from ledger.log.checkpoint import decode_checkpoint, newest_checkpoint
 from ledger.object_store.contract import ObjectStore
 from ledgermq.cli.report import Report, Rows
 from ledgermq_tools.ledger.findings import Findings
+from ledgermq_tools.ledger.moves_table import moves_table
 from ledgermq_tools.ledger.timestamps import from_ms
 
 PARTITION_COLUMNS = (
@@ -81,7 +82,7 @@ def _tables(checkpoint: fmt.Checkpoint) -> list[Rows]:
             for t in checkpoint.removed_topics
         ]
         tables.append(Rows("removed_topics", ("topic", "topic_id", "files_deleted"), removed))
-    return tables
+    return tables + moves_table(checkpoint.state.seals, checkpoint.state.opens)
 
 
 def _partitions(checkpoint: fmt.Checkpoint) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from ledgermq.errors import CorruptFrame, MessageTooLarge
 from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.records import decode_batch, schema_prefix
 from ledgermq_tools.ledger.findings import Findings
+from ledgermq_tools.ledger.moves_table import moves_table
 from ledgermq_tools.ledger.timestamps import from_ms, from_us
 
 COLUMNS = (
@@ -50,7 +51,8 @@ async def segment_report(store: ObjectStore, bundle: int, slot: int, names: Mapp
         index = decode_tail(data, bundle, slot)
         report.facts |= segment_facts(index)
         rows = [{"topic": (names or {}).get(row["topic_id"]), **row} for row in check_batches(data, index, findings)]
-        report.tables = [Rows("batches", COLUMNS, rows)]
+        moved = moves_table(index.index.seals, index.index.opens)
+        report.tables = [Rows("batches", COLUMNS, rows), *moved]
     report.findings = findings.all
     return report
 

@@ -26,6 +26,12 @@ class AppendTimes:
         self._context = context
         self._last_us = last_us
 
+    def not_before(self, append_us: int) -> None:
+        """Let no later time be below this one: the latest that another ledger gave to a partition which came
+        from there.
+        """
+        self._last_us = max(self._last_us, append_us)
+
     def stamped(self, batches: Sequence[Batch]) -> Sequence[Batch]:
         """Return batches that are being admitted, in this order; those of topics with LogAppendTime get the
         present time. Batches with ids of messages get the time by which these are judged.

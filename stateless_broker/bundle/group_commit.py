@@ -143,6 +143,8 @@ class GroupCommit:
 
     def on_durable(self, index: fmt.SegmentIndex) -> None:
         """Note that the writer has acknowledged this segment and is about to answer its waiters."""
+        for opened in index.opens:
+            self._append_times.not_before(opened.append_us)
         now = asyncio.get_running_loop().time()
         while self._flushes and self._flushes[0].slot <= index.slot:
             flush = self._flushes.popleft()

@@ -46,6 +46,15 @@ def test_times_never_go_back_neither_within_a_term_nor_below_the_terms_before() 
     assert stamps == [1200, 1200, 1200, 1500, 1500]
 
 
+def test_times_go_on_behind_those_of_a_partition_that_came() -> None:
+    times = times_of([1000, 1001, 6000])
+    stamps = []
+    for least in (0, 5000, 10):
+        times.not_before(least)
+        stamps.append(times.stamped([batch(b"a", topic_id=STAMPED.id)])[0].append_us)
+    assert stamps == [1000, 5000, 6000]
+
+
 def test_this_machine_s_clock_counts_until_the_store_s_is_known() -> None:
     times = times_of([None, 700, 1000], own_us=800)
     stamps = [times.stamped([batch(b"a", topic_id=STAMPED.id)])[0].append_us for _ in range(3)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -13,16 +14,20 @@ from ledger.garbage.retention import deletion_move
 from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint
 from ledger.log.moves import open_after
+from ledger.log.recovery import advance_checkpoint, recover
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.rounds.runner import compact_bundle
 from ledger.topics.facts import may_remove
+from ledger.topics.settings import parse_settings
 from ledgermq.errors import NotOwner, Unavailable
 from ledgermq.sources import Sources
+from ledgermq_tools.ledger.checkpoint_report import checkpoint_report
+from ledgermq_tools.ledger.segment_report import segment_report
 from stateless_broker.bundle.context import BundleContext
 from tests.worlds.bundles import TOPIC, bundle_context, fetch_values, opened, produce
-from tests.worlds.ledgers import append_and_wait, batch, own, session
+from tests.worlds.ledgers import append_and_wait, batch, ledger_of, own, session
 
 KEY = PartitionId(TOPIC.id, 0)
 MOVE = 21
@@ -41,6 +46,16 @@ async def leave(context: BundleContext) -> None:
     sealed = writer.seal(KEY, MOVE, 2)
     assert sealed is not None
     await sealed
+
+
+async def arrive_elsewhere(context: BundleContext) -> None:
+    """Bundle 2 opens the partition that has left bundle 1."""
+    seal = (await recover(ledger_of(context.store, 1))).state.moves.seal_of(KEY)
+    assert seal is not None
+    there = await own(context.store, context.sources, bundle=2)
+    started = there.open_partition(open_after(seal, 1))
+    assert started is not None
+    await started
 
 
 async def arrive(context: BundleContext) -> None:
@@ -89,6 +104,41 @@ async def test_a_reader_that_waits_is_woken_by_the_seal(context: BundleContext) 
         assert sealed is not None
         await sealed
         await asyncio.wait_for(poll, 1)
+
+
+async def test_what_is_stamped_after_an_open_is_no_earlier_than_what_came(context: BundleContext) -> None:
+    stamped = replace(TOPIC, settings=parse_settings({"message.timestamp.type": "LogAppendTime"}))
+    context.catalog().topics_by_id[TOPIC.id] = stamped
+    future_us = context.sources.now_us() + 10**9
+    there = await own(context.store, context.sources, bundle=2)
+    await append_and_wait(there, replace(batch(b"a"), append_us=future_us))
+    sealed = there.seal(KEY, MOVE, 1)
+    assert sealed is not None
+    await sealed
+    seal = there.durable.moves.seal_of(KEY)
+    assert seal is not None
+    async with opened(context) as owner:
+        started = owner._writer.open_partition(open_after(seal, 2))
+        assert started is not None
+        await started
+        later = batch(b"b")
+        [offset] = await produce(owner, later)
+        assert owner.append_us(later, offset) == future_us
+
+
+async def test_the_reports_of_a_segment_and_a_checkpoint_name_what_moved(context: BundleContext) -> None:
+    await leave(context)
+    await arrive_elsewhere(context)
+    await advance_checkpoint(ledger_of(context.store, 1, sources=context.sources))
+    left = {"topic_id": TOPIC.id, "partition": 0, "move": MOVE, "what": "left", "offset": 3, "other_bundle": 2}
+    for report in (
+        await segment_report(context.store, 1, 3),
+        await checkpoint_report(context.store, 1, None),
+    ):
+        assert [table.rows for table in report.tables if table.name == "moved"] == [[left]]
+    came = left | {"what": "came", "other_bundle": 1}
+    report = await segment_report(context.store, 2, 2)
+    assert [table.rows for table in report.tables if table.name == "moved"] == [[came]]
 
 
 async def test_what_came_is_served_from_its_start_on(context: BundleContext) -> None:
