@@ -29,6 +29,7 @@ from stateless_broker.bundle.context import BundleContext, BundleLimits, BundleM
 from stateless_broker.controller import Controller
 from stateless_broker.deletion_path import DeletionPath
 from stateless_broker.directory import Directory
+from stateless_broker.fair_window import FairWindow
 from stateless_broker.fetch_path import FetchPath
 from stateless_broker.filter_functions.judging import FilterFunctions, NoFilterFunctions
 from stateless_broker.find_path import FindPath
@@ -51,7 +52,7 @@ from stateless_broker.security.quota_counts import QuotaCounts
 from stateless_broker.security.quota_path import QuotaPath
 from stateless_broker.security.rule_path import RulePath
 from stateless_broker.service import BrokerService, ClusterPath, OffsetPath, TopicPath
-from stateless_broker.settings import BrokerConstants, BrokerSettings, from_settings
+from stateless_broker.settings import BrokerConstants, BrokerSettings, from_settings, shared_within_s
 from stateless_broker.shares.counts import ShareCounts
 from stateless_broker.shares.shares import open_shares
 from stateless_broker.timers.counts import TimerCounts
@@ -268,7 +269,8 @@ class Broker:
     def _put_service_together(self, run_blocking: RunBlocking) -> BrokerService:
         settings = self._settings
         checks = BatchChecks(run_blocking, self._check_backlog)
-        produce_path = ProducePath(self.metadata, self.ownership, checks, self.context.metrics)
+        window = FairWindow(shared_within_s(self.context.store.url))
+        produce_path = ProducePath(self.metadata, self.ownership, checks, self.context.metrics, window)
         self._fetch_path = FetchPath(
             self.metadata,
             self.ownership,

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 
 from ledger.log.producers import ProducerSession
 from ledger.log.segment import Batch
-from ledgermq.errors import DuplicateMessage, InvalidRequest, LedgerMQError, NotOwner
+from ledgermq.errors import DuplicateMessage, InvalidRequest, LedgerMQError, NotOwner, ResourceExhausted
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ProduceFrame
 from ledgermq.protocol.status import error_to_proto
 from stateless_broker.bundle.context import BundleMetrics
 from stateless_broker.bundle.owner import BundleOwner
+from stateless_broker.fair_window import FairWindow
 from stateless_broker.logs import get_logger, logs_debug
 from stateless_broker.metadata import Metadata
 from stateless_broker.ownership import Ownership
@@ -54,11 +55,21 @@ class Admitted:
 
 
 class ProducePath:
-    def __init__(self, metadata: Metadata, ownership: Ownership, checks: BatchChecks, metrics: BundleMetrics) -> None:
+    """`window`: where frames of several principals wait for their turns."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        ownership: Ownership,
+        checks: BatchChecks,
+        metrics: BundleMetrics,
+        window: FairWindow,
+    ) -> None:
         self._metadata = metadata
         self._metrics = metrics
         self._ownership = ownership
         self._checks = checks
+        self._window = window
 
     def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
         """Yield answers in the order of the requests."""
@@ -71,6 +82,22 @@ class ProducePath:
         """Admit a frame. Raises CorruptFrame if the frame's parts do not fit together; any other
         error belongs to one batch.
         """
+        if not frame.sender:
+            return await self._admit(frame)
+        try:
+            await self._window.enter(frame.sender, frame.payload_bytes)
+        except ResourceExhausted as error:
+            return Admitted(frame.header.acks == pb.DURABLE, [Entry(error=error) for _ in frame.header.batches])
+        served: list[asyncio.Future[int]] = []
+        try:
+            admitted = await self._admit(frame)
+            served = [entry.done for entry in admitted.entries if entry.done is not None]
+            return admitted
+        finally:
+            self._window.left(frame.sender, frame.payload_bytes, served)
+
+    async def _admit(self, frame: ProduceFrame) -> Admitted:
+        """See `admit`."""
         durable = frame.header.acks == pb.DURABLE
         entries: list[Entry] = []
         lookup = self._metadata.lookup()

@@ -39,6 +39,10 @@ SPACING_MS = {"file": 0, "hdfs": 100, "s3": 100}
 
 A put to HDFS takes 40 ms, or half a second without the NameNode's setting of decision 14.
 """
+SHARED_WITHIN_MS = {"file": 10, "hdfs": 1000, "s3": 500}
+"""How long what principals send is in service while several of them send, by the scheme of the root: some
+puts one after the other.
+"""
 
 T = TypeVar("T")
 
@@ -388,6 +392,10 @@ class BrokerSettings(ProcessSettings):
     def flush_spacing_s(self, root_url: str) -> float:
         chosen = self.flush_spacing_ms
         return (chosen if chosen is not None else SPACING_MS.get(_scheme(root_url), SPACING_MS["file"])) / 1000
+
+
+def shared_within_s(root_url: str) -> float:
+    return SHARED_WITHIN_MS.get(_scheme(root_url), SHARED_WITHIN_MS["file"]) / 1000
 
 
 class CompactionSettings(ProcessSettings):

@@ -47,16 +47,35 @@ class _Section:
     heap: list[tuple[int, int, Entry]] = field(default_factory=list)
 
 
+class StartTimes:
+    """The starts of what waits: each where its sender's last one ends, in bytes, or where the queue is now."""
+
+    def __init__(self) -> None:
+        self._ends: dict[str, int] = {}
+        self._now = 0
+        """Start of the last one that was taken."""
+
+    def of(self, sender: str, size_bytes: int) -> int:
+        start = max(self._now, self._ends.get(sender, 0))
+        self._ends[sender] = start + size_bytes
+        return start
+
+    def taken(self, start: int) -> None:
+        self._now = max(self._now, start)
+
+    def clear(self) -> None:
+        """Begin again, because nothing waits."""
+        self._ends.clear()
+        self._now = 0
+
+
 class FairQueue:
     def __init__(self) -> None:
         self.batches = self.size_bytes = 0
         self._sections: deque[_Section] = deque()
         self._arrivals: deque[Entry] = deque()
         """In order of arrival, with those taken out of their turn until they come to the front."""
-        self._ends: dict[str, int] = {}
-        """By sender: start and size of its last entry. Empty when nothing is queued."""
-        self._start = 0
-        """Start of the last entry that was taken."""
+        self._starts = StartTimes()
         self._numbers = count()
 
     def __bool__(self) -> bool:
@@ -66,10 +85,7 @@ class FairQueue:
         has_senders = bool(entry.sender)
         if not self._sections or self._sections[-1].has_senders != has_senders:
             self._sections.append(_Section(has_senders))
-        start = 0
-        if has_senders:
-            start = max(self._start, self._ends.get(entry.sender, 0))
-            self._ends[entry.sender] = start + entry.size_bytes
+        start = self._starts.of(entry.sender, entry.size_bytes) if has_senders else 0
         heapq.heappush(self._sections[-1].heap, (start, next(self._numbers), entry))
         self._arrivals.append(entry)
         self.batches += len(entry.appends)
@@ -82,12 +98,11 @@ class FairQueue:
         """Take the first entry."""
         section = self._sections[0]
         start, _, entry = heapq.heappop(section.heap)
-        self._start = max(self._start, start)
+        self._starts.taken(start)
         if not section.heap:
             self._sections.popleft()
         if not self._sections:
-            self._ends.clear()
-            self._start = 0
+            self._starts.clear()
         entry.is_taken = True
         while self._arrivals and self._arrivals[0].is_taken:
             self._arrivals.popleft()

@@ -80,6 +80,20 @@ def proofs_of_rules_read_nothing(patch: Patch) -> None:
     patch.setattr(RulesInForce, "prove", prove)
 
 
+@mutant("access", isolates)
+def leases_of_rules_count_from_the_end_of_their_proof(patch: Patch) -> None:
+    """A lease begins when a proof is complete, not when it began."""
+    real = RulesInForce.prove
+
+    async def prove(self: RulesInForce) -> None:
+        before_s = self._proven_until_s
+        await real(self)
+        if self._proven_until_s > before_s:
+            self._proven_until_s = asyncio.get_running_loop().time() + LEASE_S
+
+    patch.setattr(RulesInForce, "prove", prove)
+
+
 @mutant("access")
 def new_brokers_judge_before_they_have_read_the_rules(patch: Patch) -> None:
     """A broker that has just started judges by the rules that it knows, which are none."""

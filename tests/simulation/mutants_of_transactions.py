@@ -178,11 +178,16 @@ def atomic_groups_split(patch: Patch) -> None:
 
 @mutant("transactions")
 def note_forgets_what_is_copied(patch: Patch) -> None:
-    """A completion of several segments begins again with each of them."""
+    """A completion of several segments begins again after the first of them. After each would copy without end."""
     real = Participant._advanced
+    begun = set()
 
     def advanced(self: Participant, chunk: Chunk, part: Part) -> NoteValue:
-        return replace(real(self, chunk, part), copied={})
+        note = real(self, chunk, part)
+        if chunk.transaction in begun:
+            return note
+        begun.add(chunk.transaction)
+        return replace(note, copied={})
 
     patch.setattr(Participant, "_advanced", advanced)
 
