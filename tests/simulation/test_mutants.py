@@ -20,7 +20,6 @@ FALL_AT_ONCE = (
     "any-sequence-of-an-unknown-producer",
     "append-times-by-the-clock-of-each-owner",
     "archive-after-the-original-is-gone",
-    "attempts-counted-twice",
     "backlog-measured-once",
     "backlog-never-forgiven",
     "checkpoint-of-what-is-not-durable",
