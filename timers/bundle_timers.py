@@ -37,7 +37,14 @@ from ledger.log.log_record import LogRecord
 from ledgermq.errors import ResourceExhausted
 from timers.blocks import START, Block, Id, Key, end_of
 from timers.cut import Moved
-from timers.limits import EXPIRED_AT_ONCE_MAX, FULL_RETRY_MS, LOAD_LEAD_US, RECALL_TOPICS_MAX, TimerLimits
+from timers.limits import (
+    EXPIRED_AT_ONCE_MAX,
+    FULL_RETRY_MS,
+    LOAD_LEAD_US,
+    RECALL_TOPICS_MAX,
+    RECALLS_FREE_TIMES,
+    TimerLimits,
+)
 from timers.places import Range, RangeId
 from timers.records import (
     Entry,
@@ -95,6 +102,8 @@ class BundleTimers:
         """Rows of `recalls` by offset."""
         self._expiring: list[tuple[int, Id]] = []
         """Heap of `recalls` by due time; it may have those that are gone."""
+        self._recalls_of: Counter[int] = Counter()
+        """By topic: the recalls that were named by it."""
         self._limits = limits
 
     def apply(self, key: bytes, value: bytes | None) -> None:
@@ -288,8 +297,8 @@ class BundleTimers:
         memory the effective time, or its tombstone could go before it is delivered. `delivering_to`: the last key
         that is delivered or being delivered. `durable`: the watermark that is durable.
 
-        Raises ResourceExhausted: too many recalled messages wait for their time, or too many topics were named
-        for this one.
+        Raises ResourceExhausted: too many recalled messages wait for their time, of this topic or of all, or too
+        many topics were named for this one.
         """
         if self.is_recalled(message, topic_id):
             return Decision([], RecallAnswer.RECALLED)
@@ -305,6 +314,13 @@ class BundleTimers:
             raise ResourceExhausted(
                 f"{len(self.recalls)} recalled messages of this bundle wait for their due time, which is the maximum; "
                 "repeat the call later",
+                retry_after_ms=FULL_RETRY_MS,
+            )
+        free = self._limits.recalls_max - len(self.recalls)
+        if self._recalls_of[topic_id] >= RECALLS_FREE_TIMES * max(1, free):
+            raise ResourceExhausted(
+                f"{self._recalls_of[topic_id]} recalled messages of this topic wait for their due time in this bundle,"
+                f" which has room for {free} more of all topics; repeat the call later",
                 retry_after_ms=FULL_RETRY_MS,
             )
         before = self.recalls.get(message, Recalled(due_us, ()))
@@ -378,8 +394,12 @@ class BundleTimers:
                 self._take_recall(message, due_us, topic_ids)
 
     def _take_recall(self, message: Id, due_us: int | None, topic_ids: tuple[int, ...]) -> None:
+        before = self.recalls.get(message)
+        if before is not None:
+            self._recalls_of.subtract(before.topic_ids)
         if due_us is not None:
             self.recalls[message] = Recalled(due_us, topic_ids)
+            self._recalls_of.update(topic_ids)
             self._recalled_rows.setdefault(message.offset, set()).add(message.row)
             heapq.heappush(self._expiring, (due_us, message))
         elif self.recalls.pop(message, None) is not None:

@@ -15,6 +15,10 @@ LOAD_LEAD_US = 20 * SECOND_US
 """How long before its begin a range of a minute is loaded."""
 EXPIRED_AT_ONCE_MAX = 1_000
 """Tombstones of recalls that one decision removes at most; the next decision continues."""
+RECALLS_FREE_TIMES = 4
+"""A topic may have at most so many times as many recalls as there is room for: alone four fifths of all. So
+who may produce to one topic leaves room for those of others.
+"""
 RECALL_TOPICS_MAX = 16
 """Topics by which one message may be recalled. It has one; callers that name others guess."""
 FULL_RETRY_MS = 1_000

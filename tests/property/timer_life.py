@@ -17,11 +17,12 @@ import pyarrow as pa
 
 from ledger.keys import PartitionId
 from ledger.log.log_record import LogRecord
+from ledgermq.errors import ResourceExhausted
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from timers.blocks import Block, Id, Key, Source, decode_block, encode_block
 from timers.bundle_timers import BundleTimers, RecallAnswer
 from timers.cut import Moved, batches, range_blocks
-from timers.limits import DAY_US, MINUTE_US, SECOND_US, TimerLimits
+from timers.limits import DAY_US, MINUTE_US, RECALLS_FREE_TIMES, SECOND_US, TimerLimits
 from timers.places import PLACES, Placement, RangeId, flush_horizon, place
 from timers.rows import rows_of
 from timers.waiting import Waiting
@@ -228,12 +229,16 @@ class TimerLife:
         again = [sent for sent in self.sent.values() if sent.recalled]
         sent = self.rng.choice(again if again and self.rng.random() < 0.3 else list(self.sent.values()))
         watermark = self.timers.watermark
-        if len(self.timers.recalls) >= self.limits.recalls_max:
-            return
         was_late = sent.key <= watermark
         message, its_own = Id(sent.key.offset, sent.key.row), sent.target.topic_id
         topic_id = self.rng.choice([5, 9]) if self.rng.random() < 0.3 else its_own
-        decision = self.timers.recall(message, sent.due_us, watermark, watermark, topic_id)
+        try:
+            decision = self.timers.recall(message, sent.due_us, watermark, watermark, topic_id)
+        except ResourceExhausted:
+            free = self.limits.recalls_max - len(self.timers.recalls)
+            of_topic = sum(topic_id in found.topic_ids for found in self.timers.recalls.values())
+            assert of_topic >= RECALLS_FREE_TIMES * free, "a recall was refused though there is room"
+            return
         if not self.append(decision.records) or topic_id != its_own:
             return
         match decision.answer:

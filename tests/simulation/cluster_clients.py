@@ -104,6 +104,7 @@ class Sender(SimulatedClient):
                     op = self._world.history.begin_produce(
                         f"{self.name}", self.partition(topic, number), (value,), once=self._once, ordered=self._once
                     )
+                    own_us = self._world.sources("times").now_us()
                     try:
                         delivery = producer.send(
                             topic, value, key=value, tag=tag_of(value), partition=number, ttl=self.ttl_s()
@@ -111,14 +112,14 @@ class Sender(SimulatedClient):
                     except ResourceExhausted as error:
                         self._world.history.end_produce(op, Outcome.FAIL, why=error.message)
                     else:
-                        group.create_task(self._await(op, delivery))
+                        group.create_task(self._await(op, delivery, self.partition(topic, number), own_us))
                 await asyncio.sleep(self.random.expovariate(self._plan.records_s / 2))
 
     def ttl_s(self) -> float | None:
         """Return the time to live of the next record."""
         return None
 
-    async def _await(self, op: int, delivery: Delivery) -> None:
+    async def _await(self, op: int, delivery: Delivery, partition: Partition, own_us: int) -> None:
         try:
             result = await delivery
         except LedgerMQError as error:
@@ -126,6 +127,8 @@ class Sender(SimulatedClient):
             self._world.history.end_produce(op, fate_of(error), why=error.message)
         else:
             self._world.history.end_produce(op, Outcome.OK, result.offset)
+            if self._world.stamps is not None and self._settings.get("acks") != "received":
+                self._world.stamps.told(self.name, partition, result.offset, result.timestamp_us, own_us)
 
 
 class Reader(SimulatedClient):
@@ -188,9 +191,10 @@ def note_polls(client: SimulatedClient, reader: str, messages: list[Message]) ->
     by_partition: defaultdict[Partition, list[tuple[int, str]]] = defaultdict(list)
     for message in messages:
         assert message.value is not None
-        by_partition[client.partition(message.topic, message.partition)].append(
-            (message.offset, message.value.decode())
-        )
+        partition = client.partition(message.topic, message.partition)
+        by_partition[partition].append((message.offset, message.value.decode()))
+        if client._world.stamps is not None:
+            client._world.stamps.told(reader, partition, message.offset, message.timestamp_us)
     for partition, records in by_partition.items():
         client._world.history.add(Poll(reader, partition, tuple(records)))
 

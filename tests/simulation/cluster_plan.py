@@ -18,7 +18,7 @@ class ClusterPlan:
     """A restarted broker has the id of the one before it; else it draws a new one."""
     settings: BrokerSettings
     constants: BrokerConstants
-    topic_settings: dict[str, dict[str, int]]
+    topic_settings: dict[str, dict[str, int | str]]
     linger_ms: float | None
     compression: str
     records_s: float

@@ -50,8 +50,12 @@ from tests.simulation.model import Violation
 from tests.simulation.network import Network
 from tests.simulation.parquet_watch import ParquetWatch, judge_parquet
 from tests.simulation.plan import RunPlan, plan_of
+from tests.simulation.quota_watch import TOPIC as BOUNDED
+from tests.simulation.quota_watch import Follower, QuotaWatch, quota_policy_of, quota_settings
 from tests.simulation.result import Result, finish
 from tests.simulation.retention_watch import RetentionWatch
+from tests.simulation.stamp_watch import TOPIC as STAMPED
+from tests.simulation.stamp_watch import StampWatch, stamped_of
 from tests.simulation.store import NO_FAULTS
 from tests.simulation.watch import ledger_log
 from tests.simulation.world import World
@@ -86,6 +90,26 @@ class ClusterRun:
         self._clients: list[SimulatedClient] = []
         self._filtering: list[FilteringReader] = []
         self._incarnation = 0
+        self._quota = self._quota_watch()
+        self.world.stamps = self._stamp_watch()
+
+    def _quota_watch(self) -> QuotaWatch | None:
+        """Return what watches a topic with a backlog quota, in runs that have one."""
+        policy = quota_policy_of(self.world.seed) if type(self) is ClusterRun else ""
+        if not policy:
+            return None
+        self.cluster.topic_settings[BOUNDED] = quota_settings(policy)
+        self.lasting = [*self.lasting, BOUNDED]
+        return QuotaWatch(self.world, policy)
+
+    def _stamp_watch(self) -> StampWatch | None:
+        """Return what watches timestamps, in runs in which brokers set them."""
+        if type(self) is not ClusterRun or not stamped_of(self.world.seed):
+            return None
+        self.cluster.topic_settings[STAMPED]["message.timestamp.type"] = "LogAppendTime"
+        for number in range(self.cluster.brokers if not self.cluster.is_s3 else 0):
+            self.world.skew_us[f"b{number}"] = (number % 3 - 1) * 20_000_000
+        return StampWatch(self.world)
 
     async def run(self) -> Result:
         with readable(self.world.store, self.world.coverage):
@@ -119,6 +143,8 @@ class ClusterRun:
         growing.cancel()
         await asyncio.wait([growing])
         await self._heal(disturbances, work)
+        if self._quota is not None:
+            await self._press(self._quota)
         await self._check_memory()
         drained = await self._drain()
         await self._filter_to_the_end()
@@ -284,6 +310,8 @@ class ClusterRun:
             Keeper(world, network, plan, "keeper"),
             *self._filtering,
         ]
+        if self._quota is not None:
+            self._clients += [Sender(world, network, plan, "much", [BOUNDED]), Follower(world, network, plan, "behind")]
         return [client.start() for client in self._clients]
 
     async def _compact(self, name: str, incarnation: int) -> None:
@@ -313,6 +341,8 @@ class ClusterRun:
                 )
         self.watch.on_checkpoint(checkpoint)
         self.world.retention.on_checkpoint(checkpoint)
+        if self._quota is not None:
+            self._quota.on_checkpoint(checkpoint)
 
     async def _heal(self, disturbances: Disturbances, work: list[asyncio.Task[None]]) -> None:
         world = self.world
@@ -390,6 +420,15 @@ class ClusterRun:
                 self.world.violations.append(Violation("stuck", f"a consumer with a filter is not at the end: {hangs}"))
             await reader.client.close()
 
+    async def _press(self, quota: QuotaWatch) -> None:
+        client = self._plain_client("pressing")
+        try:
+            async with asyncio.timeout(HEALING_S):
+                await quota.press(client)
+        except TimeoutError:
+            quota.report("stuck", f"the group is not at the end after {HEALING_S:.0f} s of health")
+        await client.close()
+
     async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
         while True:
             try:
@@ -441,6 +480,8 @@ class ClusterRun:
         for reader in self._filtering:
             for session in reader.sessions:
                 world.violations += session.judge(logs)
+        if world.stamps is not None:
+            world.violations += world.stamps.judge(self.bundles())
         lasting = {f"{topic}#{world.topic_ids[topic]}" for topic in self.lasting}
         world.violations += judge_parquet(world, logs, {partition for partition in logs if partition[0] in lasting})
         _cover(world, self.bundles())
@@ -453,6 +494,8 @@ class ClusterRun:
                 PartitionId(p.topic_id, p.partition): p.log_start for p in store.newest_checkpoint(bundle).partitions
             }
             for (topic_id, number), records in sorted(ledger_log(store, bundle).items()):
+                if self._quota is not None and keys.is_internal(names[topic_id]):
+                    continue
                 logs[f"{names[topic_id]}#{topic_id}", number] = FinalLog(
                     records, starts.get(PartitionId(topic_id, number), 0)
                 )

@@ -67,6 +67,12 @@ def values_of(data: bytes) -> list[bytes | None]:
     return values
 
 
+def times_of(data: bytes) -> list[int]:
+    """The timestamps of one batch, in microseconds."""
+    times: list[int] = _batch_of(data).column("timestamp").cast("int64").to_pylist()
+    return times
+
+
 def _batch_of(data: bytes) -> pa.RecordBatch:
     if walk_batch(data, decoded_bytes_max=DECODED_BYTES_MAX).codec == "none":
         return pa.ipc.read_record_batch(pa.py_buffer(data), SCHEMA)

@@ -76,6 +76,8 @@ class World:
         """Ids of topics that were removed and whose names have been free since."""
         self.retention: Any = None
         """Holds and archives that were answered: a `RetentionWatch`, where the level has them."""
+        self.stamps: Any = None
+        """Times that clients were told: a `StampWatch`, in runs that have one."""
         self._incarnations: Coverage = Coverage()
 
     def sources(self, name: str, clock: str = "") -> Sources:

@@ -238,6 +238,18 @@ def test_tombstones_of_recalls_are_kept_and_bounded() -> None:
     assert set(timers.recalls) == {Id(3, 1), Id(3, 6)}
 
 
+def test_recalls_of_one_topic_leave_room_for_those_of_others() -> None:
+    bundle = Bundle(recalls_max=10)
+    timers = bundle.timers
+    for row in range(8):
+        bundle.write(timers.recall(Id(3, row), T0_US + row, START, START, 5).records)
+    with pytest.raises(ResourceExhausted, match="8 recalled messages of this topic"):
+        timers.recall(Id(3, 8), T0_US + 8, START, START, 5)
+    bundle.write(timers.recall(Id(4, 0), T0_US, START, START, 6).records)
+    bundle.write(timers.delivered(end_of(T0_US + HOUR_US + 5), ()).records)
+    bundle.write(timers.recall(Id(3, 8), T0_US + 2 * HOUR_US, START, START, 5).records)
+
+
 def test_a_recall_counts_for_a_message_of_the_topic_that_was_named() -> None:
     """Access rules judge the topic that the caller names; the message may be of another one."""
     bundle = Bundle()
