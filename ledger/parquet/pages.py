@@ -32,6 +32,12 @@ def decode_page(data: bytes, key: str) -> fmt.FilePage:
     page = unseal(ObjectKind.FILE_PAGE, fmt.FilePage(), data, key)
     if key != keys.file_page(page.bundle, page.plan):
         raise DataDamaged(f"{key}: it says bundle {page.bundle}, plan {page.plan}", object_key=key)
+    for part in page.partitions:
+        for file in part.files:
+            name = keys.parse_parquet(file.key)
+            if name is None or (name.topic_id, name.partition) != (part.topic_id, part.partition):
+                where = PartitionId(part.topic_id, part.partition)
+                raise DataDamaged(f"{key}: {file.key!r} is no file of partition {where}", object_key=key)
     return page
 
 

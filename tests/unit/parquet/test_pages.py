@@ -8,7 +8,7 @@ from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.columns import FooterNote
-from ledger.parquet.pages import PageReader, build_page, put_page
+from ledger.parquet.pages import PageReader, build_page, decode_page, encode_page, put_page
 from ledger.parquet.stored_file import StoredFile
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
@@ -110,3 +110,13 @@ async def test_a_rivals_page_is_as_good_and_another_plans_is_not(sources: Source
         page.put_id = b"q" * 16
         with pytest.raises(DataDamaged, match="another plan"):
             await put_page(store, page, sources)
+
+
+@pytest.mark.parametrize("name", ["", "ledgers/0001/segments/x", keys.ParquetName("t", 1, 0, 9, 7, 1).key])
+async def test_a_page_that_names_what_is_no_file_of_its_partition_is_damaged(name: str) -> None:
+    """The object store would refuse some of these names, as the caller's error."""
+    file = fmt.ParquetFile(key=name, first_offset=0, last_offset=9)
+    part = fmt.PartitionFiles(topic_id=7, partition=0, files=[file])
+    data = encode_page(fmt.FilePage(bundle=1, plan=1, put_id=b"p" * 16, partitions=[part]))
+    with pytest.raises(DataDamaged, match="is no file of partition"):
+        decode_page(data, keys.file_page(1, 1))
