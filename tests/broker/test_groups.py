@@ -186,10 +186,14 @@ async def test_a_repeated_or_delayed_commit_is_answered_and_not_applied(cluster:
     await cluster.produce("t", 0, *[b"x"] * 10)
     outsider = Outsider(cluster, "g")
     assert await outsider.commit(("t", 0, 5)) == [""]
+    assert await outsider.commit(("t", 0, 6)) == [""]
     epoch, counter = outsider.tokens["t", 0]
-    late = commit_of("g", ("t", 0, 9), epoch=epoch, counter=counter)
-    assert await commit(cluster, late) == [""], "repeated, or delayed: answered, not applied"
-    assert await committed_offset(cluster, "g", "t", 0) == 5
+    for offset, of in ((6, counter), (5, counter - 1)):
+        late = commit_of("g", ("t", 0, offset), epoch=epoch, counter=of)
+        assert await commit(cluster, late) == [""], "repeated, or delayed: answered, not applied"
+    of_another = commit_of("g", ("t", 0, 9), epoch=epoch, counter=counter)
+    assert await commit(cluster, of_another) == ["STALE_ASSIGNMENT"]
+    assert await committed_offset(cluster, "g", "t", 0) == 6
 
 
 @in_cluster("a:1", "b:1")
