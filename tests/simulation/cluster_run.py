@@ -42,6 +42,7 @@ from tests.simulation.cluster_clients import (
 from tests.simulation.cluster_plan import ClusterPlan, added_bundles_of, batch_by_of, cluster_plan_of
 from tests.simulation.direct import readable
 from tests.simulation.disturbances import Disturbances, fill_and_free
+from tests.simulation.drain_watch import drain_one, drains
 from tests.simulation.filter_watch import FilteringReader
 from tests.simulation.growth_watch import judge_growth, metadata_batches, numbers_of_bundles
 from tests.simulation.history import FinalLog, LogStart, Outcome, Partition
@@ -145,6 +146,10 @@ class ClusterRun:
         await self._heal(disturbances, work)
         if self._quota is not None:
             await self._press(self._quota)
+        if type(self) is ClusterRun and drains(world.seed):
+            client = self._plain_client("drainer")
+            world.violations += await drain_one(world, self.brokers, client)
+            await client.close()
         await self._check_memory()
         drained = await self._drain()
         await self._filter_to_the_end()
