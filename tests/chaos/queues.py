@@ -36,7 +36,8 @@ class QueueWorker:
                     queue = client.queue(TOPIC, group=GROUP, lease_s=LEASE_S, dead_letters=False, request_timeout_s=20)
                     write_down(queue, self._truth, asyncio.get_running_loop().time)
                     for _ in range(self._random.randint(5, 100)):
-                        await self._turn(queue)
+                        if not await self._turn(queue) and self._work.stopped.is_set():
+                            break  # a hundred turns without messages would take as long as the work may end
                     await queue.flush()
                     if self._random.random() < 0.5:
                         await queue.close()
@@ -49,11 +50,14 @@ class QueueWorker:
                 self._work.told("a queue", error)
                 await asyncio.sleep(0.3)
 
-    async def _turn(self, queue: Queue) -> None:
-        for message in await queue.fetch(self._random.choice((1, 20, 100)), self._random.uniform(0.1, 2.0)):
+    async def _turn(self, queue: Queue) -> int:
+        """Return how many messages came."""
+        found = await queue.fetch(self._random.choice((1, 20, 100)), self._random.uniform(0.1, 2.0))
+        for message in found:
             kind = 1.0 if self._work.stopped.is_set() else self._random.random()
             if kind < 0.05:
                 message.nack(self._random.choice((0.0, 0.5, 5.0)))
             elif kind > 0.1:  # others are left to their lease
                 message.ack()
         await asyncio.sleep(self._random.choice((0.0, 0.05)))
+        return len(found)
