@@ -4,10 +4,10 @@ SHELL := /bin/bash
 PYTHON := .venv/bin/python
 BIN := .venv/bin
 STAMP := .venv/.complete
-PROTOS := ledgermq/protocol/ledgermq.proto ledger/format/ledgermq_format.proto offsets/format/ledgermq_offsets.proto transactions/format/ledgermq_transactions.proto timers/format/ledgermq_timers.proto shares/format/ledgermq_shares.proto security/format/ledgermq_security.proto
-# Processes that tests run side by side: one more than cores, as tests of whole processes wait as much as they work. Spark tests share one
+PROTOS := ledgermq/protocol/ledgermq.proto ledger/format/ledgermq_format.proto offsets/format/ledgermq_offsets.proto transactions/format/ledgermq_transactions.proto timers/format/ledgermq_timers.proto shares/format/ledgermq_shares.proto holders/format/ledgermq_holders.proto security/format/ledgermq_security.proto
+# Processes that tests run side by side: two more than cores, as tests of whole processes wait as much as they work. Spark tests share one
 # session and run alone.
-WORKERS ?= 3
+WORKERS ?= 4
 
 # Some machines forbid Python to keep compiled modules: each of the hundreds of processes that tests start would compile all of them again.
 export PYTHONDONTWRITEBYTECODE :=
@@ -76,7 +76,7 @@ powercut: $(STAMP) ## The power cut after every step of the file store's runs; P
 	LEDGERMQ_POWER_CUTS=$(POWER_CUTS) $(PYTHON) -m pytest -q --timeout 3600 tests/powercut
 
 # Simulated clusters: LEVEL=models (the protocols alone, with their mutants), ledger (one ledger, fast), ids, moves, rounds, keyed, damage, sinks, cluster
-# (everything), groups, transactions, timers, queues, access or all; TRACE=--trace prints every line of a run.
+# (everything), groups, transactions, timers, queues, access, exclusive or all; TRACE=--trace prints every line of a run.
 LEVEL ?= all
 SEEDS ?= 200
 FIRST_SEED ?= 0

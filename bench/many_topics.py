@@ -25,6 +25,8 @@ from ledgermq.runtime.tasks import all_of
 from tests.e2e.admin_port import ADMIN, AdminPort
 
 TOPICS, PARTITIONS, AT_ONCE = 10_000, 10, 50
+TOPICS_AT_ONCE = 500
+"""Whose records are on their way together."""
 BROKERS, KILLS = 3, 10
 WATCHED_TOPIC = "watched"
 FIRST, LAST = "the first thousand", "the last thousand"
@@ -51,7 +53,7 @@ class ManyTopics:
             folder = Path(name)
             (folder / "root").mkdir()
             root = (folder / "root").as_uri()
-            cluster = Cluster(folder, root, BROKERS, *ADMIN)
+            cluster = Cluster(folder, root, BROKERS, *ADMIN, f"--topics-max={TOPICS + 1}")
             try:
                 asyncio.run(self._fill(cluster))
                 self._add("/metrics is read", "s", self._scrape_s(cluster))
@@ -98,7 +100,8 @@ class ManyTopics:
             for number in range(self._topics):
                 for partition in range(PARTITIONS):
                     producer.send(f"topic-{number}", b"one", partition=partition)
-                await producer.wait_for_room()
+                if (number + 1) % TOPICS_AT_ONCE == 0:
+                    await producer.flush()
             await producer.flush()
 
     async def _serve(self, cluster: Cluster) -> None:

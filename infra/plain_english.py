@@ -32,6 +32,7 @@ from pathlib import Path
 
 CLONE = Path(__file__).resolve().parent.parent
 ROOMS = (
+    "holders",
     "ledger",
     "ledgermq",
     "ledgermq_tools",

@@ -57,6 +57,8 @@ DELAYED_FAR_TOPIC = "__delayed_far"
 """Timed messages that are due later; hidden."""
 SHARES_TOPIC = "__shares"
 """The state of queue groups."""
+HOLDERS_TOPIC = "__holders"
+"""Which exclusive producers have partitions for themselves."""
 CREATED_AT_FIRST_USE = (
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
@@ -65,6 +67,7 @@ CREATED_AT_FIRST_USE = (
     DELAYED_TOPIC,
     DELAYED_FAR_TOPIC,
     SHARES_TOPIC,
+    HOLDERS_TOPIC,
 )
 """The internal topics that a broker asks the controller to create."""
 NEAR_PARTITIONS = 17
@@ -101,27 +104,24 @@ def is_internal(topic: str) -> bool:
     return topic.startswith("__")
 
 
-def timers_partition(bundle: int) -> int:
-    """Return the partition of `__timers` in a user bundle."""
+def bundle_partition(bundle: int) -> int:
+    """Return the partition in a user bundle of an internal topic that has one in each: `__timers`, `__shares`,
+    `__holders`.
+    """
     assert bundle > METADATA_BUNDLE, bundle
     return bundle - METADATA_BUNDLE - 1
-
-
-def shares_partition(bundle: int) -> int:
-    """Return the partition of `__shares` in a user bundle."""
-    return timers_partition(bundle)
 
 
 def near_partition(bundle: int, place: int) -> int:
     """Return the partition of `__delayed` at a place of a user bundle, from 0 to NEAR_PARTITIONS - 1."""
     assert 0 <= place < NEAR_PARTITIONS, place
-    return timers_partition(bundle) * NEAR_PARTITIONS + place
+    return bundle_partition(bundle) * NEAR_PARTITIONS + place
 
 
 def far_partition(bundle: int, place: int) -> int:
     """Return the partition of `__delayed_far` at a place of a user bundle, from 0 to FAR_PARTITIONS - 1."""
     assert 0 <= place < FAR_PARTITIONS, place
-    return timers_partition(bundle) * FAR_PARTITIONS + place
+    return bundle_partition(bundle) * FAR_PARTITIONS + place
 
 
 def broker(broker_id: str) -> str:

@@ -35,6 +35,7 @@ from ledgermq.client.descriptions import (
     BundleDescription,
     ClusterDescription,
     PartitionDescription,
+    PartitionHolder,
     TopicDescription,
     TopicPartition,
 )
@@ -136,6 +137,7 @@ __all__ = [
     "OffsetStore",
     "Outgoing",
     "PartitionDescription",
+    "PartitionHolder",
     "PlannedReset",
     "Producer",
     "Queue",

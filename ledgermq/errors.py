@@ -28,6 +28,8 @@ gRPC, HTTP and any store: `ledgermq.protocol.status` maps codes to the wire.
     ├── ProducerError             the producer's session has ended; open a new one
     │   ├── UnknownProducer, OutOfOrderSequence
     │   └── OutcomeUnknown        the record may or may not be stored; never retried automatically
+    ├── PartitionHeld             an exclusive producer has the partition for itself; nothing was stored
+    ├── ProducerFenced            an exclusive producer lost its partition: stop; nothing was stored
     ├── TransactionError          the transaction cannot continue
     │   ├── TransactionFenced     another process uses the transactional id now: stop
     │   ├── TransactionAborted    nothing of it is or becomes visible: run the transaction again
@@ -241,6 +243,14 @@ class OutOfOrderSequence(ProducerError):
 
 class OutcomeUnknown(ProducerError):
     code = "OUTCOME_UNKNOWN"
+
+
+class PartitionHeld(LedgerMQError):
+    code = "PARTITION_HELD"
+
+
+class ProducerFenced(LedgerMQError):
+    code = "PRODUCER_FENCED"
 
 
 class TransactionError(LedgerMQError):

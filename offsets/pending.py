@@ -23,13 +23,13 @@ from dataclasses import dataclass
 from ledger.keys import PartitionId
 from ledgermq.errors import CommitGoesBack, InvalidRequest, ResourceExhausted, TransactionTooLarge, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.limits import PRODUCER_ID_BYTES
 from ledgermq.protocol.status import error_to_proto
 from offsets.commits import PENDING_RETRY_MS, Ends, check_settled, committed, is_current, is_news, stale
 from offsets.group import Group, Member
 from offsets.limits import GroupLimits
 from offsets.names import check_member_name
 from offsets.records import (
-    PRODUCER_ID_BYTES,
     OffsetValue,
     PendingEntry,
     PendingKey,

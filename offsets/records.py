@@ -157,8 +157,6 @@ class PendingEntry:
 
 Entry = FloorEntry | GroupEntry | MemberEntry | OffsetEntry | PendingEntry
 
-PRODUCER_ID_BYTES = 16
-
 _NAME = f"({NAME_PATTERN})".encode()
 _NUMBER = rb"(0|[1-9][0-9]{0,19})"
 _GROUP = re.compile(rb"group/" + _NAME + rb"\Z")

@@ -31,6 +31,10 @@ TOKENS_MAX = 10_000
 Records = Mapping[bytes, tuple[int, bytes]]
 """By key: (offset, value) of the newest record."""
 
+_MAY_BE_ABSENT = re.compile(r"[*?{+]|\(\?[A-Za-z-]*\)|\\[QE]")
+"""What follows a sign that names may lack. Flags and quotes are nothing by themselves, so a repetition behind them
+is that of the sign before them.
+"""
 _LITERAL = re.compile(r"(?:[A-Za-z0-9_-]|\\\.)*")
 
 
@@ -128,6 +132,6 @@ def literal_prefix(pattern: str) -> str:
     begin = pattern.removeprefix("^")
     found = _LITERAL.match(begin)
     literal = found[0] if found else ""
-    if begin[len(literal) : len(literal) + 1] in ("*", "?", "{", "+"):  # the last sign may be absent
+    if _MAY_BE_ABSENT.match(begin, len(literal)):
         literal = literal[: -2 if literal.endswith("\\.") else -1]
     return literal.replace("\\.", ".")

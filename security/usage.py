@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
-from security.quotas import NO_QUOTA, RATES, Limit, Quota, QuotaSet
+from security.quotas import ANONYMOUS, NO_QUOTA, RATES, Limit, Quota, QuotaSet
 
 BURST_S = 1.0
 """A bucket holds at most the limit of this time."""
 WAIT_S_MIN = 0.001
+SEARCHES_MAX = 1
+"""Look-ups of one principal under way at one broker, which serves two at a time. So one is left for others."""
 ON_ITS_WAY_S = 0.1
 """For so long after a frame of it a transaction counts as open, although nothing of it may be staged yet."""
 
@@ -66,6 +68,7 @@ class Usage:
         self._buckets: dict[Limit, TokenBucket] = {}
         self._connections: dict[str, int] = {}
         """Calls under way, by connection."""
+        self._searches = 0
         self._transactions: dict[OpenTransaction, float] = {}
         """Those that may be open, and when a frame of each came last. Kept only while there is a limit, which
         bounds them.
@@ -111,6 +114,15 @@ class Usage:
     def note_staged(self, transaction: OpenTransaction, now_s: float) -> None:
         if self.quota.open_transactions:
             self._transactions[transaction] = now_s
+
+    def begin_search(self) -> bool:
+        if self._searches >= SEARCHES_MAX:
+            return False
+        self._searches += 1
+        return True
+
+    def end_search(self) -> None:
+        self._searches -= 1
 
     def begin_call(self, connection: str) -> None:
         self._connections[connection] = self._connections.get(connection, 0) + 1
@@ -204,6 +216,15 @@ class Account:
         for usage in self._bound(now_s):
             usage.note_staged(transaction, now_s)
         return None
+
+    def begin_search(self) -> bool:
+        """Count a look-up that begins; return False if the principal has one under way, and may not."""
+        return self.principal == ANONYMOUS or self._own.begin_search()
+
+    def end_search(self) -> None:
+        """Count the end of a look-up that began."""
+        if self.principal != ANONYMOUS:
+            self._own.end_search()
 
     def begin_call(self, connection: str) -> None:
         self._own.begin_call(connection)

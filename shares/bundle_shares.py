@@ -17,10 +17,9 @@ order, and a snapshot with the newest value of each key gives the same state.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-from ledger.log.log_record import LogRecord
+from ledger.log.log_record import Decision
 from ledgermq.errors import DataDamaged, ResourceExhausted
 from shares.limits import FULL_RETRY_MS, ShareLimits
 from shares.records import ChunkEntry, Entry, ShareKey, decode, encode
@@ -30,14 +29,6 @@ SPREAD_MAX = 1 << 20
 """Offsets between the start of a partition and its last chunk, whatever limits brokers have had."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Decision(Generic[T]):
-    """An answer, and the records that have to be durable before it is sent. `records` go into one segment."""
-
-    records: list[LogRecord]
-    answer: T
 
 
 class Answer(NamedTuple):

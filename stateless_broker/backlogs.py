@@ -17,7 +17,7 @@ coordinators have answered, so a coordinator that is being moved neither stops p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ledger import keys
@@ -88,7 +88,6 @@ class Backlogs:
         self._shares = shares
         self._now_us = now_us
         self._counts = counts
-        self._topics: tuple[int, Sequence[Topic]] = (-1, ())
         self._has_topics = asyncio.Event()
 
     def check_batch(self, topic: Topic, partition: int) -> None:
@@ -105,7 +104,7 @@ class Backlogs:
         raise ResourceExhausted(found.excess, retry_after_ms=HOLD_MS)
 
     def catalog_changed(self) -> None:
-        if self._limited():
+        if self._metadata.catalog.bounded:
             self._has_topics.set()
 
     async def run(self) -> None:
@@ -113,7 +112,7 @@ class Backlogs:
         while True:
             await self._has_topics.wait()
             self._has_topics.clear()
-            while self._limited():
+            while self._metadata.catalog.bounded:
                 try:
                     await self.check()
                 except LedgerMQError as error:
@@ -147,16 +146,8 @@ class Backlogs:
             except LedgerMQError as error:
                 log.info("backlog not measured", topic=topic.name, partition=key.partition, error=error.message)
 
-    def _limited(self) -> Sequence[Topic]:
-        """Return the topics with a backlog quota."""
-        catalog = self._metadata.catalog
-        if self._topics[0] != catalog.offset:
-            topics = catalog.living_topics()
-            self._topics = (catalog.offset, [topic for topic in topics if topic.settings.has_backlog_quota])
-        return self._topics[1]
-
     def _owned(self) -> Iterator[tuple[Topic, int, BundleOwner]]:
-        for topic in self._limited():
+        for topic in list(self._metadata.catalog.bounded.values()):
             for bundle, owner in self._ownership.opened.items():
                 if owner.lost is None:
                     for partition in topic.partitions_in(bundle):

@@ -35,7 +35,9 @@ from stateless_broker.filter_functions.judging import FilterFunctions, NoFilterF
 from stateless_broker.find_path import FindPath
 from stateless_broker.groups.groups import open_groups
 from stateless_broker.health import Alarms
-from stateless_broker.heartbeat import ENFORCING, FEATURES, RULES
+from stateless_broker.heartbeat import ENFORCING, FEATURES, MOVES, RULES
+from stateless_broker.holders.counts import HolderCounts
+from stateless_broker.holders.holders import open_holders
 from stateless_broker.internal.term import TermParts
 from stateless_broker.internal.terms import InternalTerms
 from stateless_broker.logs import get_logger
@@ -86,6 +88,7 @@ class Broker:
         transaction_counts: TransactionCounts | None = None,
         timer_counts: TimerCounts | None = None,
         share_counts: ShareCounts | None = None,
+        holder_counts: HolderCounts | None = None,
         quota_counts: QuotaCounts | None = None,
         backlog_counts: BacklogCounts | None = None,
         functions: FilterFunctions | None = None,
@@ -101,6 +104,7 @@ class Broker:
         self.transaction_counts = transaction_counts or TransactionCounts()
         self.timer_counts = timer_counts or TimerCounts()
         self.share_counts = share_counts or ShareCounts()
+        self.holder_counts = holder_counts or HolderCounts()
         self.backlog_counts = backlog_counts or BacklogCounts()
         self._functions = functions or NoFilterFunctions()
         self._clocks = TwoClocks(store, sources)
@@ -129,6 +133,7 @@ class Broker:
             self._metadata_source,
             self._peers.connection,
             self._catalog_changed,
+            moves=self._constants.moves,
         )
         self.rules = RulesInForce(
             self.metadata, self.membership, settings.supers(), enforced=settings.security == "rules"
@@ -182,6 +187,7 @@ class Broker:
         transaction_counts: TransactionCounts | None = None,
         timer_counts: TimerCounts | None = None,
         share_counts: ShareCounts | None = None,
+        holder_counts: HolderCounts | None = None,
         quota_counts: QuotaCounts | None = None,
         backlog_counts: BacklogCounts | None = None,
         functions: FilterFunctions | None = None,
@@ -206,6 +212,7 @@ class Broker:
             transaction_counts,
             timer_counts,
             share_counts,
+            holder_counts,
             quota_counts,
             backlog_counts,
             functions,
@@ -236,6 +243,7 @@ class Broker:
         await self.transactions.close()
         await self.timers.close()
         await self.shares.close()
+        await self.holders.close()
         await self._functions.close()
         log.info("broker stopped", broker=self.broker_id, graceful=graceful)
 
@@ -340,6 +348,15 @@ class Broker:
             self.share_counts,
             lambda: self._settings.fetch_wait_ms_max / 1000,
         )
+        self.holders = open_holders(
+            self.ownership,
+            self.metadata,
+            self.controller,
+            at_controller,
+            self.internal,
+            self._constants.holders,
+            self.holder_counts,
+        )
         self.backlogs = Backlogs(
             self.metadata,
             self.ownership,
@@ -382,6 +399,7 @@ class Broker:
             self.transactions,
             self.timers,
             self.shares,
+            self.holders,
             rule_path,
             QuotaPath(at_controller, self.metadata, rule_path.put, self.context.sources),
         )
@@ -393,7 +411,8 @@ class Broker:
         others = [heartbeat for name, heartbeat in self.membership.present().items() if name != self.broker_id]
         if self._settings.security == "auto" and any(ENFORCING in heartbeat.features for heartbeat in others):
             self.rules.enforced = True
-        return (*FEATURES, ENFORCING) if self.rules.enforced else FEATURES
+        more = {ENFORCING: self.rules.enforced, MOVES: self._constants.moves}
+        return (*FEATURES, *(feature for feature, has in more.items() if has))
 
     def _refuse_to_enforce_beside_old_brokers(self) -> None:
         """Raise InvalidConfig if rules are to be enforced while a broker is present that ignores them."""
@@ -418,7 +437,11 @@ class Broker:
     def _times(self, settings: BrokerSettings, interval_s: float) -> OwnershipTimes:
         constants = self._constants
         return OwnershipTimes(
-            interval_s, settings.holding_ms / 1000, constants.damaged_retry_s, constants.ownership_wait_s
+            interval_s,
+            settings.holding_ms / 1000,
+            constants.damaged_retry_s,
+            constants.ownership_wait_s,
+            constants.loads,
         )
 
     def _broker(self, address: str) -> BrokerApi:
@@ -460,6 +483,8 @@ class Broker:
         self.rules.catalog_changed()
         self.internal.catalog_changed()
         self.backlogs.catalog_changed()
+        for owner in self.ownership.opened.values():
+            owner.catalog_changed()
 
     def _ownership_changed(self) -> None:
         self.metadata.ownership_changed()

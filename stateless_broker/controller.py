@@ -21,18 +21,21 @@ from crc32c import crc32c
 from ledger import keys
 from ledger.cluster import BUNDLES_MAX, mark_grown
 from ledger.garbage.topics import remove as remove_topics
+from ledger.keys import PartitionId
+from ledger.log.checkpoint import newest_checkpoint
 from ledger.log.segment import Batch
 from ledger.parquet.compaction import Compaction
+from ledger.parquet.hand_over import has_forgotten
 from ledger.rounds.runner import bring_facts_into_force
 from ledger.topics.archive_location import check_archive_beside
-from ledger.topics.catalog import METADATA, Catalog, Topic, encode_topic_record, topic_key
+from ledger.topics.catalog import METADATA, Catalog, PartitionMove, Topic, encode_topic_record, topic_key
 from ledger.topics.facts import concern_protection
 from ledgermq.errors import InvalidRequest, LedgerMQError, TopicExists, Unavailable
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.runtime.tasks import retrieve_error
 from ledgermq.runtime.wait import wait_for
 from stateless_broker.bundle.owner import BundleOwner
-from stateless_broker.heartbeat import ADDED_BUNDLES, RULES, SHARES, TIMERS, TRANSACTIONS, Heartbeat
+from stateless_broker.heartbeat import ADDED_BUNDLES, HOLDERS, MOVES, RULES, SHARES, TIMERS, TRANSACTIONS, Heartbeat
 from stateless_broker.logs import get_logger
 from stateless_broker.metadata import Metadata
 from stateless_broker.ownership import Ownership
@@ -40,11 +43,13 @@ from stateless_broker.topic_changes import (
     TopicLimits,
     altered,
     created,
+    created_bundle_topic,
     created_offsets_topic,
-    created_shares_topic,
     created_timer_topic,
     created_transaction_topic,
     deleted,
+    move_ended,
+    moved,
     with_more_bundles,
 )
 
@@ -107,6 +112,8 @@ class Controller:
             await self.create_transaction_topics()
         elif name == keys.SHARES_TOPIC:
             await self.create_shares_topic()
+        elif name == keys.HOLDERS_TOPIC:
+            await self.create_holders_topic()
         else:
             await self.create_timer_topics()
         return self._metadata.catalog.living(name)
@@ -146,7 +153,15 @@ class Controller:
         Raises NotOwner, and Unavailable while a broker is present that does not serve queue groups: it
         would refuse calls for the bundles that it owns.
         """
-        await self._create_where_missing((keys.SHARES_TOPIC,), created_shares_topic, SHARES)
+        await self._create_where_missing((keys.SHARES_TOPIC,), created_bundle_topic, SHARES)
+
+    async def create_holders_topic(self) -> None:
+        """Create `__holders` if it does not exist.
+
+        Raises NotOwner, and Unavailable while a broker is present that does not know exclusive producers: it would
+        store what such a producer keeps others from writing.
+        """
+        await self._create_where_missing((keys.HOLDERS_TOPIC,), created_bundle_topic, HOLDERS)
 
     async def _create_where_missing(
         self, names: Sequence[str], create: Callable[[Catalog, str, int, int], Topic], feature: str
@@ -211,6 +226,20 @@ class Controller:
 
         return await self._to_its_end(add())
 
+    async def move_partition(self, name: str, partition: int, bundle: int) -> Topic:
+        """Decide that a partition moves to a bundle; the owners of both carry it out. No call of a client leads
+        here yet.
+
+        Raises NotOwner if this broker is not the controller, what `topic_changes.moved` raises, and
+        Unavailable while a broker is present that cannot carry moves through.
+        """
+
+        def decide(catalog: Catalog) -> Topic:
+            self._require(MOVES)
+            return moved(catalog, name, partition, bundle, self._bundles(), self._sources.now_ms())
+
+        return await self._change(decide)
+
     async def delete_topic(self, name: str) -> Topic:
         return await self._change(lambda catalog: deleted(catalog, name))
 
@@ -233,13 +262,14 @@ class Controller:
                     async with self._lock:
                         await self._ready()
                     await self._guard_added_bundles()
+                    await self._end_moves()
                     freed = await self._free_names()
                 except LedgerMQError as error:
                     log.info("controller's work put off", error=str(error))
                 except Exception:  # a bug in background work must not end the bundles of this broker
                     log.exception("controller's work failed")
             pause_s = REMOVAL_PAUSE_S_MIN if freed else min(REMOVAL_PAUSE_S_MAX, 2 * pause_s)
-            if await wait_for(self._changed, pause_s if self._removed() else None):
+            if await wait_for(self._changed, pause_s if self._removed() or self._moving() else None):
                 pause_s = REMOVAL_PAUSE_S_MIN
 
     def _bundles(self) -> int:
@@ -328,7 +358,7 @@ class Controller:
             # No indexes are kept: most bundles belong to other brokers.
             await bring_facts_into_force(replace(self._compaction.ledger(bundle), known=None), catalog)
 
-        bundles = sorted(set(topic.bundles))
+        bundles = sorted(topic.bundles_in_use)
         done = await asyncio.gather(*(in_bundle(bundle) for bundle in bundles), return_exceptions=True)
         for bundle, error in zip(bundles, done, strict=True):
             if isinstance(error, LedgerMQError):
@@ -373,5 +403,31 @@ class Controller:
                     log.info("topic removed", topic=topic.name, topic_id=topic.id)
         return bool(done.free)
 
+    async def _end_moves(self) -> None:
+        """Record the moves of which the former bundles have done their part."""
+        for topic, partition, move in self._moving():
+            try:
+                await self._end_move(PartitionId(topic.id, partition), move)
+            except LedgerMQError as error:
+                log.warning("move not ended", topic=topic.name, partition=partition, move=move.id, error=str(error))
+
+    async def _end_move(self, key: PartitionId, move: PartitionMove) -> None:
+        if not has_forgotten(await newest_checkpoint(self._compaction.store, move.source), key, move.id):
+            return
+        async with self._lock:
+            owner = await self._ready()
+            wish = move_ended(self._metadata.catalog, key.topic_id, key.partition, move.id)
+            if wish is not None:
+                await self._append(owner, topic_key(wish.name), encode_topic_record(wish))
+                log.info("move ended", topic=wish.name, partition=key.partition, move=move.id)
+
+    def _moving(self) -> list[tuple[Topic, int, PartitionMove]]:
+        return [
+            (topic, partition, move)
+            for topic in self._metadata.catalog.moved.values()
+            for partition, move in topic.moves.items()
+            if not move.ended
+        ]
+
     def _removed(self) -> list[Topic]:
-        return [topic for topic in self._metadata.catalog.topics_by_name.values() if topic.removed]
+        return list(self._metadata.catalog.removed.values())

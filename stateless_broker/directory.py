@@ -34,6 +34,8 @@ class Directory:
     def __init__(self, bundles: int) -> None:
         self.claims = {bundle: ClaimHistory() for bundle in range(bundles)}
         self.owners: dict[int, Owner] = {}
+        self.loads: dict[int, int] = {}
+        """What the last known owner of each bundle announced; the next one begins with that."""
         self._last: dict[int, Owner] = {}
         """Also the last owners of bundles that no broker owns now."""
         self.troubles: dict[int, str] = {}
@@ -67,4 +69,5 @@ class Directory:
                 if bundle in self.claims and epoch >= self.claims[bundle].epoch:
                     self.owners[bundle] = Owner(heartbeat.broker, heartbeat.address, epoch, leaving, heartbeat.rack)
         self._last |= self.owners
+        self.loads |= {bundle: present[owner.broker].loads.get(bundle, 0) for bundle, owner in self.owners.items()}
         self.troubles = {bundle: why for heartbeat in present.values() for bundle, why in heartbeat.troubles.items()}

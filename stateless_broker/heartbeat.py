@@ -4,7 +4,8 @@ only; nothing safe depends on it.
     {"version": 1, "broker": "…", "address": "host:port", "incarnation": 3, "session": "…", "counter": 17,
      "bundles": {"1": 4, "3": 9}, "releasing": [3], "troubles": {"2": "…"}, "leaving": false,
      "peer_address": "", "alarms": ["…"], "rack": "", "release": "0.2.0",
-     "features": ["transactions", "timers", "rules"], "public_key": "…", "draining": false}
+     "features": ["transactions", "timers", "rules"], "public_key": "…", "draining": false,
+     "loads": {"1": 3145728}, "promised": {"3": "…"}}
 
 `counter` grows when the content changes, not with every beat. An unchanged heartbeat keeps its ETag
 and only its time advances, so other brokers see it alive without reading it again. `incarnation` is
@@ -19,6 +20,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 VERSION = 1
+LOAD_MAX = 2**53
+"""Larger than that of any broker; a damaged heartbeat may have any number."""
 
 TRANSACTIONS = "transactions"
 """Stages, completes and reads records of transactions, and takes the topics that they need."""
@@ -26,6 +29,8 @@ TIMERS = "timers"
 """Stores timed messages and delivers them, and takes the topics that they need."""
 SHARES = "shares"
 """Serves queue groups, and takes the topic that they need."""
+HOLDERS = "exclusive producers"
+"""Lets one producer have a partition for itself, and takes the topic that this needs."""
 RULES = "rules"
 """Knows access rules and tokens, and proves to other brokers that it is one."""
 QUOTAS = "quotas"
@@ -34,7 +39,13 @@ ADDED_BUNDLES = "added bundles"
 """Follows the number of bundles of the cluster, which may grow."""
 ENFORCING = "rules enforced"
 """Judges every call by the rules. It depends on a setting, so it is not among `FEATURES`."""
-FEATURES = (TRANSACTIONS, TIMERS, SHARES, RULES, QUOTAS, ADDED_BUNDLES)
+LOADS = "loads"
+"""Announces the loads of its bundles, and lets them move for load while every live broker does."""
+MOVES = "moves"
+"""Carries moves of partitions between bundles through. No broker of this release does all of it, so it is not
+among `FEATURES`.
+"""
+FEATURES = (TRANSACTIONS, TIMERS, SHARES, RULES, QUOTAS, ADDED_BUNDLES, HOLDERS, LOADS)
 """What a broker of this release has and earlier ones lack. The controller puts into the catalog what
 needs a feature only when every broker has it.
 """
@@ -52,7 +63,8 @@ class Heartbeat:
     them. `alarms`: problems of what it does serve. `rack`: where it runs, ""
     if not set. `release`: of LedgerMQ, "" if it is one that does not announce it. `features`: see
     `FEATURES`. `public_key`: Ed25519, in hexadecimal; the broker signs its calls to other brokers with the
-    private half, which only its process has.
+    private half, which only its process has. `loads`: of the owned bundles that are not idle, see `loads`.
+    `promised`: bundles that this broker hands over for load, each with the broker that is to take it.
     """
 
     broker: str
@@ -71,6 +83,8 @@ class Heartbeat:
     features: tuple[str, ...] = ()
     public_key: str = ""
     draining: bool = False
+    loads: dict[int, int] = field(default_factory=dict)
+    promised: dict[int, str] = field(default_factory=dict)
 
     def supersedes(self, other: Heartbeat) -> bool:
         """Return whether this process stays: of two processes with one address or one id, the later
@@ -106,6 +120,8 @@ def decode_heartbeat(data: bytes) -> Heartbeat | None:
             features=tuple(str(feature) for feature in found.get("features", ())),
             public_key=str(found.get("public_key", "")),
             draining=bool(found.get("draining", False)),
+            loads={int(bundle): min(max(0, int(load)), LOAD_MAX) for bundle, load in found.get("loads", {}).items()},
+            promised={int(bundle): str(broker) for bundle, broker in found.get("promised", {}).items()},
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None

@@ -15,6 +15,8 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
+from types import MappingProxyType
+from typing import Any
 
 from ledger import keys
 from ledger.garbage import heartbeats
@@ -26,6 +28,7 @@ from stateless_broker.heartbeat import FEATURES, Heartbeat, decode_heartbeat, en
 from stateless_broker.takeover import Evidence, has_ended, is_gone, stands_still, stands_still_at
 
 REMOVED_AFTER_S = heartbeats.AGE_MS / 1000
+NOTHING: Mapping[int, Any] = MappingProxyType({})
 
 
 class Superseded(InvalidConfig):
@@ -127,6 +130,8 @@ class Membership:
         releasing: Collection[int] = (),
         *,
         leaving: bool = False,
+        loads: Mapping[int, int] = NOTHING,
+        promised: Mapping[int, str] = NOTHING,
     ) -> None:
         """Write the heartbeat: this broker lives, and owns these bundles. Raises the store's
         errors.
@@ -141,6 +146,8 @@ class Membership:
             leaving=leaving or self.is_draining,
             draining=self.is_draining and not leaving,
             alarms=self.alarms(),
+            loads=dict(loads),
+            promised=dict(promised),
         )
         if now != self.me:
             self.me = replace(now, counter=now.counter + 1)

@@ -44,7 +44,7 @@ class Metadata:
     """`source()` returns where `__metadata` is served now, None while no such broker is known.
     `connect(address)` returns a connection to another broker.
 
-    `on_change` is called whenever the catalog has news.
+    `on_change` is called whenever the catalog has news. `moves`: see `Catalog`.
     """
 
     def __init__(
@@ -53,8 +53,11 @@ class Metadata:
         source: Callable[[], Source | None],
         connect: Callable[[str], Connection],
         on_change: Callable[[], None],
+        *,
+        moves: bool = False,
     ) -> None:
-        self.catalog = Catalog()
+        self._moves = moves
+        self.catalog = Catalog(moves=moves)
         self._notified_offset = 0
         self._ledger = ledger
         self._sources = ledger.sources
@@ -69,7 +72,7 @@ class Metadata:
 
     async def load(self) -> None:
         """Read the catalog from the store. Raises DataDamaged, Unavailable, the store's errors."""
-        found = await read_catalog(self._ledger)
+        found = await read_catalog(self._ledger, moves=self._moves)
         if found.offset > self.catalog.offset:
             self.catalog = found
         self._notify()

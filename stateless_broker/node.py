@@ -30,6 +30,7 @@ from stateless_broker.filter_functions.judging import FilterFunctionCounts
 from stateless_broker.filter_functions.processes import ProcessFunctions
 from stateless_broker.grpc_server import CALLS_MAX, GrpcServer
 from stateless_broker.health import Health
+from stateless_broker.holders.counts import HolderCounts
 from stateless_broker.logs import get_logger
 from stateless_broker.security.jwt import Issuer, SignedTokens, fetch_by_http
 from stateless_broker.security.quota_counts import QuotaCounts
@@ -56,6 +57,7 @@ class Hooks:
     transactions: TransactionCounts = field(default_factory=TransactionCounts)
     timers: TimerCounts = field(default_factory=TimerCounts)
     shares: ShareCounts = field(default_factory=ShareCounts)
+    holders: HolderCounts = field(default_factory=HolderCounts)
     quotas: QuotaCounts = field(default_factory=QuotaCounts)
     backlogs: BacklogCounts = field(default_factory=BacklogCounts)
     functions: FilterFunctionCounts = field(default_factory=FilterFunctionCounts)
@@ -115,6 +117,7 @@ class Node:
                     transaction_counts=observers.transactions,
                     timer_counts=observers.timers,
                     share_counts=observers.shares,
+                    holder_counts=observers.holders,
                     quota_counts=observers.quotas,
                     backlog_counts=observers.backlogs,
                     functions=ProcessFunctions(

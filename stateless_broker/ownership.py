@@ -4,14 +4,15 @@ owner of a bundle to callers.
 Every round: heartbeat, look at the others, decide. A bundle is claimed when this broker is its
 wanted owner and no present broker owns it, after the wait that its recent claims require. It is
 released when another broker has been its wanted owner for two intervals and the minimum holding
-time is over. Nothing here is about safety: the ledger refuses a wrong claim.
+time is over. One that moves for load waits longer (`load_moves`). Nothing here is about safety: the
+ledger refuses a wrong claim.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from ledgermq.errors import LedgerMQError, NotOwner
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -21,11 +22,13 @@ from ledgermq.sources import Sources
 from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.directory import Directory
-from stateless_broker.heartbeat import Heartbeat
+from stateless_broker.heartbeat import LOADS, Heartbeat
+from stateless_broker.load_moves import LoadMoves, promised_in
+from stateless_broker.loads import Loads, LoadTimes
 from stateless_broker.logs import get_logger
 from stateless_broker.membership import Membership, Superseded
 from stateless_broker.peers import Peers
-from stateless_broker.placement import place
+from stateless_broker.placement import place, relief
 from stateless_broker.pulse import Pulse
 from stateless_broker.takeover import may_claim_back
 from stateless_broker.terms import Terms
@@ -49,6 +52,7 @@ class OwnershipTimes:
     holding_s: float
     damaged_retry_s: float
     request_wait_s: float
+    loads: LoadTimes = field(default_factory=LoadTimes)
 
 
 class Ownership:
@@ -87,6 +91,8 @@ class Ownership:
         self._sources = sources
         self.times = times
         self._on_change = on_change
+        self._loads = Loads(times.loads)
+        self._load_moves = LoadMoves(self.me)
         self._wanted_elsewhere: dict[int, tuple[str, float]] = {}
         self._wake = asyncio.Event()
         self._round = asyncio.Event()
@@ -284,7 +290,14 @@ class Ownership:
         bundles = {bundle: owner.epoch for bundle, owner in self.opened.items()}
         try:
             async with asyncio.timeout(STORE_PATIENCE_INTERVALS * self.times.interval_s):
-                await self._membership.beat(bundles, self._troubles(), self.terms.releasing, leaving=self.leaving)
+                await self._membership.beat(
+                    bundles,
+                    self._troubles(),
+                    self.terms.releasing,
+                    leaving=self.leaving,
+                    loads=self._loads_now(),
+                    promised=self._load_moves.promised,
+                )
             self._beaten_at = asyncio.get_running_loop().time()
             self._announced_draining = self._membership.me.draining
             if self._beat_failed:
@@ -355,7 +368,7 @@ class Ownership:
             self.terms.suspect()
         self._were_present = set(present)
         self._directory.update(present, now, self._is_uncontested)
-        self.wanted = place(self._directory.claims, self._membership.live(), self._owners_now())
+        self._place(present, now)
         for bundle in self._directory.claims:
             if self.terms.is_busy(bundle):
                 continue
@@ -376,8 +389,33 @@ class Ownership:
             bundles={bundle: owner.epoch for bundle, owner in self.opened.items()},
             troubles=self._troubles(),
             releasing=tuple(self.terms.releasing),
+            loads=self._loads_now(),
+            promised=self._load_moves.promised,
         )
         return present
+
+    def _loads_now(self) -> dict[int, int]:
+        counted = {bundle: owner.traffic.cost_bytes for bundle, owner in self.opened.items()}
+        return self._loads.announced(counted, self._directory.loads, asyncio.get_running_loop().time())
+
+    def _place(self, present: Mapping[str, Heartbeat], now: float) -> None:
+        """Set the wanted owners, and begin a move for load if one is due and nothing else is under way."""
+        live, owners = self._membership.live(), self._owners_now()
+        loads = self._directory.loads if all(LOADS in heartbeat.features for heartbeat in live.values()) else {}
+        self._load_moves.forget_ended(owners, live, self.terms.is_busy, now - self.times.loads.wait_s)
+        promised = promised_in(present, owners, live)
+        self.wanted = place(self._directory.claims, live, owners | promised, loads) | promised
+        is_at_rest = self.wanted == owners and not any(owner.leaving for owner in self._directory.owners.values())
+        wish = relief(live, owners, loads) if is_at_rest and loads else None
+        if self._load_moves.is_due(wish, owners, now, self.times.loads.wait_s) and wish is not None:
+            wait_s = max(self.times.loads.wait_s, self.times.holding_s)
+            is_settled = now - self.terms.opened_at[wish.bundle] >= wait_s and not self.terms.is_busy(wish.bundle)
+            if is_settled and self.write_refusal is None:
+                self._load_moves.begin(wish, now)
+                self.terms.context.metrics.moved_for_load(wish.bundle)
+                log.info("bundle is handed over for load", bundle=wish.bundle, successor=wish.broker)
+                self.wanted[wish.bundle] = wish.broker
+                self.terms.release(wish.bundle, self._successor_address(wish.bundle))
 
     def _troubles(self) -> dict[int, str]:
         """Return by bundle why it is not served here, or that it is served to readers only."""

@@ -167,6 +167,11 @@ def _notes(node: Node) -> list[str]:
         f"queues of partition {partition} of {keys.SHARES_TOPIC}: {error.message}"
         for partition, error in sorted(node.broker.shares.refused().items())
     ]
+    notes += [
+        f"exclusive producers of partition {partition} of {keys.HOLDERS_TOPIC}, whose bundle takes no records:"
+        f" {error.message}"
+        for partition, error in sorted(node.broker.holders.refused().items())
+    ]
     return notes
 
 

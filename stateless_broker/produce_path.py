@@ -15,6 +15,7 @@ from ledger.log.segment import Batch
 from ledgermq.errors import DuplicateMessage, InvalidRequest, LedgerMQError, NotOwner, ResourceExhausted
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ProduceFrame
+from ledgermq.protocol.limits import PRODUCER_ID_BYTES
 from ledgermq.protocol.status import error_to_proto
 from stateless_broker.bundle.context import BundleMetrics
 from stateless_broker.bundle.owner import BundleOwner
@@ -24,8 +25,6 @@ from stateless_broker.metadata import Metadata
 from stateless_broker.ownership import Ownership
 from stateless_broker.received_batches import BatchChecks, let_go_of_frame, side_by_side, split_payload
 from stateless_broker.request_window import answered_in_order
-
-PRODUCER_ID_BYTES = 16
 
 log = get_logger(__name__)
 
@@ -131,7 +130,7 @@ class ProducePath:
                     _log_answer(entry, base_offset, durable)
                 result = pb.ProduceResult(base_offset=base_offset if durable else 0, topic_id=topic_id)
                 if durable and entry.owner is not None and entry.batch is not None:
-                    result.append_us = entry.owner.append_us(entry.batch, base_offset)
+                    result.append_us = await entry.owner.append_us(entry.batch, base_offset)
                 return result
             except NotOwner as failed:
                 error = failed if failed.owner or entry.bundle is None else await self._ownership.redirect(entry.bundle)
@@ -188,6 +187,7 @@ def _hand_over(group: Sequence[Entry], owner: BundleOwner | LedgerMQError, durab
     if isinstance(owner, BundleOwner):
         try:
             owner.check_admission()
+            group = [entry for entry in group if _has_arrived(entry, owner)]
             batches = [entry.batch for entry in group if entry.batch is not None]
             futures = owner.produce(batches, durable=durable, sender=sender)
             for entry, done in zip(group, futures, strict=True):
@@ -197,3 +197,15 @@ def _hand_over(group: Sequence[Entry], owner: BundleOwner | LedgerMQError, durab
             error = refused
     for entry in group:
         entry.error = error or NotOwner("the bundle is not served here")
+
+
+def _has_arrived(entry: Entry, owner: BundleOwner) -> bool:
+    """Return False, with the error in the entry, for a batch of a partition that still moves to the owner's
+    bundle: other batches of the frame need not wait for it.
+    """
+    assert entry.batch is not None
+    try:
+        owner.check_arrived(entry.batch)
+    except LedgerMQError as error:
+        entry.error = error
+    return entry.error is None

@@ -24,6 +24,7 @@ from stateless_broker.find_path import FindPath
 from stateless_broker.groups.groups import Groups
 from stateless_broker.health import problems
 from stateless_broker.heartbeat import Heartbeat
+from stateless_broker.holders.holders import Holders
 from stateless_broker.membership import Membership
 from stateless_broker.metadata import Lookup, Metadata
 from stateless_broker.ownership import Ownership
@@ -61,6 +62,7 @@ class BrokerService:
         transactions: Transactions,
         timers: Timers,
         shares: Shares,
+        holders: Holders,
         rules: RulePath,
         quotas: QuotaPath,
     ) -> None:
@@ -109,6 +111,8 @@ class BrokerService:
         self.share_answer = shares.share_answer
         self.reset_shares = shares.reset_shares
         self.list_shares = shares.list_shares
+        self.hold_partitions = holders.hold_partitions
+        self.release_partitions = holders.release_partitions
         self.change_rules = rules.change_rules
         self.list_rules = rules.list_rules
         self.test_rules = rules.test_rules
@@ -336,6 +340,7 @@ class ClusterPath:
             owner=owner.address if owner else "",
             epoch=self._directory.claims[bundle].epoch,
             trouble=self._directory.troubles.get(bundle, ""),
+            load=self._directory.loads.get(bundle, 0),
         )
 
 

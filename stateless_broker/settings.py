@@ -20,10 +20,12 @@ from pydantic import Field
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from holders.limits import HolderLimits
 from ledger.cluster import BUNDLES_MAX, ClusterDefaults
 from ledgermq.buffers import KIB, MIB
 from offsets.limits import GroupLimits
 from shares.limits import ShareLimits
+from stateless_broker.loads import LoadTimes
 from stateless_broker.settings_sources import names_of, read_sources, settle
 from timers.limits import TimerLimits
 from transactions.limits import TransactionLimits
@@ -453,7 +455,9 @@ class BrokerConstants:
     `damaged_retry_s`: pause before a bundle with damaged data is opened again. `ownership_wait_s`:
     how long a request waits for a bundle that this broker is taking over. `carry_slots`: how many
     slots staged batches may be behind before they are carried forward. `url_life_ms` and
-    `parquet_min_age_ms` go into the `cluster.json` of a new cluster.
+    `parquet_min_age_ms` go into the `cluster.json` of a new cluster. `moves`: take partitions that move between
+    bundles. No operator can, because the file lists of a moved partition are not handed over yet (decision 73).
+    `loads`: how loads are measured, and when bundles move for them.
     """
 
     damaged_retry_s: float = 30.0
@@ -463,7 +467,10 @@ class BrokerConstants:
     transactions: TransactionLimits = field(default_factory=TransactionLimits)
     timers: TimerLimits = field(default_factory=TimerLimits)
     shares: ShareLimits = field(default_factory=ShareLimits)
+    holders: HolderLimits = field(default_factory=HolderLimits)
     carry_slots: int = 2048
+    moves: bool = False
+    loads: LoadTimes = field(default_factory=LoadTimes)
 
 
 def default_of(name: str) -> Any:

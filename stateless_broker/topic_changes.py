@@ -4,17 +4,19 @@ out.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ledger import keys
-from ledger.topics.catalog import METADATA, Catalog, Topic
+from ledger.log.moves import MOVES_END
+from ledger.topics.catalog import METADATA, Catalog, PartitionMove, Topic
 from ledger.topics.settings import (
     CLUSTER_BUNDLES,
     HIDDEN,
+    HOLDERS,
     INTERNAL_KIND,
     NAMES,
+    PARTITIONS_MOVED,
     STAGED,
     SYSTEM_NAMES,
     TRANSACTION_COORDINATORS,
@@ -30,6 +32,8 @@ from ledgermq.errors import (
     ResourceExhausted,
     TopicBeingDeleted,
     TopicExists,
+    Unavailable,
+    UnknownPartition,
 )
 from ledgermq.protocol.names import DEAD_LETTER_SUFFIX, RETRY_SUFFIX
 from stateless_broker.settings import default_of
@@ -44,6 +48,7 @@ IN_EACH_BUNDLE = (
     keys.DELAYED_FAR_TOPIC,
     keys.TIMERS_TOPIC,
     keys.SHARES_TOPIC,
+    keys.HOLDERS_TOPIC,
 )
 """Internal topics that have the same number of partitions in each user bundle, in ascending order of the
 bundles; `keys.near_partition` and its like count on the order. `__consumer_offsets` is none of them:
@@ -98,10 +103,10 @@ def created(
         raise TopicBeingDeleted(f"topic {name!r} is being deleted; its name is not free yet", retry_after_ms=1000)
     if before is not None:
         raise TopicExists(f"topic {name!r} exists, with {before.partitions} partitions")
-    if sum(not keys.is_internal(known) for known in catalog.topics_by_name) >= limits.topics_max:
+    if catalog.own_topics >= limits.topics_max:
         raise ResourceExhausted(f"the cluster has {limits.topics_max} topics, the most that are allowed")
     raw = dict(settings)
-    return Topic(-1, name, assign(catalog, wanted, bundles), raw, check_together(parse_settings(raw)), now_ms)
+    return Topic(-1, name, assign(catalog, wanted, bundles), raw, check_together(parse_settings(raw), wanted), now_ms)
 
 
 def created_offsets_topic(catalog: Catalog, bundles: int, limits: TopicLimits, now_ms: int) -> Topic:
@@ -139,9 +144,10 @@ def created_timer_topic(catalog: Catalog, name: str, bundles: int, now_ms: int) 
     return created_internal_topic(catalog, name, _in_each_user_bundle(bundles, name), settings, now_ms)
 
 
-def created_shares_topic(catalog: Catalog, name: str, bundles: int, now_ms: int) -> Topic:
-    """Return the new topic `__shares`, with one partition in each user bundle. Raises TopicExists."""
-    return created_internal_topic(catalog, name, _in_each_user_bundle(bundles, name), {}, now_ms)
+def created_bundle_topic(catalog: Catalog, name: str, bundles: int, now_ms: int) -> Topic:
+    """Return the new topic `__shares` or `__holders`, with one partition in each user bundle. Raises TopicExists."""
+    kind = {keys.SHARES_TOPIC: {}, keys.HOLDERS_TOPIC: {INTERNAL_KIND: HOLDERS}}[name]
+    return created_internal_topic(catalog, name, _in_each_user_bundle(bundles, name), kind, now_ms)
 
 
 def _in_each_user_bundle(bundles: int, name: str) -> tuple[int, ...]:
@@ -197,7 +203,9 @@ def altered(
     parse_settings(change)
     raw = {key: value for key, value in (topic.raw_settings | dict(change)).items() if key not in unset}
     more = assign(catalog, partitions - topic.partitions, bundles) if partitions else ()
-    settings = check_together(parse_stored_settings(raw))
+    settings = check_together(parse_stored_settings(raw), topic.partitions + len(more))
+    if topic.moves and settings.keyed:
+        raise InvalidConfig(f"topic {name!r} has partitions that moved to another bundle, so it cannot become keyed")
     return replace(topic, bundles=topic.bundles + more, raw_settings=raw, settings=settings, altered_ms=now_ms)
 
 
@@ -211,7 +219,65 @@ def deleted(catalog: Catalog, name: str) -> Topic:
         raise LegalHold(
             f"topic {name!r} is under legal hold: it cannot be deleted until the setting legal.hold is unset"
         )
+    for partition, move in topic.moves.items():
+        _check_ended(topic, partition, move)
     return replace(topic, removed=True)
+
+
+def moved(catalog: Catalog, name: str, partition: int, bundle: int, bundles: int, now_ms: int) -> Topic:
+    """Return the topic with a partition on its way to a bundle; the offset of its record becomes the id of the
+    move. A partition that is there, or on its way there, changes nothing.
+
+    Raises UnknownTopic, TopicBeingDeleted, InvalidTopicName, UnknownPartition, InvalidRequest, and Unavailable
+    while the partition moves elsewhere.
+    """
+    _check_user_topic(name)
+    topic = catalog.living(name)
+    if not 0 <= partition < topic.partitions:
+        raise UnknownPartition(f"topic {name!r} has partitions 0 to {topic.partitions - 1}, not {partition}")
+    if not keys.METADATA_BUNDLE < bundle < bundles:
+        raise InvalidRequest(f"a partition can move to the bundles 1 to {bundles - 1}, not to {bundle}")
+    if topic.settings.keyed:
+        raise InvalidRequest(f"topic {name!r} keeps the latest record of each key: its partitions cannot move yet")
+    source, before = topic.bundles[partition], topic.moves.get(partition)
+    if source == bundle:
+        return topic
+    if before is not None:
+        _check_ended(topic, partition, before)
+    if catalog.offset >= MOVES_END:
+        raise InvalidRequest(
+            f"partitions can move only within the first {MOVES_END} records of {keys.METADATA_TOPIC}; it has"
+            f" {catalog.offset}"
+        )
+    raw = topic.raw_settings | {PARTITIONS_MOVED: "true"}
+    move = PartitionMove(0, source, 0 if before is None else before.id)
+    return replace(
+        topic,
+        bundles=(*topic.bundles[:partition], bundle, *topic.bundles[partition + 1 :]),
+        raw_settings=raw,
+        settings=parse_stored_settings(raw),
+        altered_ms=now_ms,
+        moves={**topic.moves, partition: move},
+    )
+
+
+def move_ended(catalog: Catalog, topic_id: int, partition: int, move: int) -> Topic | None:
+    """Return the topic as it is when a move has ended; None if that is known, or the topic is gone."""
+    topic = catalog.topics_by_id.get(topic_id)
+    found = None if topic is None else topic.moves.get(partition)
+    if topic is None or found is None or found.id != move or found.ended:
+        return None
+    return replace(topic, moves={**topic.moves, partition: replace(found, ended=True)})
+
+
+def _check_ended(topic: Topic, partition: int, move: PartitionMove) -> None:
+    """Raise Unavailable while a partition is between two bundles."""
+    if not move.ended:
+        raise Unavailable(
+            f"{topic.name}/{partition} still moves from bundle {move.source} to bundle {topic.bundles[partition]} (move"
+            f" {move.id}); retry when it has ended",
+            retry_after_ms=5000,
+        )
 
 
 def with_more_bundles(catalog: Catalog, before: int, bundles: int, now_ms: int) -> list[Topic]:
@@ -238,9 +304,7 @@ def assign(catalog: Catalog, partitions: int, bundles: int) -> tuple[int, ...]:
     """Assign a bundle to each new partition: always the one with the fewest partitions. Bundle 0
     holds only `__metadata`.
     """
-    load = Counter(dict.fromkeys(range(1, bundles), 0))
-    for topic in catalog.living_topics():
-        load.update(bundle for bundle in topic.bundles if bundle != keys.METADATA_BUNDLE)
+    load = {bundle: catalog.load[bundle] for bundle in range(1, bundles)}
     chosen = []
     for _ in range(partitions):
         bundle = min(range(1, bundles), key=lambda b: (load[b], b))

@@ -26,14 +26,14 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledger.log.log_record import LogRecord
+from ledger.log.log_record import Decision
 from ledgermq.errors import ResourceExhausted
 from timers.blocks import START, Block, Id, Key, end_of
 from timers.cut import Moved
@@ -60,14 +60,6 @@ from timers.records import (
 from timers.rows import Rows
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Decision(Generic[T]):
-    """An answer, and the records that have to be durable before it is sent. `records` go into one group."""
-
-    records: list[LogRecord]
-    answer: T
 
 
 class RecallAnswer(Enum):

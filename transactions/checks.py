@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledgermq.errors import InvalidRequest
-from ledgermq.protocol.limits import BRANCH_BYTES_MAX
+from ledgermq.protocol.limits import BRANCH_BYTES_MAX, PRODUCER_ID_BYTES
 from ledgermq.protocol.names import NAME_CHARS_MAX, is_name
 from ledgermq.protocol.unresolved import SUFFIX
-from transactions.limits import NUMBER_MAX, PRODUCER_ID_BYTES, TransactionLimits
+from transactions.limits import NUMBER_MAX, TransactionLimits
 from transactions.types import Kind, Part, Transaction
 
 CHECK_GROUP_CHARS_MAX = NAME_CHARS_MAX - len(SUFFIX)

@@ -33,6 +33,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
+from ledger.log.log_record import Decision
 from ledgermq.errors import (
     InvalidRequest,
     ResourceExhausted,
@@ -55,7 +56,7 @@ from transactions.ids import Ids
 from transactions.info import transaction_info
 from transactions.limits import EPOCH_MAX, EXPIRED_AT_ONCE_MAX, RETRY_FULL_MS, RETRY_MS, TransactionLimits
 from transactions.records import Former, IdEntry, IdValue, encode
-from transactions.types import Decision, Kind, Part, State, Transaction
+from transactions.types import Kind, Part, State, Transaction
 
 T = TypeVar("T")
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PRODUCER_ID_BYTES = 16
 EPOCH_MAX = (1 << 32) - 1
 NUMBER_MAX = 1 << 48
 RETRY_MS = 100

@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
+from ledger.log.log_record import Decision
 from ledgermq.errors import (
     DataDamaged,
     InvalidRequest,
@@ -47,7 +48,7 @@ from transactions.checks import check_branch, check_transaction, describe
 from transactions.limits import RETRY_FULL_MS, RETRY_MS, TransactionLimits
 from transactions.records import NoteEntry, NoteValue, ReferencesEntry, ReferencesValue, encode
 from transactions.staged import BundleState, Staged
-from transactions.types import Decision, Part, Reference, State, Stream, Transaction
+from transactions.types import Part, Reference, State, Stream, Transaction
 from transactions.wire import transaction_to_proto
 
 NAMED_MAX = 5

@@ -20,9 +20,9 @@ from google.protobuf.message import DecodeError
 
 from ledger.log.log_record import LogRecord
 from ledgermq.errors import DataDamaged, FormatNotSupported
+from ledgermq.protocol.limits import PRODUCER_ID_BYTES
 from ledgermq.protocol.names import NAME_PATTERN
 from transactions.format import ledgermq_transactions_pb2 as fmt
-from transactions.limits import PRODUCER_ID_BYTES
 from transactions.types import Kind, Part, Reference, State, Stream, Transaction
 
 VERSION = 1

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-from ledger.log.log_record import LogRecord
 from ledgermq.protocol.limits import DELAYED_BRANCH
 
 T = TypeVar("T")
@@ -93,14 +92,3 @@ class Reference:
     crc: int
     timestamp_min_us: int
     timestamp_max_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class Decision(Generic[T]):
-    """An answer, and the records that have to be durable before it is sent.
-
-    `records` go into one segment. If there are none, the answer is final only after a fence check.
-    """
-
-    records: list[LogRecord]
-    answer: T

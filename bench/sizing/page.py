@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import parquet, processes, requests
+from bench import afar, parquet, processes, requests
 from bench.distant import DISTANCES, FAR
 from bench.measures import Results
 from bench.page import PLOTS, RESULTS, wrapped
@@ -32,6 +32,7 @@ from bench.sizing.model import (
     monthly_bill,
 )
 from bench.sizing.observe import Load, Observed, observe
+from ledgermq.protocol.limits import WINDOW_BATCHES
 
 PAGE = Path("docs/sizing.md")
 PLOT = "sizing.png"
@@ -45,7 +46,7 @@ SWEPT = (0.1, 0.5, 2.0, 5.0, 10.0, 20.0)
 """MB a second of one bundle."""
 GREEDY = (0, 1, 4, 12)
 SWEPT_PARTITIONS = 64
-USED = ("P5", "P7", "P11")
+USED = ("P5", "P7", "P11", "S2")
 COMPACTED = "segments to Parquet, values of 1000 B"
 
 TEXT = """\
@@ -69,13 +70,22 @@ TEXT = """\
 * **Requests and latencies**: the product's own SDK, broker and ledger in virtual time (`bench/sizing/`),
   {seconds:.0f} s of one broker at its share of the load, before a store that answers each request after
   {median_ms:.0f} ms in the median and {p99_ms:.0f} ms at the 99th percentile (log-normal), as S3 Standard does.
-  Processor time costs nothing in the simulation, so a real busy broker is slower by its queues. Row P5 counts the
-  same with a real broker, on MinIO behind a slow connection: compare its dollars.
+  Processor time costs nothing in the simulation, so a real busy broker is slower by its queues: see
+  [below](#the-simulation-beside-a-real-broker).
 * **Prices**: requests as S3 Standard lists them (5 dollars a million PUTs and LISTs, 0.40 a million GETs), storage
   {prices.tb_month:.0f} dollars a TB and month, {prices.core_hour:.2f} dollars for an hour of a core. The last two are
   assumptions: `--tb-month`, `--core-hour`. Traffic between clients, brokers and S3 in one
   zone and region counts as free. Between zones it is not free, and may cost more than everything else together.
 * Measured: {runs}. Your machines may need half the time of these{unlike}.
+
+## The simulation beside a real broker
+
+Row S2 runs one real broker with {s2_bundles} bundles, and its producer, on two cores, before MinIO that answers as late
+as S3 does. The same load in the simulation has no processor time. One producer sends runs of 64 records to
+{s2_partitions} partitions, and has at most {window} batches of a partition on their way, so it cannot send faster than
+answers come: what it reached is in the second column.
+
+{compared}
 
 ## How many bundles
 
@@ -187,6 +197,34 @@ def swept(seen: Sequence[tuple[float, Observed]]) -> list[str]:
     return lines
 
 
+def compared(results: Results) -> list[str]:
+    """Return what row S2 measured beside the same in the simulation. Raises NotMeasured."""
+
+    def value(what: str, subject: str) -> float:
+        found = results.of("S2", what, subject)
+        if found is None:
+            raise NotMeasured(
+                f"{RESULTS} has no {what!r} of {subject}: python -m bench.run --only S2 --keep measures it"
+            )
+        return found.median
+
+    lines = [
+        ("| store, MB/s | reached | acknowledged, p50 / p99 ms | simulated | PUTs a GiB | simulated |"),
+        "|---" * 6 + "|",
+    ]
+    for subject in afar.SUBJECTS.values():
+        for rate in afar.MEGABYTES_PER_S:
+            at_rate, alike = f"{rate} MB/s", afar.simulated(subject)
+            acknowledged = [
+                " / ".join(f"{value(f'acknowledged, {at_rate}, {part}', name):,.0f}" for part in ("p50", "p99"))
+                for name in (subject, alike)
+            ]
+            puts = [f"{value(f'PUTs, {at_rate}', name):,.0f}" for name in (subject, alike)]
+            cells = (f"{subject}, {rate}", f"{value(f'reached of {at_rate}', subject):.1f}", *acknowledged, *puts)
+            lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
 def crowds() -> list[str]:
     head = (
         "| greedy producers | small one acknowledged, p50 ms | longest ms | MB that each greedy one got through, fewest"
@@ -228,6 +266,10 @@ def markdown(results: Results, costs: Costs, prices: Prices) -> str:
         swept="\n".join(swept(seen)),
         plot=PLOT,
         crowds="\n".join(crowds()),
+        compared="\n".join(compared(results)),
+        s2_bundles=afar.BUNDLES,
+        s2_partitions=afar.PARTITIONS,
+        window=WINDOW_BATCHES,
     )
 
 

@@ -169,7 +169,11 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel("Claims", ((rate("claims_total", "outcome"), "{{outcome}}"),), "cps"),
         Panel(
             "Terms ended",
-            ((rate("terms_ended_total", "why"), "{{why}}"), (rate("takeovers_total", "job"), "takeovers")),
+            (
+                (rate("terms_ended_total", "why"), "{{why}}"),
+                (rate("takeovers_total", "job"), "takeovers"),
+                (rate("moves_for_load_total", "job"), "moves for load"),
+            ),
             "cps",
         ),
         Panel("Taking a bundle over", quantiles("claim_seconds"), "s"),
@@ -396,6 +400,15 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "Partitions of __shares refused",
             ((or_zero(f"sum by (code) ({metric('refused_queue_partitions')})"), "{{code}}"),),
+        ),
+    ),
+    "Exclusive producers": (
+        Panel("Partitions with an exclusive producer", ((f"sum({metric('exclusive_partitions')})", "partitions"),)),
+        Panel("Changes", ((rate("exclusive_producer_changes_total", "change"), "{{change}}"),), "cps"),
+        Panel("Refused batches", ((rate("exclusive_refused_batches_total", "code"), "{{code}}"),), "cps"),
+        Panel(
+            "Partitions of __holders refused",
+            ((or_zero(f"sum by (code) ({metric('refused_exclusive_partitions')})"), "{{code}}"),),
         ),
     ),
     "Processes": (

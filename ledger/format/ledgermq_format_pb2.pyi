@@ -274,7 +274,7 @@ class TopicFact(_message.Message):
     def __init__(self, topic_id: _Optional[int] = ..., version: _Optional[int] = ..., held: _Optional[bool] = ...) -> None: ...
 
 class PartitionCheckpoint(_message.Message):
-    __slots__ = ("topic_id", "partition", "log_start", "parquet_start", "parquet_end", "newest_page", "parked", "deleted_to", "lost")
+    __slots__ = ("topic_id", "partition", "log_start", "parquet_start", "parquet_end", "newest_page", "parked", "deleted_to", "lost", "frozen", "forgotten", "taken_over")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
@@ -284,6 +284,9 @@ class PartitionCheckpoint(_message.Message):
     PARKED_FIELD_NUMBER: _ClassVar[int]
     DELETED_TO_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
+    FROZEN_FIELD_NUMBER: _ClassVar[int]
+    FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_OVER_FIELD_NUMBER: _ClassVar[int]
     topic_id: int
     partition: int
     log_start: int
@@ -293,7 +296,10 @@ class PartitionCheckpoint(_message.Message):
     parked: Parked
     deleted_to: int
     lost: _containers.RepeatedCompositeFieldContainer[LostRecords]
-    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., log_start: _Optional[int] = ..., parquet_start: _Optional[int] = ..., parquet_end: _Optional[int] = ..., newest_page: _Optional[int] = ..., parked: _Optional[_Union[Parked, _Mapping]] = ..., deleted_to: _Optional[int] = ..., lost: _Optional[_Iterable[_Union[LostRecords, _Mapping]]] = ...) -> None: ...
+    frozen: int
+    forgotten: bool
+    taken_over: int
+    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., log_start: _Optional[int] = ..., parquet_start: _Optional[int] = ..., parquet_end: _Optional[int] = ..., newest_page: _Optional[int] = ..., parked: _Optional[_Union[Parked, _Mapping]] = ..., deleted_to: _Optional[int] = ..., lost: _Optional[_Iterable[_Union[LostRecords, _Mapping]]] = ..., frozen: _Optional[int] = ..., forgotten: _Optional[bool] = ..., taken_over: _Optional[int] = ...) -> None: ...
 
 class LostRecords(_message.Message):
     __slots__ = ("first_offset", "last_offset", "object_key", "reason", "decided_by", "decided_ms")
@@ -338,7 +344,7 @@ class RemovedTopic(_message.Message):
     def __init__(self, topic_id: _Optional[int] = ..., topic: _Optional[str] = ..., named_at_plan: _Optional[int] = ..., files_deleted: _Optional[bool] = ..., barrier_ms: _Optional[int] = ...) -> None: ...
 
 class CompactionPlan(_message.Message):
-    __slots__ = ("bundle", "number", "put_id", "created_ms", "checkpoint", "last_slot", "slots", "files", "lagging", "internal", "previous_snapshot", "trim_slot")
+    __slots__ = ("bundle", "number", "put_id", "created_ms", "checkpoint", "last_slot", "slots", "files", "lagging", "internal", "previous_snapshot", "trim_slot", "freezes", "takeovers")
     BUNDLE_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     PUT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -351,6 +357,8 @@ class CompactionPlan(_message.Message):
     INTERNAL_FIELD_NUMBER: _ClassVar[int]
     PREVIOUS_SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     TRIM_SLOT_FIELD_NUMBER: _ClassVar[int]
+    FREEZES_FIELD_NUMBER: _ClassVar[int]
+    TAKEOVERS_FIELD_NUMBER: _ClassVar[int]
     bundle: int
     number: int
     put_id: bytes
@@ -363,7 +371,9 @@ class CompactionPlan(_message.Message):
     internal: _containers.RepeatedCompositeFieldContainer[PlannedInternal]
     previous_snapshot: int
     trim_slot: int
-    def __init__(self, bundle: _Optional[int] = ..., number: _Optional[int] = ..., put_id: _Optional[bytes] = ..., created_ms: _Optional[int] = ..., checkpoint: _Optional[int] = ..., last_slot: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[PlannedSlot, _Mapping]]] = ..., files: _Optional[_Iterable[_Union[PlannedFile, _Mapping]]] = ..., lagging: _Optional[_Iterable[_Union[PlannedSlot, _Mapping]]] = ..., internal: _Optional[_Iterable[_Union[PlannedInternal, _Mapping]]] = ..., previous_snapshot: _Optional[int] = ..., trim_slot: _Optional[int] = ...) -> None: ...
+    freezes: _containers.RepeatedCompositeFieldContainer[PlannedFreeze]
+    takeovers: _containers.RepeatedCompositeFieldContainer[PlannedTakeover]
+    def __init__(self, bundle: _Optional[int] = ..., number: _Optional[int] = ..., put_id: _Optional[bytes] = ..., created_ms: _Optional[int] = ..., checkpoint: _Optional[int] = ..., last_slot: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[PlannedSlot, _Mapping]]] = ..., files: _Optional[_Iterable[_Union[PlannedFile, _Mapping]]] = ..., lagging: _Optional[_Iterable[_Union[PlannedSlot, _Mapping]]] = ..., internal: _Optional[_Iterable[_Union[PlannedInternal, _Mapping]]] = ..., previous_snapshot: _Optional[int] = ..., trim_slot: _Optional[int] = ..., freezes: _Optional[_Iterable[_Union[PlannedFreeze, _Mapping]]] = ..., takeovers: _Optional[_Iterable[_Union[PlannedTakeover, _Mapping]]] = ...) -> None: ...
 
 class PlannedSlot(_message.Message):
     __slots__ = ("slot", "put_id", "kind", "tail_length")
@@ -416,6 +426,24 @@ class PlannedInternal(_message.Message):
     end: int
     slots: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, topic_id: _Optional[int] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., end: _Optional[int] = ..., slots: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class PlannedFreeze(_message.Message):
+    __slots__ = ("topic_id", "partition", "move")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    topic_id: int
+    partition: int
+    move: int
+    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., move: _Optional[int] = ...) -> None: ...
+
+class PlannedTakeover(_message.Message):
+    __slots__ = ("counters", "files")
+    COUNTERS_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    counters: PartitionCheckpoint
+    files: _containers.RepeatedCompositeFieldContainer[ParquetFile]
+    def __init__(self, counters: _Optional[_Union[PartitionCheckpoint, _Mapping]] = ..., files: _Optional[_Iterable[_Union[ParquetFile, _Mapping]]] = ...) -> None: ...
 
 class FilePage(_message.Message):
     __slots__ = ("bundle", "plan", "put_id", "partitions")
@@ -500,7 +528,7 @@ class SnapshotRecord(_message.Message):
     def __init__(self, offset: _Optional[int] = ..., key: _Optional[bytes] = ..., value: _Optional[bytes] = ..., timestamp_us: _Optional[int] = ...) -> None: ...
 
 class TopicRecord(_message.Message):
-    __slots__ = ("topic_id", "name", "bundles", "settings", "state", "created_ms", "altered_ms")
+    __slots__ = ("topic_id", "name", "bundles", "settings", "state", "created_ms", "altered_ms", "moves")
     class SettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -515,6 +543,7 @@ class TopicRecord(_message.Message):
     STATE_FIELD_NUMBER: _ClassVar[int]
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
     ALTERED_MS_FIELD_NUMBER: _ClassVar[int]
+    MOVES_FIELD_NUMBER: _ClassVar[int]
     topic_id: int
     name: str
     bundles: _containers.RepeatedScalarFieldContainer[int]
@@ -522,4 +551,19 @@ class TopicRecord(_message.Message):
     state: TopicState
     created_ms: int
     altered_ms: int
-    def __init__(self, topic_id: _Optional[int] = ..., name: _Optional[str] = ..., bundles: _Optional[_Iterable[int]] = ..., settings: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[TopicState, str]] = ..., created_ms: _Optional[int] = ..., altered_ms: _Optional[int] = ...) -> None: ...
+    moves: _containers.RepeatedCompositeFieldContainer[PartitionMove]
+    def __init__(self, topic_id: _Optional[int] = ..., name: _Optional[str] = ..., bundles: _Optional[_Iterable[int]] = ..., settings: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[TopicState, str]] = ..., created_ms: _Optional[int] = ..., altered_ms: _Optional[int] = ..., moves: _Optional[_Iterable[_Union[PartitionMove, _Mapping]]] = ...) -> None: ...
+
+class PartitionMove(_message.Message):
+    __slots__ = ("partition", "move", "source", "before", "ended")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    move: int
+    source: int
+    before: int
+    ended: bool
+    def __init__(self, partition: _Optional[int] = ..., move: _Optional[int] = ..., source: _Optional[int] = ..., before: _Optional[int] = ..., ended: _Optional[bool] = ...) -> None: ...

@@ -11,7 +11,7 @@ from ledger.fsck.problem import Problems
 from ledger.keys import PartitionId
 from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import ObjectStore
-from ledger.topics.catalog import METADATA, Catalog, read_catalog
+from ledger.topics.catalog import METADATA, Catalog, Topic, read_catalog
 from ledgermq.sources import Sources
 
 
@@ -19,7 +19,7 @@ async def check_catalog(store: ObjectStore, cluster: ClusterSettings, problems: 
     """Check and return the catalog; None if it cannot be read."""
     catalog = None
     with problems.collecting(keys.ledger(keys.METADATA_BUNDLE)):
-        catalog = await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, Sources()))
+        catalog = await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, Sources()), moves=True)
     if (
         catalog is not None
         and catalog.topics_by_name[METADATA.name].settings.cluster_bundles
@@ -46,8 +46,10 @@ async def check_catalog(store: ObjectStore, cluster: ClusterSettings, problems: 
 
 
 def check_partitions(catalog: Catalog, views: Sequence[LedgerView], problems: Problems) -> None:
-    """Check that a partition's records are only in the bundle that its topic names."""
+    """Check that a partition's records are only in the bundle that its topic names, and in those that it left."""
     for view in views:
+        left = {PartitionId(seal.topic_id, seal.partition) for seal in view.checkpoint.state.seals}
+        left |= {PartitionId(seal.topic_id, seal.partition) for index in view.valid for seal in index.seals}
         for topic_id, partition in sorted(
             view.ends.keys() | {PartitionId(e.topic_id, e.partition) for index in view.valid for e in index.batches}
         ):
@@ -66,9 +68,17 @@ def check_partitions(catalog: Catalog, views: Sequence[LedgerView], problems: Pr
                     "UNKNOWN_PARTITION",
                     f"{where}: topic {topic.name} has only {topic.partitions} partitions",
                 )
-            elif topic.bundles[partition] != view.bundle:
+            elif topic.bundles[partition] != view.bundle and not (
+                PartitionId(topic_id, partition) in left or _leaves(topic, partition, view.bundle)
+            ):
                 text = f"{where}: the catalog has this partition of {topic.name} in bundle {topic.bundles[partition]}"
                 problems.damage(keys.ledger(view.bundle), "WRONG_BUNDLE", text)
+
+
+def _leaves(topic: Topic, partition: int, bundle: int) -> bool:
+    """Return whether a partition is on its way from a bundle to another one."""
+    move = topic.moves.get(partition)
+    return move is not None and move.source == bundle and not move.ended
 
 
 def removed_ids(catalog: Catalog | None, view: LedgerView) -> set[int]:

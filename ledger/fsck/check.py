@@ -20,7 +20,7 @@ from ledger.fsck.cluster_fit import contradictions
 from ledger.fsck.copy_check import check_copies
 from ledger.fsck.keyed_check import KeyedCheck
 from ledger.fsck.ledger_check import LedgerView, check_ledger
-from ledger.fsck.move_check import check_moves
+from ledger.fsck.move_check import check_moves, files_taken_over
 from ledger.fsck.names import check_names
 from ledger.fsck.offset_check import check_offsets, check_put_ids, check_sequences
 from ledger.fsck.parquet_check import ParquetCheck
@@ -159,8 +159,10 @@ async def _check_once(
         on_bundle(bundle + 1, cluster.bundles)
     catalog = await check_catalog(store, cluster, problems)
     live: dict[str, fmt.ParquetFile | None] = {}
+    taken_over = files_taken_over([view.checkpoint for view in views])
     for view in views:
-        live |= await check_rounds(store, view, problems)
+        counted = await check_rounds(store, view, problems)
+        live |= {key: file for key, file in counted.items() if (view.bundle, _place(key)) not in taken_over}
         if view.whole:
             check_put_ids(view, problems)
             check_offsets(view, removed_ids(catalog, view), problems)
@@ -191,6 +193,11 @@ def _end(view: LedgerView) -> int:
             key = PartitionId(entry.topic_id, entry.partition)
             ends[key] = max(ends.get(key, 0), entry.base_offset + entry.record_count)
     return sum(ends.values())
+
+
+def _place(key: str) -> PartitionId | None:
+    name = keys.parse_parquet(key)
+    return None if name is None else PartitionId(name.topic_id, name.partition)
 
 
 async def _check_archive(

@@ -51,6 +51,7 @@ class KeyedCheck:
             PartitionId(part.topic_id, part.partition): part
             for checkpoint in checkpoints
             for part in checkpoint.partitions
+            if not part.forgotten
         }
         for place, part in counters.items():
             if part.parquet_start > part.log_start:

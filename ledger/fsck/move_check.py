@@ -25,6 +25,19 @@ def check_moves(views: Sequence[LedgerView], problems: Problems) -> None:
                 _check_pair(bundle, opened, found[opened.source], problems)
 
 
+def files_taken_over(checkpoints: Sequence[fmt.Checkpoint]) -> set[tuple[int, PartitionId | None]]:
+    """Return the partitions whose file lists another bundle has by now, each with the bundle whose list does not
+    count any longer.
+    """
+    parts = [(checkpoint.bundle, part) for checkpoint in checkpoints for part in checkpoint.partitions]
+    taken_over = {(part.topic_id, part.partition, part.taken_over) for _, part in parts if part.taken_over}
+    return {
+        (bundle, PartitionId(part.topic_id, part.partition))
+        for bundle, part in parts
+        if part.frozen and (part.topic_id, part.partition, part.frozen) in taken_over
+    }
+
+
 def _fold(view: LedgerView, problems: Problems) -> tuple[Seals, Opens]:
     """Return the partitions that have left, and those that came and are here."""
     state = view.checkpoint.state

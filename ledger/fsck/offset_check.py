@@ -1,6 +1,6 @@
 """Check the offsets of every partition of a bundle: each is present exactly once, from the log
 start to the end, in Parquet or in segments. Of a partition that came from another bundle, only what it
-has had since then is here.
+has had since then is here; of one that left with its files, nothing need be.
 
 Safety invariants 1, 2, 3 and 6, checked by indexes and checkpoint alone.
 """
@@ -20,6 +20,7 @@ def check_offsets(view: LedgerView, dropped: set[int], problems: Problems) -> No
     """Check all offsets. `dropped`: ids of removed topics, whose records may be gone."""
     counters = partitions_by_key(view.checkpoint)
     came_at = {PartitionId(opened.topic_id, opened.partition): opened.start for opened in view.checkpoint.state.opens}
+    forgotten = {key for key, part in counters.items() if part.forgotten and key not in came_at}
     running: dict[PartitionId, int] = {}
     ends = dict(view.ends)
 
@@ -38,14 +39,15 @@ def check_offsets(view: LedgerView, dropped: set[int], problems: Problems) -> No
             key = PartitionId(entry.topic_id, entry.partition)
             expected = running.get(key)
             if expected is None:
-                _check_first(entry, object_key, covered(key), key.topic_id in dropped, problems)
+                may_be_gone = key.topic_id in dropped or key in forgotten
+                _check_first(entry, object_key, covered(key), may_be_gone, problems)
             else:
                 _check_next(entry, object_key, expected, problems)
             running[key] = entry.base_offset + entry.record_count
             if index.slot > view.checkpoint.state.slot:
                 ends[key] = running[key]
     for key, end in ends.items():
-        if key.topic_id not in dropped:
+        if key.topic_id not in dropped and key not in forgotten:
             _check_end(view, key, end, running, covered(key), problems)
     _check_unknown(view, running, ends, problems)
 
@@ -60,8 +62,8 @@ def _covered(counters: fmt.PartitionCheckpoint | None) -> int:
     return counters.parquet_end if has_files else max(counters.parquet_end, counters.log_start)
 
 
-def _check_first(entry: fmt.BatchEntry, object_key: str, covered: int, is_dropped: bool, problems: Problems) -> None:
-    if entry.base_offset > covered and not is_dropped:
+def _check_first(entry: fmt.BatchEntry, object_key: str, covered: int, may_be_gone: bool, problems: Problems) -> None:
+    if entry.base_offset > covered and not may_be_gone:
         text = f"offsets {covered} to {entry.base_offset - 1} are neither in Parquet nor in a segment"
         problems.damage(object_key, "OFFSET_GAP", f"{_partition(entry)}: {text}")
 

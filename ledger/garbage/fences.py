@@ -10,21 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ledger import keys
 from ledger.garbage.found import Kind, Removable
 from ledger.log.checkpoint import newest_checkpoint
+from ledger.log.plan_chain import PlansByFence, open_fences
 from ledger.object_store.contract import FENCES, ObjectStore
-
-PlansByFence = dict[str, int]
-
-
-async def list_open(store: ObjectStore) -> dict[int, PlansByFence]:
-    """Return the open fences by bundle, each with its plan, by one LIST."""
-    found: dict[int, PlansByFence] = {}
-    for name in await store.list_fences():
-        if (fence := keys.parse_fence(name)) is not None:
-            found.setdefault(fence.bundle, {})[name] = fence.plan
-    return found
 
 
 async def find(store: ObjectStore, bundle: int, open_: PlansByFence) -> list[Removable]:
@@ -46,5 +35,5 @@ async def remove(store: ObjectStore, fences: Sequence[Removable]) -> None:
 
 async def close_finished(store: ObjectStore, bundle: int) -> None:
     """Close all fences of finished plans, before a Parquet file is deleted."""
-    open_ = (await list_open(store)).get(bundle, {})
+    open_ = (await open_fences(store)).get(bundle, {})
     await remove(store, await find(store, bundle, open_))

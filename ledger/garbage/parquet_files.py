@@ -57,7 +57,7 @@ async def find_expired(
         topic = catalog.topics_by_id.get(part.topic_id)
         if part.parquet_start >= min(part.log_start, part.parquet_end) or topic is None or topic.removed:
             continue
-        if not may_remove(checkpoint, topic):
+        if not may_remove(checkpoint, topic, part.partition):
             continue
         for file in await pages.files_from(part, part.parquet_start):
             if file.last_offset >= part.log_start:
@@ -133,18 +133,18 @@ class _Expiry:
             except LedgerMQError as error:
                 self.failed = self.failed or error
                 break
-            if not await self._may_remove(topic):
+            if not await self._may_remove(topic, part.partition):
                 break
             await self._store.delete([file.key])
             self.starts[key] = file.last_offset + 1
             self.deleted += 1
 
-    async def _may_remove(self, topic: Topic) -> bool:
-        """Return True if records of the topic may be removed; read just before each deletion,
+    async def _may_remove(self, topic: Topic, partition: int) -> bool:
+        """Return True if records of the partition may be removed; read just before each deletion,
         because a hold may have been set since.
         """
         self._checkpoint = await newest_checkpoint(self._store, self._checkpoint.bundle, self._checkpoint)
-        return may_remove(self._checkpoint, topic)
+        return may_remove(self._checkpoint, topic, partition)
 
 
 def _expired_move(starts: dict[PartitionId, int]) -> Move:
@@ -152,6 +152,8 @@ def _expired_move(starts: dict[PartitionId, int]) -> Move:
         moved = False
         for part in draft.partitions:
             start = starts.get(PartitionId(part.topic_id, part.partition), 0)
+            if part.frozen:
+                continue  # the other bundle deletes these files once more, and notes it
             if start > part.log_start:
                 raise AssertionError(
                     f"{part.topic_id}/{part.partition}: Parquet would begin at {start}, but the log begins at"
@@ -232,7 +234,7 @@ def cleaned_move(topic: Topic, partition: int, start: int) -> Move:
     """
 
     def move(draft: fmt.Checkpoint) -> bool:
-        if any(note.topic_id == topic.id for note in draft.removed_topics) or not may_remove(draft, topic):
+        if any(note.topic_id == topic.id for note in draft.removed_topics) or not may_remove(draft, topic, partition):
             return False
         for part in draft.partitions:
             if (part.topic_id, part.partition) == (topic.id, partition) and part.parquet_start < start:

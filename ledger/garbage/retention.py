@@ -30,7 +30,7 @@ from ledger.parquet.pages import PageReader
 from ledger.root.two_clocks import TwoClocks
 from ledger.topics.catalog import Catalog, Topic
 from ledger.topics.deletion_times import last_time_ms
-from ledger.topics.facts import is_held, may_remove, refuse_held, refuse_moved
+from ledger.topics.facts import is_held, may_remove, refuse_held, refuse_moving
 from ledger.topics.removal import note_of
 from ledger.topics.settings import TopicSettings
 from ledgermq.errors import LedgerMQError, StoreError, UnknownTopic
@@ -77,7 +77,7 @@ async def new_log_starts(
             topic is None
             or topic.removed
             or topic.internal
-            or not may_remove(checkpoint, topic)
+            or not may_remove(checkpoint, topic, part.partition)
             or not has_retention(topic.settings)
         ):
             continue
@@ -153,7 +153,7 @@ async def apply_to_stale_versions(ledger: LedgerRef, catalog: Catalog, topic: To
     checkpoint = await newest_checkpoint(store, bundle)
     part = partition_of(checkpoint, topic.id, partition)
     published = await newest_version(store, place)
-    if published is None or part.log_start >= part.parquet_start or not may_remove(checkpoint, topic):
+    if published is None or part.log_start >= part.parquet_start or not may_remove(checkpoint, topic, partition):
         return
     since_ms = max(topic.created_ms, topic.altered_ms)
     files = _files_below(part, published, since_ms) + await PageReader(store, bundle).files_from(
@@ -206,7 +206,7 @@ def log_start_move(starts: Mapping[PartitionId, int], catalog: Catalog | None = 
         for key, start in starts.items():
             if key.topic_id in removed or is_held(draft, key.topic_id):
                 continue
-            if catalog is not None and not may_remove(draft, catalog.topics_by_id[key.topic_id]):
+            if catalog is not None and not may_remove(draft, catalog.topics_by_id[key.topic_id], key.partition):
                 continue
             if start > ends.get(key, 0):
                 raise AssertionError(
@@ -239,8 +239,8 @@ def deletion_move(topic: Topic, befores: Mapping[int, int]) -> Move:
     """Return the move that deletes records below these offsets on demand, without an archive; it
     declines if no log start would move.
 
-    Raises LegalHold, UnknownTopic (it was removed meanwhile), Unavailable (a partition of the topic has
-    moved) when it is applied.
+    Raises LegalHold, UnknownTopic (it was removed meanwhile), Unavailable (one of the partitions is
+    between two bundles) when it is applied.
     """
     raise_log_starts = log_start_move(
         {PartitionId(topic.id, partition): before for partition, before in befores.items()}
@@ -248,7 +248,7 @@ def deletion_move(topic: Topic, befores: Mapping[int, int]) -> Move:
 
     def move(draft: fmt.Checkpoint) -> bool:
         refuse_held(draft, topic)
-        refuse_moved(draft, topic)
+        refuse_moving(draft, topic, befores)
         if note_of(draft, topic.id) is not None:
             raise UnknownTopic(f"topic {topic.name!r} is being deleted")
         old = {key: part.log_start for key, part in partitions_by_key(draft).items()}

@@ -40,6 +40,7 @@ from ledger.garbage.listing import Listing, RootListing
 from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint
 from ledger.log.ledger_ref import LedgerRef
+from ledger.log.plan_chain import PlansByFence, open_fences
 from ledger.object_store.contract import FENCES, ObjectMissing, ObjectStore
 from ledger.parquet.archive import OpenArchive
 from ledger.parquet.compaction import Compaction
@@ -113,9 +114,9 @@ async def tidy_checkpoints(store: ObjectStore, bundle: int) -> None:
 async def tidy_keyed(ledger: LedgerRef, topic: Topic, partition: int) -> list[str]:
     """Remove what cleaning has replaced in a partition that is keyed, or was; return the keys."""
     place = PartitionId(topic.id, partition)
-    if not may_remove(await newest_checkpoint(ledger.store, ledger.bundle), topic):
+    if not may_remove(await newest_checkpoint(ledger.store, ledger.bundle), topic, partition):
         return []
-    deleted = await versions.remove(ledger, topic, await versions.find(ledger, place))
+    deleted = await versions.remove(ledger, topic, partition, await versions.find(ledger, place))
     if topic.settings.keyed:
         deleted += await parquet_files.remove_cleaned(ledger, topic, place)
     return deleted
@@ -273,11 +274,11 @@ class _Search:
                 self.found.archived += archives
 
     async def _fences(self) -> None:
-        open_ = await fences.list_open(self._store)
+        open_ = await open_fences(self._store)
         for bundle in range(self._cluster.bundles):
             await self._tried(name_of(bundle), partial(self._finished_fences, bundle, open_.get(bundle, {})))
 
-    async def _finished_fences(self, bundle: int, open_: fences.PlansByFence) -> None:
+    async def _finished_fences(self, bundle: int, open_: PlansByFence) -> None:
         self._add(await fences.find(self._store, bundle, open_))
 
     async def _heartbeats(self) -> None:

@@ -48,7 +48,7 @@ async def remove(compaction: Compaction, catalog: Catalog) -> Removals:
     """
     # Bundles of other brokers too: their indexes must not take the room of what this process reads.
     compaction, done = replace(compaction, on_progress=None, known=SegmentIndexes()), Removals()
-    for topic in sorted((t for t in catalog.topics_by_name.values() if t.removed), key=lambda t: t.id):
+    for topic in sorted(catalog.removed.values(), key=lambda topic: topic.id):
         left = 0
         for bundle in sorted(set(topic.bundles)):
             try:
@@ -148,9 +148,7 @@ class _Removal:
 async def find(store: ObjectStore, catalog: Catalog) -> list[Removable]:
     """Return the Parquet files that `remove` will delete."""
     removable = []
-    for topic in catalog.topics_by_name.values():
-        if not topic.removed:
-            continue
+    for topic in list(catalog.removed.values()):
         async for info in store.list(topic.parquet_folder):
             name = keys.parse_parquet(info.key)
             if name is not None and name.topic_id == topic.id:

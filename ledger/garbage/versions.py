@@ -61,12 +61,12 @@ async def find(ledger: LedgerRef, place: PartitionId) -> list[list[Removable]]:
     return [*versions, [Removable.of(Kind.KEYED, info, "no version names it") for info in unused]]
 
 
-async def remove(ledger: LedgerRef, topic: Topic, groups: list[list[Removable]]) -> list[str]:
+async def remove(ledger: LedgerRef, topic: Topic, partition: int, groups: list[list[Removable]]) -> list[str]:
     """Remove the groups, and return the keys of what was deleted."""
     deleted: list[str] = []
     for group in groups:
         wanted = [each.key for each in group]
-        if wanted and not may_remove(await newest_checkpoint(ledger.store, ledger.bundle), topic):
+        if wanted and not may_remove(await newest_checkpoint(ledger.store, ledger.bundle), topic, partition):
             break
         if wanted:
             await ledger.store.delete(wanted)

@@ -70,7 +70,7 @@ async def clean_partition(
         rereads.begin()
         unpublished = await _unpublished(compaction, place) if not topic.settings.keyed else frozenset[int]()
         published, checkpoint, log = await _look(store, topic, partition)
-        if not may_remove(checkpoint, topic):
+        if not may_remove(checkpoint, topic, partition):
             return None
         now_ms = await TwoClocks(store, compaction.sources).earlier_ms()
         plan = make_cleaning_plan(
@@ -176,7 +176,9 @@ async def _run(
         expired_ms=plan.expired_ms,
     )
     check_version(plan, version)
-    if not may_remove(await newest_checkpoint(store, bundle), topic) or not await _publish(store, version, sources):
+    if not may_remove(await newest_checkpoint(store, bundle), topic, version.place.partition) or not await _publish(
+        store, version, sources
+    ):
         return None
     return CleaningReport(
         bundle=bundle,

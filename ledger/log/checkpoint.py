@@ -17,6 +17,7 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keys import PartitionId
 from ledger.log.envelope import FORMAT_VERSION, ObjectKind, seal, unseal
 from ledger.log.fold import LedgerState
+from ledger.log.moves import key_of
 from ledger.log.numbered import list_numbered
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq.errors import DataDamaged
@@ -101,6 +102,22 @@ def partition_of(checkpoint: fmt.Checkpoint, topic_id: int, partition: int) -> f
     return fmt.PartitionCheckpoint(topic_id=topic_id, partition=partition)
 
 
+def is_in_charge(checkpoint: fmt.Checkpoint, topic_id: int, partition: int) -> bool:
+    """Return whether this bundle may remove records of a partition: it has not left, and if it came from
+    another bundle, its files came, too (design Y6).
+    """
+    key, state = PartitionId(topic_id, partition), checkpoint.state
+    if any(key_of(left) == key for left in state.seals):
+        return False
+    opened = next((opened for opened in state.opens if key_of(opened) == key), None)
+    return opened is None or has_its_files(opened, partition_of(checkpoint, topic_id, partition))
+
+
+def has_its_files(opened: fmt.PartitionOpen, counters: fmt.PartitionCheckpoint) -> bool:
+    """Return whether the file list of a partition that came from another bundle came, too."""
+    return counters.taken_over == opened.move
+
+
 def partitions_by_key(checkpoint: fmt.Checkpoint) -> dict[PartitionId, fmt.PartitionCheckpoint]:
     return {PartitionId(p.topic_id, p.partition): p for p in checkpoint.partitions}
 
@@ -126,6 +143,14 @@ def draft_next(base: fmt.Checkpoint, state: LedgerState, sources: Sources) -> fm
     return draft
 
 
+def drop_what_was_forgotten(draft: fmt.Checkpoint) -> None:
+    """Drop what seals have beside the end, for partitions whose new bundle has all of them."""
+    forgotten = {PartitionId(p.topic_id, p.partition): p.frozen for p in draft.partitions if p.forgotten}
+    for left in draft.state.seals if forgotten else ():
+        if forgotten.get(key_of(left)) == left.move:
+            del left.producers[:], left.message_ids[:]
+
+
 def check_successor(base: fmt.Checkpoint, new: fmt.Checkpoint) -> None:
     """Assert that nothing in `new` goes back. A violation is a bug of LedgerMQ, so it stops the
     caller.
@@ -144,6 +169,7 @@ def check_successor(base: fmt.Checkpoint, new: fmt.Checkpoint) -> None:
             raise AssertionError(
                 f"bundle {base.bundle} checkpoint {new.number}: {name} would go back from {least} to {found}"
             )
+    seals = {key_of(left): left.move for left in new.state.seals}
     later = partitions_by_key(new)
     removed = {topic.topic_id for topic in base.removed_topics}
     for key, before in partitions_by_key(base).items():
@@ -153,6 +179,12 @@ def check_successor(base: fmt.Checkpoint, new: fmt.Checkpoint) -> None:
                 raise AssertionError(
                     f"bundle {base.bundle} checkpoint {new.number}: live partition {key} would be dropped"
                 )
+        elif before.forgotten or (after.forgotten and before.frozen == after.frozen == seals.get(key)):
+            continue  # it left, and has come back or not: what this bundle counted of it says nothing any longer
+        elif before.frozen and after != before:
+            raise AssertionError(
+                f"bundle {base.bundle} checkpoint {new.number}: the frozen file list of partition {key} would change"
+            )
         elif (
             after.log_start < before.log_start
             or after.parquet_end < before.parquet_end

@@ -68,22 +68,6 @@ class Moves:
                 f" (move {seal.move}, from offset {seal.end} on)"
             )
 
-    def check_offset(self, key: PartitionId, offset: int) -> None:
-        """Raise NotOwner, which names the other bundle, if an offset of a partition is in its ledger."""
-        seal, opened = self.seal_of(key), self.open_of(key)
-        if seal is not None and offset >= seal.end:
-            self.check_here(key)
-        if opened is not None and offset < opened.start:
-            raise NotOwner(
-                f"partition {key.partition} of topic id {key.topic_id} has its offsets below {opened.start} in bundle"
-                f" {opened.source} (move {opened.move})"
-            )
-
-    def check_whole(self, key: PartitionId) -> None:
-        """Raise NotOwner, which names the other bundle, if a partition's end or begin is in its ledger."""
-        self.check_here(key)
-        self.check_offset(key, 0)
-
     def is_void(self, move: Move) -> bool:
         """Return whether a seal or open changes nothing: it belongs to the newest move or an earlier
         one, or seals what has left.

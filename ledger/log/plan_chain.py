@@ -13,11 +13,16 @@ from __future__ import annotations
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.checkpoint import newest_checkpoint
-from ledger.log.envelope import ObjectKind, seal, unseal
+from ledger.log.envelope import FORMAT_VERSION, ObjectKind, seal, unseal
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.object_store.settle import PutOutcome, settle_put
 from ledgermq.errors import DataDamaged, RetriableError, Unavailable
 from ledgermq.sources import Sources
+
+PlansByFence = dict[str, int]
+
+HAND_OVER_VERSION = 2
+"""Of a plan that freezes or takes over file lists. A release that would commit it without them refuses it."""
 
 
 class PlanOvertaken(RetriableError):
@@ -30,9 +35,14 @@ def fence_of(plan: fmt.CompactionPlan) -> str:
     return keys.fence(plan.bundle, plan.number, plan.put_id)
 
 
+def encode_plan(plan: fmt.CompactionPlan) -> bytes:
+    version = HAND_OVER_VERSION if plan.freezes or plan.takeovers else FORMAT_VERSION
+    return seal(ObjectKind.COMPACTION_PLAN, plan, version)
+
+
 def decode_plan(data: bytes, key: str) -> fmt.CompactionPlan:
     """Decode a plan. Raises DataDamaged, FormatNotSupported, naming `key`."""
-    plan = unseal(ObjectKind.COMPACTION_PLAN, fmt.CompactionPlan(), data, key)
+    plan = unseal(ObjectKind.COMPACTION_PLAN, fmt.CompactionPlan(), data, key, HAND_OVER_VERSION)
     if key != keys.compaction(plan.bundle, plan.number):
         raise DataDamaged(f"{key}: it says bundle {plan.bundle}, plan {plan.number}", object_key=key)
     named = {slot.slot for slot in (*plan.slots, *plan.lagging)}
@@ -59,7 +69,7 @@ async def put_plan(store: ObjectStore, plan: fmt.CompactionPlan, sources: Source
     unknown.
     """
     await store.open_fence(fence_of(plan))
-    sealed = seal(ObjectKind.COMPACTION_PLAN, plan)
+    sealed = encode_plan(plan)
     outcome = await settle_put(store, keys.compaction(plan.bundle, plan.number), [sealed], sources=sources)
     if outcome is PutOutcome.LOST:
         await store.close_fence(fence_of(plan))  # the plan was never put, so no task puts under its fence
@@ -77,6 +87,15 @@ async def cut_short(store: ObjectStore, plan: fmt.CompactionPlan) -> None:
     """
     assert store.fences_close_at_once
     await store.close_fence(fence_of(plan))
+
+
+async def open_fences(store: ObjectStore) -> dict[int, PlansByFence]:
+    """Return the open fences by bundle, each with its plan, by one LIST."""
+    found: dict[int, PlansByFence] = {}
+    for name in await store.list_fences():
+        if (fence := keys.parse_fence(name)) is not None:
+            found.setdefault(fence.bundle, {})[name] = fence.plan
+    return found
 
 
 async def require_open(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Checkpoint:

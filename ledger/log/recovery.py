@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.checkpoint import Move, check_successor, draft_next, encode_checkpoint, newest_checkpoint, state_of
+from ledger.log.checkpoint import (
+    Move,
+    check_successor,
+    draft_next,
+    drop_what_was_forgotten,
+    encode_checkpoint,
+    newest_checkpoint,
+    state_of,
+)
 from ledger.log.fold import LedgerState
 from ledger.log.ledger_ref import LedgerRef
 from ledger.log.numbered import list_numbered
@@ -148,6 +156,7 @@ async def advance_checkpoint(
         draft = draft_next(base, state, ledger.sources)
         if move is not None and not move(draft):
             return None
+        drop_what_was_forgotten(draft)
         check_successor(base, draft)
         key = keys.checkpoint(ledger.bundle, draft.number)
         outcome = await settle_put(ledger.store, key, [encode_checkpoint(draft)], sources=ledger.sources)

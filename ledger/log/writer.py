@@ -52,12 +52,21 @@ not be stored.
 """
 
 
+MayWrite = Callable[[PartitionId, bytes], None]
+"""Raises the error that keeps a producer (its id; empty: it has none) from writing to a partition now. It is asked
+for each batch that is not stored yet, when the batch gets its place.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Append:
-    """A batch, and the future of its base offset; `done` fails with an error of `ledgermq.errors`."""
+    """A batch, and the future of its base offset; `done` fails with an error of `ledgermq.errors`. `is_own`: the
+    broker's own batch, or one that it accepted before; nothing may stand in its way.
+    """
 
     batch: Batch
     done: asyncio.Future[int]
+    is_own: bool = False
 
 
 class _Waiter(Protocol):
@@ -130,6 +139,7 @@ class LedgerWriter:
         recovered: Recovered,
         on_durable: OnDurable = lambda index, data: None,
         on_refused: OnRefused = lambda slot, error: None,
+        may_write: MayWrite = lambda key, producer_id: None,
     ) -> None:
         self.bundle = recovered.bundle
         self.epoch = recovered.state.epoch
@@ -142,6 +152,7 @@ class LedgerWriter:
         self._broker = broker
         self._on_durable = on_durable
         self._on_refused = on_refused
+        self._may_write = may_write
         self._release_refusals: list[LedgerMQError] | None = None
         """The refusals of a RELEASE in flight; `release` raises them."""
         self._in_flight: deque[_InFlight] = deque()
@@ -233,15 +244,32 @@ class LedgerWriter:
         return waiter.done
 
     def _is_new(self, append: Append, building: _InFlight) -> bool:
-        """Judge the partition's place, the sequence, then the ids. Return False if the batch was refused,
-        answered, or joined to the segment that holds it already.
+        """Judge the partition's place, the sequence, the producer, then the ids. Return False if the batch was
+        refused, answered, or joined to the segment that holds it already: that one is acknowledged again, also if
+        its producer may write no longer.
         """
         try:
             self._issued.moves.check_here(PartitionId(append.batch.topic_id, append.batch.partition))
         except NotOwner as error:
             fail(append, error)
             return False
-        return self._is_next(append, building) and (not append.batch.ids or self._has_new_ids(append, building))
+        if not self._is_next(append, building) or not self._is_allowed(append):
+            return False
+        return not append.batch.ids or self._has_new_ids(append, building)
+
+    def _is_allowed(self, append: Append) -> bool:
+        batch = append.batch
+        if append.is_own:
+            return True
+        try:
+            self._may_write(PartitionId(batch.topic_id, batch.partition), batch.producer.id if batch.producer else b"")
+        except LedgerMQError as error:
+            if error.retriable:
+                fail(append, error)
+            else:
+                self._refuse(append, error)
+            return False
+        return True
 
     def _is_next(self, append: Append, building: _InFlight) -> bool:
         batch = append.batch
@@ -285,7 +313,7 @@ class LedgerWriter:
         fail(append, found.error)
         return False
 
-    def _refuse(self, append: Append, error: ProducerError) -> None:
+    def _refuse(self, append: Append, error: LedgerMQError) -> None:
         """Refuse a batch after a fence check. A refusal is final for the producer, and a later
         owner may have other facts.
         """

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keys import PartitionId
 from ledger.log.checkpoint import Move, partitions_by_key, replace_partitions
+from ledger.parquet.hand_over import freeze, take_over
 from ledger.parquet.stored_file import StoredFile
 
 
@@ -51,6 +52,7 @@ def commit_move(
         for part in plan.internal:
             counters = _counters(parts, part.topic_id, part.partition)
             counters.parquet_end = max(counters.parquet_end, part.end)
+        _hand_over(draft, plan, parts)
         draft.finished_plan = plan.number
         draft.planned_slot = plan.last_slot
         draft.trim_slot = max(draft.trim_slot, trim_slot)
@@ -73,6 +75,16 @@ def _counters(
         counters.CopyFrom(known)
     parts[PartitionId(topic_id, partition)] = counters
     return counters
+
+
+def _hand_over(
+    draft: fmt.Checkpoint, plan: fmt.CompactionPlan, parts: dict[PartitionId, fmt.PartitionCheckpoint]
+) -> None:
+    for planned in plan.freezes:
+        freeze(draft, _counters(parts, planned.topic_id, planned.partition), planned)
+    for takeover in plan.takeovers:
+        came = take_over(draft, takeover, plan.number)
+        parts[PartitionId(came.topic_id, came.partition)] = came
 
 
 def _finish(counters: fmt.PartitionCheckpoint, plan: fmt.CompactionPlan, file: fmt.PlannedFile) -> None:

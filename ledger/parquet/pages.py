@@ -132,7 +132,20 @@ async def build_page(
         if not file.note.failed:
             key = PartitionId(file.note.topic_id, file.note.partition)
             page.partitions.append(await _merged(pages, counters.get(key), _listed(file, plan)))
+    page.partitions.extend(files_of(takeover, plan.number) for takeover in plan.takeovers if takeover.files)
+    page.partitions.sort(key=lambda part: PartitionId(part.topic_id, part.partition))
     return page
+
+
+def files_of(takeover: fmt.PlannedTakeover, plan: int) -> fmt.PartitionFiles:
+    """Return the part of a partition that is taken over in the page of a plan: the age of its files counts from
+    this plan on, because numbers of the other bundle's plans say nothing here (design T5).
+    """
+    counters = takeover.counters
+    part = fmt.PartitionFiles(topic_id=counters.topic_id, partition=counters.partition, files=takeover.files)
+    for file in part.files:
+        file.plan = plan
+    return part
 
 
 def _listed(file: StoredFile, plan: fmt.CompactionPlan) -> fmt.ParquetFile:

@@ -6,12 +6,13 @@ there is older than its maximum lag, or when everything is requested. Internal t
 plan; a plan of them alone (`only_internal`) is made from the segments that no plan has named yet,
 and trims nothing. A topic that the checkpoint names as removed is left out; a topic that the
 catalog does not know yet, or that is removed but not named yet, waits and holds the trim, as a
-parked partition does. So does a partition that has left the bundle, or came from another one (design
-Y6). Staged batches become neither Parquet nor part of a snapshot: a plan drops
-those below the log start, and those above it hold the trim; alone they never make a plan due. No
-plan reads any of them. A hidden topic is planned as topics of users are; only the names of its files
-differ. Where removed topics have more in segments
-than the partitions that hold these segments, those join at once, because deletion has to make room.
+parked partition does. So does a partition that came from another bundle, until its file list came,
+too (design Y6). One that has left joins at once, and is frozen when all of it is in Parquet. Staged
+batches become neither Parquet nor part of a snapshot: a plan drops those below the log start, and
+those above it hold the trim; alone they never make a plan due. No plan reads any of them. A hidden
+topic is planned as topics of users are; only the names of its files differ. Where removed topics
+have more in segments than the partitions that hold these segments, those join at once, because
+deletion has to make room.
 
 Invariants (safety 1, 8, 9), asserted by `check_plan`: a file begins where Parquet ends, except
 where records below the log start are dropped and no file is left; every record in a slot below the
@@ -21,7 +22,7 @@ stores, clocks (`now_ms` is given and only decides which partitions join), engin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -30,6 +31,7 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keys import PartitionId
 from ledger.log.checkpoint import partitions_by_key
 from ledger.log.history import History
+from ledger.parquet.hand_over import freezes_due, is_forgotten, waits_for_files
 from ledger.topics.catalog import Catalog, Topic
 from ledger.topics.removal import note_of
 from ledgermq.errors import Unavailable
@@ -132,7 +134,9 @@ def backlogs_of(history: History, catalog: Catalog) -> dict[PartitionId, Backlog
             known = counters.get(key) or fmt.PartitionCheckpoint(topic_id=key.topic_id, partition=key.partition)
             topic = catalog.topics_by_id.get(key.topic_id)
             fate = fate_of(key.topic_id, history.checkpoint, catalog)
-            if history.state.moves.move(key) and fate is not Fate.DROP:
+            if is_forgotten(history.state.moves, key, known):
+                fate = Fate.DROP
+            elif waits_for_files(history.state.moves, key, known) and fate is not Fate.DROP:
                 fate = Fate.WAIT
             backlog = found[key] = Backlog(topic, key.partition, fate, known)
         if end_of(entry) > backlog.counters.parquet_end:
@@ -157,9 +161,10 @@ def make_plan(
     put_id: bytes,
     barrier: bool = False,
     only_internal: bool = False,
+    takeovers: Sequence[fmt.PlannedTakeover] = (),
 ) -> fmt.CompactionPlan | None:
     """Return the next plan, or None if nothing is due. `barrier`: make a plan even if it is empty
-    (a removed topic waits for it).
+    (a removed topic waits for it). `takeovers`: the file lists that the plan takes over.
 
     `only_internal`: `history` need not begin before the first slot that no plan has named.
     """
@@ -177,14 +182,21 @@ def make_plan(
     if only_internal:
         backlogs = {key: backlog for key, backlog in backlogs.items() if backlog.fate is Fate.INTERNAL}
     emptied_to = _worth_emptying(history, backlogs)
-    for backlog in backlogs.values():
-        joins = backlog.fate is Fate.WRITE and not backlog.counters.HasField("parked")
-        if joins and (backlog.batches[0][0] <= emptied_to or _joins(backlog, everything, now_ms)):
-            plan.files.append(_file(backlog, plan.number))
-        elif backlog.fate is Fate.INTERNAL:
+    if not only_internal:
+        plan.freezes.extend(freezes_due(history, catalog, backlogs))
+        plan.takeovers.extend(takeovers)
+    for key, backlog in backlogs.items():
+        if backlog.fate is Fate.INTERNAL:
             plan.internal.append(_internal(backlog))
-        elif backlog.fate is Fate.STAGED and (dropped := _dropped(backlog)) is not None:
-            plan.files.append(dropped)
+        elif plan.freezes or plan.takeovers:
+            continue  # a hand-over waits for no room in the store: the next plan writes files
+        elif backlog.fate is Fate.STAGED:
+            if (dropped := _dropped(backlog)) is not None:
+                plan.files.append(dropped)
+        elif backlog.fate is Fate.WRITE and not backlog.counters.HasField("parked"):
+            has_left = history.state.moves.seal_of(key) is not None
+            if has_left or backlog.batches[0][0] <= emptied_to or _joins(backlog, everything, now_ms):
+                plan.files.append(_file(backlog, plan.number))
     plan.trim_slot = checkpoint.trim_slot if only_internal else _trim_slot(history, plan, backlogs)
     if not barrier and not _is_due(history, plan, backlogs, everything, now_ms):
         return None
@@ -313,6 +325,8 @@ def _is_due(
     history: History, plan: fmt.CompactionPlan, backlogs: dict[PartitionId, Backlog], everything: bool, now_ms: int
 ) -> bool:
     internal = [backlog for backlog in backlogs.values() if backlog.fate is Fate.INTERNAL]
+    if plan.freezes or plan.takeovers:
+        return True
     if any(backlogs[PartitionId(file.topic_id, file.partition)].fate is Fate.WRITE for file in plan.files):
         return True
     if everything and internal:

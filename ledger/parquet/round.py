@@ -27,6 +27,7 @@ from ledger.object_store.contract import FenceClosed, ObjectMissing, ObjectStore
 from ledger.parquet.columns import note_of_file
 from ledger.parquet.commit import commit_move
 from ledger.parquet.compaction import Compaction
+from ledger.parquet.hand_over import read_frozen
 from ledger.parquet.pages import PageReader, build_page, put_page
 from ledger.parquet.plan import make_plan, needs_newer_catalog
 from ledger.parquet.report import OnProgress, ParkedFile, Progress, RoundReport
@@ -131,6 +132,7 @@ async def _open_plan(
             only_internal=only_internal,
             now_ms=sources.now_ms(),
             put_id=sources.new_id(),
+            takeovers=() if only_internal else await read_frozen(store, history, catalog),
         )
         if plan is None or await put_plan(store, plan, sources):
             return plan

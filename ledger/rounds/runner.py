@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ledger import keys
 from ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings, read_cluster
+from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.garbage import topics
 from ledger.garbage.sweep import collect_garbage, tidy_bundle, tidy_snapshots
 from ledger.keys import PartitionId
@@ -16,6 +17,7 @@ from ledger.log.recovery import bring_into_force, recover
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import Engine
+from ledger.parquet.hand_over import forget_handed_over, is_elsewhere
 from ledger.parquet.plan import Fate, backlogs_of, fate_of, needs_newer_catalog
 from ledger.parquet.report import CompactionReport, Lag, OnProgress, RoundReport
 from ledger.parquet.round import run_round
@@ -108,7 +110,8 @@ async def round_of_bundle(
     `only_internal`: plan only internal topics, which trims nothing. Raises DataDamaged (naming the
     object), Unavailable, the store's errors.
     """
-    await bring_facts_into_force(compaction.ledger(bundle), catalog)
+    checkpoint = await bring_facts_into_force(compaction.ledger(bundle), catalog)
+    await forget_handed_over(compaction.ledger(bundle), checkpoint)
     return await _round_with_room(compaction, bundle, catalog, everything=everything, only_internal=only_internal)
 
 
@@ -139,19 +142,21 @@ async def try_to_tidy(compaction: Compaction, bundle: int, catalog: Catalog) -> 
     return None
 
 
-async def bring_facts_into_force(ledger: LedgerRef, catalog: Catalog) -> None:
+async def bring_facts_into_force(ledger: LedgerRef, catalog: Catalog) -> fmt.Checkpoint:
     """Put into the bundle's newest checkpoint what protects records, and which topics were removed,
-    so that the next plan leaves them out.
+    so that the next plan leaves them out. Return that checkpoint, or an older one with the same partitions.
 
     Raises Unavailable.
     """
-    move = take_in_facts(catalog)
-    if move(await newest_checkpoint(ledger.store, ledger.bundle)):  # one read is cheap, and mostly enough
+    move, checkpoint = take_in_facts(catalog), await newest_checkpoint(ledger.store, ledger.bundle)
+    if move(checkpoint):  # one read is cheap, and mostly enough
         await bring_into_force(ledger, move)
+    return checkpoint
 
 
 async def _compact_all(compaction: Compaction, bundle: int, catalog: Catalog, report: CompactionReport) -> None:
-    await bring_facts_into_force(compaction.ledger(bundle), catalog)
+    checkpoint = await bring_facts_into_force(compaction.ledger(bundle), catalog)
+    await forget_handed_over(compaction.ledger(bundle), checkpoint)
     goal = await _ends(compaction, bundle, catalog)
     while True:
         done = await _round_with_room(compaction, bundle, catalog, everything=True)
@@ -202,11 +207,12 @@ async def _ends(compaction: Compaction, bundle: int, catalog: Catalog) -> dict[P
     records" has to mean one moment.
     """
     recovered = await recover(compaction.ledger(bundle))
+    parts = partitions_by_key(recovered.checkpoint)
     return {
         key: end
         for key, end in recovered.state.ends.items()
         if fate_of(key.topic_id, recovered.checkpoint, catalog) not in (Fate.DROP, Fate.STAGED)
-        and not recovered.state.moves.move(key)
+        and not is_elsewhere(recovered.state.moves, key, parts.get(key))
     }
 
 
@@ -219,7 +225,8 @@ async def _not_in_parquet(goal: dict[PartitionId, int], compaction: Compaction, 
     missing = {
         key: end
         for key, end in goal.items()
-        if key not in parts or not (parts[key].HasField("parked") or parts[key].parquet_end >= end)
+        if key not in parts
+        or not (parts[key].HasField("parked") or parts[key].forgotten or parts[key].parquet_end >= end)
     }
     if not missing:
         return missing

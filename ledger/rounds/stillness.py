@@ -13,10 +13,12 @@ from dataclasses import dataclass
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.checkpoint import newest_checkpoint
+from ledger.log.checkpoint import newest_checkpoint, partitions_by_key
+from ledger.log.moves import Moves
 from ledger.log.numbered import list_numbered
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.compaction import Compaction
+from ledger.parquet.hand_over import is_under_way
 from ledger.topics.catalog import Catalog
 
 STILL_S_MAX = 480.0
@@ -44,6 +46,10 @@ async def find_stillness(compaction: Compaction, bundle: int, catalog: Catalog, 
     if any(slot.index.kind == fmt.DATA for slot in compaction.known.held(bundle)):
         return None
     checkpoint = await newest_checkpoint(compaction.store, bundle)
+    moves = Moves()
+    moves.load([*checkpoint.state.seals, *checkpoint.state.opens])
+    if is_under_way(moves, partitions_by_key(checkpoint), catalog):  # the next step depends on another bundle
+        return None
     next_slot = checkpoint.trim_slot
     async for slot, info in list_numbered(compaction.store, keys.segments(bundle), next_slot - 1):
         found = compaction.known.find(bundle, slot, info.etag)

@@ -5,12 +5,14 @@ Each topic has one record, key ``topic/<name>``, value TopicRecord. Records with
 as they are, for other folds (`security`). A topic's id is the offset of
 its creation record. So a name that is deleted and created again is another topic, and an id below M
 that is not live was removed (design G1). Record 0 creates `__metadata` itself; later records of it say
-how many bundles the cluster has since some were added (decision 72).
+how many bundles the cluster has since some were added (decision 72). A record that moves a partition
+to another bundle gives the move its offset as id (decision 73).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from google.protobuf.message import DecodeError
@@ -22,7 +24,15 @@ from ledger.log.history import read_history
 from ledger.log.internal_topic import read_internal
 from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledger.topics.settings import COMPACTED, HIDDEN, STAGED, TopicSettings, parse_stored_settings
+from ledger.topics.settings import (
+    COMPACTED,
+    HIDDEN,
+    HOLDERS,
+    PARTITIONS_MOVED,
+    STAGED,
+    TopicSettings,
+    parse_stored_settings,
+)
 from ledgermq.errors import DataDamaged, FormatNotSupported, InvalidConfig, TopicBeingDeleted, UnknownTopic
 from ledgermq.hints import nearest
 from ledgermq.runtime.reread import Rereads
@@ -35,11 +45,25 @@ ATTEMPTS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionMove:
+    """The newest move of a partition: from bundle `source` to the one that the topic names.
+
+    `id`: offset of the record that decided it; 0 until it is written. `before`: the move before it; 0: none.
+    `ended`: the source has forgotten the partition.
+    """
+
+    id: int
+    source: int
+    before: int = 0
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Topic:
     """`bundles[p]`: the bundle of partition p. `removed`: deleted, but its name is not free yet.
 
     `altered_ms`: when settings or partitions were last changed, 0 if never. `version`: offset of
-    the record with this state.
+    the record with this state. `moves`: the newest move of each partition that has one.
     """
 
     id: int
@@ -51,6 +75,7 @@ class Topic:
     removed: bool = False
     altered_ms: int = 0
     version: int = 0
+    moves: Mapping[int, PartitionMove] = field(default_factory=dict)
 
     @property
     def partitions(self) -> int:
@@ -63,7 +88,7 @@ class Topic:
     @property
     def compacted(self) -> bool:
         """Return True for an internal topic of which a snapshot keeps the latest record of each key."""
-        return self.internal and self.settings.internal_kind == COMPACTED
+        return self.internal and self.settings.internal_kind in (COMPACTED, HOLDERS)
 
     @property
     def staged(self) -> bool:
@@ -92,6 +117,11 @@ class Topic:
             return keys.hidden_partition(keys.PartitionId(self.id, partition))
         return keys.parquet_partition(self.name, partition)
 
+    @property
+    def bundles_in_use(self) -> set[int]:
+        """Return the bundles that have records of the topic: also those that a partition has not quite left."""
+        return {*self.bundles, *(move.source for move in self.moves.values() if not move.ended)}
+
     def partitions_in(self, bundle: int) -> Iterator[int]:
         """Return the partitions that are in a bundle, ascending."""
         partition = -1
@@ -106,13 +136,25 @@ METADATA = Topic(keys.METADATA_TOPIC_ID, keys.METADATA_TOPIC, (keys.METADATA_BUN
 class Catalog:
     """Mutable fold; `offset` is M: the offset of the next record to apply.
 
-    `others`: offset and value of the newest record of each key that is no topic's.
+    `others`: offset and value of the newest record of each key that is no topic's. `moves`: take topics
+    with partitions that moved between bundles; a process that cannot serve or read those refuses them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, moves: bool = False) -> None:
+        self._moves = moves
         self.offset = 0
         self.topics_by_name: dict[str, Topic] = {METADATA.name: METADATA}
         self.topics_by_id: dict[int, Topic] = {METADATA.id: METADATA}
+        self.moved: dict[str, Topic] = {}
+        """The topics with moves, by name: few of all."""
+        self.removed: dict[str, Topic] = {}
+        """The topics that are deleted and whose names are not free yet, by name."""
+        self.bounded: dict[str, Topic] = {}
+        """The living topics with a backlog quota, by name."""
+        self.load: Counter[int] = Counter()
+        """The partitions of living topics in each bundle."""
+        self.own_topics = 0
+        """The topics that do not belong to the system, with those whose names are not free yet."""
         self.others: dict[bytes, tuple[int, bytes]] = {}
 
     def apply(self, offset: int, key: bytes, value: bytes | None) -> None:
@@ -137,13 +179,36 @@ class Catalog:
                 f"record {offset} of {keys.METADATA_TOPIC} has the key of topic {name!r}, but its value is of topic"
                 f" {topic.name!r}"
             )
+        if topic is not None and topic.moves and not self._moves:
+            raise FormatNotSupported(
+                f"record {offset} of {keys.METADATA_TOPIC}: partitions of topic {name!r} move between bundles, which"
+                " this process cannot follow yet"
+            )
         self.offset = offset + 1
         before = self.topics_by_name.pop(name, None)
         if before is not None:
             self.topics_by_id.pop(before.id, None)
+            self._count(before, -1)
+        for few in (self.moved, self.removed, self.bounded):
+            few.pop(name, None)
         if topic is not None:
+            self._count(topic, 1)
             self.topics_by_name[topic.name] = topic
             self.topics_by_id[topic.id] = topic
+            self._keep_apart(topic)
+
+    def _keep_apart(self, topic: Topic) -> None:
+        if topic.moves:
+            self.moved[topic.name] = topic
+        if topic.removed:
+            self.removed[topic.name] = topic
+        elif topic.settings.has_backlog_quota:
+            self.bounded[topic.name] = topic
+
+    def _count(self, topic: Topic, sign: int) -> None:
+        self.own_topics += 0 if topic.internal else sign
+        for bundle, partitions in Counter(() if topic.removed else topic.bundles).items():
+            self.load[bundle] += sign * partitions
 
     def bundles(self, cluster: ClusterSettings) -> int:
         """Return the number of bundles in force, bundle 0 included."""
@@ -193,6 +258,12 @@ def encode_topic_record(topic: Topic, *, creation: bool = False) -> bytes:
         state=fmt.REMOVED if topic.removed else fmt.LIVING,
         created_ms=topic.created_ms,
         altered_ms=topic.altered_ms,
+        moves=[
+            fmt.PartitionMove(
+                partition=partition, move=move.id, source=move.source, before=move.before, ended=move.ended
+            )
+            for partition, move in sorted(topic.moves.items())
+        ],
     )
     return record.SerializeToString(deterministic=True)
 
@@ -201,16 +272,18 @@ def decode_topic_record(offset: int, value: bytes) -> Topic:
     """Decode a topic's record. Raises DataDamaged, FormatNotSupported."""
     try:
         record = fmt.TopicRecord.FromString(value)
+        settings = parse_stored_settings(dict(record.settings))
         return Topic(
             id=keys.METADATA_TOPIC_ID if record.name == METADATA.name else record.topic_id or offset,
             name=record.name,
             bundles=tuple(record.bundles),
             raw_settings=dict(record.settings),
-            settings=parse_stored_settings(dict(record.settings)),
+            settings=settings,
             created_ms=record.created_ms,
             removed=record.state == fmt.REMOVED,
             altered_ms=record.altered_ms,
             version=offset,
+            moves=_moves_of(record, offset, settings),
         )
     except DecodeError as error:
         raise DataDamaged(f"record {offset} of {keys.METADATA_TOPIC}: {error}") from error
@@ -220,8 +293,30 @@ def decode_topic_record(offset: int, value: bytes) -> Topic:
         ) from error
 
 
-async def read_catalog(ledger: LedgerRef) -> Catalog:
-    """Return the catalog that is in the store now, without a broker. `ledger`: that of bundle 0.
+def _moves_of(record: fmt.TopicRecord, offset: int, settings: TopicSettings) -> dict[int, PartitionMove]:
+    """Return the moves in a topic's record. Raises DataDamaged if they contradict the rest of it."""
+    moves = {
+        move.partition: PartitionMove(move.move or offset, move.source, move.before, move.ended)
+        for move in record.moves
+    }
+    wrong = [
+        partition
+        for partition, move in moves.items()
+        if partition >= len(record.bundles)
+        or not move.before < move.id <= offset
+        or move.source in (keys.METADATA_BUNDLE, record.bundles[partition])
+    ]
+    if wrong or len(moves) != len(record.moves) or bool(moves) != settings.partitions_moved:
+        raise DataDamaged(
+            f"record {offset} of {keys.METADATA_TOPIC}: the moves of topic {record.name!r} contradict its partitions"
+            f" or the setting {PARTITIONS_MOVED}"
+        )
+    return moves
+
+
+async def read_catalog(ledger: LedgerRef, *, moves: bool = False) -> Catalog:
+    """Return the catalog that is in the store now, without a broker. `ledger`: that of bundle 0. `moves`: see
+    `Catalog`.
 
     Raises DataDamaged, Unavailable, the store's errors.
     """
@@ -231,7 +326,7 @@ async def read_catalog(ledger: LedgerRef) -> Catalog:
     while True:
         rereads.begin()
         history = await read_history(ledger)
-        catalog = Catalog()
+        catalog = Catalog(moves=moves)
         try:
             records = await read_internal(ledger.store, history, keys.METADATA_TOPIC_ID, 0)
         except ObjectMissing:
@@ -258,7 +353,7 @@ async def reread_bundles(store: ObjectStore, cluster: ClusterSettings) -> Cluste
         cluster = replace(await read_cluster(store), bundles=cluster.bundles)
     if cluster.format_version == FORMAT_VERSION:
         return cluster
-    return grown(cluster, await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, Sources())))
+    return grown(cluster, await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, Sources()), moves=True))
 
 
 def removed(topic: Topic) -> Topic:

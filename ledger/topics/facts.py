@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.log.checkpoint import is_in_charge
 from ledger.topics.catalog import Catalog, Topic
 from ledgermq.errors import LegalHold, Unavailable
 
@@ -40,17 +41,17 @@ def is_held(checkpoint: fmt.Checkpoint, topic_id: int) -> bool:
 
 
 def has_moved(checkpoint: fmt.Checkpoint, topic_id: int) -> bool:
-    """Return whether a partition of the topic has left this bundle, or came from another one (design Y6)."""
+    """Return whether a partition of the topic has ever left this bundle, or came from another one."""
     seals, opens = checkpoint.state.seals, checkpoint.state.opens
     return any(seal.topic_id == topic_id for seal in seals) or any(opened.topic_id == topic_id for opened in opens)
 
 
-def may_remove(checkpoint: fmt.Checkpoint, topic: Topic) -> bool:
-    """Return True if records of the topic may be removed by these settings: it is not held, none of its
-    partitions has moved, and the settings were not replaced.
+def may_remove(checkpoint: fmt.Checkpoint, topic: Topic, partition: int) -> bool:
+    """Return True if records of a partition may be removed by these settings: its topic is not held, it is
+    not between two bundles, and the settings were not replaced.
     """
     fact = fact_of(checkpoint, topic.id)
-    if has_moved(checkpoint, topic.id):
+    if not is_in_charge(checkpoint, topic.id, partition):
         return False
     return not topic.settings.legal_hold and (fact is None or (not fact.held and fact.version <= topic.version))
 
@@ -64,13 +65,15 @@ def refuse_held(checkpoint: fmt.Checkpoint, topic: Topic) -> None:
         )
 
 
-def refuse_moved(checkpoint: fmt.Checkpoint, topic: Topic) -> None:
-    """Raise Unavailable if a partition of the topic has moved."""
-    if has_moved(checkpoint, topic.id):
-        raise Unavailable(
-            f"partitions of topic {topic.name!r} have moved to or from bundle {checkpoint.bundle}: this release deletes"
-            " none of its records there"
-        )
+def refuse_moving(checkpoint: fmt.Checkpoint, topic: Topic, partitions: Iterable[int]) -> None:
+    """Raise Unavailable if one of the partitions is between two bundles."""
+    for partition in partitions:
+        if not is_in_charge(checkpoint, topic.id, partition):
+            raise Unavailable(
+                f"{topic.name}/{partition} moves between bundles at the moment: its records can be deleted when its"
+                " files belong to the new one; retry later",
+                retry_after_ms=5000,
+            )
 
 
 def concern_protection(settings: Iterable[str]) -> bool:
@@ -88,5 +91,7 @@ def facts_in(catalog: Catalog, bundle: int) -> list[fmt.TopicFact]:
     return [
         fmt.TopicFact(topic_id=topic.id, version=topic.version, held=topic.settings.legal_hold)
         for topic in topics
-        if bundle in topic.bundles and not topic.internal and (topic.version != topic.id or topic.settings.legal_hold)
+        if bundle in topic.bundles_in_use
+        and not topic.internal
+        and (topic.version != topic.id or topic.settings.legal_hold)
     ]

@@ -25,7 +25,7 @@ def note_of(checkpoint: fmt.Checkpoint, topic_id: int) -> fmt.RemovedTopic | Non
 
 def removed_in(catalog: Catalog, bundle: int) -> list[Topic]:
     """Return removed topics whose names are not free yet and that have partitions in the bundle."""
-    return [topic for topic in catalog.topics_by_name.values() if topic.removed and bundle in topic.bundles]
+    return [topic for topic in catalog.removed.values() if bundle in topic.bundles]
 
 
 def take_in_facts(catalog: Catalog) -> Move:

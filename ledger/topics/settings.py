@@ -18,6 +18,7 @@ from ledger.topics.archive_location import check_archive_url
 from ledger.topics.deletion_times import ZONE, check_cron, check_zone
 from ledgermq.errors import InvalidConfig
 from ledgermq.hints import did_you_mean
+from ledgermq.protocol.levels import LEVELS_MAX
 
 PARQUET_TARGET_BYTES_MAX = 2**30
 """A file is built in memory and put in one request, of which S3 takes 5 GiB."""
@@ -33,10 +34,13 @@ INTERNAL_KIND = "internal.kind"
 COMPACTED = "compacted"
 STAGED = "staged"
 HIDDEN = "hidden"
+HOLDERS = "holders"
+"""As compacted; a broker that does not ask this topic who may write to a partition must not own a bundle."""
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
 TRANSACTION_COORDINATORS = "transaction.coordinators"
 CLUSTER_BUNDLES = "cluster.bundles"
+PARTITIONS_MOVED = "partitions.moved"
 
 PRODUCER_REQUEST_HOLD = "producer_request_hold"
 PRODUCER_EXCEPTION = "producer_exception"
@@ -152,6 +156,10 @@ class TopicSettings:
     """How long the ids of messages (`send(…, id=…)`) are remembered after their append: a message with the same
     id is not stored again in its partition within this time. 0: messages are not deduplicated.
     """
+    priority_levels: int = _setting(1, _whole(1, LEVELS_MAX, "of levels is needed"))
+    """Levels of priority that producers may choose (`send(…, priority=…)`): partition p is of level p modulo this
+    number, and consumers read more of higher levels. The topic needs at least as many partitions. 1: none.
+    """
     delayed_pending_max: int = _setting(-1, _whole(-1, 2**62, "of messages is needed"))
     """Delayed messages of the topic that may wait at once; above it they are refused, and producers try again.
     Each bundle allows the share that its partitions are of the topic's. -1 sets no bound.
@@ -198,7 +206,7 @@ class TopicSettings:
     """Set true to keep every record: retention and cleaning delete nothing, and deletion of records
     or of the topic is refused.
     """
-    internal_kind: str = _system_setting(COMPACTED, _one_of(COMPACTED, STAGED, HIDDEN))
+    internal_kind: str = _system_setting(COMPACTED, _one_of(COMPACTED, STAGED, HIDDEN, HOLDERS))
     """What an internal topic holds: compacted, the latest record of each key; staged, batches that
     wait in segments, and are dropped below the log start; hidden, data whose Parquet files only
     LedgerMQ reads.
@@ -208,6 +216,10 @@ class TopicSettings:
     cluster_bundles: int = _system_setting(0, _whole(2, BUNDLES_MAX, "of bundles is needed"))
     """Of `__metadata` only: bundles of the cluster, bundle 0 included, since some were added; it never
     becomes less. 0: none were added.
+    """
+    partitions_moved: bool = _system_setting(False, _truth)
+    """Some partition moves between bundles, or has moved: the topic's record says which. A process that
+    does not know moves refuses the catalog because of this name.
     """
 
     @property
@@ -244,12 +256,24 @@ def parse_settings(raw: Mapping[str, str]) -> TopicSettings:
     return _parse(raw, "parse")
 
 
-def check_together(settings: TopicSettings) -> TopicSettings:
-    """Return the settings of a topic. Raises InvalidConfig if some of them contradict one another."""
+def check_together(settings: TopicSettings, partitions: int) -> TopicSettings:
+    """Return the settings of a topic with so many partitions. Raises InvalidConfig if some of them contradict one
+    another.
+    """
     if settings.backlog_quota_policy == CONSUMER_BACKLOG_EVICTION and settings.cleanup_policy == "compact":
         raise InvalidConfig(
             "backlog.quota.policy=consumer_backlog_eviction deletes the oldest records, and cleanup.policy=compact"
             " keeps the latest one of each key: choose another policy, or cleanup.policy=compact,delete"
+        )
+    if settings.priority_levels > 1 and settings.keyed:
+        raise InvalidConfig(
+            "a keyed topic (cleanup.policy) cannot have priority.levels: messages of one key would be in several"
+            " partitions"
+        )
+    if settings.priority_levels > partitions:
+        raise InvalidConfig(
+            f"priority.levels={settings.priority_levels} needs as many partitions at least, one for each level; the"
+            f" topic has {partitions}"
         )
     return settings
 

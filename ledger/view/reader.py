@@ -271,15 +271,17 @@ class LedgerReader:
 
     # By time.
 
-    async def offset_at(self, key: PartitionId, timestamp_us: int, topic: Topic | None = None) -> int | None:
+    async def offset_at(
+        self, key: PartitionId, timestamp_us: int, topic: Topic | None = None, *, begin: int = 0
+    ) -> int | None:
         """Return the offset of the first readable record of this time or a later one, in
-        microseconds since the epoch; None if there is none.
+        microseconds since the epoch; None if there is none. `begin`: the least offset that this ledger has.
 
         Times need not ascend. Candidates come from the times that versions, Parquet and the index
         hold. Raises as `read` does.
         """
         view = self.view
-        offset = view.log_start(key, topic)
+        offset = max(begin, view.log_start(key, topic))
         while True:
             candidate = await view.reread(partial(self._candidate, key, offset, timestamp_us, topic), "searched")
             if candidate is None or isinstance(candidate, int):

@@ -23,7 +23,7 @@ from ledgermq.cli.reporting import command
 from ledgermq.cli.sent import Sent, at_line
 from ledgermq.cli.session import Session, connected_session
 from ledgermq.cli.terminal import notes, progress_of_bytes, progress_of_items
-from ledgermq.client.settings import ChosenCompression
+from ledgermq.client.settings import AccessMode, ChosenCompression
 from ledgermq.durations import parse_duration_ms
 from ledgermq.errors import InvalidRecord, InvalidRequest, LedgerMQError, MessageTooLarge, OutcomeUnknown
 
@@ -89,6 +89,25 @@ Partition = Annotated[
     int | None,
     typer.Option("--partition", "-p", min=0, help="Send every record to this partition. Default: the key decides."),
 ]
+Priority = Annotated[
+    int | None,
+    typer.Option(
+        "--priority",
+        min=0,
+        help="Level of every record in a topic with priority.levels, 0 the lowest. Default: the lowest.",
+    ),
+]
+AccessModeOption = Annotated[
+    AccessMode,
+    typer.Option(
+        "--access-mode",
+        help="Whether the command has the topic for itself: shared with other producers; exclusive, or it fails while"
+        " another exclusive producer has the topic; wait_for_exclusive; exclusive_with_fencing takes it from that one.",
+    ),
+]
+ProducerName = Annotated[
+    str, typer.Option("--name", metavar="NAME", help="Name of the exclusive producer, for errors and lists.")
+]
 AcksOption = Annotated[
     Acks, typer.Option("--acks", help="When a record counts as sent: once stored, or once a broker has received it.")
 ]
@@ -123,9 +142,12 @@ async def produce(
     tag: Tag = None,
     ttl: Ttl = None,
     partition: Partition = None,
+    priority: Priority = None,
     delay: DelayOption = None,
     deliver_at: DeliverAtOption = None,
     delay_level: LevelOption = None,
+    access_mode: AccessModeOption = "shared",
+    name: ProducerName = "ledgermq produce",
     skip: Skip = 0,
     acks: AcksOption = Acks.DURABLE,
     compression: CompressionOption = "auto",
@@ -148,9 +170,12 @@ async def produce(
         partition,
         parse_delay(delay, deliver_at, delay_level),
         None if ttl_ms is None else ttl_ms / 1000,
+        priority,
     )
     settings = {
         "acks": acks.value,
+        "access_mode": access_mode,
+        "name": name,
         "compression": compression,
         "delivery_timeout_s": DELIVERY_TIMEOUTS * timeout_s,
         "request_timeout_s": min(REQUEST_TIMEOUT_S_MAX, timeout_s / 2),
@@ -184,6 +209,7 @@ class Common:
     partition: int | None
     due: Delay
     ttl_s: float | None
+    priority: int | None
 
     def record(self, found: InputRecord) -> ledgermq.Record:
         return ledgermq.Record(
@@ -198,6 +224,7 @@ class Common:
             self.due.deliver_at,
             self.due.delay_level,
             found.id,
+            self.priority,
         )
 
 

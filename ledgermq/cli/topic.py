@@ -75,6 +75,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be
 
 LIST_COLUMNS = ("topic", "partitions", "settings", "created")
 DELETED_COLUMNS = ("partition", "log_start_before", "log_start", "records")
+HOLDER_COLUMNS = ("partition", "name", "lease_s", "changes")
 PARTITION_COLUMNS = ("partition", "bundle", "owner", "log_start", "end")
 
 
@@ -84,6 +85,7 @@ def register(app: typer.Typer) -> None:
     command(topic, "create")(create)
     command(topic, "list")(list_topics)
     command(topic, "describe")(describe)
+    command(topic, "holders")(holders)
     command(topic, "alter")(alter)
     command(topic, "delete")(delete)
     command(topic, "delete-records")(delete_records)
@@ -149,6 +151,23 @@ async def describe(
     ]
     facts = topic_facts(found) | {"records": sum(ends.values()) - sum(starts.values())}
     show(Report("", facts, [Rows("partition_list", PARTITION_COLUMNS, rows)]), output)
+
+
+async def holders(
+    name: Name,
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """Show which exclusive producers have partitions of a topic for themselves."""
+    async with connected(target, timeout_s) as client:
+        found = await client.holders(name)
+    rows = [
+        {"partition": each.partition, "name": each.name, "lease_s": each.lease_s, "changes": each.changes}
+        for each in found
+    ]
+    show_rows(Rows("holders", HOLDER_COLUMNS, rows), output, f"No exclusive producer has a partition of topic {name}.")
 
 
 async def alter(

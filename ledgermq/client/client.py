@@ -30,7 +30,13 @@ from ledgermq.client.context import ClientContext
 from ledgermq.client.credentials import credential_of
 from ledgermq.client.delayed import Delayed, DelayedList, RecallOutcome
 from ledgermq.client.deletion import Before, DeletedRecords, Deletion, chosen_befores
-from ledgermq.client.descriptions import AddedBundles, ClusterDescription, TopicDescription, TopicPartition
+from ledgermq.client.descriptions import (
+    AddedBundles,
+    ClusterDescription,
+    PartitionHolder,
+    TopicDescription,
+    TopicPartition,
+)
 from ledgermq.client.expiry import Expiry
 from ledgermq.client.finding import (
     BYTES_MAX,
@@ -62,6 +68,7 @@ from ledgermq.client.grpc_connection import GrpcConnector, refuse_after_fork
 from ledgermq.client.message_id import MessageId
 from ledgermq.client.offsets import At, Offsets
 from ledgermq.client.producing.delivery import Delivery
+from ledgermq.client.producing.exclusive import find_holders
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.producing.publishing import Producing
 from ledgermq.client.producing.sessions import Session, open_sessions
@@ -252,6 +259,12 @@ class Client:
         wanted = {TopicPartition(topic, partition): at for partition in range(route.partitions)}
         found = await self._offsets.find(wanted, deadline)
         return {partition.partition: found[partition] for partition in wanted}
+
+    async def holders(self, topic: str) -> list[PartitionHolder]:
+        """Return the partitions of a topic that exclusive producers have for themselves, in ascending order. Raises
+        UnknownTopic, Unauthorized (it needs the right to produce), Unavailable.
+        """
+        return await find_holders(self._context, topic)
 
     def find(
         self,

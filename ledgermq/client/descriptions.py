@@ -24,6 +24,19 @@ class TopicPartition(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionHolder:
+    """The exclusive producer that has a partition for itself. `name`: that it gave itself. `lease_s`: how long it
+    keeps others from the partition unless it renews; 0: another one may take its place. `changes`: how often the
+    partition's holder has changed.
+    """
+
+    partition: int
+    name: str
+    lease_s: float
+    changes: int
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionDescription:
     """`owner`: address of the broker that serves it, empty when no broker does at present."""
 
@@ -59,12 +72,16 @@ class BrokerDescription:
 
 @dataclass(frozen=True, slots=True)
 class BundleDescription:
-    """`trouble`: why the bundle refuses to serve; empty if it serves."""
+    """`trouble`: why the bundle refuses to serve; empty if it serves. `load`: bytes produced and fetched in a
+    second, each request counted as 64 KiB, on the average of some minutes; 0 if it is idle, or brokers do not
+    announce it.
+    """
 
     bundle: int
     owner: str
     epoch: int
     trouble: str
+    load: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +147,8 @@ def cluster_description(answer: pb.DescribeClusterResponse) -> ClusterDescriptio
         answer.root,
         tuple(BrokerDescription(broker.id, broker.address, broker.alive, broker.draining) for broker in answer.brokers),
         tuple(
-            BundleDescription(bundle.bundle, bundle.owner, bundle.epoch, bundle.trouble) for bundle in answer.bundles
+            BundleDescription(bundle.bundle, bundle.owner, bundle.epoch, bundle.trouble, bundle.load)
+            for bundle in answer.bundles
         ),
         answer.version,
         answer.controller,

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from ledgermq.client.expiry import with_ttl
 from ledgermq.errors import InvalidRecord
+from ledgermq.protocol.levels import PRIORITY, check_priority
 from ledgermq.protocol.message_ids import MESSAGE_ID, check_id
 from ledgermq.protocol.records import FEW_ROWS_MAX, HEADERS, SCHEMA
 
@@ -24,8 +25,8 @@ Headers = Mapping[str, Bytes | None] | Iterable[tuple[str, Bytes | None]]
 Row = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int, str | None]
 
 
-class GivenId(bytes):
-    """The id that a program gave to a message, as the value of its header: it counts on deduplication."""
+class Given(bytes):
+    """The value of a header that a program gave as an argument, such as an id: it counts on what that does."""
 
 
 ROW_OVERHEAD_BYTES = 200
@@ -57,6 +58,8 @@ class Record(NamedTuple):
     """It is delivered after the delay of one of the levels 1 to 18."""
     id: Bytes | None = None
     """By which a topic with `dedup.window.ms` recognizes a message that it has stored already."""
+    priority: int | None = None
+    """Level of a topic with `priority.levels`, 0 the lowest; None: that of the lowest."""
 
 
 class Outgoing(NamedTuple):
@@ -93,7 +96,7 @@ def microseconds_of(timestamp: datetime) -> int:
 
 def as_bytes(what: str, given: Any) -> bytes | None:
     """Return bytes unchanged, and text as UTF-8. Raises InvalidRecord."""
-    if given is None or type(given) is bytes or type(given) is GivenId:
+    if given is None or type(given) is bytes or type(given) is Given:
         return given
     if isinstance(given, str):
         return _utf8(what, given)
@@ -171,12 +174,30 @@ def pairs_of(headers: Headers | None) -> list[tuple[str, Bytes | None]]:
     return [] if headers is None else [*(_checked_headers(headers) or ())]
 
 
-def with_id(headers: Headers | None, message_id: Bytes) -> list[tuple[str, Bytes | None]]:
-    """Return headers with the id of a message. Raises InvalidRecord."""
+def value_of(headers: Iterable[tuple[str, bytes | None]], wanted: str) -> bytes | None:
+    """Return the value of the first header of this name; None: it has none, or there is no such header."""
+    return next((value for name, value in headers if name == wanted), None)
+
+
+def headers_of(
+    headers: Headers | None, message_id: Bytes | None, priority: int | None, partition: int | None
+) -> Headers | None:
+    """Return the headers of a record with its id and its priority; None: it has none. Raises InvalidRecord."""
+    if message_id is not None:
+        headers = _with_given(headers, "an id", MESSAGE_ID, check_id(as_bytes("id", message_id)))
+    if priority is not None:
+        level = check_priority(priority)
+        if partition is not None:
+            raise InvalidRecord("a priority chooses among the partitions of its level: leave out the partition")
+        headers = _with_given(headers, "a priority", PRIORITY, b"%d" % level)
+    return headers
+
+
+def _with_given(headers: Headers | None, what: str, name: str, value: bytes) -> Headers:
     pairs = pairs_of(headers)
-    if any(name == MESSAGE_ID for name, _ in pairs):
-        raise InvalidRecord(f"the record has both an id and the header {MESSAGE_ID}: leave out one of them")
-    return [*pairs, (MESSAGE_ID, GivenId(check_id(as_bytes("id", message_id))))]
+    if any(other == name for other, _ in pairs):
+        raise InvalidRecord(f"the record has both {what} and the header {name}: leave out one of them")
+    return [*pairs, (name, Given(value))]
 
 
 def rows_to_arrow(rows: list[Row]) -> pa.RecordBatch:

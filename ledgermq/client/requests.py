@@ -26,7 +26,7 @@ from ledgermq.client.consuming.message import Message
 from ledgermq.client.context import ClientContext
 from ledgermq.client.producing.delivery import Delivery, again
 from ledgermq.client.producing.producer import Producer
-from ledgermq.client.record import Bytes, Headers, pairs_of
+from ledgermq.client.record import Bytes, Headers, pairs_of, value_of
 from ledgermq.client.settings import ConsumerSettings
 from ledgermq.errors import InvalidConfig, InvalidRequest, LedgerMQError, NoReply, Unavailable, UnknownTopic
 from ledgermq.runtime.tasks import end, retrieve_error
@@ -201,7 +201,7 @@ async def _opened_inbox(context: ClientContext, partitions: int) -> _Inbox:
 
 def _address_of(headers: Iterable[tuple[str, bytes | None]]) -> tuple[int, str, str]:
     """Return partition, inbox and number of a request. Raises InvalidRequest."""
-    given = next((value for name, value in headers if name == REPLY_TO), None)
+    given = value_of(headers, REPLY_TO)
     found = None if given is None else _ADDRESS.fullmatch(given.decode(errors="replace"))
     if found is None:
         raise InvalidRequest(
@@ -211,5 +211,5 @@ def _address_of(headers: Iterable[tuple[str, bytes | None]]) -> tuple[int, str, 
 
 
 def _number_of(headers: Iterable[tuple[str, bytes | None]]) -> str | None:
-    given = next((value for name, value in headers if name == IN_REPLY_TO), None)
+    given = value_of(headers, IN_REPLY_TO)
     return None if given is None else given.decode(errors="replace")

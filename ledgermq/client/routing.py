@@ -27,6 +27,8 @@ from ledgermq.errors import (
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi, Connection
+from ledgermq.protocol.levels import levels_of
+from ledgermq.protocol.limits import PARTITIONS_PER_CALL_MAX
 from ledgermq.protocol.records import Compression
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.runtime.tasks import all_of, end, retrieve_error
@@ -70,6 +72,11 @@ class TopicRoute:
         return int(given) if given.isdecimal() else RECORD_BYTES_MAX_DEFAULT
 
     @property
+    def levels(self) -> int:
+        """Return the number of levels of priority; 1: the topic has none."""
+        return levels_of(self.settings)
+
+    @property
     def deduplicates(self) -> bool:
         """Return whether the topic recognizes messages by their ids."""
         return self.settings.get("dedup.window.ms", "0") != "0"
@@ -98,6 +105,11 @@ class Routing:
         """Return the topic's times to live, as they are known; None: it sets none, or is not known."""
         route = self._topics.get(topic)
         return None if route is None else route.ttl
+
+    def levels_of(self, topic: str) -> int:
+        """Return the topic's number of levels of priority; 1: it has none, or is not known yet."""
+        route = self._topics.get(topic)
+        return 1 if route is None else route.levels
 
     def is_old(self, route: TopicRoute) -> bool:
         return asyncio.get_running_loop().time() - route.learned_at_s > self.age_s_max
@@ -214,7 +226,7 @@ order.
 
 class AtOwners(Generic[A]):
     """Sends a request to the owners of partitions, one per owner for all of its partitions, until
-    every partition has an answer.
+    every partition has an answer. One request names PARTITIONS_PER_CALL_MAX partitions at most.
 
     Redirects and dead brokers are followed until the deadline. An owner that does not answer delays
     no other.
@@ -237,6 +249,7 @@ class AtOwners(Generic[A]):
             missing = [partition for partition in wanted if partition not in found]
             if not missing:
                 return found
+            missing = missing[:PARTITIONS_PER_CALL_MAX]
             last = await self._round(missing, found, deadline)
             if last is None:
                 continue

@@ -38,7 +38,12 @@ from ledgermq.filters.filter import parse_filter
 from ledgermq.hints import did_you_mean
 from ledgermq.offset_stores.contract import OffsetStore
 from ledgermq.protocol.client_ids import check_client_id
-from ledgermq.protocol.limits import BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX, WINDOW_BATCHES
+from ledgermq.protocol.limits import (
+    BATCH_BYTES_TYPICAL,
+    FRAME_PAYLOAD_BYTES_MAX,
+    PRODUCER_NAME_CHARS_MAX,
+    WINDOW_BATCHES,
+)
 from ledgermq.protocol.names import NAME_CHARS_MAX
 from ledgermq.protocol.records import Compression
 
@@ -74,6 +79,9 @@ def _check_client_id(name: str, value: object) -> None:
         raise InvalidConfig(f"{name} must be text, not {value!r}")
     if value:
         check_client_id(value)
+
+
+AccessMode = Literal["shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +204,14 @@ class ProducerSettings:
     """
     auto_create: bool = switch(True)
     """Create topics that do not exist, if brokers allow it (`auto_create_topics`)."""
+    access_mode: AccessMode = "shared"
+    """Whether the producer has topics for itself. shared: as many producers as you like. exclusive: it has the topics
+    that it writes to for itself, or fails with PartitionHeld while another exclusive producer has one.
+    wait_for_exclusive: it waits for them. exclusive_with_fencing: it takes them from their holder, whose later records
+    fail with ProducerFenced. Records of all other producers fail with PartitionHeld meanwhile.
+    """
+    name: str = text(PRODUCER_NAME_CHARS_MAX)
+    """Name of an exclusive producer, for errors and lists; up to 200 characters."""
     spill: Spill | None = None
     """Local file for records that cannot be delivered in time, `ledgermq.Spill(path)`; they are sent in
     order when brokers answer again. Not set: such records fail.
@@ -205,6 +221,10 @@ class ProducerSettings:
         check_fields(self)
         if self.spill is not None:
             self._check_spill()
+        if self.access_mode != "shared" and (self.acks != "durable" or not self.idempotent or self.spill is not None):
+            raise InvalidConfig(
+                f"access_mode='{self.access_mode}' needs acks='durable', idempotent=True and no spill: leave them out"
+            )
 
     def _check_spill(self) -> None:
         if not isinstance(self.spill, Spill):
@@ -223,6 +243,8 @@ class ProducerSettings:
             raise InvalidConfig(f"{what} ends with the error of a record: leave out raise_on_error")
         if self.spill is not None:
             raise InvalidConfig(f"{what} cannot spill records to a local file: leave out spill")
+        if self.access_mode != "shared":
+            raise InvalidConfig(f"{what} cannot have topics for itself: leave out access_mode")
         return self
 
 

@@ -27,6 +27,9 @@ class Embedded(Protocol):
 
 
 def is_root_url(target: str) -> bool:
+    """Return whether a target is the URL of a root. Raises InvalidConfig if it is no text."""
+    if not isinstance(target, str):
+        raise InvalidConfig(f"a target is text: host:port[,host:port] or a root URL, not {target!r}")
     return "://" in target
 
 

@@ -446,6 +446,74 @@ class StoredBy(_message.Message):
     sequence: int
     def __init__(self, broker: _Optional[str] = ..., epoch: _Optional[int] = ..., base_offset: _Optional[int] = ..., record_count: _Optional[int] = ..., producer_id: _Optional[bytes] = ..., producer_epoch: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
 
+class HoldPartitionsRequest(_message.Message):
+    __slots__ = ("producer_id", "name", "fences", "partitions")
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    FENCES_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    producer_id: bytes
+    name: str
+    fences: bool
+    partitions: _containers.RepeatedCompositeFieldContainer[WantedPartition]
+    def __init__(self, producer_id: _Optional[bytes] = ..., name: _Optional[str] = ..., fences: _Optional[bool] = ..., partitions: _Optional[_Iterable[_Union[WantedPartition, _Mapping]]] = ...) -> None: ...
+
+class WantedPartition(_message.Message):
+    __slots__ = ("topic", "partition", "topic_id", "number")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    topic_id: int
+    number: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., topic_id: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
+
+class HoldPartitionsResponse(_message.Message):
+    __slots__ = ("holders",)
+    HOLDERS_FIELD_NUMBER: _ClassVar[int]
+    holders: _containers.RepeatedCompositeFieldContainer[PartitionHolder]
+    def __init__(self, holders: _Optional[_Iterable[_Union[PartitionHolder, _Mapping]]] = ...) -> None: ...
+
+class PartitionHolder(_message.Message):
+    __slots__ = ("error", "is_caller", "is_held", "name", "number", "lease_ms")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    IS_CALLER_FIELD_NUMBER: _ClassVar[int]
+    IS_HELD_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    error: Error
+    is_caller: bool
+    is_held: bool
+    name: str
+    number: int
+    lease_ms: int
+    def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ..., is_caller: _Optional[bool] = ..., is_held: _Optional[bool] = ..., name: _Optional[str] = ..., number: _Optional[int] = ..., lease_ms: _Optional[int] = ...) -> None: ...
+
+class ReleasePartitionsRequest(_message.Message):
+    __slots__ = ("producer_id", "partitions")
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    producer_id: bytes
+    partitions: _containers.RepeatedCompositeFieldContainer[WantedPartition]
+    def __init__(self, producer_id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[_Union[WantedPartition, _Mapping]]] = ...) -> None: ...
+
+class ReleasePartitionsResponse(_message.Message):
+    __slots__ = ("partitions",)
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[ReleasedPartition]
+    def __init__(self, partitions: _Optional[_Iterable[_Union[ReleasedPartition, _Mapping]]] = ...) -> None: ...
+
+class ReleasedPartition(_message.Message):
+    __slots__ = ("error", "released")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_FIELD_NUMBER: _ClassVar[int]
+    error: Error
+    released: bool
+    def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ..., released: _Optional[bool] = ...) -> None: ...
+
 class OpenProducerRequest(_message.Message):
     __slots__ = ("partitions", "producer_id")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
@@ -507,16 +575,18 @@ class BrokerInfo(_message.Message):
     def __init__(self, id: _Optional[str] = ..., address: _Optional[str] = ..., alive: _Optional[bool] = ..., draining: _Optional[bool] = ...) -> None: ...
 
 class BundleInfo(_message.Message):
-    __slots__ = ("bundle", "owner", "epoch", "trouble")
+    __slots__ = ("bundle", "owner", "epoch", "trouble", "load")
     BUNDLE_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
     bundle: int
     owner: str
     epoch: int
     trouble: str
-    def __init__(self, bundle: _Optional[int] = ..., owner: _Optional[str] = ..., epoch: _Optional[int] = ..., trouble: _Optional[str] = ...) -> None: ...
+    load: int
+    def __init__(self, bundle: _Optional[int] = ..., owner: _Optional[str] = ..., epoch: _Optional[int] = ..., trouble: _Optional[str] = ..., load: _Optional[int] = ...) -> None: ...
 
 class DescribeTopicsRequest(_message.Message):
     __slots__ = ("topics", "auto_create", "fresh")

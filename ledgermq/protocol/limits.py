@@ -30,6 +30,11 @@ DELAYED_BRANCH = b"/delayed"
 
 OFFSET_MAX = 2**63 - 1
 
+PRODUCER_ID_BYTES = 16
+
+PRODUCER_NAME_CHARS_MAX = 200
+"""Longest name of an exclusive producer."""
+
 PARTITIONS_PER_CALL_MAX = 4096
 """Largest number of partitions that a client names in one call for producer sessions."""
 

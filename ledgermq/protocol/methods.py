@@ -199,6 +199,10 @@ SHARE_FETCH = Method(
 SHARE_ANSWER = _unary("ShareAnswer", "share_answer", pb.ShareAnswerRequest, pb.ShareAnswerResponse)
 RESET_SHARES = _unary("ResetShares", "reset_shares", pb.ResetSharesRequest, pb.ResetSharesResponse)
 LIST_SHARES = _unary("ListShares", "list_shares", pb.ListSharesRequest, pb.ListSharesResponse)
+HOLD_PARTITIONS = _unary("HoldPartitions", "hold_partitions", pb.HoldPartitionsRequest, pb.HoldPartitionsResponse)
+RELEASE_PARTITIONS = _unary(
+    "ReleasePartitions", "release_partitions", pb.ReleasePartitionsRequest, pb.ReleasePartitionsResponse
+)
 CHANGE_RULES = _unary("ChangeRules", "change_rules", pb.ChangeRulesRequest, pb.ChangeRulesResponse)
 LIST_RULES = _unary("ListRules", "list_rules", pb.ListRulesRequest, pb.ListRulesResponse)
 TEST_RULES = _unary("TestRules", "test_rules", pb.TestRulesRequest, pb.TestRulesResponse)
@@ -254,6 +258,8 @@ METHODS: tuple[Method, ...] = (
     SHARE_ANSWER,
     RESET_SHARES,
     LIST_SHARES,
+    HOLD_PARTITIONS,
+    RELEASE_PARTITIONS,
     CHANGE_RULES,
     LIST_RULES,
     TEST_RULES,
@@ -423,6 +429,14 @@ class UnaryCalls(ABC):
 
     async def list_shares(self, request: pb.ListSharesRequest) -> pb.ListSharesResponse:
         answer: pb.ListSharesResponse = await self.ask(LIST_SHARES, request)
+        return answer
+
+    async def hold_partitions(self, request: pb.HoldPartitionsRequest) -> pb.HoldPartitionsResponse:
+        answer: pb.HoldPartitionsResponse = await self.ask(HOLD_PARTITIONS, request)
+        return answer
+
+    async def release_partitions(self, request: pb.ReleasePartitionsRequest) -> pb.ReleasePartitionsResponse:
+        answer: pb.ReleasePartitionsResponse = await self.ask(RELEASE_PARTITIONS, request)
         return answer
 
     async def change_rules(self, request: pb.ChangeRulesRequest) -> pb.ChangeRulesResponse:

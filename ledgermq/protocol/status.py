@@ -49,6 +49,8 @@ _CODES: dict[type[LedgerMQError], grpc.StatusCode] = {
     errors.DeadlineExceeded: grpc.StatusCode.DEADLINE_EXCEEDED,
     errors.ProducerError: grpc.StatusCode.ABORTED,
     errors.OutcomeUnknown: grpc.StatusCode.UNKNOWN,
+    errors.PartitionHeld: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.ProducerFenced: grpc.StatusCode.ABORTED,
     errors.TransactionError: grpc.StatusCode.ABORTED,
     errors.TransactionUnknown: grpc.StatusCode.NOT_FOUND,
     errors.TransactionOutcomeUnknown: grpc.StatusCode.UNKNOWN,

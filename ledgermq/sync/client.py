@@ -156,6 +156,10 @@ class Client:
         """See `ledgermq.Client.list_offsets`."""
         return self._background.run(self._inner.list_offsets(topic, at))
 
+    def holders(self, topic: str) -> list[ledgermq.PartitionHolder]:
+        """See `ledgermq.Client.holders`."""
+        return self._background.run(self._inner.holders(topic))
+
     def find(
         self,
         topic: str | None = None,

@@ -14,7 +14,7 @@ from ledgermq.client.producing.arrow_rows import ArrowData, table_of
 from ledgermq.client.producing.delivery import OnDelivery, SendResult
 from ledgermq.client.producing.preparing import prepared
 from ledgermq.client.producing.producer import DRAINED
-from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Row, row_bytes, with_id
+from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Row, headers_of, row_bytes
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable
 from ledgermq.sources import Sources
@@ -120,6 +120,7 @@ class Sender(Generic[In]):
         deliver_at: datetime | None = None,
         delay_level: int | None = None,
         id: Bytes | None = None,  # noqa: A002  as in `client.find`
+        priority: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
         """Queue one record. Raises InvalidRecord, and TransactionError for a delay in a transaction; all
@@ -130,8 +131,7 @@ class Sender(Generic[In]):
         self._check()
         delivery = Delivery(self)
         try:
-            if id is not None:
-                headers = with_id(headers, id)
+            headers = headers_of(headers, id, priority, partition)
             due_us = self._inner.due_us(delay, deliver_at, delay_level, timestamp)
             moment, delayed = (timestamp, False) if due_us is None else (due_us, True)
             now_us = self._sources.now_us()
@@ -264,6 +264,14 @@ class Producer(Sender[ledgermq.Producer]):
     def open_spill(self) -> None:
         """See `ledgermq.Producer.open_spill`."""
         self._background.run(self._inner.open_spill())
+
+    def acquire(self, topic: str, timeout: float | None = None) -> None:
+        """See `ledgermq.Producer.acquire`."""
+        self._background.run(self._inner.acquire(topic, timeout))
+
+    def holds(self, topic: str) -> bool:
+        """See `ledgermq.Producer.holds`."""
+        return self._background.run(as_coroutine(lambda: self._inner.holds(topic)))
 
     @property
     def closed(self) -> bool:

@@ -45,7 +45,8 @@ def next_compaction_ms(view: LedgerView, catalog: Catalog) -> int | None:
                 needed.append(slot)
             continue
         backlog = view.index.backlog(key, view.parquet_end(key))
-        if backlog is None or key in parked:
+        counters = view.counters.get(key)
+        if backlog is None or key in parked or (counters is not None and counters.forgotten):
             continue
         size_bytes, oldest_ms = backlog
         if topic.compacted:
@@ -109,7 +110,7 @@ def wants_retention(checkpoint: fmt.Checkpoint, catalog: Catalog, no_stale_versi
         if topic is None:
             continue
         is_leaving = has_retention(topic.settings) or part.parquet_start < part.log_start
-        if is_leaving and part.parquet_start < part.parquet_end and may_remove(checkpoint, topic):
+        if is_leaving and part.parquet_start < part.parquet_end and may_remove(checkpoint, topic, part.partition):
             return True
         in_versions = topic.settings.keyed or (
             may_have_been_keyed(topic) and (topic, part.partition) not in no_stale_versions

@@ -138,13 +138,16 @@ class BundleMetrics:
     def claim_failed(self, bundle: int, error: LedgerMQError) -> None:
         """NotOwner: another broker claimed it first."""
 
+    def moved_for_load(self, bundle: int) -> None:
+        """This broker begins to hand the bundle over, because it has more to do than others."""
+
     def term_ended(self, bundle: int, why: str) -> None:
         """`why`: released (handed over), fenced (another broker has claimed it) or failed."""
 
     def checkpointed(self, bundle: int, number: int) -> None: ...
 
     def upkeep_failed(self, bundle: int, work: str, error: BaseException) -> None:
-        """`work`: checkpoint, look or compaction. It is retried."""
+        """`work`: checkpoint, look, compaction or move. It is retried."""
 
     def parked(self, bundle: int, partitions: int) -> None: ...
 

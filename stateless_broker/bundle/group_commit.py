@@ -105,7 +105,7 @@ class GroupCommit:
             raise self._no_room()
         loop = asyncio.get_running_loop()
         was_empty = not self._queue
-        appends = [Append(batch, loop.create_future()) for batch in batches]
+        appends = [Append(batch, loop.create_future(), is_own=together) for batch in batches]
         self._enter_windows(appends)
         for group in [appends] if together and appends else [[append] for append in appends]:
             size_bytes = sum(len(append.batch.data) for append in group)

@@ -115,11 +115,12 @@ class OwnedLedger:
         writer, view, catalog = self._writer, self.view, self.context.catalog()
         now_ms = self.context.sources.now_ms()
         parked = {(part.topic_id, part.partition) for part in view.parked}
+        forgotten = {key for key, part in view.counters.items() if part.forgotten}
         oldest_ms, backlog_bytes = now_ms, 0
         for key in view.index.partitions:
             topic = catalog.topics_by_id.get(key.topic_id)
             backlog = view.index.backlog(key, view.parquet_end(key))
-            if backlog is None or topic is None or topic.removed or key in parked:
+            if backlog is None or topic is None or topic.removed or key in parked or key in forgotten:
                 continue
             if topic.internal and not topic.hidden:
                 continue

@@ -10,30 +10,38 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal, TypeVar
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.garbage.retention import move_internal_log_starts
 from ledger.keys import PartitionId
+from ledger.log.checkpoint import has_its_files
+from ledger.log.moves import key_of
 from ledger.log.recovery import Recovered
 from ledger.log.segment import Batch
 from ledger.log.writer import LedgerWriter, claim
 from ledger.object_store.contract import Buffer
+from ledger.parquet.hand_over import waits_for_files
 from ledger.topics.catalog import Topic
 from ledger.view.backlog import Backlog, backlog_from
 from ledger.view.fetch_index import NOTHING_LEFT_OUT, LeftOut, Masks
 from ledger.view.find import Finder
-from ledger.view.reader import PartitionRead
-from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted, UnknownPartition
+from ledger.view.reader import LedgerReader, PartitionRead
+from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted, Unavailable, UnknownPartition
 from stateless_broker.bundle.compaction_due import first_staged_slot
 from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.deletion import Before, Deleted, delete_records
+from stateless_broker.bundle.exclusive_writers import ExclusiveWriters
+from stateless_broker.bundle.former import FormerReaders
 from stateless_broker.bundle.group_commit import GroupCommit
 from stateless_broker.bundle.internal_state import LatestRecords, read_internal_state
+from stateless_broker.bundle.moving import Moving
 from stateless_broker.bundle.owned_ledger import OwnedLedger, TermStatus
 from stateless_broker.bundle.upkeep import Upkeep
 from stateless_broker.bundle.write_gate import for_producer
+from stateless_broker.loads import Traffic
 from stateless_broker.logs import get_logger, logs_debug
 
 T = TypeVar("T")
@@ -50,22 +58,32 @@ log = get_logger(__name__)
 
 class BundleOwner:
     """Made by `open`. `ended` is set when the term is over for any reason; `lost` then holds the
-    reason.
+    reason. `exclusive`: asked for each batch whether its producer may write.
     """
 
     def __init__(self, context: BundleContext, recovered: Recovered) -> None:
+        newest_topic = max((key.topic_id for key in recovered.state.ends), default=-1)
+        self.exclusive = ExclusiveWriters(recovered.bundle, context.catalog, newest_topic)
         writer = LedgerWriter(
-            context.ledger(recovered.bundle), context.broker_id, recovered, self._on_durable, self._on_refused
+            context.ledger(recovered.bundle),
+            context.broker_id,
+            recovered,
+            self._on_durable,
+            self._on_refused,
+            self.exclusive.check,
         )
         self.bundle = writer.bundle
         self.epoch = writer.epoch
         self.ended = writer.ended
+        self.traffic = Traffic()
         self._context = context
         self._writer = writer
         self._ledger = OwnedLedger(context, writer, recovered)
         self._reader = self._ledger.reader
         self._commit = GroupCommit(writer, context)
         self._upkeep = Upkeep(context, writer, self._ledger.view)
+        self._moving = Moving(context, writer)
+        self._former = FormerReaders(self.bundle, context)
         self._tasks = asyncio.create_task(self._run(), name=f"bundle {self.bundle} epoch {self.epoch}")
 
     @classmethod
@@ -105,8 +123,10 @@ class BundleOwner:
 
     def session_slot(self, topic_id: int, partition: int) -> int:
         """Return the opened slot that an idempotent producer has to carry in a partition: `opened_slot`, and
-        the move that brought the partition here. Raises NotOwner, also if the partition has left.
+        the move that brought the partition here. Raises NotOwner, also if the partition has left, and
+        Unavailable if it has not come yet.
         """
+        self._moving.check_arrived(topic_id, partition)
         moves, key = self._writer.durable.moves, PartitionId(topic_id, partition)
         moves.check_here(key)
         return moves.opened_slot(key, self.opened_slot())
@@ -114,9 +134,10 @@ class BundleOwner:
     def next_sequence(self, producer_id: bytes, topic_id: int, partition: int) -> int:
         """Return what is durable of a producer, for one that continues after its process died. The
         result is never too high. A fenced owner may return less than is stored, which the sequences
-        of the next batches reveal.
+        of the next batches reveal. Raises NotOwner, and Unavailable if the partition has not come yet.
         """
         self._check_term()
+        self._moving.check_arrived(topic_id, partition)
         return self._writer.durable.producers.next_sequence(producer_id, topic_id, partition)
 
     def produce(
@@ -126,12 +147,28 @@ class BundleOwner:
         durable, or an error. With `together`, all of them become durable, or none; such batches
         carry no sequence. `sender`: see `GroupCommit.admit`.
 
-        With `durable` False the futures are done at once, with OFFSET_NOT_KNOWN. Raises NotOwner,
-        ResourceExhausted, InvalidRequest; if the store takes no records StoreFull, StoreUnusable,
-        Unauthorized. After an error nothing was stored, and reads continue.
+        With `durable` False the futures are done at once, with OFFSET_NOT_KNOWN; then also raises
+        PartitionHeld. Raises NotOwner, ResourceExhausted, InvalidRequest; if the store takes no records
+        StoreFull, StoreUnusable, Unauthorized; Unavailable if a partition has not come yet, or with `durable`
+        False if its holder is not known yet. After an error nothing was stored, and reads continue.
         """
         self._check_writable()
-        return self._commit.admit(batches, durable=durable, together=together, sender=sender)
+        for batch in batches:
+            self._moving.check_arrived(batch.topic_id, batch.partition)
+        if not durable:  # their producers learn nothing later
+            for batch in batches:
+                self.exclusive.check(PartitionId(batch.topic_id, batch.partition), b"")
+        admitted = self._commit.admit(batches, durable=durable, together=together, sender=sender)
+        self.traffic.add(sum(len(batch.data) for batch in batches))
+        return admitted
+
+    def check_arrived(self, batch: Batch) -> None:
+        """Raise Unavailable if the batch's partition moves to this bundle, and is not open here yet."""
+        self._moving.check_arrived(batch.topic_id, batch.partition)
+
+    def catalog_changed(self) -> None:
+        """Look whether the catalog names moves from or to this bundle."""
+        self._moving.catalog_changed()
 
     def check_room(self, size_bytes: int, batches: int = 1) -> None:
         """Raise what `produce` would raise now for `batches` of `size_bytes` in total. It reserves
@@ -158,17 +195,44 @@ class BundleOwner:
         """
         self._check_term()
         self._check_partition(topic, partition)
-        self._writer.durable.moves.check_offset(PartitionId(topic.id, partition), offset)
+        key = PartitionId(topic.id, partition)
+        self._writer.durable.moves.check_here(key)
         self._upkeep.on_read()
-        return await self._in_term(
-            self._reader.fetch(PartitionId(topic.id, partition), offset, bytes_max, topic, direct=direct, masks=masks)
+        read = await self._of_former(
+            key, offset, lambda reader: reader.fetch(key, offset, bytes_max, topic, direct=direct, masks=masks)
         )
+        if read is not None:
+            read = replace(read, high_watermark=self._reader.end(key))
+        else:
+            read = await self._in_term(self._reader.fetch(key, offset, bytes_max, topic, direct=direct, masks=masks))
+        if read.batches or read.located:
+            self.traffic.add(sum(len(batch.data) for batch in read.batches))
+        return read
+
+    async def _of_former(
+        self, key: PartitionId, offset: int, read: Callable[[LedgerReader], Coroutine[None, None, T]]
+    ) -> T | None:
+        """Return what is read in the ledger that a partition came from, if that has the offset; None if it is here.
+
+        That ledger forgets the partition once the files are listed here, so this one is looked at after an error.
+        """
+        opened = self._opened_above(key, offset)
+        if opened is None:
+            self._former.forget(key)
+            return None
+        try:
+            return await self._in_term(read(await self._in_term(self._former.reader(key, opened))))
+        except LedgerMQError:
+            await self._in_term(self._ledger.view.look())
+            if self._opened_above(key, offset) is not None:
+                raise
+            return None
 
     def left_out(self, topic: Topic, partition: int, offset: int, read: PartitionRead) -> LeftOut:
         """Return how much an answer to a reader at `offset` left out because of its tags."""
-        index = self._ledger.view.index.partitions.get(PartitionId(topic.id, partition))
-        total = NOTHING_LEFT_OUT
-        if index is None:
+        key, total = PartitionId(topic.id, partition), NOTHING_LEFT_OUT
+        index = self._ledger.view.index.partitions.get(key)
+        if index is None or self._opened_above(key, offset) is not None:
             return total
         sent = [(batch.base_offset, batch.end) for batch in read.batches]
         sent += [(located.batch.base_offset, located.batch.end) for located in read.located]
@@ -177,22 +241,33 @@ class BundleOwner:
             offset = end
         return total if sent else index.size_between(offset, read.next_offset)
 
-    def append_us(self, batch: Batch, base_offset: int) -> int:
-        """Return the timestamp that this or an earlier term gave a stored batch; 0: it has its producer's, or
-        is no longer in memory.
+    async def append_us(self, batch: Batch, base_offset: int) -> int:
+        """Return the timestamp in microseconds that this or an earlier term gave a stored batch; 0: it has its
+        producer's, was cleaned, or cannot be read. A repeated batch may be too old for the index: then it is read.
         """
         topic = self._context.catalog().topics_by_id.get(batch.topic_id)
         if topic is None or not topic.settings.append_time:
             return 0
-        index = self._ledger.view.index.partitions.get(PartitionId(batch.topic_id, batch.partition))
+        key = PartitionId(batch.topic_id, batch.partition)
+        index = self._ledger.view.index.partitions.get(key)
         place = None if index is None else index.at(base_offset)
-        return 0 if index is None or place is None else index[place].timestamp_max_us
+        if index is not None and place is not None:
+            return index[place].timestamp_max_us
+        try:
+            stored = await self._in_term(self._ledger.finder.record(key, base_offset, topic))
+            return 0 if stored is None else stored.row.column("timestamp")[0].value or 0
+        except LedgerMQError as error:  # the batch is stored: that has to be answered
+            log.warning("no time of a repeated batch", bundle=self.bundle, offset=base_offset, error=str(error))
+            return 0
 
     async def look_up(self, topic: Topic, partition: int, look: Callable[[Finder], Coroutine[None, None, T]]) -> T:
-        """Return what `look` finds in the ledger. Raises UnknownPartition, NotOwner, and what it raises."""
+        """Return what `look` finds in the ledger. Raises UnknownPartition, NotOwner, what it raises, and Unavailable
+        while some of the partition is in another ledger.
+        """
         self._check_term()
         self._check_partition(topic, partition)
         self._upkeep.on_read()
+        self._check_whole(topic, partition, 0)
         return await self._in_term(look(self._ledger.finder))
 
     async def wait_for_data(self, positions: Mapping[PartitionId, int]) -> None:
@@ -241,19 +316,41 @@ class BundleOwner:
         self._check_partition(topic, partition)
         self._upkeep.on_read()
         key = PartitionId(topic.id, partition)
-        self._writer.durable.moves.check_whole(key)
-        if at == "earliest":
-            return self._ledger.view.log_start(key, topic)
+        self._writer.durable.moves.check_here(key)
         end = self._reader.end(key)
-        if at != "latest" and (offset := await self._in_term(self._reader.offset_at(key, at, topic))) is not None:
-            return offset
+        if at == "earliest":
+            return await self._log_start(topic, key)
+        if at != "latest":
+            offset = await self._of_former(key, 0, lambda reader: reader.offset_at(key, at, topic))
+            if offset is not None:
+                return offset
+            opened = self._opened_above(key, 0)
+            begin = 0 if opened is None else opened.start
+            offset = await self._in_term(self._reader.offset_at(key, at, topic, begin=begin))
+            if offset is not None:
+                return offset
         await self._writer.check_fence()  # a zombie must not report an old end as the latest
         return end
 
+    async def _log_start(self, topic: Topic, key: PartitionId) -> int:
+        async def start(reader: LedgerReader) -> int:
+            return reader.view.log_start(key, topic)
+
+        found = await self._of_former(key, 0, start)
+        if found is not None:
+            await self._in_term(self._ledger.view.look())  # the other ledger may have forgotten it before the answer
+        if found is not None and self._opened_above(key, 0) is not None:
+            return found
+        return self._ledger.view.log_start(key, topic)
+
     async def backlog(self, topic: Topic, partition: int, offset: int) -> Backlog:
-        """Return what lies between an offset and the end of a partition. See `backlog_from`."""
+        """Return what lies between an offset and the end of a partition. See `backlog_from`. Raises also
+        Unavailable while some of that is in another ledger.
+        """
         self._check_term()
         self._check_partition(topic, partition)
+        self._upkeep.on_read()
+        self._check_whole(topic, partition, offset)
         return await self._in_term(backlog_from(self._reader, PartitionId(topic.id, partition), offset))
 
     async def delete_records(
@@ -264,9 +361,10 @@ class BundleOwner:
         Raises NotOwner, LegalHold, InvalidRequest, the store's errors.
         """
         self._check_term()
+        self._upkeep.on_read()
         for partition in befores:
             self._check_partition(topic, partition)
-        self._upkeep.on_read()
+            self._check_whole(topic, partition, 0)
         return await self._in_term(
             delete_records(self._context, self._writer, self._reader, topic, befores, dry_run=dry_run)
         )
@@ -382,7 +480,7 @@ class BundleOwner:
         """Run all background work of the term; if one part of it fails, the term is over."""
         try:
             async with asyncio.TaskGroup() as group:
-                workers = [group.create_task(_forever(work)) for work in (self._commit.run, *self._upkeep.workers())]
+                workers = [group.create_task(_forever(work)) for work in self._workers()]
                 await self.ended.wait()
                 for worker in workers:
                     worker.cancel()
@@ -391,6 +489,9 @@ class BundleOwner:
             self._writer.end(NotOwner(f"bundle {self.bundle}: background work failed: {error!r}"))
         finally:
             self._end()
+
+    def _workers(self) -> list[Callable[[], Awaitable[None]]]:
+        return [self._commit.run, self._moving.run, *self._upkeep.workers()]
 
     def _end(self) -> None:
         """Drop all state and answer all waiting callers. Idempotent."""
@@ -427,7 +528,17 @@ class BundleOwner:
         """Raise ResourceExhausted if a parked partition has kept too many slots from being trimmed."""
         view = self._ledger.view
         untrimmed = self._writer.durable.slot + 1 - view.checkpoint.trim_slot
-        if untrimmed <= self._context.limits.parked_slots_max or not view.parked:
+        if untrimmed <= self._context.limits.parked_slots_max:
+            return
+        for opened in self._writer.durable.moves.opens():
+            if waits_for_files(self._writer.durable.moves, key_of(opened), view.counters.get(key_of(opened))):
+                raise ResourceExhausted(
+                    f"bundle {self.bundle}: {untrimmed} segments cannot be trimmed, because the files of"
+                    f" {self._name(opened.topic_id)}/{opened.partition} have not come from bundle {opened.source} yet"
+                    f" (move {opened.move}): look why that bundle is not compacted",
+                    retry_after_ms=30_000,
+                )
+        if not view.parked:
             return
         named = ", ".join(
             f"{self._name(part.topic_id)}/{part.partition} ({part.parked.object_key})" for part in view.parked[:3]
@@ -447,6 +558,27 @@ class BundleOwner:
             raise UnknownPartition(f"topic {topic.name!r} has partitions 0 to {topic.partitions - 1}, not {partition}")
         if topic.bundles[partition] != self.bundle:
             raise NotOwner(f"{topic.name}/{partition} is in bundle {topic.bundles[partition]}, not {self.bundle}")
+        self._moving.check_arrived(topic.id, partition)
+
+    def _opened_above(self, key: PartitionId, offset: int) -> fmt.PartitionOpen | None:
+        """Return the open of a partition that came here with this offset in another ledger, until its files are
+        listed here.
+        """
+        opened = self._writer.durable.moves.open_of(key)
+        if opened is None or offset >= opened.start:
+            return None
+        counters = self._ledger.view.counters.get(key)
+        return opened if counters is None or not has_its_files(opened, counters) else None
+
+    def _check_whole(self, topic: Topic, partition: int, offset: int) -> None:
+        """Raise Unavailable if records of a partition from this offset on are in another ledger."""
+        opened = self._opened_above(PartitionId(topic.id, partition), offset)
+        if opened is not None:
+            raise Unavailable(
+                f"{topic.name}/{partition}: the records below offset {opened.start} are in bundle {opened.source} until"
+                f" move {opened.move} has ended",
+                retry_after_ms=5000,
+            )
 
 
 async def _forever(work: Callable[[], Awaitable[None]]) -> None:

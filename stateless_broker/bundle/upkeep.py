@@ -19,6 +19,7 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.garbage.checkpoints import remove_older
 from ledger.log.recovery import advance_checkpoint
 from ledger.log.writer import LedgerWriter
+from ledger.parquet.hand_over import is_under_way
 from ledger.parquet.report import RoundReport
 from ledger.root.copies import copies_of
 from ledger.root.mend import mend_copies
@@ -42,6 +43,10 @@ COMPACTION_PAUSE_S_MAX = 600.0
 """Longest pause between two looks at a bundle for which the owner expects a round and the plan
 finds nothing to do. No jitter: terms begin at different times, and `compaction_turn` lets one round
 run at a time.
+"""
+HAND_OVER_PAUSE_S, HAND_OVER_PAUSE_S_MAX = 5.0, 60.0
+"""Pause between two rounds while the files of a partition that left or came are not yet with its new bundle; the
+second while rounds find nothing to do, because the other bundle has not done its part.
 """
 
 log = get_logger(__name__)
@@ -167,6 +172,8 @@ class Upkeep:
         due_ms = next_compaction_ms(self._view, catalog)
         if due_ms is not None and due_ms <= self._context.sources.now_ms():
             return True
+        if self._hands_over():
+            return True
         if now_s - self._retention_s < self._limits.retention_interval_s:
             return False
         return wants_retention(self._view.checkpoint, catalog, self._context.compaction.no_stale_versions)
@@ -193,10 +200,16 @@ class Upkeep:
         await self._tidy()
         await self._clean()
         await self._look()
+        interval_s, hands_over = self._limits.compaction_interval_s, self._hands_over()
         if report is not None or self._tidy_again_s is not None:
-            self._compaction_pause_s = self._limits.compaction_interval_s
+            self._compaction_pause_s = min(HAND_OVER_PAUSE_S, interval_s) if hands_over else interval_s
         else:
-            self._compaction_pause_s = min(COMPACTION_PAUSE_S_MAX, 2 * self._compaction_pause_s)
+            longest_s = max(interval_s, HAND_OVER_PAUSE_S_MAX) if hands_over else COMPACTION_PAUSE_S_MAX
+            self._compaction_pause_s = min(longest_s, 2 * self._compaction_pause_s)
+
+    def _hands_over(self) -> bool:
+        """Return whether the files of a partition that left or came are not yet with its new bundle."""
+        return is_under_way(self._writer.durable.moves, self._view.counters, self._context.catalog())
 
     def _log_round(self, report: RoundReport) -> None:
         self._context.metrics.compacted(report)

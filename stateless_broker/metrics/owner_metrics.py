@@ -68,6 +68,10 @@ class OwnerMetrics(BundleMetrics):
             "ledgermq_terms_ended", "Terms of ownership that ended: released, fenced or failed", "why"
         )
         self._takeovers = counter("ledgermq_takeovers", "Claims won of bundles that another term had owned before")
+        self._moves_for_load = counter(
+            "ledgermq_moves_for_load",
+            "Bundles that this broker began to hand over because others had less to do",
+        )
         self._checkpoints = counter("ledgermq_checkpoints", "Checkpoints that this broker wrote for its bundles")
         self._upkeep = counter("ledgermq_upkeep_failures", "Failures of background work, which is retried", "work")
         self._rounds = counter("ledgermq_compaction_rounds", "Rounds of Parquet compaction that this process finished")
@@ -135,6 +139,9 @@ class OwnerMetrics(BundleMetrics):
 
     def claim_failed(self, bundle: int, error: LedgerMQError) -> None:
         self._claims.labels("lost" if error.code == "NOT_OWNER" else "failed").inc()
+
+    def moved_for_load(self, bundle: int) -> None:
+        self._moves_for_load.inc()
 
     def term_ended(self, bundle: int, why: str) -> None:
         self._terms.labels(why).inc()

@@ -21,6 +21,7 @@ from stateless_broker.metrics.backlog_metrics import BacklogMetrics
 from stateless_broker.metrics.call_metrics import CallMetrics
 from stateless_broker.metrics.function_metrics import FunctionMetrics
 from stateless_broker.metrics.group_lag import GroupLagMetrics
+from stateless_broker.metrics.holder_metrics import HolderMetrics
 from stateless_broker.metrics.owner_metrics import OwnerMetrics
 from stateless_broker.metrics.queue_ages import QueueAgeMetrics
 from stateless_broker.metrics.quota_metrics import QuotaMetrics
@@ -52,6 +53,7 @@ class ProcessMetrics:
         self.transactions = TransactionMetrics(self.registry)
         self.timers = TimerMetrics(self.registry)
         self.shares = ShareMetrics(self.registry)
+        self.holders = HolderMetrics(self.registry)
         self.quotas = QuotaMetrics(self.registry)
         self.backlogs = BacklogMetrics(self.registry)
         self.functions = FunctionMetrics(self.registry)
@@ -70,6 +72,7 @@ class ProcessMetrics:
             self.transactions,
             self.timers,
             self.shares,
+            self.holders,
             self.quotas,
             self.backlogs,
             self.functions,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from ledgermq.errors import LedgerMQError
 from stateless_broker.broker import Broker
 from stateless_broker.metrics import names
 from stateless_broker.metrics.topic_totals import TopicTotals
@@ -174,16 +175,21 @@ def _bundles(broker: Broker | None) -> Iterable[Metric]:
     yield from (trouble, epoch, slot, untrimmed, parked, age, backlog, ids)
 
 
+def _refused(name: str, text: str, errors: Iterable[LedgerMQError]) -> Metric:
+    """Return how many partitions are refused, by the codes of their errors."""
+    family = GaugeMetricFamily(name, text, labels=("code",))
+    for code, count in Counter(error.code for error in errors).items():
+        family.add_metric((code,), count)
+    return family
+
+
 def _groups(broker: Broker | None) -> Iterable[Metric]:
-    refused = GaugeMetricFamily(
+    yield _refused(
         "ledgermq_refused_group_partitions",
         "Partitions of __consumer_offsets whose records cannot be read: their groups are not served; the label"
         " says why",
-        labels=("code",),
+        broker.groups.refused().values() if broker else (),
     )
-    for code, count in Counter(error.code for error in broker.groups.refused().values()).items() if broker else ():
-        refused.add_metric((code,), count)
-    yield refused
 
 
 def _transactions(broker: Broker | None) -> Iterable[Metric]:
@@ -213,16 +219,12 @@ def _transactions(broker: Broker | None) -> Iterable[Metric]:
         for name, value in partition.sizes()._asdict().items():
             families[name].add_metric((str(partition.bundle),), value)
     yield from families.values()
-    refused = GaugeMetricFamily(
+    yield _refused(
         "ledgermq_refused_transaction_partitions",
         "Partitions of __transactions whose records cannot be read: nothing is staged or completed in their bundles;"
         " the label says why",
-        labels=("code",),
+        broker.transactions.refused().values() if broker else (),
     )
-    errors = broker.transactions.refused().values() if broker else ()
-    for code, count in Counter(error.code for error in errors).items():
-        refused.add_metric((code,), count)
-    yield refused
 
 
 def _timed(broker: Broker | None) -> Iterable[Metric]:
@@ -246,16 +248,12 @@ def _timed(broker: Broker | None) -> Iterable[Metric]:
         for name, value in partition.sizes()._asdict().items():
             families[name].add_metric((str(partition.bundle),), value)
     yield from families.values()
-    refused = GaugeMetricFamily(
+    yield _refused(
         "ledgermq_refused_timer_partitions",
         "Partitions of __timers whose records cannot be read: no timed message of their bundles is taken in or"
         " delivered; the label says why",
-        labels=("code",),
+        broker.timers.refused().values() if broker else (),
     )
-    errors = broker.timers.refused().values() if broker else ()
-    for code, count in Counter(error.code for error in errors).items():
-        refused.add_metric((code,), count)
-    yield refused
 
 
 def _queues(broker: Broker | None) -> Iterable[Metric]:
@@ -277,16 +275,24 @@ def _queues(broker: Broker | None) -> Iterable[Metric]:
         for family, value in zip(families, total, strict=True):
             family.add_metric(labels, value)
     yield from families
-    refused = GaugeMetricFamily(
+    yield _refused(
         "ledgermq_refused_queue_partitions",
         "Partitions of __shares whose records cannot be read: no queue group of their bundles is served; the label"
         " says why",
-        labels=("code",),
+        broker.shares.refused().values() if broker else (),
     )
-    errors = broker.shares.refused().values() if broker else ()
-    for code, number in Counter(error.code for error in errors).items():
-        refused.add_metric((code,), number)
-    yield refused
+
+
+def _exclusive(broker: Broker | None) -> Iterable[Metric]:
+    held = sum(len(each.held()) for each in broker.holders.served()) if broker else 0
+    yield GaugeMetricFamily(
+        "ledgermq_exclusive_partitions", "Partitions served here that an exclusive producer has for itself", value=held
+    )
+    yield _refused(
+        "ledgermq_refused_exclusive_partitions",
+        "Partitions of __holders whose records cannot be read: their bundles take no records; the label says why",
+        broker.holders.refused().values() if broker else (),
+    )
 
 
 def _backlogs(broker: Broker | None) -> Iterable[Metric]:
@@ -359,5 +365,6 @@ _FAMILIES: tuple[Callable[[Broker | None], Iterable[Metric]], ...] = (
     _transactions,
     _timed,
     _queues,
+    _exclusive,
     _backlogs,
 )

@@ -207,7 +207,7 @@ def _veiled(frame: FetchFrame) -> FetchFrame:
 def _veil(error: pb.Error, topic: str) -> None:
     """Take the hint at another topic's name out of an error."""
     if error.code == UnknownTopic.code:
-        error.message = f"topic {topic!r} does not exist"
+        error.message = f"topic {topic[:300]!r} does not exist"
 
 
 # Lists of topics or partitions in one request
@@ -340,7 +340,7 @@ async def _veiling(answer: Awaitable[T], name: str) -> T:
     try:
         return await answer
     except UnknownTopic as error:
-        raise UnknownTopic(f"topic {name!r} does not exist") from error
+        raise UnknownTopic(f"topic {name[:300]!r} does not exist") from error
 
 
 async def _delete_records(may: Permissions, request: pb.DeleteRecordsRequest, call: Call) -> Any:
@@ -588,6 +588,12 @@ GUARDS: dict[str, Guard | None] = {
         "resets", Operation.CONSUME, lambda entry, error: pb.ShareResetResult(error=error), before=_change_of_group
     ),
     "list_shares": _list_shares,
+    "hold_partitions": _each(
+        "partitions", Operation.PRODUCE, lambda entry, error: pb.PartitionHolder(error=error), "holders"
+    ),
+    "release_partitions": _each(
+        "partitions", Operation.PRODUCE, lambda entry, error: pb.ReleasedPartition(error=error), "partitions"
+    ),
     "change_rules": _cluster_change,
     "list_rules": _administration,
     "test_rules": _test_rules,

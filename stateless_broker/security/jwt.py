@@ -74,7 +74,9 @@ class SignedTokens:
         self._sources = sources
         self._fetch = fetch
         self._keys = KeySet([])
-        self._fetched_s = self._asked_s = float("-inf")
+        self._fetched_s = float("-inf")
+        """When the last fetch began that was answered."""
+        self._asked_s = float("-inf")
         self._wanted = asyncio.Event()
         self._claims = jwt.JWTClaimsRegistry(
             now=lambda: sources.now_ms() // 1000,
@@ -98,7 +100,7 @@ class SignedTokens:
         Unavailable while the provider's keys are not known.
         """
         now_s = asyncio.get_running_loop().time()
-        if now_s - self._fetched_s > KEPT_S:
+        if self._unknown(now_s):
             self._want(now_s)
             raise Unavailable("the keys of the identity provider are not known yet", retry_after_ms=1000)
         try:
@@ -130,19 +132,25 @@ class SignedTokens:
     def _want(self, now_s: float) -> bool:
         """Ask for the keys; return whether they may be fetched again for this."""
         if now_s - self._asked_s < ASKED_AGAIN_AFTER_S:
-            return self._fetched_s < self._asked_s  # the fetch that was asked for is not done
+            return self._fetched_s < self._asked_s  # no fetch that began after the question is done
         self._asked_s = now_s
         self._wanted.set()
         return True
 
+    def _unknown(self, now_s: float) -> bool:
+        return now_s - self._fetched_s > KEPT_S
+
     async def _fetch_keys(self) -> bool:
         """Fetch the keys; return whether that was possible. What was known stays otherwise."""
+        began_s = asyncio.get_running_loop().time()
         try:
             keys = keys_of(await self._fetch(await self._keys_url()))
         except (OSError, TimeoutError, ValueError) as error:
             log.warning("keys of the identity provider not fetched", issuer=shown(self._issuer.url), error=str(error))
             return False
-        self._keys, self._fetched_s = keys, asyncio.get_running_loop().time()
+        if self._unknown(began_s):
+            self._asked_s = float("-inf")  # those who waited for the first keys did not ask for newer ones
+        self._keys, self._fetched_s = keys, began_s
         return True
 
     async def _keys_url(self) -> str:

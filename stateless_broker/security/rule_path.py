@@ -107,7 +107,7 @@ class RulePath:
             before = (
                 rule_set_of({key: catalog.others[key]}).tokens.get(token.token_id) if key in catalog.others else None
             )
-            if before is not None and before.hash == token.hash:
+            if before is not None and (before.hash, before.principal) == (token.hash, token.principal):
                 return []  # an earlier attempt of this call
             if key in catalog.others:
                 raise InvalidRequest(f"there is another token with the id {token.token_id}: draw a new one")

@@ -5,7 +5,7 @@
     staged batches      the same, and       the same
                         open_transactions
     a fetch, a look-up  bytes_out           the next answer is held back; a single call is refused after
-                                            `HELD_S_MAX`
+                                            `HELD_S_MAX`; a principal looks up once at a time
     every other call    requests            RESOURCE_EXHAUSTED
 
 Batches go on with the name of the principal, so that principals take turns in the broker's queues. Each
@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import aclosing, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -35,6 +35,7 @@ from stateless_broker.security.fetch_positions import FetchPositions, with_parti
 from stateless_broker.security.quota_counts import QuotaCounts
 from stateless_broker.security.refused_batches import Refusals, answered_in_order, merged
 
+SEARCH_PAUSE_MS = 100
 HELD_S_MAX = 2.0
 """A single fetch waits this long at most; callers bound the time of a call."""
 SIGN_S = 3.0
@@ -101,7 +102,8 @@ class ThrottledService(UnaryCalls):
         if method.attribute not in ANSWER_BYTES:
             return await call(request)
         await self._hold()
-        answer = await call(request)
+        with self._search() if method.attribute == "find_messages" else nullcontext():
+            answer = await call(request)
         self._take(Limit.BYTES_OUT, ANSWER_BYTES[method.attribute](answer))
         return answer
 
@@ -140,6 +142,20 @@ class ThrottledService(UnaryCalls):
                 else:
                     return
             passed = with_partitions(request, positions.partitions)
+
+    @contextmanager
+    def _search(self) -> Iterator[None]:
+        """Count a look-up. Raises ResourceExhausted while the principal has another one under way."""
+        if not self._account.begin_search():
+            raise ResourceExhausted(
+                f"{self._account.principal} has a look-up under way at this broker; the next one has to wait until it"
+                " has ended",
+                retry_after_ms=SEARCH_PAUSE_MS,
+            )
+        try:
+            yield
+        finally:
+            self._account.end_search()
 
     async def _held_back(self) -> AsyncIterator[FetchFrame]:
         """Wait until the next answer may be sent; yield signs of life."""

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+from ledger.log.log_record import Decision
 from ledger.topics.catalog import Catalog, Topic
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.runtime.tasks import retrieve_error
 from ledgermq.runtime.wait import wait_until
-from shares.bundle_shares import Answer, BundleShares, Decision
+from shares.bundle_shares import Answer, BundleShares
 from shares.filters import QueueFilters
 from shares.limits import ShareLimits
 from shares.records import ShareKey

@@ -98,7 +98,7 @@ class Shares:
         found = await self._terms.call(
             self._kind,
             topic,
-            keys.shares_partition(request.bundle),
+            keys.bundle_partition(request.bundle),
             lambda queues: queues.describe(request.group, members=request.members),
         )
         return pb.ListSharesResponse(shares=found)
@@ -159,7 +159,7 @@ class Shares:
             return found
 
         topic = await self._topic.find_or_create()
-        return await self._terms.call(self._kind, topic, keys.shares_partition(bundle), itself)
+        return await self._terms.call(self._kind, topic, keys.bundle_partition(bundle), itself)
 
 
 def _check_partitions(count: int) -> None:

@@ -69,6 +69,7 @@ class TimerPartition:
     """Make it when the state is loaded, and no append of the bundle's former log is under way."""
 
     def __init__(self, timers: BundleTimers, opening: Opening, parts: TimerParts) -> None:
+        self.owner = opening.owner
         self.bundle = opening.owner.bundle
         self.timers = timers
         self._parts = parts

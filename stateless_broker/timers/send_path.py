@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from ledger.keys import PartitionId
 from ledger.topics.catalog import Topic
 from ledgermq.errors import InvalidRequest, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -122,6 +123,7 @@ def _hand_over(
             sent = entry.sent
             assert sent is not None
             try:
+                partition.owner.exclusive.check(PartitionId(sent.batch.topic_id, sent.batch.partition), b"")
                 check_due(sent, now_us)
                 taken.append((entry, sent))
             except LedgerMQError as refused:

@@ -85,7 +85,7 @@ class Timers:
             raise InvalidRequest("this cluster has had no timed message yet; check the handle")
         message, due_us = Id(request.offset, request.row), request.due_us
         answer = await self._terms.call(
-            self._kind, topic, keys.timers_partition(bundle), lambda found: found.recall(message, due_us, target.id)
+            self._kind, topic, keys.bundle_partition(bundle), lambda found: found.recall(message, due_us, target.id)
         )
         return pb.RecallDelayedResponse(outcome=OUTCOMES[answer])
 
@@ -110,7 +110,7 @@ class Timers:
         return await self._terms.call(
             self._kind,
             topic,
-            keys.timers_partition(request.bundle),
+            keys.bundle_partition(request.bundle),
             lambda found: found.list(topic_id, partition, request.max_messages),
         )
 
@@ -148,7 +148,7 @@ class Timers:
         async def itself(found: TimerPartition) -> TimerPartition:
             return found
 
-        return await self._terms.call(self._kind, topic, keys.timers_partition(bundle), itself)
+        return await self._terms.call(self._kind, topic, keys.bundle_partition(bundle), itself)
 
 
 def open_timers(

@@ -8,9 +8,9 @@ from collections.abc import Container, Iterable, Sequence
 
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.limits import BRANCH_BYTES_MAX, DELAYED_BRANCH
+from ledgermq.protocol.limits import BRANCH_BYTES_MAX, DELAYED_BRANCH, PRODUCER_ID_BYTES
 from ledgermq.protocol.names import NAME_CHARS_MAX, is_name
-from transactions.limits import NUMBER_MAX, PRODUCER_ID_BYTES
+from transactions.limits import NUMBER_MAX
 from transactions.types import Kind, Part, State, Stream, Transaction
 
 COUNTS_MAX = 100_000

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from ledger.log.log_record import Decision
 from ledger.log.segment import Batch
 from ledger.root.two_clocks import TwoClocks
 from ledger.topics.catalog import Catalog, Topic
@@ -36,7 +37,7 @@ from stateless_broker.transactions.unresolved import UnresolvedCopies
 from transactions.coordinator import Coordinator, Identity, Outcome
 from transactions.limits import TransactionLimits
 from transactions.participant import Completion, Participant, Staging, ToStage
-from transactions.types import Decision, Kind, Part, State, Transaction
+from transactions.types import Kind, Part, State, Transaction
 from transactions.wire import (
     part_to_proto,
     state_from_proto,
@@ -106,7 +107,7 @@ class TransactionPartition:
         self.bundle = opening.owner.bundle
         self.coordinator = cores.coordinator
         self.participant = cores.participant
-        self._owner = opening.owner
+        self.owner = opening.owner
         self._parts = parts
         self._on_failed = opening.on_failed
         self._fenced: dict[str, tuple[int, int]] = {}
@@ -163,7 +164,7 @@ class TransactionPartition:
         """
         size_bytes = sum(len(batch.data) for _, batch in batches)
         self._state.check_room(1 + size_bytes)
-        self._owner.check_admission()
+        self.owner.check_admission()
         if branch.endswith(DELAYED_BRANCH):
             self._timed.check_room(size_bytes)
             self._timed.check_full([batch for _, batch in batches])

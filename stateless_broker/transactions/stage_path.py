@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from ledger.keys import PartitionId
 from ledger.log.segment import Batch
 from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -149,6 +150,8 @@ def _stage(
         if isinstance(partition, LedgerMQError):
             raise partition
         batches = [(entry.sequence, entry.batch) for entry in group if entry.batch is not None]
+        for _, batch in batches:
+            partition.owner.exclusive.check(PartitionId(batch.topic_id, batch.partition), b"")
         return partition.stage(transaction, branch, batches)
     except LedgerMQError as error:
         for entry in group:

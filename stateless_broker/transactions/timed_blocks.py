@@ -48,4 +48,4 @@ class TimedBlocks:
 
     @property
     def _timers(self) -> TimerPartition:
-        return cast(TimerPartition, self._hosted(keys.TIMERS_TOPIC, keys.timers_partition(self._bundle)))
+        return cast(TimerPartition, self._hosted(keys.TIMERS_TOPIC, keys.bundle_partition(self._bundle)))

@@ -72,13 +72,19 @@ def is_refused(answer: Any) -> bool:
     """Whether the call, or anything in its answer, was refused for want of rights."""
     if isinstance(answer, LedgerMQError):
         return isinstance(answer, Unauthorized)
-    return Unauthorized.code in _codes(answer.header if isinstance(answer, Frame) else answer)
+    return Unauthorized.code in codes_of(answer)
 
 
-def _codes(message: Message) -> Iterable[str]:
-    for field, value in message.ListFields():
+def message_of(given: Any) -> Any:
+    """The message of a request or an answer, which may be a frame."""
+    return given.header if isinstance(given, Frame) else given
+
+
+def codes_of(answer: Any) -> Iterable[str]:
+    """The codes of all errors in an answer."""
+    for field, value in message_of(answer).ListFields():
         if isinstance(value, pb.Error):
             yield value.code
         elif field.message_type is not None and not field.message_type.GetOptions().map_entry:
             for each in [value] if isinstance(value, Message) else value:
-                yield from _codes(each)
+                yield from codes_of(each)

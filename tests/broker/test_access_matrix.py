@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from google.protobuf.message import Message
 
+from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.exclusive_ids import exclusive_id
 from ledgermq.protocol.frames import Frame
 from ledgermq.protocol.methods import METHODS, Kind, Method
 from stateless_broker.security.authorized import GUARDS, AuthorizedService
-from tests.broker.access import RULES, call, change, is_refused, token
+from tests.broker.access import RULES, call, change, codes_of, is_refused, message_of, token
 from tests.broker.cluster import Cluster, fetch_of, frame_of, in_cluster
 from tests.broker.transaction_calls import stage_frame
 
@@ -37,6 +40,7 @@ def _stage() -> Any:
     return stage_frame(REF, (TOPIC, 0, 0, [b"x"]))
 
 
+EXCLUSIVE = exclusive_id(bytes(16))
 TRANSACTION = "transaction pay-*"
 SAMPLES: dict[str, Sample] = {
     "produce": Sample(lambda: frame_of(TOPIC, 0, b"x"), ("produce orders",)),
@@ -115,6 +119,18 @@ SAMPLES: dict[str, Sample] = {
     "add_bundles": Sample(lambda: pb.AddBundlesRequest(bundles=9, dry_run=True), ("cluster",)),
     "drain_broker": Sample(lambda: pb.DrainBrokerRequest(address="another:1"), ("cluster",)),
     "slowest_commits": Sample(pb.SlowestCommitsRequest, FROM_A_BROKER),
+    "hold_partitions": Sample(
+        lambda: pb.HoldPartitionsRequest(
+            producer_id=EXCLUSIVE, partitions=[pb.WantedPartition(topic=TOPIC, partition=0, number=0)]
+        ),
+        ("produce orders",),
+    ),
+    "release_partitions": Sample(
+        lambda: pb.ReleasePartitionsRequest(
+            producer_id=EXCLUSIVE, partitions=[pb.WantedPartition(topic=TOPIC, partition=0)]
+        ),
+        ("produce orders",),
+    ),
     "share_fetch": Sample(
         lambda: pb.ShareFetchRequest(group="billing", member_id="m", partitions=[pb.SharePartition(topic=TOPIC)]),
         ("group billing", "consume orders"),
@@ -241,3 +257,43 @@ async def test_internal_topics_are_for_brokers(cluster: Cluster, topic: str) -> 
 def _staged_header(topic: str) -> pb.StageHeader:
     batch = pb.StageBatch(batch=pb.ProduceBatch(topic=topic, length=1, record_count=1))
     return pb.StageHeader(transaction=REF, batches=[batch])
+
+
+def _with_id(message: Any, topic_id: int) -> bool:
+    """Set the id wherever a message names a topic by both; return whether there is such a place."""
+    found = {"topic", "topic_id"} <= set(message.DESCRIPTOR.fields_by_name.keys()) and message.topic == TOPIC
+    if found:
+        message.topic_id = topic_id
+    for field, value in message.ListFields():
+        if field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            for each in [value] if isinstance(value, Message) else value:
+                found = _with_id(each, topic_id) or found
+    return found
+
+
+def _both_ways() -> list[Method]:
+    return [method for method in METHODS if _with_id(message_of(SAMPLES[method.attribute].request()), 1)]
+
+
+@pytest.mark.parametrize("method", _both_ways(), ids=lambda method: method.name)
+@in_cluster("a:1", **RULES)
+async def test_a_name_with_the_id_of_another_topic_is_refused(cluster: Cluster, method: Method) -> None:
+    """Rules judge names. What a caller may do with a topic it must not do to another one by its id."""
+    root = (await token(cluster, "root")).text
+    await cluster.create(TOPIC, 1, token=root)
+    secret = await cluster.create("secret", 1, token=root)
+    stored = await cluster.line("a:1", root).produce_once(frame_of("secret", 0, b"hidden"))
+    delayed = await cluster.line("a:1", root).produce_delayed_once(frame_of(TOPIC, 0, b"later"))
+    assert not list(codes_of(stored)) + list(codes_of(delayed))
+    alice = (await token(cluster, "alice")).text
+    everything = "produce,consume,describe,create,alter,delete"
+    await change(cluster, grant=[f"allow user:alice {everything} {TOPIC}", f"allow user:alice group {GROUP}"])
+    await change(cluster, grant=["allow user:alice transaction pay-*"])
+    request = SAMPLES[method.attribute].request()
+    assert _with_id(message_of(request), secret.topic_id)
+    answer = await call(cluster.line("a:1", alice), method, request)
+    assert isinstance(answer, LedgerMQError) or list(codes_of(answer))
+    assert b"hidden" not in (b"".join(map(bytes, answer.payload)) if isinstance(answer, Frame) else b"")
+    queries = [pb.OffsetQuery(topic="secret", earliest=True), pb.OffsetQuery(topic="secret", latest=True)]
+    ends = await cluster.line("a:1", root).list_offsets(pb.ListOffsetsRequest(queries=queries))
+    assert [result.offset for result in ends.results] == [0, 1]

@@ -9,22 +9,34 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 import ledgermq
 from ledger import keys
+from ledger.topics.catalog import Topic
 from ledgermq.client.settings import ClientSettings
-from ledgermq.errors import InvalidConfig, LedgerMQError, Unauthorized, Unavailable, UnknownTopic
+from ledgermq.errors import (
+    InvalidConfig,
+    InvalidRequest,
+    LedgerMQError,
+    ResourceExhausted,
+    Unauthorized,
+    Unavailable,
+    UnknownTopic,
+)
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.frames import FetchFrame
 from ledgermq.protocol.methods import LIST_OFFSETS, LIST_RULES, PRODUCE_ONCE
 from ledgermq.protocol.status import error_from_proto
-from ledgermq.protocol.tokens import bearer
+from ledgermq.protocol.tokens import bearer, draw_token
 from security.format import ledgermq_security_pb2 as fmt
 from security.records import rule_key
 from security.rules import Principal
+from stateless_broker.bundle.owner import BundleOwner
+from stateless_broker.find_path import FindPath
 from stateless_broker.heartbeat import RULES as RULES_FEATURE
 from stateless_broker.heartbeat import Heartbeat, encode_heartbeat
 from stateless_broker.in_process import InProcessConnector
@@ -32,7 +44,7 @@ from stateless_broker.security.authorized import AuthorizedService
 from stateless_broker.security.freshness import LEASE_S, Everywhere, RulesInForce
 from stateless_broker.security.permissions import Permissions
 from stateless_broker.settings import load_settings
-from tests.broker.access import RULES, call, change, is_refused, token
+from tests.broker.access import RULES, TOKENS, call, change, is_refused, token
 from tests.broker.cluster import FAST, Cluster, fetch_of, frame_of, in_cluster, values_of
 from tests.virtual_time import virtual_sources
 from tests.waiting import until
@@ -501,3 +513,62 @@ async def test_a_commit_acts_on_the_topic_that_was_judged(cluster: Cluster) -> N
         reset = pb.OffsetReset(topic=name, topic_id=ids["secret"], partition=0, offset=0)
         changed = await line.reset_offsets(pb.ResetOffsetsRequest(group="g", resets=[reset]))
         assert [committed.results[0].error.code, changed.results[0].error.code] == ["UNKNOWN_TOPIC"] * 2, name
+
+
+@in_cluster("a:1", **RULES)
+async def test_look_ups_of_one_principal_leave_room_for_those_of_others(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is under way stands still here; the other look-ups are whole ones."""
+    going_on, began = asyncio.Event(), asyncio.Event()
+    search = FindPath._search
+
+    async def slowly(self: FindPath, owner: BundleOwner, topic: Topic, *rest: Any) -> Any:
+        if not began.is_set():
+            began.set()
+            await going_on.wait()
+        return await search(self, owner, topic, *rest)
+
+    monkeypatch.setattr(FindPath, "_search", slowly)
+    async with client_with(cluster, (await token(cluster, "root")).text) as root:
+        await root.create_topic("slow", 1)
+        async with root.producer() as producer:
+            await producer.send("slow", b"value", key=b"key")
+    await change(cluster, grant=["allow * describe,consume *"])
+    ann, again, bob = [cluster.line("a:1", (await token(cluster, user)).text) for user in ("ann", "ann", "bob")]
+    request = pb.FindMessagesRequest(topic="slow", partition=0, key=b"key", end=1, max_messages=1)
+    first = asyncio.create_task(ann.find_messages(request))
+    await began.wait()
+    with pytest.raises(ResourceExhausted, match="user:ann has a look-up under way at this broker") as refused:
+        await again.find_messages(request)
+    assert refused.value.retry_after_ms
+    found = await bob.find_messages(request)
+    assert [message.offset for message in found.messages] == [0]
+    going_on.set()
+    assert [message.offset for message in (await first).messages] == [0]
+    assert (await again.find_messages(request)).messages
+    began.clear()
+    going_on.clear()
+    left = asyncio.create_task(ann.find_messages(request))
+    await began.wait()
+    left.cancel()
+    await asyncio.wait({left})
+    assert (await again.find_messages(request)).messages, "a caller that went away does not hold the turn"
+
+
+@in_cluster("a:1", **RULES)
+async def test_a_token_that_exists_is_not_given_to_another_user(cluster: Cluster) -> None:
+    """An attempt of the same call may be repeated; a token never speaks for two users."""
+    service = next(iter(cluster.brokers.values())).service
+    drawn = draw_token(TOKENS)
+    fields: dict[str, Any] = {"token_id": drawn.token_id, "hash": drawn.hash, "user": "ann", "groups": ["team"]}
+    for _ in range(2):
+        await service.create_token(pb.CreateTokenRequest(**fields))
+    later_ms = cluster.now_ms() + 10_000
+    for other in ({"user": "cat"}, {"groups": ["staff"]}, {"expires_ms": later_ms}, {"hash": bytes(32)}):
+        with pytest.raises(InvalidRequest, match="there is another token with the id"):
+            await service.create_token(pb.CreateTokenRequest(**(fields | other)))
+    listed = await service.list_tokens(pb.ListTokensRequest())
+    assert [(found.user, list(found.groups)) for found in listed.tokens if found.token_id == drawn.token_id] == [
+        ("ann", ["team"])
+    ]

@@ -10,11 +10,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import ledgermq
+from ledger.object_store.memory import MemoryStore
 from ledgermq.client.record import datetime_of, microseconds_of
 from ledgermq.errors import InvalidConfig
-from tests.broker.cluster import Cluster, in_cluster
+from tests.broker.cluster import Cluster, cluster_of, in_cluster
+from tests.broker.test_keyed_topics import AGES, KEYED, clean, put, restart
 from tests.e2e.test_client_takeover import client_of
-from tests.virtual_time import EPOCH_US
+from tests.virtual_time import EPOCH_US, virtual, virtual_sources
+from tests.worlds.ledgers import batch
 
 APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
 LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
@@ -125,3 +128,19 @@ async def test_the_setting_may_be_changed_and_counts_from_then_on(cluster: Clust
         assert datetime_of(found[1].timestamp_us) > LONG_AGO
         with pytest.raises(InvalidConfig, match="it has to be one of CreateTime, LogAppendTime"):
             await client.create_topic("u", 1, settings={"message.timestamp.type": "append"})
+
+
+@virtual
+async def test_a_repeated_batch_whose_record_was_cleaned_has_no_time() -> None:
+    """What is at its offset, or behind it, belongs to another record."""
+    store = MemoryStore("", virtual_sources(1000))
+    async with cluster_of("a:1", store=store, constants=AGES, bundles=2) as cluster, client_of(cluster) as client:
+        topic = await client.create_topic("t", 1, KEYED | APPEND_TIME)
+        await put(client, ("a", "1"), ("b", "2"), ("a", "3"))
+        await clean(cluster)
+        await restart(cluster)
+        [broker] = cluster.brokers.values()
+        owner = await broker.ownership.owner(1)
+        gone, kept = [await owner.append_us(batch(b"v", topic_id=topic.topic_id), offset) for offset in (0, 1)]
+        assert gone == 0
+        assert EPOCH_US - SLACK_US <= kept <= now_us()

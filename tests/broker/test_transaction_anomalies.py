@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from ledger.log.log_record import Decision
 from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker.transactions.copier import Copier
 from stateless_broker.transactions.housekeeper import Housekeeper
@@ -20,7 +21,7 @@ from tests.simulation.mutants_of_transactions import completion_before_its_decis
 from tests.waiting import until
 from transactions.coordinator import Coordinator
 from transactions.participant import Chunk, Participant
-from transactions.types import Decision, Part, State, Transaction
+from transactions.types import Part, State, Transaction
 
 BUNDLES = {"bundles": 4}
 TIMEOUT_MS = 20_000

@@ -225,8 +225,9 @@ async def test_signed_tokens_of_an_identity_provider(provider: Provider, tmp_pat
 
             # A signed token cannot be revoked: a rule denies its subject, and it counts at once.
             await admin.access.grant("jwt:alice", ["produce", "consume"], "*", deny=True)
-            await refused(send(alice, "orders", "denied"))
-            await refused(alice.read_arrow("orders"))
+            # A broker to which this client has no connection yet does not know its token's key any longer.
+            for call in (send(alice, "orders", "denied"), alice.read_arrow("orders")):
+                await refused(call, "may not|does not publish")
 
         logged = "".join(broker.text() for broker in brokers.running)
     for token in tokens:

@@ -487,3 +487,17 @@ def test_messages_that_expire_while_they_wait_in_the_programs_thread_are_skipped
             assert consumer.expired == 3
             if isinstance(consumer, ledgermq.sync.GroupConsumer):
                 assert set(consumer.commit(got).values()) == {6}
+
+
+def test_an_exclusive_producer() -> None:
+    with ledgermq.sync.connect(f"memory://{next(_names)}") as client:
+        client.create_topic("t", 2)
+        with client.producer(access_mode="exclusive", name="one") as one, client.producer() as shared:
+            one.acquire("t", timeout=30)
+            assert one.holds("t")
+            assert not shared.holds("t")
+            assert [each.name for each in client.holders("t")] == ["one", "one"]
+            one.send("t", b"of one").result()
+            with pytest.raises(errors.PartitionHeld):
+                shared.send("t", b"shared").result()
+        assert client.holders("t") == []

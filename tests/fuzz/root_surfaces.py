@@ -18,6 +18,9 @@ import pyarrow as pa
 from crc32c import crc32c
 from google.protobuf.message import Message
 
+from holders.records import Entry as HolderEntry
+from holders.records import Holder
+from holders.records import encode as encode_holder
 from ledger import keys
 from ledger.blocking import run_inline
 from ledger.format import ledgermq_format_pb2 as fmt
@@ -30,6 +33,7 @@ from ledger.topics.catalog import Topic
 from ledgermq.cli.options import OutputFormat
 from ledgermq.cli.report import Report, show
 from ledgermq.errors import LedgerMQError
+from ledgermq.protocol.exclusive_ids import exclusive_id
 from ledgermq.protocol.records import encode_batch
 from ledgermq_tools.ledger.checkpoint_report import checkpoint_report
 from ledgermq_tools.ledger.cluster_report import cluster_report
@@ -90,6 +94,7 @@ async def _filled() -> tuple[Root, dict[str, bytes]]:
     await _stage(root)
     await _delay(root, *hidden)
     await _share(root)
+    await _hold(root)
     await root.store.put(keys.broker("a"), b'{"address": "127.0.0.1:9650"}')
     return root, {info.key: await root.store.get(info.key) async for info in root.store.list("")}
 
@@ -155,6 +160,18 @@ async def _share(root: Root) -> None:
         StartEntry(ShareKey("h", flights, 1), 3),
     ):
         record = encode_share(entry)
+        await root.put_internal(topic, record.key, record.value)
+
+
+async def _hold(root: Root) -> None:
+    """One partition has an exclusive producer, another one had one."""
+    topic = await root.create_topic(keys.HOLDERS_TOPIC)
+    flights = root.topics["flights"].id
+    for entry in (
+        HolderEntry(PartitionId(flights, 0), Holder(exclusive_id(b"i" * 16), "n", 3)),
+        HolderEntry(PartitionId(flights, 1), Holder(b"", "", 2)),
+    ):
+        record = encode_holder(entry)
         await root.put_internal(topic, record.key, record.value)
 
 

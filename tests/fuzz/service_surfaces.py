@@ -18,6 +18,7 @@ from google.protobuf.message import Message
 
 from ledgermq.errors import CorruptFrame, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.exclusive_ids import exclusive_id
 from ledgermq.protocol.frames import Frame
 from ledgermq.protocol.limits import DELAYED_BRANCH
 from ledgermq.protocol.methods import (
@@ -158,6 +159,19 @@ def seeds() -> list[bytes]:
         "RecallDelayed": [
             pb.RecallDelayedRequest(topic="kept", topic_id=1, partition=1, offset=offset, row=offset, due_us=5)
             for offset in range(2)
+        ],
+        "HoldPartitions": [
+            pb.HoldPartitionsRequest(
+                producer_id=exclusive_id(b"i" * 16),
+                name="n",
+                partitions=[pb.WantedPartition(topic="kept", partition=number, number=number) for number in range(2)],
+            ),
+            pb.HoldPartitionsRequest(partitions=[pb.WantedPartition(topic="kept")]),
+        ],
+        "ReleasePartitions": [
+            pb.ReleasePartitionsRequest(
+                producer_id=exclusive_id(b"i" * 16), partitions=[pb.WantedPartition(topic="kept")]
+            )
         ],
         "ShareFetch": [
             pb.ShareFetchRequest(

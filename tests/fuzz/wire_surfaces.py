@@ -169,7 +169,7 @@ def check_heartbeat(data: bytes) -> None:
 
 HEARTBEATS = [
     encode_heartbeat(Heartbeat("b1", "127.0.0.1:9650", 3, "s", 17, {1: 4, 3: 9}, {2: "why"}, leaving=True)),
-    encode_heartbeat(Heartbeat("b2", "h:1", 0, "")),
+    encode_heartbeat(Heartbeat("b2", "h:1", 0, "", loads={1: 3_000_000}, promised={3: "b1"})),
     b"[" * 100_000,
     b'{"broker": ' * 20_000,
     (

@@ -18,7 +18,7 @@ from ledger.log.producers import ProducerSession
 from ledgermq.client.producing.batch import Batch, Compressor, DuplicateOf
 from ledgermq.client.producing.delivery import Duplicate
 from ledgermq.client.producing.partition_queue import Phase, Session
-from ledgermq.client.record import GivenId, row_bytes
+from ledgermq.client.record import Given, row_bytes
 from ledgermq.errors import (
     DuplicateMessage,
     LedgerMQError,
@@ -102,7 +102,7 @@ class DuplicatesRun(Run):
             number = self.sent_records
             self.sent_records += 1
             numbers.append(number)
-            name = GivenId(b"%d" % self.random.randrange(NAMES))
+            name = Given(b"%d" % self.random.randrange(NAMES))
             row = (None, b"%d" % number, [(MESSAGE_ID, name)] if batch.has_ids else None, 0, None)
             batch.add(row, row_bytes(row))
         self.records[id(batch)] = numbers

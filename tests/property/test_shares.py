@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from shares.bundle_shares import Answer, BundleShares, Decision
+from ledger.log.log_record import Decision
+from shares.bundle_shares import Answer, BundleShares
 from shares.limits import ShareLimits
 from shares.records import ShareKey
 from shares.share_partition import Grant, SharePartition, Span, Word

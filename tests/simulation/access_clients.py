@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ledgermq.client.access import Access
+from ledgermq.client.client import Client
 from ledgermq.errors import LedgerMQError, Unauthorized
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.protocol.tokens import bearer
+from security.quotas import EACH, NO_QUOTA, Quota, Subject
 from security.records import rule_key, token_key
 from security.rules import Operation, Rule
 from tests.broker.cluster import fetch_of, frame_of
@@ -22,6 +24,7 @@ from tests.simulation.cluster_clients import PARTITIONS, SimulatedClient
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.history import Outcome
 from tests.simulation.network import Network
+from tests.simulation.throttle_watch import QuotaTruth, drawn_quota
 from tests.simulation.world import World
 
 LASTING = "main"
@@ -37,6 +40,7 @@ RIGHTS: Sequence[Right] = tuple(
 )
 PROBE_WAIT_MS = 100
 CHANGE_S = 10.0
+QUOTA_CHANGE_EVERY_S = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +135,7 @@ class Administrator(SimulatedClient):
         name: str,
         principals: Sequence[str],
     ) -> None:
-        patient = replace(plan, request_timeout_s=max(plan.request_timeout_s, CHANGE_S))  # a change may take a lease
-        super().__init__(world, network, patient, name)
+        super().__init__(world, network, patient(plan), name)
         self._own = own
         self._truth = truth
         self._switches = switches
@@ -169,6 +172,45 @@ class Administrator(SimulatedClient):
             await asyncio.sleep(self.random.expovariate(1 / self._own.change_every_s))
         await new_token(self.client.access, self._truth, self._switches, TOKENED)
         self._world.coverage.saw("a token was created")
+
+
+class QuotaAdministrator(SimulatedClient):
+    """Sets and drops quotas of principals, and the default. A change without an answer is repeated."""
+
+    def __init__(self, world: World, network: Network, plan: ClusterPlan, truth: AccessTruth) -> None:
+        super().__init__(world, network, patient(plan), "quotas")
+        self._truth = truth.quotas
+
+    async def work(self) -> None:
+        subjects = [Subject(EACH), *(Subject(f"user:{name}") for name in PRINCIPALS)]
+        while not self.stopped.is_set():
+            await asyncio.sleep(self.random.expovariate(1 / QUOTA_CHANGE_EVERY_S))
+            subject = self.random.choice(subjects)
+            quota = drawn_quota(self.random, subject) if self.random.random() < 0.7 else NO_QUOTA
+            self._world.note(self.name, f"wants {quota} for {subject}")
+            try:
+                await change_quota(self.client, self._truth, subject, quota)
+                self._world.note(self.name, f"was answered: {subject}")
+                self._world.coverage.saw("a quota was set" if quota != NO_QUOTA else "a quota was dropped")
+            except LedgerMQError as error:
+                self._world.note(self.name, f"{type(error).__name__}: {error.message[:100]}")
+
+
+async def change_quota(client: Client, truth: QuotaTruth, subject: Subject, quota: Quota) -> None:
+    """Set all three rates, or drop the quota. Raises the call's errors; then it is unknown."""
+    truth.begin(subject, quota)
+    if quota == NO_QUOTA:
+        await client.quotas.unset(subject.principal)
+    else:
+        await client.quotas.set(
+            subject.principal, bytes_in=quota.bytes_in, bytes_out=quota.bytes_out, requests=quota.requests
+        )
+    truth.answered(subject)
+
+
+def patient(plan: ClusterPlan) -> ClusterPlan:
+    """A change may take a lease."""
+    return replace(plan, request_timeout_s=max(plan.request_timeout_s, CHANGE_S))
 
 
 class Prober(SimulatedClient):

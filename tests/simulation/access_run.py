@@ -15,6 +15,7 @@ from ledgermq.client.client import Client
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.tokens import bearer, draw_token
+from security.quotas import EACH, NO_QUOTA, Subject
 from stateless_broker.security.freshness import LEASE_S
 from tests.simulation.access_clients import (
     LASTING,
@@ -23,7 +24,9 @@ from tests.simulation.access_clients import (
     TOPICS,
     Administrator,
     Prober,
+    QuotaAdministrator,
     access_plan_of,
+    change_quota,
     grant,
     lasting_rules,
     new_token,
@@ -36,6 +39,7 @@ from tests.simulation.history import Outcome, Partition
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.model import Violation
 from tests.simulation.result import Result
+from tests.simulation.throttle_watch import is_limited
 
 ADMIN = "admin"
 SECONDS_MIN = 30.0
@@ -115,6 +119,8 @@ class AccessRun(ClusterRun):
                 Reader(world, network, plan, f"{name}.read", [*TOPICS]),
                 Prober(world, network, plan, self.own, f"{name}.try"),
             ]
+        if is_limited(world.seed):
+            self._clients.append(QuotaAdministrator(world, network, plan, self.truth))
         if self.own.isolates:
             world.loop.in_world(self._leave_alone())
         if self.own.outlives:
@@ -158,12 +164,13 @@ class AccessRun(ClusterRun):
         return await super()._drain()
 
     async def _grant_all(self) -> None:
-        admin = self._plain_client("setup")
+        admin = self._plain_client("last setup")  # the same name would draw the same tokens again
         for switch in self._switches.values():
             while not switch.lever.granted:
                 await self._insist(lambda switch=switch: switch.turn(admin.access, True))  # type: ignore[misc]
         while not self.truth.tokens[TOKENED][-1].token.granted:
             await self._insist(lambda: new_token(admin.access, self.truth, self._switches, TOKENED))
+        await self._insist(lambda: change_quota(admin, self.truth.quotas, Subject(EACH), NO_QUOTA))
         await admin.close()
 
     async def _serve(self, name: str) -> None:
@@ -196,3 +203,8 @@ class AccessRun(ClusterRun):
     def _conclude(self, drained: list[tuple[str, Partition]]) -> None:
         super()._conclude(drained)
         self.world.violations += self.truth.judge_logs(self._final_logs())
+        for found in self.truth.quotas.judge():
+            if isinstance(found, str):
+                self.world.coverage.saw(found)
+            else:
+                self.world.violations.append(found)

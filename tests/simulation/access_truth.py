@@ -1,12 +1,13 @@
 """Judge that changes of access rules and tokens count from their answers on, at every broker.
 
-A *lever* is one record of `__metadata` that grants or denies: a rule or a token. Its verdict is known
-from the answer to a change until the next change of it begins. A record in the store that says
-otherwise, such as that of an earlier attempt whose outcome is unknown, makes it unknown again.
+A *lever* is one record of `__metadata` that grants or denies: a rule or a token (`belief` says when its verdict
+is known).
 
     record after a revocation     a broker sent records, or a segment's location, to a caller without the right
     stored after a revocation     a frame that came when the right was surely gone was stored
     refused though granted        a broker refused what was surely granted
+
+Quotas of principals are judged by what is noted here of calls and answers; see `throttle_watch`.
 
 Brokers judge a unary call and a frame of batches at the moment at which they take it in, and a
 stream of answers at each answer; so does this judge, in the same turn of the broker's process. That
@@ -16,22 +17,27 @@ is stricter than the promise, which is about calls that begin after the answer.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ledgermq.errors import Unauthorized, Unavailable
+from ledgermq.errors import LedgerMQError, Unauthorized, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.frames import FetchFrame, Frame, ProduceFrame, StageFrame
 from ledgermq.protocol.methods import Method, UnaryCalls
+from ledgermq.protocol.status import error_to_proto
+from security.quotas import Limit
 from security.rules import Operation
 from stateless_broker.received_batches import split_payload
 from stateless_broker.security.door import Admitted, Door
+from stateless_broker.security.throttled import NEVER_REFUSED
+from tests.simulation.belief import Belief
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.model import Violation
 from tests.simulation.network import Network
+from tests.simulation.throttle_watch import Came, Place, QuotaTruth
 from tests.simulation.watch import StoredSegment, values_of
 from tests.simulation.world import World
 
@@ -39,35 +45,18 @@ Right = tuple[Operation, str]
 """(operation, topic)"""
 
 
-@dataclass(slots=True)
-class Lever:
-    """`allows`: whether its record grants; that of a rule that denies takes away. `granted`: the verdict, None
-    while it is not known. `wanted`: by the last change that began.
-    """
+class Lever(Belief[bool]):
+    """Whether a record grants at present. `allows`: whether the record does; that of a rule that denies takes away."""
 
-    key: bytes
-    allows: bool
-    granted: bool | None = None
-    wanted: bool = False
-    _contradicted: bool = False
+    def __init__(self, key: bytes, *, allows: bool, granted: bool | None = None, wanted: bool = False) -> None:
+        super().__init__(granted, wanted)
+        self.key = key
+        self.allows = allows
 
-    def begin(self, wanted: bool) -> None:
-        """A change begins."""
-        if self.granted is not wanted:
-            self.granted = None
-        self.wanted, self._contradicted = wanted, False
-
-    def answered(self) -> None:
-        """The change that began last was answered."""
-        if not self._contradicted:
-            self.granted = self.wanted
-
-    def stored(self, present: bool) -> None:
-        """A record of it was put into the store."""
-        grants = present == self.allows
-        if self.granted is not grants:
-            self.granted = None
-        self._contradicted = self._contradicted or grants is not self.wanted
+    @property
+    def granted(self) -> bool | None:
+        """The verdict, None while it is not known."""
+        return self.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +83,16 @@ class AccessTruth:
     """By credential."""
     tokens: dict[str, list[Caller]] = field(default_factory=dict)
     """By principal: with all its tokens, the newest last."""
+    quotas: QuotaTruth = field(init=False)
+    doors: int = 0
     _may_be_stored: set[str] = field(default_factory=set)
     _surely_refused: dict[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.quotas = QuotaTruth(self.world.loop.time)
+
     def lever(self, key: bytes, *, allows: bool) -> Lever:
-        return self.levers.setdefault(key, Lever(key, allows))
+        return self.levers.setdefault(key, Lever(key, allows=allows))
 
     def add(self, caller: Caller) -> None:
         self.levers[caller.token.key] = caller.token
@@ -108,7 +102,9 @@ class AccessTruth:
     def on_metadata(self, segment: StoredSegment) -> None:
         for _, key, value in segment.records():
             if key in self.levers:
-                self.levers[key].stored(value is not None)
+                lever = self.levers[key]
+                lever.stored((value is not None) == lever.allows)
+            self.quotas.stored(key, value)
 
     def violate(self, kind: str, text: str) -> None:
         self.world.note("judge", f"{kind}: {text}")
@@ -149,12 +145,15 @@ class JudgedDoor:
         self._door = door
         self._address = address
         self._truth = truth
+        self._number = truth.doors = truth.doors + 1
 
     async def admit(self, credential: str) -> Admitted:
         caller = self._truth.callers.get(credential)
         if caller is None:
             return await self._door.admit(credential)
-        judge = Judge(self._truth, caller, self._address)
+        judge = Judge(
+            self._truth, caller, Place(self._truth.quotas, self._number, self._address, f"user:{caller.name}")
+        )
         with judge.refusals():
             found = await self._door.admit(credential)
         return replace(found, api=JudgedApi(found.api, judge))
@@ -163,15 +162,27 @@ class JudgedDoor:
 class Judge:
     """Of the calls of one caller to one broker."""
 
-    def __init__(self, truth: AccessTruth, caller: Caller, address: str) -> None:
+    def __init__(self, truth: AccessTruth, caller: Caller, place: Place) -> None:
         self.caller = caller
+        self.place = place
         self._truth = truth
-        self._address = address
         self._saw = truth.world.coverage.saw
 
     def refusals(self) -> _Refusals:
         """Judge that the credential is not refused while the token surely counts."""
         return _Refusals(self)
+
+    @contextmanager
+    def call(self, *, exempt: bool = False) -> Iterator[Came]:
+        """Note a call, for the quotas. `exempt`: they never refuse it. The caller notes whether it passed surely:
+        what the rules refuse does not come to the quotas.
+        """
+        came = self.place.came({Limit.REQUESTS: 1}, exempt=exempt)
+        try:
+            yield came
+        except LedgerMQError as error:
+            came.refused_by(error_to_proto(error))
+            raise
 
     def credential_refused(self, error: Unauthorized, *, counts: bool) -> None:
         """`counts`: the token surely counted all the time."""
@@ -185,8 +196,8 @@ class Judge:
     def verdict(self, operation: Operation, topic: str) -> bool | None:
         return self.caller.verdict(operation, topic)
 
-    def take_frame(self, frame: Frame[Any]) -> list[bool | None]:
-        """A frame of batches comes in; return a verdict for each."""
+    def take_frame(self, frame: Frame[Any]) -> TakenFrame:
+        """A frame of batches comes in."""
         verdicts = [self.verdict(Operation.PRODUCE, batch.topic) for batch in frame.header.batches]
         for batch, piece, verdict in zip(
             frame.header.batches, split_payload(frame.header.batches, frame), verdicts, strict=True
@@ -195,20 +206,23 @@ class Judge:
                 assert value is not None
                 where = f"{self._what()} sent it at {self._truth.world.loop.time():.3f} s, without the right"
                 self._truth.take_batch(f"{value.decode()}", verdict, f"{where} for {batch.topic}")
-        return verdicts
+        lengths = [batch.length for batch in frame.header.batches]
+        return TakenFrame(verdicts, lengths, self.place.came({Limit.REQUESTS: 1, Limit.BYTES_IN: frame.payload_bytes}))
 
-    def produced(self, verdicts: Sequence[bool | None], results: Iterable[pb.ProduceResult]) -> None:
+    def produced(self, taken: TakenFrame, results: Sequence[pb.ProduceResult]) -> None:
         """A frame of batches was answered."""
-        for verdict, result in zip(verdicts, results, strict=True):
+        taken.answered(results)
+        for verdict, result in zip(taken.verdicts, results, strict=True):
             code = result.error.code if result.HasField("error") else ""
             if not code and verdict is False:
                 self._truth.violate("stored after a revocation", f"{self._what()} was told that it is stored")
             self._saw("a record of a principal was stored", not code and verdict is not False)
             self._judge_refusal(code, verdict, "produce")
 
-    def fetched(self, part: pb.FetchedPartition, verdict: bool | None, how: str) -> None:
-        """An answer to a fetch leaves the broker."""
+    def fetched(self, part: pb.FetchedPartition, verdict: bool | None, how: str, came: Came) -> None:
+        """An answer to a fetch leaves the broker. `came`: the call."""
         code = part.error.code if part.HasField("error") else ""
+        came.passed = came.passed or code != Unauthorized.code
         if part.batches and verdict is False:
             self._truth.violate("record after a revocation", f"{self._what()} by {how}: {part.topic}-{part.partition}")
         if any(batch.object for batch in part.batches):
@@ -224,7 +238,27 @@ class Judge:
         self._saw(f"a right that was revoked was refused: {how}", verdict is False)
 
     def _what(self) -> str:
-        return f"{self.caller.name} with token {self.caller.token_id} at {self._address}"
+        return f"{self.caller.name} with token {self.caller.token_id} at {self.place.address}"
+
+
+@dataclass(frozen=True, slots=True)
+class TakenFrame:
+    """A frame of batches that came in: what is known of the right to send each batch, and its size."""
+
+    verdicts: Sequence[bool | None]
+    lengths: Sequence[int]
+    came: Came
+
+    def answered(self, results: Sequence[pb.ProduceResult]) -> None:
+        """Note what of it the quotas let through; the rules refuse before they do."""
+        sizes = dict(enumerate(self.lengths))
+        for number, result in enumerate(results):
+            if self.came.refused_by(result.error):
+                return
+            if result.error.code == Unauthorized.code:
+                del sizes[number]
+        self.came.amounts[Limit.BYTES_IN] = sum(sizes.values())
+        self.came.passed = bool(sizes)
 
 
 class _Refusals:
@@ -252,42 +286,45 @@ class JudgedApi(UnaryCalls):
     async def ask(self, method: Method, request: Any, wait_s: float = 0.0) -> Any:
         call = getattr(self._api, method.attribute)
         if method.attribute == "produce_once":
-            verdicts = self._judge.take_frame(request)
+            taken = self._judge.take_frame(request)
             with self._judge.refusals():
                 answer = await call(request)
-            self._judge.produced(verdicts, answer.results)
+            self._judge.produced(taken, answer.results)
             return answer
-        if method.attribute == "fetch_once":
+        with self._judge.call(exempt=method.attribute in NEVER_REFUSED) as came, self._judge.refusals():
+            if method.attribute != "fetch_once":
+                return await call(request)
             by_topic = {part.topic: self._judge.verdict(Operation.CONSUME, part.topic) for part in request.partitions}
-            with self._judge.refusals():
-                answer = await call(request)
+            answers = self._judge.place.opened()
+            answer = await call(request)
+            answers.sent(answer.payload_bytes)
             for part in answer.header.partitions:
-                self._judge.fetched(part, by_topic[part.topic], "a single fetch")
+                self._judge.fetched(part, by_topic[part.topic], "a single fetch", came)
             return answer
-        with self._judge.refusals():
-            return await call(request)
 
     async def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
-        verdicts: deque[list[bool | None]] = deque()
+        taken: deque[TakenFrame] = deque()
 
-        async def taken() -> AsyncIterator[ProduceFrame]:
+        async def taking() -> AsyncIterator[ProduceFrame]:
             async for frame in requests:
-                verdicts.append(self._judge.take_frame(frame))
+                taken.append(self._judge.take_frame(frame))
                 yield frame
 
         with self._judge.refusals():
-            async with aclosing(self._api.produce(taken())) as answers:  # type: ignore[type-var]
+            async with aclosing(self._api.produce(taking())) as answers:  # type: ignore[type-var]
                 async for answer in answers:
-                    self._judge.produced(verdicts.popleft(), answer.results)
+                    self._judge.produced(taken.popleft(), answer.results)
                     yield answer
 
     async def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
-        with self._judge.refusals():
+        with self._judge.call() as came, self._judge.refusals():
+            answers = self._judge.place.opened()
             async with aclosing(self._api.fetch(request)) as frames:  # type: ignore[type-var]
                 async for frame in frames:
+                    answers.sent(frame.payload_bytes)
                     for part in frame.header.partitions:
                         verdict = self._judge.verdict(Operation.CONSUME, part.topic)
-                        self._judge.fetched(part, verdict, "a stream")
+                        self._judge.fetched(part, verdict, "a stream", came)
                     yield frame
 
     def produce_delayed(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:

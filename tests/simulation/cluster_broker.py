@@ -10,6 +10,7 @@ from collections.abc import Callable
 from ledger.blocking import run_inline
 from ledgermq.errors import LedgerMQError
 from stateless_broker.broker import Broker
+from stateless_broker.bundle.context import BundleMetrics
 from tests.broker.inline_functions import InlineFunctions
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.filter_watch import FUNCTIONS
@@ -18,6 +19,14 @@ from tests.simulation.network import Network
 from tests.simulation.world import World, failed_assertions
 
 PEER_TIMEOUT_S = 10.0
+
+
+class MovesForLoad(BundleMetrics):
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def moved_for_load(self, bundle: int) -> None:
+        self._world.coverage.saw("a bundle moved for load")
 
 
 class ClusterBroker:
@@ -48,6 +57,7 @@ class ClusterBroker:
                     self.name,
                     connector,
                     run_inline,
+                    metrics=MovesForLoad(self._world),
                     constants=self._constants,
                     functions=InlineFunctions(FUNCTIONS),
                 )

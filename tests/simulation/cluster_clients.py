@@ -41,6 +41,8 @@ class SimulatedClient:
         self.name = name
         self.process: Process = world.start(name)
         self.random = random.Random(f"client {name} {world.seed}")
+        self.label = name
+        """Of what it draws: a client that is killed and started again draws other ids."""
         self.stopped = asyncio.Event()
         self.client: Client
         self._world = world
@@ -57,7 +59,7 @@ class SimulatedClient:
         settings = ClientSettings(timeout_s=15.0, attempt_timeout_s=self._plan.request_timeout_s)
         connector = self._network.connector(self.name, self._plan.request_timeout_s)
         threads = LateThreads(self.random, self._plan.request_timeout_s / 2) if self._plan.direct_reads else None
-        self.client = Client(connector, brokers[:2], settings, self._world.sources(self.name), threads)
+        self.client = Client(connector, brokers[:2], settings, self._world.sources(self.label), threads)
         await self.work()
         try:
             await self.client.close()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from ledgermq.buffers import KIB
+from stateless_broker.loads import LoadTimes
 from stateless_broker.settings import BrokerConstants, BrokerSettings
 
 
@@ -66,6 +68,7 @@ def cluster_plan_of(seed: int) -> ClusterPlan:
             ownership_wait_s=ownership_wait_s,
             url_life_ms=3000 if is_s3 else 1000,
             parquet_min_age_ms=12_000 if is_s3 else 4000,
+            loads=load_times_of(seed),
         ),
         topic_settings={
             "main": {"parquet.target.bytes": target, "parquet.max.lag.ms": lag},
@@ -83,6 +86,12 @@ def cluster_plan_of(seed: int) -> ClusterPlan:
         is_s3=is_s3,
         direct_reads=direct_reads,
     )
+
+
+def load_times_of(seed: int) -> LoadTimes:
+    """Return times that are short enough for moves for load within a run."""
+    wait_s = random.Random(f"waits before moves for load {seed}").choice((1.0, 10.0))
+    return LoadTimes(half_life_s=10.0, sample_s=2.0, quiet=8 * KIB, wait_s=wait_s)
 
 
 def added_bundles_of(seed: int) -> int:

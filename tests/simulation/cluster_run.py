@@ -46,6 +46,10 @@ from tests.simulation.drain_watch import drain_one, drains
 from tests.simulation.filter_watch import FilteringReader
 from tests.simulation.growth_watch import judge_growth, metadata_batches, numbers_of_bundles
 from tests.simulation.history import FinalLog, LogStart, Outcome, Partition
+from tests.simulation.load_watch import PARTITIONS as LOADED_PARTITIONS
+from tests.simulation.load_watch import TOPIC as LOADED
+from tests.simulation.load_watch import LoadWatch, SteadySender, loaded, with_more_bundles
+from tests.simulation.lookup_watch import Seeker, looks_up
 from tests.simulation.loop import Process, SimulatedLoop, State
 from tests.simulation.model import Violation
 from tests.simulation.network import Network
@@ -55,6 +59,8 @@ from tests.simulation.quota_watch import TOPIC as BOUNDED
 from tests.simulation.quota_watch import Follower, QuotaWatch, quota_policy_of, quota_settings
 from tests.simulation.result import Result, finish
 from tests.simulation.retention_watch import RetentionWatch
+from tests.simulation.roaming import TOPIC as ROAMING
+from tests.simulation.roaming import Roaming, roams, with_moves
 from tests.simulation.stamp_watch import TOPIC as STAMPED
 from tests.simulation.stamp_watch import StampWatch, stamped_of
 from tests.simulation.store import NO_FAULTS
@@ -66,6 +72,8 @@ HEALING_S = 600.0
 DRAIN_S = 600.0
 LATE = "late"
 """A topic that is made after bundles were added."""
+SETTLES_S = 15.0
+"""Each broker has taken its share by then."""
 OUTLIVED_EVERY_S, STANDS_STILL_S_MAX = 2.0, 10.0
 REST_S = 90
 """A request of before the healing may take twice 30 seconds, and others wait for it."""
@@ -83,13 +91,21 @@ class ClusterRun:
         self.world = World(loop, seed, lines_kept)
         self.plan: RunPlan = plan_of(seed)
         self.cluster: ClusterPlan = cluster_plan_of(seed)
+        self.brokers: dict[str, ClusterBroker] = {}
+        if type(self) is ClusterRun and loaded(seed):
+            self.cluster = with_more_bundles(self.cluster)
+        self._roaming: Roaming | None = None
+        if type(self) is ClusterRun and roams(seed):
+            self.cluster = with_moves(self.cluster)
+            self.lasting = [*self.lasting, ROAMING]
+            self._roaming = Roaming(self.world, self.brokers, self.bundles)
         self.network = Network(self.world)
         self.watch = ParquetWatch(self.world)
         self.world.retention = RetentionWatch(self.world)
-        self.brokers: dict[str, ClusterBroker] = {}
         self._compactors: dict[str, Process] = {}
         self._clients: list[SimulatedClient] = []
         self._filtering: list[FilteringReader] = []
+        self._seekers: list[Seeker] = []
         self._incarnation = 0
         self._quota = self._quota_watch()
         self.world.stamps = self._stamp_watch()
@@ -138,10 +154,12 @@ class ClusterRun:
         hand = world.loop.in_world(disturbances.run())
         filling = world.loop.in_world(fill_and_free(world, plan.full))
         growing = world.loop.in_world(self._grow(work))
+        roaming = world.loop.in_world(self._roaming.decide() if self._roaming is not None else asyncio.sleep(0))
         await world.go_on(self.cluster.seconds, self.requests_factor * plan.requests_max)
         hand.cancel()
         filling.cancel()
         growing.cancel()
+        roaming.cancel()
         await asyncio.wait([growing])
         await self._heal(disturbances, work)
         if self._quota is not None:
@@ -150,6 +168,8 @@ class ClusterRun:
             client = self._plain_client("drainer")
             world.violations += await drain_one(world, self.brokers, client)
             await client.close()
+        if type(self) is ClusterRun and loaded(world.seed):
+            await self._load()
         await self._check_memory()
         drained = await self._drain()
         await self._filter_to_the_end()
@@ -171,7 +191,7 @@ class ClusterRun:
         client = self._plain_client("growth")
         try:
             await asyncio.sleep(self.cluster.seconds * 0.3 * self.world.random.random())
-            done = await self._insist(lambda: client.add_bundles(added))
+            await self._insist(lambda: client.add_bundles(added))
             self.world.coverage.saw("bundles were added")
             line = self.network.connector("growth", 10.0).connect("b0")
             await self._insist(lambda: line.add_bundles(pb.AddBundlesRequest(bundles=2)))  # fewer than there are
@@ -186,10 +206,6 @@ class ClusterRun:
                 self.world.topic_ids[LATE] = made.topic_id
         finally:
             await client.close()
-        places = {partition.bundle for partition in made.partitions}
-        if max(places) < done.before:
-            text = f"topic {LATE} lies in {sorted(places)}, though bundles {done.before} to {done.after - 1} were empty"
-            self.world.violations.append(Violation("placement", text))
         self.lasting = [*self.lasting, LATE]
         for each in (
             Sender(self.world, self.network, self.cluster, "late", [LATE]),
@@ -315,8 +331,17 @@ class ClusterRun:
             Keeper(world, network, plan, "keeper"),
             *self._filtering,
         ]
+        if looks_up(world.seed):
+            self._seekers = [Seeker(world, network, plan, "seeker")]
+            self._clients += self._seekers
         if self._quota is not None:
             self._clients += [Sender(world, network, plan, "much", [BOUNDED]), Follower(world, network, plan, "behind")]
+        if self._roaming is not None:
+            self._clients += [
+                Sender(world, network, plan, "roamer", [ROAMING]),
+                Sender(world, network, plan, "rover", [ROAMING], idempotent=False),
+                Reader(world, network, plan, "follower", [ROAMING]),
+            ]
         return [client.start() for client in self._clients]
 
     async def _compact(self, name: str, incarnation: int) -> None:
@@ -444,6 +469,13 @@ class ClusterRun:
 
     async def _compact_all(self) -> None:
         sources = self.world.sources("last compaction")
+        end_s = asyncio.get_running_loop().time() + HEALING_S
+        while self._roaming is not None and (left := self._roaming.left()):
+            if asyncio.get_running_loop().time() > end_s:
+                self.world.violations.append(Violation("stuck", f"moves have not ended: {left}"))
+                break
+            await compact_root(self.world.line("last"), sources, LocalEngine(sources, run_inline))
+            await asyncio.sleep(5.0)
         report = await compact_root(self.world.line("last"), sources, LocalEngine(sources, run_inline))
         for bundle, error in report.failures.items():
             self.world.violations.append(
@@ -458,6 +490,18 @@ class ClusterRun:
         self.world.violations += [
             Violation("fsck", f"{problem.code} {problem.object_key}: {problem.text}") for problem in damage
         ]
+
+    async def _load(self) -> None:
+        client = self._plain_client("loader")
+        settings = self.cluster.topic_settings["main"]
+        topic = await self._insist(lambda: client.create_topic(LOADED, LOADED_PARTITIONS, settings))
+        await asyncio.sleep(SETTLES_S)
+        topic = await self._insist(lambda: client.describe_topic(LOADED))
+        await client.close()
+        self.world.topic_ids[LOADED] = topic.topic_id
+        self.lasting = [*self.lasting, LOADED]
+        sender = SteadySender(self.world, self.network, self.cluster, "steady", [LOADED])
+        self.world.violations += await LoadWatch(self.world, self.brokers, sender).watch(topic)
 
     async def _check_memory(self) -> None:
         """At rest nothing is held for batches or answers on their way: what clients did not wait
@@ -485,6 +529,8 @@ class ClusterRun:
         for reader in self._filtering:
             for session in reader.sessions:
                 world.violations += session.judge(logs)
+        for seeker in self._seekers:
+            world.violations += seeker.judge(logs)
         if world.stamps is not None:
             world.violations += world.stamps.judge(self.bundles())
         lasting = {f"{topic}#{world.topic_ids[topic]}" for topic in self.lasting}
@@ -501,9 +547,11 @@ class ClusterRun:
             for (topic_id, number), records in sorted(ledger_log(store, bundle).items()):
                 if self._quota is not None and keys.is_internal(names[topic_id]):
                     continue
-                logs[f"{names[topic_id]}#{topic_id}", number] = FinalLog(
-                    records, starts.get(PartitionId(topic_id, number), 0)
-                )
+                partition = f"{names[topic_id]}#{topic_id}", number
+                log = FinalLog(records, starts.get(PartitionId(topic_id, number), 0))
+                if self._roaming is not None and partition in logs:
+                    log = self._roaming.together(number, logs[partition], log, bundle)
+                logs[partition] = log
         return logs
 
 

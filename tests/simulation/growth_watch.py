@@ -1,12 +1,14 @@
 """Judge how the cluster grew, by the records of `__metadata` alone: after each batch of them, the number of
 bundles is at least the one before, and every topic of the system that has partitions in the user bundles has
-the same number of them in each bundle that there is, in the same order as before.
+the same number of them in each bundle that there is, in the same order as before. Every other new partition
+is in the bundle that had the fewest partitions when it was decided, those of internal topics included; of
+equal bundles, in the first.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
@@ -23,6 +25,7 @@ IN_EACH_BUNDLE = {
     "__delayed_far",
     "__timers",
     "__shares",
+    "__holders",
 }
 
 
@@ -53,6 +56,7 @@ def numbers_of_bundles(batches: Iterable[Batch], first: int) -> list[int]:
 def judge_growth(batches: Iterable[Batch], first: int) -> list[Violation]:
     found: list[Violation] = []
     placed: dict[str, tuple[int, ...]] = {}
+    living: dict[str, tuple[int, ...]] = {}
     bundles = first
     for batch in batches:
         now = numbers_of_bundles([batch], bundles)[-1]
@@ -65,6 +69,9 @@ def judge_growth(batches: Iterable[Batch], first: int) -> list[Violation]:
                 if after[: len(before)] != before:
                     found.append(Violation("bundles", f"partitions of {record.name} moved: {before}, then {after}"))
                 placed[record.name] = after
+            else:
+                found += _judge_places(record, living, bundles)
+            living[record.name] = tuple(record.bundles) if record.state == fmt.LIVING else ()
         for name, places in placed.items():
             counts = Counter(places)
             if (
@@ -78,3 +85,18 @@ def judge_growth(batches: Iterable[Batch], first: int) -> list[Violation]:
                     )
                 )
     return found
+
+
+def _judge_places(record: fmt.TopicRecord, living: Mapping[str, Sequence[int]], bundles: int) -> list[Violation]:
+    """`living`: the bundles of the partitions that exist, by topic."""
+    chosen = list(record.bundles)[len(living.get(record.name, ())) :]
+    counts = Counter(bundle for places in living.values() for bundle in places)
+    if record.name == "__metadata" or record.state != fmt.LIVING:
+        return []
+    for place in chosen:
+        fewest = min(range(1, bundles), key=counts.__getitem__)
+        if place != fewest:
+            text = f"new partitions of {record.name} are in {chosen}, one in {place}, though {fewest} had fewer"
+            return [Violation("placement", f"{text}, or as many and comes first: {dict(counts)}")]
+        counts[place] += 1
+    return []

@@ -12,6 +12,7 @@ from ledger.blocking import run_inline
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.garbage.fences import close_finished as close_finished_fences
 from ledger.garbage.sweep import tidy_checkpoints, tidy_segments
+from ledger.log.checkpoint import Move
 from ledger.log.recovery import advance_checkpoint, recover
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
@@ -53,7 +54,7 @@ class LedgerRun:
         world, plan = self.world, self.plan
         for bundle in self.bundles:
             ledger = ledger_of(world.store, bundle, cluster=plan.cluster, sources=world.sources("genesis"))
-            await advance_checkpoint(ledger, _removed)
+            await advance_checkpoint(ledger, self._genesis())
         names = [f"b{i}" for i in range(plan.brokers)] + [f"c{i}" for i in range(plan.compactors)]
         for name in names:
             self._start(name)
@@ -71,6 +72,10 @@ class LedgerRun:
         filling.cancel()
         await self._heal(disturbances)
         return await self._conclude()
+
+    def _genesis(self) -> Move | None:
+        """Return what the first checkpoint says: that the topic is removed."""
+        return _removed
 
     def _victims(self) -> list[Process]:
         return [broker.process for broker in self.brokers.values()] + list(self._compactors.values())

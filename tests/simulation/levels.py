@@ -8,6 +8,7 @@ from tests.simulation.access_run import AccessRun
 from tests.simulation.cluster_run import ClusterRun
 from tests.simulation.damage_run import KINDS as DAMAGED
 from tests.simulation.damage_run import DamageRun
+from tests.simulation.exclusive_run import ExclusiveRun
 from tests.simulation.groups_run import GroupsRun
 from tests.simulation.ids_run import IdsRun
 from tests.simulation.keyed_run import KeyedRun
@@ -35,6 +36,7 @@ LEVELS: dict[str, Make] = {
     "timers": TimersRun,
     "queues": QueuesRun,
     "access": AccessRun,
+    "exclusive": ExclusiveRun,
 }
 
 MUST_HAPPEN: dict[str, tuple[str, ...]] = {
@@ -92,7 +94,11 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "a partition was sealed",
         "a partition was not sealed yet",
         "a partition was opened",
+        "a file list was taken over",
+        "a move ended",
         "a partition moved back",
+        "a log start was raised by hand",
+        "a Parquet file was deleted",
         "a producer was not known any more",
         "a term was released",
         "a void segment",
@@ -165,6 +171,10 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
     ),
     "cluster": (
         "bundles were added",
+        "a partition was to move",
+        "a file list was taken over",
+        "a bundle moved for load",
+        "a steady load was shared",
         "a producer's retry crossed a takeover: it was stored in an earlier term",
         "a producer's retry joined a put in flight",
         "a put of unknown outcome was read back: won",
@@ -198,6 +208,10 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "disturbance: graceful stop",
         "disturbance: network cut",
         "network: line broken",
+        "a look-up was answered: key",
+        "a look-up was answered: key from the oldest on",
+        "a look-up was answered: id",
+        "a look-up was answered: a key that was never sent",
     ),
     "groups": (
         "a member was handed messages",
@@ -242,6 +256,7 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "a prepared branch was committed",
         "a prepared branch was rolled back",
         "a message was processed",
+        "offsets were staged under a former assignment",
         "a staged record was carried forward",
         "a broker stood still until another had claimed",
         "a question came to a former coordinator",
@@ -330,6 +345,30 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "disturbance: graceful stop",
         "disturbance: network cut",
         "disturbance: full store",
+        "a queue with a filter was read",
+        "a queue of a topic with levels of priority",
+    ),
+    "exclusive": (
+        "a topic was acquired: exclusive",
+        "a topic was acquired: wait_for_exclusive",
+        "a topic was acquired: exclusive_with_fencing",
+        "a topic was not acquired: PartitionHeld",
+        "a record of an exclusive producer failed: ProducerFenced",
+        "a send failed: PartitionHeld",
+        "a batch of an exclusive producer was stored",
+        "a holder was recorded",
+        "a holder ended",
+        "an expired holder was replaced",
+        "an exclusive producer was lost",
+        "a late double of a call",
+        "a broker stood still until another had claimed",
+        "a term was opened",
+        "a void segment",
+        "disturbance: pause",
+        "disturbance: kill",
+        "disturbance: graceful stop",
+        "disturbance: network cut",
+        "disturbance: full store",
     ),
     "access": (
         "a right was granted",
@@ -346,6 +385,10 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "a record of a principal was stored",
         "a broker refused to judge",
         "a granted principal was served in the end",
+        "a quota was set",
+        "a quota refused: requests",
+        "a quota refused: bytes_in",
+        "an answer reached a quota",
         "a term was opened",
         "a void segment",
         "disturbance: a broker is left alone",
@@ -411,6 +454,8 @@ RARE: dict[str, frozenset[str]] = {
     "sinks": frozenset(),
     "cluster": frozenset(
         {
+            "a bundle moved for load",
+            "a steady load was shared",
             "a producer's retry crossed a takeover: it was stored in an earlier term",
             "a producer's retry joined a put in flight",
             "a range of a segment was read directly",
@@ -475,7 +520,23 @@ RARE: dict[str, frozenset[str]] = {
             "disturbance: full store",
         }
     ),
-    "access": frozenset({"a void segment", "a broker stood still until another had claimed"}),
+    "exclusive": frozenset(
+        {
+            "a topic was acquired: exclusive",
+            "an expired holder was replaced",
+            "a void segment",
+            "disturbance: graceful stop",
+        }
+    ),
+    "access": frozenset(
+        {
+            "a void segment",
+            "a broker stood still until another had claimed",
+            "a quota refused: requests",
+            "a quota refused: bytes_in",
+            "an answer reached a quota",
+        }
+    ),
 }
 """What fewer than a third of the seeds reach, as measured over the first 25 seeds of each level."""
 

@@ -1,8 +1,10 @@
 """Level *moves*: two ledgers as in level *ledger*, and partitions that move from one to the other and back while
 producers write to them.
 
-Each broker owns one of the two bundles now and then, and knows decisions late. A judge of one log for each
-partition does not know where its records are: the logs of both ledgers together are that log.
+Each broker owns one of the two bundles now and then, reads the records that decide moves late, and carries them
+out with the product's code; compactors do, too, with rounds by old catalogs, and delete records. A judge of one log
+for each partition does not know where its records are: the logs of both ledgers together are that log, and what a
+plain reader finds is judged at every moment.
 """
 
 from __future__ import annotations
@@ -10,20 +12,33 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ledger.blocking import run_inline
+from ledger.garbage.retention import deletion_move
 from ledger.keys import PartitionId
-from ledger.log.moves import open_after
-from ledger.log.recovery import recover
+from ledger.log.checkpoint import newest_checkpoint
+from ledger.log.checkpoint import partition_of as partition_of_checkpoint
+from ledger.log.ledger_ref import LedgerRef
+from ledger.log.recovery import advance_checkpoint, recover
 from ledger.log.segment import Batch
 from ledger.log.writer import LedgerWriter
+from ledger.parquet.compaction import Compaction
+from ledger.parquet.engine import LocalEngine
+from ledger.parquet.hand_over import has_forgotten
+from ledger.rounds.runner import compact_bundle
+from ledger.topics.catalog import Catalog, Topic, encode_topic_record, topic_key
 from ledgermq.errors import LedgerMQError, NotOwner
+from stateless_broker.bundle.context import BundleContext, BundleMetrics
+from stateless_broker.bundle.moving import Moving
+from stateless_broker.topic_changes import move_ended, moved
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.ledger_broker import BUNDLE, LedgerBroker
 from tests.simulation.ledger_clients import TOPIC_ID, PlainProducer, partition_of
 from tests.simulation.ledger_run import HEALING_S, PARTITIONS, LedgerRun
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.model import Violation
+from tests.simulation.parquet_watch import ParquetWatch, judge_parquet
 from tests.simulation.plan import RunPlan
 from tests.simulation.result import Result, finish
 from tests.simulation.watch import ledger_log
@@ -31,27 +46,43 @@ from tests.simulation.world import NoAnswer, Unreachable, World
 from tests.worlds.ledgers import ledger_of
 
 OTHER = 2
+TOPIC = "t"
 DECIDED_EVERY_S = 3.0
+PARQUET_MIN_AGE_MS = 4000
 KNOWN_CHANCE = 0.7
+DELETION_CHANCE = 0.3
+PRODUCER_STATES_MAX = 2
+"""Few, so that a ledger forgets producers that the other one would not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """`before`: the move of the partition before this one; 0: none."""
+def topic_of(catalog: Catalog) -> Topic:
+    return catalog.topics_by_id[TOPIC_ID]
 
-    id: int
-    partition: int
-    source: int
-    target: int
-    before: int
 
-    @property
-    def key(self) -> PartitionId:
-        return PartitionId(TOPIC_ID, self.partition)
+def read_records(catalog: Catalog, records: Sequence[bytes]) -> None:
+    """Bring a catalog up to the last of the records: the first one creates the topic, so its offset is the id."""
+    for offset in range(max(catalog.offset, TOPIC_ID), TOPIC_ID + len(records)):
+        catalog.apply(offset, topic_key(TOPIC), records[offset - TOPIC_ID])
+
+
+class Reported(BundleMetrics):
+    """Tells the world of the errors of a broker's moves."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self._world = world
+        self._name = name
+
+    def upkeep_failed(self, bundle: int, work: str, error: BaseException) -> None:
+        if not isinstance(error, LedgerMQError):
+            raise error
+        self._world.note(self._name, f"{work}: {error.message[:80]}")
+        self._world.judge_error(error)
 
 
 class MovingBroker(LedgerBroker):
-    """Serves a partition as the decisions that it knows say, and carries out those of its bundle."""
+    """Serves a partition as the records of `__metadata` that it has read say, and carries them out as the product
+    does.
+    """
 
     def __init__(
         self,
@@ -61,47 +92,47 @@ class MovingBroker(LedgerBroker):
         incarnation: int,
         others: Mapping[str, LedgerBroker],
         bundle: int,
-        decided: Sequence[Decision],
+        records: Sequence[bytes],
     ) -> None:
-        self._decided = decided
-        self._known: Sequence[Decision] = ()
+        self._records = records
+        self._catalog = Catalog(moves=True)
+        self._moving: tuple[LedgerWriter, Moving] | None = None
         super().__init__(world, plan, name, incarnation, others, bundle)
+        self._context = BundleContext(
+            self._store,
+            self._sources,
+            plan.cluster,
+            name,
+            lambda: self._catalog,
+            metrics=Reported(world, name),
+            run_blocking=run_inline,
+        )
+        read_records(self._catalog, self._records[:1])
+
+    def _moves_of(self, writer: LedgerWriter) -> Moving:
+        if self._moving is None or self._moving[0] is not writer:
+            self._moving = writer, Moving(self._context, writer)
+        return self._moving[1]
 
     async def _upkeep(self, writer: LedgerWriter) -> None:
         await super()._upkeep(writer)
         if self._world.healed or self._sources.random.random() < KNOWN_CHANCE:
-            self._known = tuple(self._decided)
-        for decision in self._known[-2 * PARTITIONS :]:
-            try:
-                await self._carry_out(writer, decision)
-            except LedgerMQError as error:
-                self._world.note(self.name, f"move {decision.id}: {error.message[:80]}")
-                self._world.judge_error(error)
-
-    async def _carry_out(self, writer: LedgerWriter, decision: Decision) -> None:
-        if decision.source == self.bundle:
-            sealed = writer.seal(decision.key, decision.id, decision.target, decision.before)
-            if sealed is not None:
-                await sealed
-                self._world.coverage.saw("a partition was sealed")
-        elif writer.durable.moves.move(decision.key) < decision.id:
-            ledger = ledger_of(self._store, decision.source, cluster=self._plan.cluster, sources=self._sources)
-            seal = (await recover(ledger)).state.moves.seal_of(decision.key)
-            if seal is None or seal.move != decision.id:
-                self._world.coverage.saw("a partition was not sealed yet")
-                return
-            opened = writer.open_partition(open_after(seal, decision.source))
-            if opened is not None:
-                await opened
-                self._world.coverage.saw("a partition was opened")
+            read_records(self._catalog, self._records)
+        before = writer.durable.moves.copy()
+        if not await self._moves_of(writer).carry_out():
+            self._world.coverage.saw("a partition was not sealed yet")
+        for partition in range(PARTITIONS):
+            key = PartitionId(TOPIC_ID, partition)
+            if writer.durable.moves.move(key) > before.move(key):
+                is_sealed = writer.durable.moves.seal_of(key) is not None
+                self._world.coverage.saw(f"a partition was {'sealed' if is_sealed else 'opened'}")
 
     def _check_here(self, partition: int) -> None:
-        newest = next((each for each in reversed(self._known) if each.partition == partition), None)
-        bundle, move = (newest.target, newest.id) if newest is not None else (BUNDLE, 0)
-        moves, key = self._owned().durable.moves, PartitionId(TOPIC_ID, partition)
-        if bundle != self.bundle or moves.move(key) < move:
-            raise NotOwner(f"partition {partition} is in bundle {bundle}, by move {move}")
-        moves.check_here(key)
+        bundle, writer = topic_of(self._catalog).bundles[partition], self._owned()
+        if bundle != self.bundle:
+            raise NotOwner(f"partition {partition} is in bundle {bundle}")
+        self._moves_of(writer).check_arrived(TOPIC_ID, partition)
+        writer.durable.moves.check_here(PartitionId(TOPIC_ID, partition))
 
     async def append(self, batch: Batch) -> int:
         self._check_here(batch.partition)
@@ -121,15 +152,67 @@ class MovesRun(LedgerRun):
 
     def __init__(self, loop: SimulatedLoop, seed: int, lines_kept: int | None) -> None:
         super().__init__(loop, seed, lines_kept)
-        self.plan = replace(self.plan, brokers=2 * self.plan.brokers, requests_max=2 * self.plan.requests_max)
-        self._decided: list[Decision] = []
+        self.plan = replace(
+            self.plan,
+            brokers=2 * self.plan.brokers,
+            requests_max=2 * self.plan.requests_max,
+            producer_states_max=PRODUCER_STATES_MAX,
+            parquet_min_age_ms=PARQUET_MIN_AGE_MS,
+        )
+        self._catalog = Catalog(moves=True)
+        self._records: list[bytes] = []
         self._random = random.Random(f"moves {seed}")
+        self._decided: list[int] = []
+        """The target of each move."""
+        self._watch = ParquetWatch(self.world)
+        raw = {"parquet.target.bytes": "4096", "parquet.max.lag.ms": "500"}
+        self._put(Topic(TOPIC_ID, TOPIC, (BUNDLE,) * PARTITIONS, raw))
+
+    def _put(self, topic: Topic) -> None:
+        """Write a record of `__metadata`. Who reads it, and when, is up to the brokers."""
+        self._records.append(encode_topic_record(topic))
+        read_records(self._catalog, self._records)
 
     def _broker(self, name: str) -> MovingBroker:
         return self._moving_broker(name, self._bundle_of(name))
 
     def _moving_broker(self, name: str, bundle: int) -> MovingBroker:
-        return MovingBroker(self.world, self.plan, name, self._incarnation, self.brokers, bundle, self._decided)
+        return MovingBroker(self.world, self.plan, name, self._incarnation, self.brokers, bundle, self._records)
+
+    def _genesis(self) -> None:
+        world = self.world
+        world.topic_ids[TOPIC] = TOPIC_ID
+        world.store.on_checkpoint, world.store.on_parquet = self._watch.on_checkpoint, self._watch.on_parquet
+
+    async def _compact(self, name: str, incarnation: int) -> None:
+        store, sources = self.world.line(name), self.world.sources(f"{name} {incarnation}")
+        compaction = Compaction(store, self.plan.cluster, sources, LocalEngine(sources, run_inline))
+        catalog, random = Catalog(moves=True), sources.random
+        while not self.world.healed:
+            await asyncio.sleep(random.uniform(0, 2 * self.plan.compact_every_s))
+            if catalog.offset == 0 or random.random() < KNOWN_CHANCE:
+                read_records(catalog, self._records)
+            bundle = random.choice(self.bundles)
+            try:
+                if random.random() < DELETION_CHANCE:
+                    await self._delete_records(compaction.ledger(bundle), catalog)
+                await self._round(compaction, bundle, catalog, everything=random.random() < 0.7)
+            except LedgerMQError as error:
+                self.world.note(name, f"round: {type(error).__name__} {error.message[:80]}")
+                self.world.judge_error(error)
+
+    async def _round(self, compaction: Compaction, bundle: int, catalog: Catalog, *, everything: bool) -> None:
+        done = await compact_bundle(compaction, bundle, catalog, everything=everything)
+        if done is not None:
+            self.world.coverage.saw("a round was finished")
+
+    async def _delete_records(self, ledger: LedgerRef, catalog: Catalog) -> None:
+        """To anywhere in the log, by who may not know that the partition has left."""
+        topic, random = topic_of(catalog), ledger.sources.random
+        partition = random.randrange(PARTITIONS)
+        end = (await recover(ledger)).state.end(TOPIC_ID, partition)
+        if await advance_checkpoint(ledger, deletion_move(topic, {partition: random.randint(0, end)})) is not None:
+            self.world.coverage.saw("a log start was raised by hand")
 
     def _start_clients(self) -> None:
         super()._start_clients()
@@ -140,18 +223,28 @@ class MovesRun(LedgerRun):
         while not self.world.healed:
             await asyncio.sleep(self._random.expovariate(1 / DECIDED_EVERY_S))
             partition = self._random.randrange(PARTITIONS)
-            last = next((each for each in reversed(self._decided) if each.partition == partition), None)
-            if last is not None and not await self._is_open(last):
+            topic = topic_of(self._catalog)
+            if not await self._end(partition):
                 continue
-            source = BUNDLE if last is None else last.target
-            target = OTHER if source == BUNDLE else BUNDLE
-            number = len(self._decided) + 1
-            self._decided.append(Decision(number, partition, source, target, 0 if last is None else last.id))
-            self.world.note("world", f"decides {self._decided[-1]}")
+            target = OTHER if topic.bundles[partition] == BUNDLE else BUNDLE
+            self._put(moved(self._catalog, TOPIC, partition, target, OTHER + 1, now_ms=0))
+            self._decided.append(target)
+            self.world.note("world", f"decides {topic_of(self._catalog).moves[partition]} of partition {partition}")
 
-    async def _is_open(self, decision: Decision) -> bool:
-        ledger = ledger_of(self.world.store, decision.target, cluster=self.plan.cluster)
-        return (await recover(ledger)).state.moves.move(decision.key) >= decision.id
+    async def _end(self, partition: int) -> bool:
+        """Record that the newest move of a partition has ended, as the controller does. Return False if it has not."""
+        topic = topic_of(self._catalog)
+        move = topic.moves.get(partition)
+        if move is None or move.ended:
+            return True
+        checkpoint = await newest_checkpoint(self.world.store, move.source)
+        if not has_forgotten(checkpoint, PartitionId(TOPIC_ID, partition), move.id):
+            return False
+        ended = move_ended(self._catalog, TOPIC_ID, partition, move.id)
+        assert ended is not None
+        self._put(ended)
+        self.world.coverage.saw("a move ended")
+        return True
 
     async def _conclude(self) -> Result:
         """Last brokers take both bundles over, carry out what is decided, and are asked for the ends."""
@@ -161,25 +254,43 @@ class MovesRun(LedgerRun):
         self.brokers.clear()
         for bundle in self.bundles:
             self.brokers[f"last{bundle}"] = self._moving_broker(f"last{bundle}", bundle)
-        newest = {decision.partition: decision for decision in self._decided}
+        compaction = Compaction(
+            world.store, self.plan.cluster, world.sources("last round"), LocalEngine(world.sources("last"), run_inline)
+        )
         async with asyncio.timeout(HEALING_S):
-            while not all([await self._is_open(decision) for decision in newest.values()]):
+            while not all([await self._end(partition) for partition in range(PARTITIONS)]):
+                for bundle in self.bundles:
+                    await self._round(compaction, bundle, self._catalog, everything=True)
                 await asyncio.sleep(0.5)
             for number in range(PARTITIONS):
                 await self._ask_end(number)
         logs = self._logs()
         for number in range(PARTITIONS):
-            bundle = newest[number].target if number in newest else BUNDLE
+            bundle = topic_of(self._catalog).bundles[number]
             state = (await recover(ledger_of(world.store, bundle, cluster=self.plan.cluster))).state
             end = logs.get(partition_of(number), FinalLog({})).end
             if state.end(TOPIC_ID, number) != end:
                 text = f"partition {number}: bundle {bundle} ends at {state.end(TOPIC_ID, number)}, both logs at {end}"
                 world.violations.append(Violation("recovery differs", text))
         world.violations += self._judge(logs)
+        await self._judge_files(compaction, logs)
         self._cover()
         world.coverage.saw("a move was decided", len(self._decided))
-        world.coverage.saw("a partition moved back", sum(decision.target == BUNDLE for decision in self._decided))
+        world.coverage.saw("a partition moved back", self._decided.count(BUNDLE))
         return finish(world)
+
+    async def _judge_files(self, compaction: Compaction, logs: Mapping[Partition, FinalLog]) -> None:
+        """All that is kept is in Parquet, and the bundle of the last move lists just what a plain reader finds."""
+        for bundle in self.bundles:
+            while await compact_bundle(compaction, bundle, self._catalog, everything=True):
+                pass
+        kept = {}
+        for partition, log in logs.items():
+            checkpoint = await newest_checkpoint(self.world.store, topic_of(self._catalog).bundles[partition[1]])
+            start = partition_of_checkpoint(checkpoint, TOPIC_ID, partition[1]).log_start
+            kept[f"{TOPIC}#{TOPIC_ID}", partition[1]] = FinalLog(log.records, start)
+        self._watch.look_at_all()
+        self.world.violations += judge_parquet(self.world, kept, kept)
 
     async def _ask_end(self, number: int) -> None:
         asker = PlainProducer(self.world, "last", self.brokers)

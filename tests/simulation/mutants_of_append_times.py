@@ -20,8 +20,8 @@ def producer_is_told_the_time_of_the_answer(patch: Patch) -> None:
     """A produce answer has the time at which it is written."""
     real = BundleOwner.append_us
 
-    def append_us(self: BundleOwner, batch: Batch, base_offset: int) -> int:
-        return real(self, batch, base_offset) and self._context.sources.now_us()
+    async def append_us(self: BundleOwner, batch: Batch, base_offset: int) -> int:
+        return await real(self, batch, base_offset) and self._context.sources.now_us()
 
     patch.setattr(BundleOwner, "append_us", append_us)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ledger.log.log_record import Decision
 from ledger.topics.catalog import Topic
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -16,7 +17,7 @@ from stateless_broker.transactions.unresolved import UnresolvedCopies
 from tests.simulation.mutants import mutant
 from transactions.coordinator import Coordinator
 from transactions.records import IdValue
-from transactions.types import Decision, Kind, Part, State, Transaction
+from transactions.types import Kind, Part, State, Transaction
 
 LOADED = True
 Patch = pytest.MonkeyPatch

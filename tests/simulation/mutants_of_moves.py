@@ -1,14 +1,26 @@
-"""Bugs in what a ledger does with partitions that move (docs/design.md, Moved partitions)."""
+"""Bugs in what a ledger and its owner do with partitions that move (docs/design.md, Moved partitions)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 import pytest
 
+import ledger.log.checkpoint as checkpoints
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keys import PartitionId
 from ledger.log.fold import LedgerState
-from ledger.log.moves import SLOT_BITS, Moves
+from ledger.log.history import History
+from ledger.log.ledger_ref import LedgerRef
+from ledger.log.moves import SLOT_BITS, Moves, open_after
+from ledger.log.recovery import advance_checkpoint, recover
 from ledger.log.writer import LedgerWriter
+from ledger.parquet import commit, hand_over, plan
+from ledger.rounds import runner
+from ledger.topics import facts
+from ledger.topics.catalog import Catalog, PartitionMove
+from stateless_broker.bundle.moving import Moving
 from tests.simulation.mutants import mutant
 
 LOADED = True
@@ -59,3 +71,68 @@ def seal_without_what_is_in_flight(patch: Patch) -> None:
         return real(self, key, move, target, after)
 
     patch.setattr(LedgerWriter, "seal", seal)
+
+
+@mutant("moves")
+def opened_without_a_seal(patch: Patch) -> None:
+    """A partition is opened by the catalog alone, at the end that the other ledger has at the moment."""
+
+    async def open_(self: Moving, key: PartitionId, move: PartitionMove) -> bool:
+        ledger = replace(self._context.ledger(move.source), known=None)
+        state = (await recover(ledger)).state
+        seal = state.moves.seal_of(key) or state.seal_now(key, move.id, self._bundle, state.moves.move(key))
+        opened = seal and self._writer.open_partition(open_after(seal, move.source))
+        if not opened:
+            return False
+        await opened
+        return True
+
+    patch.setattr(Moving, "_open", open_)
+
+
+@mutant("moves")
+def served_before_it_is_open(patch: Patch) -> None:
+    """The owner of the new bundle takes records of a partition as soon as the catalog names its bundle."""
+    patch.setattr(Moving, "check_arrived", lambda self, topic_id, partition: None)
+
+
+@mutant("moves")
+def frozen_before_it_is_drained(patch: Patch) -> None:
+    """The file list of what has left is frozen while records of it are in segments only."""
+    real = hand_over.freezes_due
+
+    def freezes_due(history: History, catalog: Catalog, undrained: Iterable[PartitionId]) -> list[fmt.PlannedFreeze]:
+        return real(history, catalog, ())
+
+    patch.setattr(plan, "freezes_due", freezes_due)
+    patch.setattr(commit, "freeze", _freeze)
+
+
+def _freeze(draft: fmt.Checkpoint, counters: fmt.PartitionCheckpoint, planned: fmt.PlannedFreeze) -> None:
+    counters.frozen, counters.forgotten = planned.move, False
+
+
+@mutant("moves")
+def files_made_before_the_list_came(patch: Patch) -> None:
+    """Rounds of the new bundle bring what it has of the partition to Parquet at once."""
+    patch.setattr(plan, "waits_for_files", lambda moves, key, counters: False)
+
+
+@mutant("moves")
+def deleted_between_two_bundles(patch: Patch) -> None:
+    """Records of a partition are deleted by whichever bundle is asked."""
+    for module in (facts, checkpoints):
+        patch.setattr(module, "is_in_charge", lambda checkpoint, topic_id, partition: True)
+
+
+@mutant("moves")
+def forgotten_before_the_files_are_taken_over(patch: Patch) -> None:
+    """The old bundle forgets the partition as soon as its list is frozen."""
+
+    async def forget_handed_over(ledger: LedgerRef, checkpoint: fmt.Checkpoint) -> None:
+        frozen = {
+            PartitionId(part.topic_id, part.partition): part.frozen for part in checkpoint.partitions if part.frozen
+        }
+        await advance_checkpoint(ledger, hand_over.forget_move(frozen))
+
+    patch.setattr(runner, "forget_handed_over", forget_handed_over)

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.queues.message import Lease, Reply
+from ledgermq.client.queues.queue import Queue
+from ledgermq.client.queues.words import Word
+from ledgermq.protocol import ledgermq_pb2 as pb
 from shares.bundle_shares import BundleShares
-from shares.share_partition import Grant, SharePartition, Span, Word
+from shares.share_partition import Grant, SharePartition, Span
+from shares.share_partition import Word as ShareWord
 from stateless_broker.internal.issued_state import IssuedState
 from stateless_broker.shares.fetching import ShareFetching
 from tests.simulation.mutants import mutant
@@ -27,6 +34,48 @@ def queue_answers_before_it_is_durable(patch: Patch) -> None:
             await real(self, within_s=within_s)
 
     patch.setattr(IssuedState, "durable", durable)
+
+
+def has_filter(seed: int) -> bool:
+    return bool(queues_plan_of(seed).filter)
+
+
+@mutant("queues", has_filter)
+def queue_filter_judges_the_neighbour(patch: Patch) -> None:
+    """A member takes the message behind the one that its filter lets pass."""
+    real = Queue._add_rows
+
+    def add_rows(self: Queue, lease: Lease, rows: pa.RecordBatch, at: TopicPartition, first: int) -> None:
+        assert self._filter is not None
+        passes = self._filter.passes
+
+        class Shifted:
+            def passes(self, rows: pa.RecordBatch) -> pa.BooleanArray:
+                return pa.array([False, *passes(rows).to_pylist()[:-1]], pa.bool_())
+
+        patched, self._filter = self._filter, Shifted()  # type: ignore[assignment]
+        try:
+            real(self, lease, rows, at, first)
+        finally:
+            self._filter = patched
+
+    patch.setattr(Queue, "_add_rows", add_rows)
+
+
+@mutant("queues", has_filter)
+def queue_filter_finishes_whole_batches(patch: Patch) -> None:
+    """Where a filter leaves out a message of an answer, all messages of the answer are finished."""
+    real = Queue._add_rows
+
+    def add_rows(self: Queue, lease: Lease, rows: pa.RecordBatch, at: TopicPartition, first: int) -> None:
+        before = self.filtered
+        real(self, lease, rows, at, first)
+        if self.filtered > before:
+            for row in range(rows.num_rows):
+                self._add(at, Word(first + row, lease, pb.ACCEPT, 0, Reply()))
+            self._buffer.clear()
+
+    patch.setattr(Queue, "_add_rows", add_rows)
 
 
 @mutant("queues")
@@ -62,7 +111,7 @@ def queue_lease_not_fenced(patch: Patch) -> None:
     """Any member may give back or finish what is leased to another one."""
     real = SharePartition.answer
 
-    def answer(self: SharePartition, number: int, span: Span, word: Word, until_s: float) -> list[Span]:
+    def answer(self: SharePartition, number: int, span: Span, word: ShareWord, until_s: float) -> list[Span]:
         late: list[Span] = []
         for offset in range(span.first, span.last + 1):
             lease = self._leases.get(offset)

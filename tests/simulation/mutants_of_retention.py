@@ -43,7 +43,7 @@ def _sweeps(seed: int) -> bool:
 def hold_ignored(patch: Patch) -> None:
     """Log starts move and files go whatever is held."""
     for module in (ledger.garbage.parquet_files, ledger.garbage.retention):
-        patch.setattr(module, "may_remove", lambda checkpoint, topic: True)
+        patch.setattr(module, "may_remove", lambda checkpoint, topic, partition: True)
     patch.setattr(ledger.garbage.retention, "is_held", lambda checkpoint, topic_id: False)
     patch.setattr(ledger.garbage.retention, "refuse_held", lambda checkpoint, topic: None)
 
@@ -58,7 +58,7 @@ def hold_known_from_the_catalog_alone(patch: Patch) -> None:
 def settings_that_were_replaced(patch: Patch) -> None:
     """Who knows only older settings of a topic deletes by these what has to go to the archive now."""
 
-    def may_remove(checkpoint: Any, topic: Any) -> bool:
+    def may_remove(checkpoint: Any, topic: Any, partition: int) -> bool:
         return not topic.settings.legal_hold and not topic_facts.is_held(checkpoint, topic.id)
 
     for module in (ledger.garbage.parquet_files, ledger.garbage.retention):

@@ -15,7 +15,7 @@ import stateless_broker.service
 import stateless_broker.timers.deliverer
 import stateless_broker.timers.intake
 from ledger.keys import PartitionId
-from ledger.log.log_record import LogRecord
+from ledger.log.log_record import Decision, LogRecord
 from ledger.log.producers import ProducerSession
 from ledger.log.segment import Batch
 from ledgermq.sources import Sources
@@ -30,7 +30,7 @@ from stateless_broker.timers.partition import TimerPartition, TimerParts
 from tests.simulation.mutants import mutant
 from timers import limits
 from timers.blocks import Block, Id, Key, encode_block
-from timers.bundle_timers import BundleTimers, Decision, RecallAnswer
+from timers.bundle_timers import BundleTimers, RecallAnswer
 from timers.cut import batches
 from timers.places import RangeId
 from timers.records import FlushedEntry, RangeEntry

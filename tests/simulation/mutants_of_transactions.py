@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ledger.keys import PartitionId
-from ledger.log.log_record import LogRecord
+from ledger.log.log_record import Decision, LogRecord
 from ledger.log.producers import ProducerSession
 from ledger.log.segment import Batch
 from ledger.log.stored_batch import StoredBatch
@@ -23,13 +23,18 @@ from stateless_broker.transactions.completer import Completer
 from stateless_broker.transactions.housekeeper import Housekeeper
 from stateless_broker.transactions.staged_log import StagedLog
 from tests.simulation.mutants import mutant
+from tests.simulation.transactions_clients import transactions_plan_of
 from transactions.coordinator import Coordinator
 from transactions.participant import CarryItem, Chunk, Completion, Participant
 from transactions.records import NoteValue, ReferencesEntry, ReferencesValue
-from transactions.types import Decision, Part, Reference, State, Transaction
+from transactions.types import Part, Reference, State, Transaction
 
 LOADED = True
 Patch = pytest.MonkeyPatch
+
+
+def _stages_stale(seed: int) -> bool:
+    return transactions_plan_of(seed).stages_stale
 
 
 @mutant("transactions")
@@ -124,7 +129,7 @@ def epoch_begins_during_a_commit(patch: Patch) -> None:
     patch.setattr(Coordinator, "_check_reuse", lambda self, name, known, kind: None)
 
 
-@mutant("transactions")
+@mutant("transactions", likely=_stages_stale)
 def staged_offsets_of_a_zombie(patch: Patch) -> None:
     """Offsets are staged under any epoch of the group, by any former member."""
     patch.setattr(pending, "is_current", lambda group, member, partition, commit: True)

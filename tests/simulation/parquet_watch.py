@@ -32,6 +32,8 @@ class ParquetWatch:
         self._world = world
         self._live: dict[int, dict[tuple[int, int], tuple[tuple[int, int], ...]]] = defaultdict(dict)
         """bundle → (topic id, partition) → (first, last) of every file that must be there."""
+        self._taken_over: dict[tuple[int, int], int] = defaultdict(int)
+        """(topic id, partition) → the newest move with which another bundle has taken its files over."""
 
     def on_checkpoint(self, checkpoint: fmt.Checkpoint) -> None:
         """Its file lists, read in this very moment: in the store itself nothing takes time."""
@@ -40,7 +42,15 @@ class ParquetWatch:
         live.clear()
         removed = {note.topic_id for note in checkpoint.removed_topics}
         for part in checkpoint.partitions:
-            if part.topic_id in removed:
+            key = PartitionId(part.topic_id, part.partition)
+            if part.taken_over > self._taken_over[key]:
+                self._taken_over[key] = part.taken_over
+                self._world.coverage.saw("a file list was taken over")
+                for other in self._live.values():
+                    other.pop(key, None)
+            if part.forgotten and part.frozen > self._taken_over[key]:
+                self._report("forgotten too soon", f"bundle {checkpoint.bundle}: {key}, move {part.frozen}")
+            if part.topic_id in removed or (part.frozen and part.frozen <= self._taken_over[key]):
                 continue
             try:
                 files = at_once(pages.files_from(part, max(part.log_start, part.parquet_start)))
@@ -50,9 +60,7 @@ class ParquetWatch:
                 text = f"bundle {checkpoint.bundle} checkpoint {checkpoint.number}: {error.message}"
                 self._world.violations.append(Violation("file list", text))
                 continue
-            live[PartitionId(part.topic_id, part.partition)] = tuple(
-                (file.first_offset, file.last_offset) for file in files
-            )
+            live[key] = tuple((file.first_offset, file.last_offset) for file in files)
             if files:
                 self.on_parquet(_name_of(files[0].key))
 

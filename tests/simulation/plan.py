@@ -45,12 +45,17 @@ class RunPlan:
     producer_states_max: int
     list_page: int
     ambush: Ambush
+    parquet_min_age_ms: int
     full: float
     """Share of puts that the store refuses while it is full, which it is now and then; 0: never."""
 
     @property
     def cluster(self) -> ClusterSettings:
-        return ClusterSettings(producer_states_max=self.producer_states_max)
+        return ClusterSettings(
+            producer_states_max=self.producer_states_max,
+            url_life_ms=self.parquet_min_age_ms // 4,
+            parquet_min_age_ms=self.parquet_min_age_ms,
+        )
 
 
 REQUESTS_MAX = (300, 1000, 1000, 3000)
@@ -101,5 +106,6 @@ def plan_of(seed: int) -> RunPlan:
         producer_states_max=r.choice((2, 4, 100)),
         list_page=r.choice((5, 50)) if "short pages" in nuisances else 1000,
         ambush=draw_ambush(r) if "ambush" in nuisances else NO_AMBUSH,
+        parquet_min_age_ms=ClusterSettings().parquet_min_age_ms,
         full=random.Random(f"full {seed}").choice((0.0, 0.0, 0.3, 0.7, 1.0)),
     )

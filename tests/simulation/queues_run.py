@@ -25,12 +25,14 @@ from shares.limits import ShareLimits
 from tests.simulation.cluster_clients import PARTITIONS, Reader, Sender, SimulatedClient
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.cluster_run import HEALING_S, ClusterRun
+from tests.simulation.filter_watch import FILTERS
 from tests.simulation.former_owners import FormerOwners
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.model import Violation
 from tests.simulation.network import Network
 from tests.simulation.queues_truth import QueuesTruth, write_down
+from tests.simulation.tags import tag_of
 from tests.simulation.world import World
 
 TOPIC, GROUP = "main", "workers"
@@ -44,9 +46,16 @@ class QueuesPlan:
     records_max: int
     work_s: float
     fails: float
+    filter: str
+    """Of all members; "": they want everything."""
+    levels: int
+    """Of priority, in the topic."""
     outlives: bool
     """Now and then a broker stands still until another has claimed its bundles."""
     limits: ShareLimits
+
+
+TAG_FILTERS = tuple(text for text in FILTERS if "FUNCTION" not in text)
 
 
 def queues_plan_of(seed: int) -> QueuesPlan:
@@ -57,6 +66,8 @@ def queues_plan_of(seed: int) -> QueuesPlan:
         records_max=r.choice((1, 5, 50)),
         work_s=r.choice((0.0, 0.05, 0.5)),
         fails=r.choice((0.0, 0.1, 0.3)),
+        filter=random.Random(f"queue filter {seed}").choice(("", "", *TAG_FILTERS)),
+        levels=random.Random(f"queue levels {seed}").choice((1, 1, PARTITIONS)),
         outlives=r.random() < 0.6,
         limits=ShareLimits(window_max=r.choice((5, 60, 2000))),
     )
@@ -82,7 +93,9 @@ class QueueMember(SimulatedClient):
 
     async def work(self) -> None:
         while not self.stopped.is_set():
-            queue = self.client.queue(TOPIC, group=GROUP, lease_s=self._own.lease_s, dead_letters=False)
+            queue = self.client.queue(
+                TOPIC, group=GROUP, lease_s=self._own.lease_s, dead_letters=False, filter=self._own.filter or "*"
+            )
             write_down(queue, self._truth, self._world.loop.time, self._world.coverage.saw)
             try:
                 for _ in range(self.random.randint(1, 40)):
@@ -99,6 +112,8 @@ class QueueMember(SimulatedClient):
 
     async def _turn(self, queue: Queue) -> None:
         for message in await queue.fetch(self.random.randint(1, self._own.records_max), self.random.uniform(0.1, 2.0)):
+            assert message.value is not None
+            self._truth.given[message.partition, message.offset] = message.value.decode()
             if self._own.work_s:
                 await asyncio.sleep(self.random.expovariate(1 / self._own.work_s))
             kind = self.random.random()
@@ -125,6 +140,9 @@ class QueuesRun(ClusterRun):
             settings=settings,
             constants=replace(self.cluster.constants, shares=self.own.limits),
         )
+        if self.own.levels > 1:
+            self.cluster.topic_settings[TOPIC]["priority.levels"] = str(self.own.levels)
+            self.world.coverage.saw("a queue of a topic with levels of priority")
         self._truth = QueuesTruth()
         self._former = FormerOwners(self.world, self.brokers)
         self.network.on_call = self._arrived
@@ -226,9 +244,10 @@ class QueuesRun(ClusterRun):
     def _conclude(self, drained: list[tuple[str, Partition]]) -> None:
         super()._conclude(drained)
         name = f"{TOPIC}#{self.world.topic_ids[TOPIC]}"
-        ends = {
-            number: range(log.log_start, len(log.records))
-            for (topic, number), log in self._final_logs().items()
-            if topic == name
-        }
+        logs = {number: log for (topic, number), log in self._final_logs().items() if topic == name}
+        ends = {number: range(log.log_start, len(log.records)) for number, log in logs.items()}
         self.world.violations += self._truth.judge(ends)
+        if self.own.filter:
+            self.world.coverage.saw("a queue with a filter was read")
+            passes = FILTERS[self.own.filter]
+            self.world.violations += self._truth.judge_filter(logs, lambda value: passes(tag_of(value)))

@@ -13,6 +13,7 @@ from ledgermq.client.queues.words import Word
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ShareFetchFrame
 from stateless_broker.shares.partition import LIFE_NUMBERS
+from tests.simulation.history import FinalLog
 from tests.simulation.model import Violation
 
 FINAL = (pb.ACCEPT, pb.REJECT)
@@ -87,6 +88,8 @@ def write_down(
 class QueuesTruth:
     grants: list[Grant] = field(default_factory=list)
     said: list[Said] = field(default_factory=list)
+    given: dict[tuple[int, int], str] = field(default_factory=dict)
+    """Values that programs were given, by partition and offset."""
     starts: dict[int, int] = field(default_factory=dict)
     """Below these offsets brokers say that everything is finished, by partition; where a run asked for it."""
 
@@ -104,6 +107,21 @@ class QueuesTruth:
             lost = [offset for offset in there if (partition, offset) not in finished]
             if lost:
                 yield Violation("queue lost messages", f"partition {partition}: no member has finished {lost[:10]}")
+
+    def judge_filter(self, logs: Mapping[int, FinalLog], passes: Callable[[str], bool]) -> Iterator[Violation]:
+        """Judge that programs were given exactly what passes, and in time: nothing of that was finished unseen."""
+        for (partition, offset), value in self.given.items():
+            if not passes(value):
+                yield Violation("queue filter differs", f"partition {partition}, offset {offset}: {value!r} came")
+        for partition, log in logs.items():
+            missing = [
+                offset
+                for offset, value in log.records.items()
+                if offset >= log.log_start and passes(value) and (partition, offset) not in self.given
+            ]
+            if missing:
+                text = f"partition {partition}: offsets {missing[:10]} pass, and no program was given them"
+                yield Violation("queue filter differs", text)
 
     def _acknowledged_again(self) -> Iterator[Violation]:
         told: dict[tuple[int, int], float] = {}

@@ -24,6 +24,8 @@ IDS_SEEDS = range(6)
 MOVES_SEEDS = range(8)
 QUEUES_SEEDS = range(4)
 ACCESS_SEEDS = range(4)
+EXCLUSIVE_SEEDS = (*range(4), 117, 119)
+"""The last two once failed: a change of the holder ended with its caller, and a lease was renewed that was over."""
 
 
 def judge(level: str, seeds: range) -> None:
@@ -89,6 +91,11 @@ def test_queues_on_a_cluster(seed: int) -> None:
     judge("queues", range(seed, seed + 1))
 
 
+@pytest.mark.parametrize("seed", EXCLUSIVE_SEEDS)
+def test_exclusive_producers_on_a_cluster(seed: int) -> None:
+    judge("exclusive", range(seed, seed + 1))
+
+
 @pytest.mark.parametrize("seed", ACCESS_SEEDS)
 def test_access_rules_on_a_cluster(seed: int) -> None:
     judge("access", range(seed, seed + 1))
@@ -96,7 +103,15 @@ def test_access_rules_on_a_cluster(seed: int) -> None:
 
 @pytest.mark.parametrize(
     ("level", "seed"),
-    [("cluster", 60454), ("cluster", 60674), ("cluster", 174), ("keyed", 118), ("keyed", 122), ("groups", 44)],
+    [
+        ("cluster", 60454),
+        ("cluster", 60674),
+        ("cluster", 174),
+        ("keyed", 118),
+        ("keyed", 122),
+        ("groups", 44),
+        ("transactions", 182),
+    ],
 )
 def test_a_seed_that_once_failed(level: str, seed: int) -> None:
     """As long as the product asks and draws as it did then it takes the same way;
@@ -118,6 +133,7 @@ def test_a_seed_that_once_failed(level: str, seed: int) -> None:
         ("timers", 3),
         ("queues", 2),
         ("access", 1),
+        ("exclusive", 1),
     ],
 )
 def test_the_same_seed_is_the_same_run(level: str, seed: int) -> None:

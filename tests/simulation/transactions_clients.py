@@ -6,13 +6,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ledgermq.client.client import Client
+from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.group_consumer import GroupConsumer
+from ledgermq.client.groups.holding import Holding
 from ledgermq.client.groups.message import GroupMessage
+from ledgermq.client.groups.staged_offsets import StagedOffsets
 from ledgermq.client.settings import ClientSettings
 from ledgermq.client.transactions.transaction import Transaction
 from ledgermq.client.transactions.transactions import Transactions
@@ -21,11 +24,13 @@ from ledgermq.client.transactions.xid import transactional_id_of
 from ledgermq.errors import (
     InvalidRequest,
     LedgerMQError,
+    StaleAssignment,
     TransactionAborted,
     TransactionFenced,
     TransactionOutcomeUnknown,
     TransactionUnknown,
 )
+from ledgermq.offset_stores.contract import OffsetEntry
 from tests.simulation.cluster_clients import PARTITIONS, SimulatedClient
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.half_truth import LocalDatabase
@@ -39,6 +44,8 @@ from transactions.limits import TransactionLimits
 INPUT, OUTPUTS, GROUP = "main", ("left", "right"), "processors"
 PREPARED_MAX = 5
 """Branches that wait for their end, of all managers."""
+STALE = 0.5
+"""Share of the transactions that could stage under a former assignment, and do, in runs in which some do."""
 REST_S = 4.0
 """So long some of them are left alone: their bundles ask about them meanwhile."""
 
@@ -57,6 +64,8 @@ class TransactionsPlan:
     carry_slots: int
     outlives: bool
     """Now and then a broker stands still until another has claimed its bundles."""
+    stages_stale: bool
+    """Processors now and then stage offsets under an assignment of before they lost a partition and got it again."""
 
 
 def transactions_plan_of(seed: int) -> TransactionsPlan:
@@ -84,6 +93,7 @@ def transactions_plan_of(seed: int) -> TransactionsPlan:
         ),
         carry_slots=r.choice((1, 20)),
         outlives=r.random() < 0.5,
+        stages_stale=random.Random(f"stale stages plan {seed}").random() < 0.5,
     )
 
 
@@ -242,7 +252,15 @@ class Transactor(TransactionalClient):
 
 
 class Processor(TransactionalClient):
-    """Reads the input as a member of a group; each message becomes one record in each output."""
+    """Reads the input as a member of a group; each message becomes one record in each output.
+
+    In some runs it is now and then a zombie in one respect: it stages offsets under the first assignment of a
+    partition, though it has lost the partition since, and got it again under a later epoch. The SDK never does
+    so, but another client may. Only the coordinator can refuse that, because the member and its transaction live.
+    """
+
+    _first: Mapping[TopicPartition, Holding] = {}
+    """How this process held each partition at first."""
 
     async def _session(self) -> None:
         loop = asyncio.get_running_loop()
@@ -278,11 +296,31 @@ class Processor(TransactionalClient):
                     place = processed_as(output, message.partition, message.offset)
                     value = f"{place}/{self._incarnation}.{self.next_value()}"
                     self._send(transaction, sent, output, message.partition, value)
-            await transaction.send_offsets(consumer, messages)
+            await self._stage(transaction, consumer, messages)
             return await self._end(transaction, sent)
         finally:
             if not transaction.closed:
                 await transaction.abort()
+
+    async def _stage(self, transaction: Transaction, consumer: GroupConsumer, messages: Sequence[GroupMessage]) -> None:
+        offsets = consumer.member.transactions
+        assert offsets is not None
+        stale = self._stale(offsets, messages) if self._own.stages_stale else []
+        if stale and not self._world.healed and self.random.random() < STALE:
+            self._world.coverage.saw("offsets were staged under a former assignment")
+            await transaction.stage_entries(offsets, stale)
+        else:
+            await transaction.send_offsets(consumer, messages)
+
+    def _stale(self, offsets: StagedOffsets, messages: Sequence[GroupMessage]) -> list[OffsetEntry]:
+        """Return the offsets behind the messages, under the first assignments of partitions that were given again."""
+        try:
+            wishes = offsets._commits.wishes_of(messages, "")
+        except StaleAssignment:
+            return []  # the SDK refuses them by itself
+        self._first = {holding.partition: holding for holding in wishes} | self._first
+        firsts = {holding: self._first[holding.partition] for holding in wishes}
+        return [first.next_entry(*wishes[now]) for now, first in firsts.items() if first.given.epoch != now.given.epoch]
 
     async def _close(self, consumer: GroupConsumer) -> None:
         try:

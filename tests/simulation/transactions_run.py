@@ -153,6 +153,7 @@ class TransactionsRun(ClusterRun):
     def _judge_processed(self, truth: TransactionTruth) -> None:
         by_name = {name: topic_id for topic_id, name in _topic_names(self.world).items()}
         groups = group_truth(self.world.store, range(1, self.bundles()), by_name.get(keys.OFFSETS_TOPIC, -1), set())
+        self.world.violations += groups.violations
         committed = {
             partition.partition: value.offset or 0
             for (group, partition), value in groups.committed.items()

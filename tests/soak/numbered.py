@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 Partition = tuple[str, int]
-TIMED = "timed"
-"""The topic of timed messages, which makes no runs."""
+TIMED, JOBS = "timed", "left"
+"""The topics of timed messages and of a queue group, which make no runs."""
 HEAD_BYTES = 12
 """Counter and partition, big endian."""
 

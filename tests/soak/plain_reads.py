@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from ledger.keys import parse_parquet
-from tests.soak.numbered import HEAD_BYTES, TIMED, Partition, Run, gaps, heads, joined, runs_of
+from tests.soak.numbered import HEAD_BYTES, JOBS, TIMED, Partition, Run, gaps, heads, joined, runs_of
 
 Found = dict[Partition, list[Run]]
 GONE = (
@@ -122,7 +122,7 @@ def by_pyarrow(folder: Path) -> Found:
     found: Found = defaultdict(list)
     scanned = ds.dataset(folder).scanner(
         columns=["topic", "partition", "offset", "value"],
-        filter=ds.field("topic") != TIMED,
+        filter=~ds.field("topic").isin([TIMED, JOBS]),
         batch_size=65536,
         fragment_readahead=2,
     )
@@ -147,7 +147,7 @@ def by_polars(folder: Path) -> Found:
     """
     frame = (
         pl.scan_parquet(f"{folder}/topic=*/partition=*/*.parquet", hive_partitioning=False)
-        .filter(pl.col("topic") != TIMED)
+        .filter(~pl.col("topic").is_in([TIMED, JOBS]))
         .select("topic", "partition", "offset", pl.col("value").bin.slice(0, HEAD_BYTES))
         .collect()
     )
@@ -168,7 +168,7 @@ def by_duckdb(folder: Path) -> Found:
         SELECT topic, partition, shift, min(o), max(o), count(*), count(DISTINCT o) FROM (
           SELECT topic, partition, "offset" AS o, ('0x' || hex(value[1:8]))::BIGINT - "offset" AS shift
           FROM read_parquet('{folder}/topic=*/partition=*/*.parquet', hive_partitioning=false)
-          WHERE topic <> '{TIMED}')
+          WHERE topic NOT IN ('{TIMED}', '{JOBS}'))
         GROUP BY ALL"""
     found: Found = defaultdict(list)
     with duckdb.connect() as connection:

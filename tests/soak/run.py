@@ -1,6 +1,6 @@
 """`make soak`: producers at full speed, brokers killed every 20 s, two rival compactors (one of
-them Spark), programs with transactions, many timed messages, retention, a Spark stream and plain reads of Parquet, all
-at once on a local folder; then the judgement.
+them Spark), programs with transactions, many timed messages, a queue group, retention, a Spark stream and plain reads
+of Parquet, all at once on a local folder; then the judgement.
 
 python -m tests.soak.run --seconds 1800
 
@@ -41,6 +41,7 @@ from tests.chaos.transaction_judge import until_over
 from tests.simulation.model import Violation
 from tests.soak.cluster import GRACE_S, LOG_START_MS, SoakCluster
 from tests.soak.full_disk import FullDisk
+from tests.soak.jobs import Jobs
 from tests.soak.numbered import TIMED
 from tests.soak.programs import Programs
 from tests.soak.timed import A_SECOND, AFTER_S, MESSAGES_MAX, Came, Sent, judge_parquet, judge_waiting
@@ -106,6 +107,7 @@ class SoakRun:
         }
         self.retention_s = max(150.0, seconds / 3)
         self.programs = Programs(self.children, self.cluster, folder, seed)
+        self._seed = seed
         self.compactors: dict[str, Child] = {}
         self._ending = False
         self._random = random.Random(f"soak {seed}")
@@ -133,6 +135,9 @@ class SoakRun:
                     self.cluster.start(broker)
             await self.cluster.ready(self.cluster.brokers)
             await self._end_producers()
+            self.violations += await self.jobs.end()
+            self.facts["jobs"] = self.jobs.figures
+            self.note("all jobs of the queue group are done")
             self.violations += await self.programs.end()
             self.note("the programs with transactions have ended")
             self.violations += await until_over(self.cluster.target, self.store.direct_url, DRAIN_S_MAX)
@@ -195,6 +200,8 @@ class SoakRun:
             "timed-send", "tests.soak.timed", "send", *place, str(self.timed), str(self.seconds)
         )
         self.programs.start()
+        self.jobs = Jobs(self.cluster.target, self._seed)
+        await self.jobs.start()
         self.slow_readers = [
             self._spawn(
                 f"slow-readers-{broker.number}",

@@ -75,6 +75,7 @@ TOPIC = {
     "max.message.bytes": "broker/test_live_settings.py::test_a_topic_setting_counts_in_every_broker_without_a_restart",
     "message.timestamp.type": "broker/test_append_time.py::test_the_setting_may_be_changed_and_counts_from_then_on",
     "dedup.window.ms": "broker/test_deduplication.py::test_after_the_window_it_is_stored_again",
+    "priority.levels": "broker/test_priority.py::test_levels_are_read_by_their_weights_and_none_is_left_out",
     "message.ttl.ms": "e2e/test_expiry.py::test_topics_set_a_default_and_a_longest_time",
     "message.ttl.ms.max": "e2e/test_expiry.py::test_topics_set_a_default_and_a_longest_time",
     "delayed.pending.max": "broker/test_timed_bounds.py::test_a_topic_has_no_more_waiting_messages_than_its_setting_says",
@@ -125,6 +126,8 @@ PRODUCER = {
     "raise_on_error": "e2e/test_send_results.py::test_every_record_has_a_result_and_none_raises",
     "on_delivery": "e2e/test_send_results.py::test_on_delivery_gets_what_fails_later_and_flush_does_not_raise_it_again",
     "auto_create": "broker/test_service.py::test_topics_are_created_on_first_use_where_that_is_allowed",
+    "access_mode": "e2e/test_exclusive_producers.py::test_one_producer_has_a_topic_for_itself",
+    "name": "e2e/test_exclusive_producers.py::test_one_producer_has_a_topic_for_itself",
     "spill": "e2e/test_spill.py::test_what_cannot_be_delivered_is_spilled_and_sent_in_order_later",
 }
 CONSUMER = {

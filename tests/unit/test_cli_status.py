@@ -18,7 +18,7 @@ PROBLEM = "bundle 1 has no owner, so its partitions are not served"
 
 
 def described(*problems: str) -> ClusterDescription:
-    bundles = (BundleDescription(0, "a:1", 1, ""), BundleDescription(1, "", 0, ""))
+    bundles = (BundleDescription(0, "a:1", 1, ""), BundleDescription(1, "", 0, "", 3_000_000))
     return ClusterDescription("ab", "file:///x", (BrokerDescription("a", "a:1", True),), bundles, "1", "a:1", problems)
 
 
@@ -40,4 +40,5 @@ def test_the_bundles_of_a_cluster_are_shown_with_their_partitions() -> None:
     assert (report.facts["bundles"], report.facts["partitions"], report.facts["brokers"]) == (2, 2, 1)
     rows = report.document()["bundles"]
     assert isinstance(rows, list)
-    assert [(row["bundle"], row["owner"], row["partitions"]) for row in rows] == [(0, "a:1", 0), (1, "", 2)]
+    shown = [(row["bundle"], row["owner"], row["partitions"], row["load"]) for row in rows]
+    assert shown == [(0, "a:1", 0, 0), (1, "", 2, 3_000_000)]

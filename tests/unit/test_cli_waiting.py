@@ -34,6 +34,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "topic create": ("t",),
     "topic list": (),
     "topic describe": ("t",),
+    "topic holders": ("t",),
     "topic alter": ("t", "--partitions", "2"),
     "topic delete": ("t", "--yes"),
     "topic delete-records": ("t", "--before-offset", "1", "--yes"),

@@ -17,6 +17,7 @@ PACKAGES = (
     "offsets",
     "timers",
     "shares",
+    "holders",
     "security",
     "stateless_broker",
     "spark",

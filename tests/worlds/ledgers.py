@@ -14,7 +14,7 @@ from ledger.log.ledger_ref import LedgerRef
 from ledger.log.producers import ProducerSession
 from ledger.log.segment import Batch
 from ledger.log.segment_indexes import SegmentIndexes
-from ledger.log.writer import Append, LedgerWriter, OnDurable, OnRefused, claim
+from ledger.log.writer import Append, LedgerWriter, MayWrite, OnDurable, OnRefused, claim
 from ledger.object_store.contract import ObjectStore
 from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.sources import Sources
@@ -63,8 +63,9 @@ async def take_over(
     broker: str,
     on_durable: OnDurable = lambda index, data: None,
     on_refused: OnRefused = lambda slot, error: None,
+    may_write: MayWrite = lambda key, producer_id: None,
 ) -> LedgerWriter:
-    return LedgerWriter(ledger, broker, await claim(ledger, broker), on_durable, on_refused)
+    return LedgerWriter(ledger, broker, await claim(ledger, broker), on_durable, on_refused, may_write)
 
 
 async def own(store: ObjectStore, sources: Sources, broker: str = "a", bundle: int = 1) -> LedgerWriter:

@@ -1,9 +1,9 @@
 """Fetch batches in the background: keep every partition on a stream from its owner, through
 redirects, dead brokers and seeks.
 
-One task looks for partitions that no stream feeds, groups them by owner, and opens a stream for
-each group. No broker's error ends the task: errors that may pass are retried with back-off, others
-become the partition's `refusal`, which the program's next call raises.
+One task looks for partitions that no stream feeds, groups them by owner and level of priority, and
+opens a stream for each group. No broker's error ends the task: errors that may pass are retried with
+back-off, others become the partition's `refusal`, which the program's next call raises.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from contextlib import suppress
 
 from ledgermq.client.consuming.direct_reads import CannotRead, DirectReads
 from ledgermq.client.consuming.fetch_stream import ALL_RECORDS, AtBrokersOf, FetchStream
+from ledgermq.client.consuming.lanes import Lanes
 from ledgermq.client.consuming.prefetch import Prefetch
 from ledgermq.client.consuming.reading import Reading
 from ledgermq.client.context import ClientContext
@@ -30,6 +31,7 @@ from ledgermq.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from ledgermq.protocol.levels import level_of
 from ledgermq.runtime.wait import wait_until
 
 _log = logging.getLogger("ledgermq.consumer")
@@ -55,7 +57,7 @@ class Fetcher:
         self,
         context: ClientContext,
         readings: list[Reading],
-        prefetch: Prefetch,
+        prefetch: Lanes,
         settings: ConsumerSettings,
         out_of_range: At | None,
         on_route: Callable[[str], None],
@@ -102,7 +104,7 @@ class Fetcher:
 
     def _turn(self, group: asyncio.TaskGroup, now_s: float) -> float | None:
         due_s: list[float] = []
-        by_owner: dict[str, list[Reading]] = {}
+        feeds: dict[tuple[str, int, int], list[Reading]] = {}
         for topic in dict.fromkeys(reading.partition.topic for reading in self._readings):
             route = self._routing.known(topic)
             if route is None or self._routing.is_old(route):
@@ -121,15 +123,18 @@ class Fetcher:
             elif owner is None:
                 self._refresh(group, reading.partition.topic)
             else:
-                by_owner.setdefault(owner, []).append(reading)
-        for owner, readings in by_owner.items():
+                levels = self._routing.levels_of(reading.partition.topic)
+                level = level_of(reading.partition.partition, levels)
+                feeds.setdefault((owner, level, levels), []).append(reading)
+        for (owner, level, levels), readings in feeds.items():
+            lane = self._prefetch.lane(level, levels)
             for first in range(0, len(readings), PARTITIONS_PER_STREAM_MAX):
-                self._open(group, owner, readings[first : first + PARTITIONS_PER_STREAM_MAX])
+                self._open(group, owner, lane, readings[first : first + PARTITIONS_PER_STREAM_MAX])
         # A moment later, because timers may fire a moment early.
         return min(due_s) + 0.001 if due_s else None
 
-    def _open(self, group: asyncio.TaskGroup, owner: str, readings: Sequence[Reading]) -> None:
-        self._fed_by(group.create_task(self._feed(owner, readings)), readings)
+    def _open(self, group: asyncio.TaskGroup, owner: str, lane: Prefetch, readings: Sequence[Reading]) -> None:
+        self._fed_by(group.create_task(self._feed(owner, lane, readings)), readings)
 
     def _fed_by(self, stream: asyncio.Task[None], readings: Sequence[Reading]) -> None:
         """Let a task feed these partitions until it ends. A task that `moved` cancels before its first step
@@ -146,7 +151,7 @@ class Fetcher:
 
         stream.add_done_callback(ended)
 
-    async def _feed(self, owner: str, readings: Sequence[Reading]) -> None:
+    async def _feed(self, owner: str, lane: Prefetch, readings: Sequence[Reading]) -> None:
         own = asyncio.current_task()
 
         def refused(reading: Reading, error: LedgerMQError) -> None:
@@ -167,7 +172,7 @@ class Fetcher:
         stream = FetchStream(
             connection,
             readings,
-            self._prefetch,
+            lane,
             self._settings.fetch_bytes_max,
             refused,
             is_moved,
@@ -178,7 +183,7 @@ class Fetcher:
             if await stream.run():
                 await self._look_for_others([reading for reading in readings if reading.stream is own], owner)
             else:
-                await self._prefetch.wait_for_room()
+                await lane.wait_for_room()
         except CannotRead as error:
             _log.info("reading through %s for %.0f s: %s", owner, BYTES_S, error)
             self._bytes_until_s[owner] = asyncio.get_running_loop().time() + BYTES_S

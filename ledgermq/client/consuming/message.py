@@ -15,10 +15,11 @@ from ledgermq.buffers import Buffer
 from ledgermq.client.context import Replier
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.message_id import MessageId
-from ledgermq.client.record import Headers, datetime_of
+from ledgermq.client.record import Headers, datetime_of, value_of
 from ledgermq.client.serializers import FromBytes
 from ledgermq.errors import BadValue, CorruptFrame, InvalidRequest, LedgerMQError
 from ledgermq.protocol.batch_header import check_crc
+from ledgermq.protocol.levels import LEVELS_MAX, PRIORITY, nearest_level
 from ledgermq.protocol.records import SCHEMA, decode_batch
 
 MessageHeaders = tuple[tuple[str, bytes | None], ...]
@@ -67,6 +68,12 @@ class Message(NamedTuple):
     def timestamp(self) -> datetime | None:
         """Return the timestamp in UTC."""
         return None if self.timestamp_us is None else datetime_of(self.timestamp_us)
+
+    @property
+    def priority(self) -> int | None:
+        """Return the priority that its producer chose; None: none."""
+        text = value_of(self.headers, PRIORITY)
+        return None if text is None else nearest_level(text, LEVELS_MAX)
 
     @property
     def raw(self) -> bytes | None:

@@ -18,8 +18,10 @@ from ledgermq.client.consuming.reading import FetchedRun
 from ledgermq.errors import LedgerMQError
 
 RUNS_MAX = 4
+BEGUN_MAX = 8
+"""Batches that are decoded ahead at once, of all queues together."""
 DECODED_BYTES_MAX = 16 * 1024 * 1024
-"""Largest batch that is decoded ahead. With RUNS_MAX this bounds the memory that decoding ahead takes.
+"""Largest batch that is decoded ahead. With BEGUN_MAX this bounds the memory that decoding ahead takes.
 
 A larger batch is decoded when it is asked for.
 """
@@ -47,6 +49,8 @@ class DecodeAhead:
             return
         bytes_max = min(DECODED_BYTES_MAX, self._decoded_bytes_max)
         for run in islice(runs, RUNS_MAX):
+            if len(self._begun) >= BEGUN_MAX:
+                return
             if len(run.data) >= DATA_BYTES_MIN and run not in self._begun and run.wanted and not run.reading.held_back:
                 self._begun[run] = self._threads.submit(_decode, run, bytes_max)
 

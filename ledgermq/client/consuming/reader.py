@@ -18,8 +18,9 @@ import pyarrow.compute as pc
 from ledgermq.client.consuming.expiring import Expired, ExpiringRun
 from ledgermq.client.consuming.fetch_stream import ALL_RECORDS, AtBrokers
 from ledgermq.client.consuming.fetcher import Fetcher
+from ledgermq.client.consuming.lanes import Lanes
 from ledgermq.client.consuming.message import TABLE_SCHEMA, M
-from ledgermq.client.consuming.prefetch import DecodeAhead, Prefetch
+from ledgermq.client.consuming.prefetch import DecodeAhead
 from ledgermq.client.consuming.reading import DecodedRun, FetchedRun, FlowStep, MessagesOf, Reading, Reports, go_past
 from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition
@@ -93,7 +94,7 @@ class Reader(Generic[M]):
         self._ttl_of = context.routing.ttl_of
         self._now_us = context.sources.now_us
         self.readings: list[Reading] = []
-        self._prefetch = Prefetch(
+        self._prefetch = Lanes(
             settings.prefetch_bytes_max, DecodeAhead(context.connections.threads, settings.decoded_bytes_max)
         )
         self._filter = parse_filter(settings.filter)
@@ -314,7 +315,6 @@ class Reader(Generic[M]):
                 if wait_for_error:
                     return None
                 raise
-            self._prefetch.take(fetched)
             if reading.end is not None:
                 if fetched.base_offset >= reading.end:
                     reading.position = max(reading.position, reading.end)  # the records between them were deleted
@@ -322,8 +322,10 @@ class Reader(Generic[M]):
             if self._at_brokers != ALL_RECORDS:  # what lies between was left out by the broker
                 self._filter_counts.by_brokers += max(0, fetched.base_offset - reading.position)
             skip = max(0, reading.position - fetched.base_offset)
-            if skip < rows.num_rows:
-                self.run = self._run_of(fetched, rows.slice(skip), skip)
+            rows = rows.slice(skip)
+            rows = rows.slice(0, self._prefetch.take(fetched, rows.num_rows))
+            if rows.num_rows:
+                self.run = self._run_of(fetched, rows, skip)
                 return self.run
         if self._at_brokers != ALL_RECORDS:
             self._go_past_left_out()

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Sequence
 
 from ledgermq.client.context import ClientContext
+from ledgermq.client.producing.exclusive import Exclusive
 from ledgermq.client.producing.partition_queue import PartitionQueue
 from ledgermq.client.producing.publishing import Publishing
 from ledgermq.client.producing.send_buffer import SendBuffer
@@ -44,8 +45,10 @@ class Discovery:
         wake: asyncio.Event,
         spilling: Spilling | None,
         publishing: Publishing,
+        exclusive: Exclusive | None,
     ) -> None:
         self._spilling = spilling
+        self._exclusive = exclusive
         self._context = context
         self._connections = context.connections
         self._routing = context.routing
@@ -146,18 +149,30 @@ class Discovery:
         self._routing.unreachable(address)
 
     def open_sessions(self, group: asyncio.TaskGroup, queues: Sequence[PartitionQueue]) -> None:
-        """Open sessions at the owners: one call per broker and turn, for any number of partitions."""
-        by_owner: dict[str, list[PartitionQueue]] = {}
+        """Open sessions at the owners: one call per broker and turn, for any number of partitions; of an exclusive
+        producer one per topic, too, because it may have to wait for a topic.
+        """
+        by_owner: dict[tuple[str, str], list[PartitionQueue]] = {}
         for queue in queues:
             if (owner := self.owner(queue)) is not None:
-                by_owner.setdefault(owner, []).append(queue)
-        for owner, asked in by_owner.items():
+                by_owner.setdefault((owner, queue.at.topic if self._exclusive else ""), []).append(queue)
+        for (owner, _), asked in by_owner.items():
             asked = asked[:PARTITIONS_PER_CALL_MAX]
             for queue in asked:
                 queue.session_asked()
             group.create_task(self._open_sessions(owner, asked))
 
     async def _open_sessions(self, owner: str, queues: Sequence[PartitionQueue]) -> None:
+        opened: list[Session | LedgerMQError]
+        try:
+            if self._exclusive is not None:
+                for queue in queues:
+                    await self._exclusive.acquire(*queue.at)
+        except LedgerMQError as error:
+            for queue in queues:
+                self._not_opened(queue, error, owner)
+            self._wake.set()
+            return
         deadline = self._connections.deadline(self._settings.request_timeout_s)
         try:
             places = [queue.at for queue in queues]
@@ -167,6 +182,8 @@ class Discovery:
             opened = [Unavailable(error.message)] * len(queues)
         for queue, session in zip(queues, opened, strict=True):
             if isinstance(session, Session):
+                if self._exclusive is not None:
+                    session = self._exclusive.session(queue.at, session, queue.next_epoch)
                 queue.opened(session)
             else:
                 self._not_opened(queue, session, owner)

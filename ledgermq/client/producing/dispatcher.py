@@ -22,6 +22,7 @@ from typing import Any
 from ledgermq.client.context import ClientContext
 from ledgermq.client.producing.batch import Batch, DuplicateOf, encoding_error
 from ledgermq.client.producing.discovery import Discovery
+from ledgermq.client.producing.exclusive import Exclusive
 from ledgermq.client.producing.partition_queue import PartitionQueue
 from ledgermq.client.producing.produce_stream import Answer, ProduceStream, SentFrame
 from ledgermq.client.producing.publishing import Publishing, Result
@@ -76,8 +77,10 @@ class Dispatcher:
         wake: asyncio.Event,
         publishing: Publishing,
         spilling: Spilling | None,
+        exclusive: Exclusive | None,
     ) -> None:
         self._spilling = spilling
+        self._exclusive = exclusive
         self._connections = context.connections
         self._settings = settings
         self._topics = topics
@@ -96,6 +99,8 @@ class Dispatcher:
         async with asyncio.TaskGroup() as group:
             if self._spilling is not None:
                 group.create_task(self._spilling.run())
+            if self._exclusive is not None:
+                group.create_task(self._exclusive.run())
             while True:
                 self._wake.clear()
                 due_s = self._turn(group, asyncio.get_running_loop().time())

@@ -50,6 +50,8 @@ from ledgermq.errors import (
     NotOwner,
     OutcomeUnknown,
     OutOfOrderSequence,
+    PartitionHeld,
+    ProducerFenced,
     ResourceExhausted,
     StoreFull,
     Unavailable,
@@ -165,6 +167,8 @@ class PartitionQueue:
         """By tag, the open batches that records of other tags join; none unless batches are kept apart by tag."""
         self.session = session
         self.phase = Phase.SENDING if session is not None else numbering.value
+        self.next_epoch = 0
+        """Higher than the epochs of all sessions until now."""
         self.not_before_s = 0.0
         self.last_error: LedgerMQError | None = None
         """Why the latest attempt failed; None after a success."""
@@ -258,7 +262,7 @@ class PartitionQueue:
 
     def opened(self, session: Session) -> None:
         self._move(Event.OPENED)
-        self.session = session
+        self.session, self.next_epoch = session, session.epoch + 1
 
     def not_opened(self, error: LedgerMQError, now_s: float) -> None:
         """The owner did not answer, or was not the owner: request a session again later."""
@@ -359,6 +363,8 @@ class PartitionQueue:
             return self._answered()
         self._remove(batch)
         self._move(Event.BROKEN)
+        if self.session is not None and isinstance(error, PartitionHeld | ProducerFenced):
+            batch.in_doubt = False  # the owner would have known a batch that is stored
         failure = self.unknown(batch) if batch.in_doubt else error  # an earlier attempt may have stored it
         return [(batch, failure), *self._answered()]
 

@@ -32,6 +32,7 @@ from ledgermq.client.producing.delivery import (
 )
 from ledgermq.client.producing.discovery import Discovery
 from ledgermq.client.producing.dispatcher import Dispatcher
+from ledgermq.client.producing.exclusive import Exclusive
 from ledgermq.client.producing.preparing import prepared
 from ledgermq.client.producing.publishing import Producing, Publishing
 from ledgermq.client.producing.send_buffer import OnFailure, SendBuffer
@@ -39,7 +40,7 @@ from ledgermq.client.producing.sessions import EncodedBatch
 from ledgermq.client.producing.spilling import Spilling
 from ledgermq.client.producing.topics import ProducerTopics, TopicQueues
 from ledgermq.client.producing.unrouted import typed
-from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Record, Row, row_bytes, with_id
+from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Record, Row, headers_of, row_bytes
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.client.spill import SpillState
 from ledgermq.errors import (
@@ -89,11 +90,22 @@ class Producer:
         self._spilling: Spilling | None = None
         if settings.spill is not None:
             self._spilling = Spilling(settings.spill, context, settings, self._topics, self._buffer, self._wake)
+        self._exclusive: Exclusive | None = None
+        if settings.access_mode != "shared":
+            self._exclusive = Exclusive(context, settings.access_mode, settings.name, auto_create=settings.auto_create)
         self._discovery = Discovery(
-            context, settings, self._topics, self._buffer, self._wake, self._spilling, publishing
+            context, settings, self._topics, self._buffer, self._wake, self._spilling, publishing, self._exclusive
         )
         self._dispatcher = Dispatcher(
-            context, settings, self._topics, self._discovery, self._buffer, self._wake, publishing, self._spilling
+            context,
+            settings,
+            self._topics,
+            self._discovery,
+            self._buffer,
+            self._wake,
+            publishing,
+            self._spilling,
+            self._exclusive,
         )
         self._background: asyncio.Task[None] | None = None
         self._open: dict[str, Batch] = {}
@@ -127,6 +139,7 @@ class Producer:
         deliver_at: datetime | None = None,
         delay_level: int | None = None,
         id: Bytes | None = None,  # noqa: A002  as in `client.find`
+        priority: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
         """Queue one record; returns at once. Await the result for the `SendResult`, or `flush()`
@@ -141,7 +154,8 @@ class Producer:
         consumers skip the record. `on_delivery`: called with the `SendResult` once the record is stored, or has failed,
         like the setting of that name. `id`: 1 to 256 bytes, or text, by which a topic with `dedup.window.ms`
         recognizes a record that it has stored already; the result then says `duplicate`, and has the offset of that
-        one. Raises InvalidRecord, MessageTooLarge,
+        one. `priority`: level of a topic with `priority.levels`, from 0, the lowest and the default, to that number
+        less 1; it chooses among the partitions of its level. Raises InvalidRecord, MessageTooLarge,
         UnknownPartition for this record, and ResourceExhausted when the buffer is full; other
         records are not affected. Errors that occur later (the topic does not exist, …) are raised
         where the result is awaited, or by the next `flush()` if the program never awaits it.
@@ -162,13 +176,14 @@ class Producer:
                     deliver_at,
                     delay_level,
                     id,
+                    priority,
                 ),
             )
         if get_ident() != self._home.thread or self._home.left:
             self._home.check()
         try:
-            if id is not None:
-                headers = with_id(headers, id)
+            if id is not None or priority is not None:
+                headers = headers_of(headers, id, priority, partition)
             due_us = None
             if delay is not None or deliver_at is not None or delay_level is not None:
                 due_us = self.due_us(delay, deliver_at, delay_level, timestamp)
@@ -260,11 +275,14 @@ class Producer:
                 self._discovery.refresh(topic)  # The topic may have grown, or deduplicate by now.
                 self._wake.set()
             raise
-        if self._takes_plain and row[0] is None and partition is None and isinstance(delivery.place, Batch):
+        is_plain = row[0] is None and row[2] is None and partition is None
+        if self._takes_plain and is_plain and isinstance(delivery.place, Batch):
             self._open[topic] = delivery.place
         return self._reported(delivery)
 
     def _delayed_producer(self) -> Producer:
+        if self._exclusive is not None:
+            raise InvalidRecord("an exclusive producer sends no delayed records: send them by another producer")
         if self._delayed is None:
             settings = replace(self.settings, acks="durable", idempotent=True, spill=None)
             publishing = self._publishing.delaying(self._context.clock)
@@ -370,7 +388,7 @@ class Producer:
             topic,
             record.value,
             record.key,
-            record.headers if record.id is None else with_id(record.headers, record.id),
+            headers_of(record.headers, record.id, record.priority, record.partition),
             record.tag,
             record.timestamp if due_us is None else due_us,
             record.partition,
@@ -396,7 +414,8 @@ class Producer:
         Columns: `value`, and optionally `key`, `headers`, `timestamp`, `tag`, `partition`. Text,
         categories and other binary types are converted; a missing timestamp is the present time.
         Interceptors and the serializer are not called. A row goes to its partition, or else to its
-        key's; the others stay together, up to 65,536 rows or 16 MiB. More than that is queued piece
+        key's; the others stay together, up to 65,536 rows or 16 MiB. In a topic with `priority.levels` the header
+        `ledgermq.priority` of a row, a number as text, chooses the nearest level. More than that is queued piece
         by piece. Raises InvalidRecord, MessageTooLarge, UnknownPartition before any row is queued.
         """
         self._check_takes_records()
@@ -483,6 +502,30 @@ class Producer:
         """Return the batches of records that are neither stored, nor spilled, nor refused yet."""
         unwritten = () if self._spilling is None else self._spilling.unwritten()
         return [*self._topics.batches(), *unwritten]
+
+    async def acquire(self, topic: str, timeout: float | None = None) -> None:  # noqa: ASYNC109  as `drain`
+        """Return when this producer has all partitions of the topic for itself; the first record for the topic does
+        this, too. With it programs elect the one that writes.
+
+        Raises PartitionHeld with `access_mode="exclusive"`, if another exclusive producer has one of them,
+        ProducerFenced if this producer lost the topic before, UnknownTopic, Unavailable, and with
+        `access_mode="wait_for_exclusive"` DeadlineExceeded after `timeout` seconds (None: it waits without end).
+        Raises InvalidConfig for a shared producer.
+        """
+        self._check_usable()
+        if self._exclusive is None:
+            raise InvalidConfig("this producer is shared: make it with client.producer(access_mode='exclusive')")
+        try:
+            async with asyncio.timeout(timeout):
+                await self._exclusive.acquire(topic)
+        except TimeoutError as error:
+            raise DeadlineExceeded(f"another exclusive producer still has partitions of topic {topic}") from error
+
+    def holds(self, topic: str) -> bool:
+        """Return whether this producer has the topic for itself. It may have been fenced just now: it learns that
+        with its next record or renewal.
+        """
+        return self._exclusive is not None and self._exclusive.holds(topic)
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Send everything now, and return when every record sent before this call is answered, or is
@@ -632,6 +675,8 @@ class Producer:
         await end(self._background)
         if self._spilling is not None:
             await self._spilling.finish()
+        if self._exclusive is not None:
+            await self._exclusive.close()
 
     async def __aenter__(self) -> Self:
         if self._spilling is not None:

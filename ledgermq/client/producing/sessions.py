@@ -25,7 +25,6 @@ from ledgermq.client.routing import AtOwners
 from ledgermq.errors import LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
-from ledgermq.protocol.limits import PARTITIONS_PER_CALL_MAX
 from ledgermq.protocol.status import error_from_proto
 
 
@@ -125,11 +124,7 @@ async def open_sessions(
             for opened in answer.partitions
         ]
 
-    owners = AtOwners(context.connections, context.routing, ask)
-    found: dict[TopicPartition, Session] = {}
-    for first in range(0, len(partitions), PARTITIONS_PER_CALL_MAX):
-        found |= await owners.find(partitions[first : first + PARTITIONS_PER_CALL_MAX], deadline)
-    return found
+    return await AtOwners(context.connections, context.routing, ask).find(partitions, deadline)
 
 
 def _request(partitions: Sequence[TopicPartition], producer_id: bytes = b"") -> pb.OpenProducerRequest:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from itertools import repeat
 
 import pyarrow as pa
@@ -24,10 +25,19 @@ from ledgermq.client.producing.publishing import Publishing
 from ledgermq.client.producing.send_buffer import SendBuffer
 from ledgermq.client.producing.sessions import EncodedBatch
 from ledgermq.client.producing.unrouted import Unrouted
-from ledgermq.client.record import GivenId, Outgoing, Row, rows_of
+from ledgermq.client.record import Given, Outgoing, Row, rows_of, value_of
 from ledgermq.client.routing import TopicRoute
 from ledgermq.client.settings import ChosenCompression, ProducerSettings
 from ledgermq.errors import InvalidRecord, LedgerMQError, MessageTooLarge, UnknownTopic
+from ledgermq.protocol.levels import (
+    PRIORITY,
+    level_of,
+    nearest_level,
+    partition_at,
+    partitions_in,
+    place_of,
+    places_of,
+)
 from ledgermq.protocol.message_ids import MESSAGE_ID, check_id
 from ledgermq.protocol.records import data_bytes_at_most, largest_record_bytes
 
@@ -202,7 +212,9 @@ class TopicQueues:
         self._clock_s = asyncio.get_running_loop().time
         given = settings.partitioner
         self._partitioner = given if callable(given) else None
-        self._keyless = KeylessPartition(context.sources, "sticky" if callable(given) else given)
+        self._new_keyless = partial(KeylessPartition, context.sources, "sticky" if callable(given) else given)
+        self._keyless: list[KeylessPartition] = []
+        """By level of priority; a topic without levels has one."""
         self._sticks = given == "sticky"
         self._by_tag = settings.batch_by == "tag"
         self._avoided: AbstractSet[int] = frozenset()
@@ -222,6 +234,8 @@ class TopicQueues:
         """
         self.route = route
         self._record_bytes_max = route.record_bytes_max
+        self._levels = route.levels
+        self._keyless += [self._new_keyless() for _ in range(len(self._keyless), self._levels)]
         compression = route.compression or self._settings.compression
         if compression != self._compression:
             self._compression, self._compressors = compression, []
@@ -272,12 +286,12 @@ class TopicQueues:
         """Return the id by which the topic recognizes the record; None: it has none. Raises InvalidRecord if
         the program has given one that nothing would look at.
         """
-        value = next((value for name, value in headers if name == MESSAGE_ID), None)
+        value = value_of(headers, MESSAGE_ID)
         if value is None:
             return None
         if self.route.deduplicates and self._publishing.deduplicates:
             return check_id(value)
-        if type(value) is not GivenId:
+        if type(value) is not Given:
             return None
         if not self.route.deduplicates:
             raise InvalidRecord(
@@ -290,9 +304,14 @@ class TopicQueues:
         )
 
     def _partition(self, row: Row, partition: int | None, message_id: bytes | None = None) -> int:
-        count = len(self.queues)
         if partition is not None:
-            return check_partition(partition, count, self.route.name)
+            return check_partition(partition, len(self.queues), self.route.name)
+        level = 0 if row[2] is None else self._level(row[2])
+        count = partitions_in(level, self._levels, len(self.queues))
+        return partition_at(self._place(row, level, count, message_id), level, self._levels)
+
+    def _place(self, row: Row, level: int, count: int, message_id: bytes | None) -> int:
+        """Return which of the `count` partitions of a level takes the record."""
         key, value, headers, timestamp_us, tag = row
         if self._partitioner is not None:
             record = Outgoing(self.route.name, value, key, headers, tag, timestamp_us)
@@ -301,7 +320,27 @@ class TopicQueues:
             return partition_of_key(key, count)
         if message_id is not None:
             return partition_of_key(message_id, count)
-        return self._keyless.get(count) if self._avoided_s is None else self._keyless.get(count, self._silent())
+        keyless = self._keyless[level]
+        if self._avoided_s is None:
+            return keyless.get(count)
+        return keyless.get(count, places_of(self._silent(), level, self._levels))
+
+    def _level(self, headers: Sequence[tuple[str, bytes | None]]) -> int:
+        """Return the level of a record. Raises InvalidRecord for a priority that the program has given, and the
+        topic does not have; one that came along with the headers counts as the nearest level.
+        """
+        value = value_of(headers, PRIORITY)
+        if type(value) is not Given:
+            return 0 if value is None else nearest_level(value, self._levels)
+        if self._levels == 1:
+            raise InvalidRecord(
+                f"topic {self.route.name} has no levels of priority: set priority.levels, or leave out the priority"
+            )
+        if int(value) >= self._levels:
+            raise InvalidRecord(
+                f"priority {int(value)} is too high: topic {self.route.name} has the levels 0 to {self._levels - 1}"
+            )
+        return int(value)
 
     def avoid(self, queue: PartitionQueue) -> None:
         if self._avoided_s is None:
@@ -358,7 +397,14 @@ class TopicQueues:
             queue.seal_open()
         elif queue.open_batches():
             queue.seal()
-            self._keyless.leave(queue.at.partition, len(self.queues))
+            self._leave(queue.at.partition)
+
+    def _leave(self, partition: int) -> None:
+        """Let records without a key go to another partition of the level."""
+        level = level_of(partition, self._levels)
+        self._keyless[level].leave(
+            place_of(partition, self._levels), partitions_in(level, self._levels, len(self.queues))
+        )
 
     def check_arrow(self, piece: Piece, partition: int | None) -> None:
         """Raise MessageTooLarge or UnknownPartition if the topic cannot take a row. An error of the user's
@@ -404,7 +450,7 @@ class TopicQueues:
             self.queues[number].add_sealed(batch)
             batches.append(batch)
         for number in dict.fromkeys(number for number, _ in pieces):
-            self._keyless.leave(number, len(self.queues))
+            self._leave(number)
         self._wake.set()
         return batches
 
@@ -419,11 +465,14 @@ class TopicQueues:
 
     def _parts(self, piece: Piece, partition: int | None) -> list[tuple[int, pa.RecordBatch]]:
         rows, keys = piece.rows, piece.rows.column("key")
-        together = piece.partitions is None and keys.null_count == len(keys) and self._sticks
+        headers = rows.column("headers")
+        may_differ = self._levels > 1 and headers.null_count < len(headers)  # in their levels
+        together = piece.partitions is None and keys.null_count == len(keys) and self._sticks and not may_differ
         if partition is not None or together:
             return [(self._partition(_NO_KEY, partition), rows)]
         numbers: Iterable[int | None] = repeat(None) if piece.partitions is None else piece.partitions.to_pylist()
-        given = rows_of(rows) if self._partitioner is not None else ((key, *_NO_KEY[1:]) for key in keys.to_pylist())
+        looks = self._partitioner is not None or may_differ
+        given = rows_of(rows) if looks else ((key, *_NO_KEY[1:]) for key in keys.to_pylist())
         indices: dict[int, list[int]] = {}
         for index, (row, number) in enumerate(zip(given, numbers, strict=False)):
             indices.setdefault(self._partition(row, number), []).append(index)

@@ -1,9 +1,10 @@
-"""Ask the owners of a queue's partitions for messages: one long poll at each owner at a time."""
+"""Ask the owners of a queue's partitions for messages: one long poll at each owner at a time, and for each level of
+priority."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from ledgermq.client.context import ClientContext
@@ -11,6 +12,7 @@ from ledgermq.client.descriptions import TopicPartition
 from ledgermq.errors import LedgerMQError, NotOwner, Unavailable, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ShareFetchFrame
+from ledgermq.protocol.levels import level_of
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.runtime.tasks import end
@@ -18,17 +20,20 @@ from ledgermq.runtime.tasks import end
 POLL_S_MAX = 5.0
 UNOWNED_LOOK_S = 0.2
 """A topic with a partition whose owner is not known is looked up again after this time."""
+PATIENCE_S = 0.25
+"""How long messages of a lower level of priority wait for an answer that should have higher ones."""
 UNKNOWN_TOPIC_GRACE_S = 5.0
 """A broker may not know a new topic yet."""
 
 
 @dataclass(eq=False)
 class _Source:
-    """A partition. `asking`: a poll that names it is under way."""
+    """A partition. `asking`: a poll that names it is under way, since `asked_s`."""
 
     at: TopicPartition
     backoff: Backoff
     asking: bool = False
+    asked_s: float = 0.0
     not_before_s: float = 0.0
     unknown_since_s: float | None = None
 
@@ -53,25 +58,45 @@ class Polls:
         self._sources: dict[TopicPartition, _Source] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._refreshed_s: dict[str, float] = {}
+        self._busy: set[int] = set()
+        """Levels of priority of which the last answer had messages."""
 
-    async def begin(self, wait_s: float) -> None:
-        """Poll each owner that is not polled; a poll is held up to `wait_s` while nothing is open.
+    @property
+    def has_levels(self) -> bool:
+        return any(self.context.routing.levels_of(topic) > 1 for topic in self.topics)
+
+    def level_of(self, at: TopicPartition) -> int:
+        """Return the level of priority of a partition."""
+        return level_of(at.partition, self.context.routing.levels_of(at.topic))
+
+    def coming(self, now_s: float) -> set[int]:
+        """Return the levels of which messages should arrive at any moment, once they are asked for."""
+        near = {
+            self.level_of(source.at)
+            for source in (self._sources.values() if self._busy else ())
+            if (now_s - source.asked_s < PATIENCE_S if source.asking else source.not_before_s <= now_s)
+        }
+        return near & self._busy
+
+    async def begin(self, wait_s: float, beside: Collection[int] = ()) -> None:
+        """Poll each owner that is not polled, for each level of priority by itself; a poll is held up to `wait_s` while
+        nothing is open. `beside`: levels of which no messages are wanted now.
 
         Raises UnknownTopic, InvalidTopicName; Unavailable if no broker describes the topics.
         """
         await self._find_partitions()
         now_s = asyncio.get_running_loop().time()
-        by_owner: dict[str, list[_Source]] = {}
+        by_owner: dict[tuple[str, int], list[_Source]] = {}
         for source in self._sources.values():
-            if source.asking or source.not_before_s > now_s:
+            if source.asking or source.not_before_s > now_s or (level := self.level_of(source.at)) in beside:
                 continue
             owner = self.context.routing.owner(*source.at)
             if owner is not None:
-                by_owner.setdefault(owner, []).append(source)
-        for owner, sources in by_owner.items():
+                by_owner.setdefault((owner, level), []).append(source)
+        for (owner, level), sources in by_owner.items():
             for source in sources:
-                source.asking = True
-            poll = asyncio.create_task(self._poll(owner, sources, min(wait_s, POLL_S_MAX)), name=f"poll {owner}")
+                source.asking, source.asked_s = True, now_s
+            poll = asyncio.create_task(self._poll(owner, level, sources, min(wait_s, POLL_S_MAX)), name=f"poll {owner}")
             self._tasks.add(poll)
             poll.add_done_callback(self._tasks.discard)
 
@@ -104,7 +129,7 @@ class Polls:
                 if at not in self._sources:
                     self._sources[at] = _Source(at, self.context.connections.backoff())
 
-    async def _poll(self, owner: str, sources: Sequence[_Source], wait_s: float) -> None:
+    async def _poll(self, owner: str, level: int, sources: Sequence[_Source], wait_s: float) -> None:
         routing = self.context.routing
         wanted = []
         for source in sources:
@@ -112,7 +137,7 @@ class Polls:
             topic_id = 0 if route is None else route.topic_id
             wanted.append(pb.SharePartition(topic=source.at.topic, topic_id=topic_id, partition=source.at.partition))
         request = self.request_of(wanted, wait_s)
-        asked_s = asyncio.get_running_loop().time()
+        asked_s, has_more = asyncio.get_running_loop().time(), False
         try:
             deadline = self.context.connections.deadline(wait_s + self.context.connections.attempt_timeout_s)
             frame = await self.context.connections.ask_at(owner, lambda line: line.share_fetch(request), deadline)
@@ -134,7 +159,11 @@ class Polls:
                     source.backoff.reset()
                     source.unknown_since_s = self.failing = None
             self.on_answer(frame, asked_s)
+            has_more = any(part.ranges for part in frame.header.partitions)
         finally:
+            self._busy.discard(level)
+            if has_more:
+                self._busy.add(level)
             for source in sources:
                 source.asking = False
             self.changed.set()

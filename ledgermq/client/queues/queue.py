@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
 from typing import Self
@@ -23,8 +22,9 @@ from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.expiry import Expiry
 from ledgermq.client.offsets import At
 from ledgermq.client.queues.dead_letters import DeadLetters
+from ledgermq.client.queues.leased import LeasedAhead
 from ledgermq.client.queues.message import Lease, QueueMessage, Reply
-from ledgermq.client.queues.polls import Polls
+from ledgermq.client.queues.polls import PATIENCE_S, Polls
 from ledgermq.client.queues.words import Word, WordLane
 from ledgermq.client.settings import QueueSettings
 from ledgermq.errors import DeadlineExceeded, InvalidRequest, LedgerMQError, Unavailable
@@ -79,7 +79,7 @@ class Queue:
         self._expiry = Expiry(context.routing.ttl_of, context.sources.now_us)
         self._polls = Polls(context, topics, self._request_of, self._take_in)
         self._wanted = 0
-        self._buffer: deque[QueueMessage] = deque()
+        self._buffer = LeasedAhead()
         self._held: dict[tuple[TopicPartition, int], Lease] = {}
         """Messages that the program has, and has not finished."""
         self._lanes: dict[TopicPartition, WordLane] = {}
@@ -105,9 +105,12 @@ class Queue:
             raise InvalidRequest(f"max_records must be 1 to {FETCH_RECORDS_MAX}, not {max_records}")
         deadline = self._begin().time() + timeout
         while not self.draining:
+            await self._ask_beside(max_records, deadline)
             found = self._from_buffer(max_records)
-            if found or not await self._more(max_records, deadline):
+            if found:
                 return found
+            if not await self._more(max_records, deadline):
+                return self._from_buffer(max_records, at_once=True)
         return []
 
     def __aiter__(self) -> AsyncIterator[QueueMessage]:
@@ -115,15 +118,25 @@ class Queue:
 
     async def _iterate(self) -> AsyncIterator[QueueMessage]:
         """Yield messages without end. Those that were leased ahead and wait too long are returned meanwhile."""
+        records_max, wait_s = self.settings.iteration_records_max, self.settings.request_timeout_s
         while not self._is_over():
-            for message in self._from_buffer(1):
+            await self._ask_beside(records_max, self._begin().time() + wait_s)
+            found = self._from_buffer(1)
+            for message in found:
                 yield message
-            if not self._buffer and not self._is_over():
-                wait_s = self.settings.request_timeout_s
-                await self._more(self.settings.iteration_records_max, self._begin().time() + wait_s)
+            if not found and not self._is_over():
+                await self._more(records_max, self._begin().time() + wait_s)
 
     def _is_over(self) -> bool:
         return self.closed or self.draining
+
+    async def _ask_beside(self, records_max: int, deadline: float) -> None:
+        """With levels of priority, ask for messages of those levels of which none wait here, while others do. Raises
+        as `_more` does.
+        """
+        if self._polls.has_levels and self._buffer:
+            self._wanted = records_max
+            await self._polls.begin(max(0.0, deadline - self._begin().time()), beside=self._buffer.full())
 
     async def _more(self, records_max: int, deadline: float) -> bool:
         """Wait for messages or a change. Return False if the time is up. Raises what `fetch` raises."""
@@ -141,8 +154,9 @@ class Queue:
             return False
         self._wanted = records_max
         polls.changed.clear()
-        await polls.begin(deadline - now_s)
-        await wait_until(polls.changed, min(deadline, polls.next_s))
+        await polls.begin(deadline - now_s, beside=self._buffer.full())
+        patience_s = now_s + PATIENCE_S if self._buffer else deadline
+        await wait_until(polls.changed, min(deadline, patience_s, polls.next_s))
         return True
 
     async def flush(self) -> None:
@@ -318,13 +332,15 @@ class Queue:
             if left_out:
                 rows = rows.filter(passes)
                 offsets = pc.add(pc.indices_nonzero(passes), first).to_pylist()
-        self._buffer.extend(messages_as(lease.kind, rows, at.topic, at.partition, offsets))
+        self._buffer.add(self._polls.level_of(at), messages_as(lease.kind, rows, at.topic, at.partition, offsets))
 
-    def _from_buffer(self, records_max: int) -> list[QueueMessage]:
+    def _from_buffer(self, records_max: int, *, at_once: bool = False) -> list[QueueMessage]:
+        """Return messages whose turn it is. `at_once`: also if more urgent ones may arrive at any moment."""
         assert self._loop is not None
         now_s, found = self._loop.time(), list[QueueMessage]()
-        while self._buffer and len(found) < records_max:
-            message = self._buffer.popleft()
+        waits = self._buffer.has_levels and not at_once
+        coming = self._polls.coming(now_s) if waits else ()
+        while len(found) < records_max and (message := self._buffer.take(coming)) is not None:
             if message.lease.until_s <= now_s:
                 continue  # another member may have it
             if message.attempt > self.settings.attempts_max:
@@ -344,8 +360,9 @@ class Queue:
         """Give messages back that the program has not taken in time, and forget leases that have ended."""
         assert self._loop is not None
         self._returning = None
-        while self._buffer:
-            self._say_of(self._buffer.popleft(), pb.RETURN)
+        for message in self._buffer:
+            self._say_of(message, pb.RETURN)
+        self._buffer.clear()
         now_s = self._loop.time()
         self._held = {
             place: lease for place, lease in self._held.items() if lease.until_s > now_s - self.settings.lease_s

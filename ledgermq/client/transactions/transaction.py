@@ -148,6 +148,7 @@ class Transaction:
         deliver_at: datetime | None = None,
         delay_level: int | None = None,
         id: Bytes | None = None,  # noqa: A002  as `Producer.send`
+        priority: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
         """Queue one record, as `Producer.send`. The delivery is done when the record is staged. Its
@@ -161,7 +162,20 @@ class Transaction:
         """
         self.check_open()
         return self._producer.send(
-            topic, value, key, headers, tag, timestamp, partition, ttl, delay, deliver_at, delay_level, id, on_delivery
+            topic,
+            value,
+            key,
+            headers,
+            tag,
+            timestamp,
+            partition,
+            ttl,
+            delay,
+            deliver_at,
+            delay_level,
+            id,
+            priority,
+            on_delivery,
         )
 
     def due_us(

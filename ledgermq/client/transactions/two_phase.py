@@ -110,13 +110,27 @@ class TwoPhase:
         deliver_at: datetime | None = None,
         delay_level: int | None = None,
         id: Bytes | None = None,  # noqa: A002  as `Producer.send`
+        priority: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
         """Queue one record, as `Transaction.send`. Raises TransactionError before `tpc_begin` and
         after `tpc_prepare`.
         """
         return self._begun().send(
-            topic, value, key, headers, tag, timestamp, partition, ttl, delay, deliver_at, delay_level, id, on_delivery
+            topic,
+            value,
+            key,
+            headers,
+            tag,
+            timestamp,
+            partition,
+            ttl,
+            delay,
+            deliver_at,
+            delay_level,
+            id,
+            priority,
+            on_delivery,
         )
 
     def due_us(

@@ -14,7 +14,7 @@ from ledger.object_store.contract import ObjectInfo
 from ledger.object_store.memory import MemoryStore
 from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.errors import LedgerMQError, StoreFull, StoreUnusable, Unauthorized
-from stateless_broker.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
+from stateless_broker.heartbeat import LOAD_MAX, Heartbeat, decode_heartbeat, encode_heartbeat
 from stateless_broker.membership import Membership, Superseded
 from tests.stores.full import RefusingStore
 from tests.virtual_time import virtual, virtual_sources
@@ -181,6 +181,14 @@ def test_heartbeats_round_trip() -> None:
     assert decode_heartbeat(encode_heartbeat(heartbeat)) == heartbeat
     heartbeat = replace(heartbeat, release="0.2.0", features=("transactions", "later"))
     assert decode_heartbeat(encode_heartbeat(heartbeat)) == heartbeat
+    heartbeat = replace(heartbeat, loads={1: 3_000_000}, promised={1: "a"})
+    assert decode_heartbeat(encode_heartbeat(heartbeat)) == heartbeat
+
+
+def test_loads_of_a_damaged_heartbeat_are_bounded() -> None:
+    found = decode_heartbeat(encode_heartbeat(Heartbeat("b", "h:1", 3, "ab", loads={1: -5, 2: 10**400})))
+    assert found is not None
+    assert found.loads == {1: 0, 2: LOAD_MAX}
 
 
 @virtual

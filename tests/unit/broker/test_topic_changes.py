@@ -9,7 +9,8 @@ import pytest
 
 from ledger import keys
 from ledger.cluster import ClusterSettings
-from ledger.topics.catalog import Catalog, Topic, encode_topic_record, grown, topic_key
+from ledger.log.moves import MOVES_END
+from ledger.topics.catalog import Catalog, PartitionMove, Topic, encode_topic_record, grown, topic_key
 from ledgermq.errors import (
     InvalidConfig,
     InvalidRequest,
@@ -18,18 +19,21 @@ from ledgermq.errors import (
     ResourceExhausted,
     TopicBeingDeleted,
     TopicExists,
+    Unavailable,
+    UnknownPartition,
     UnknownTopic,
 )
 from stateless_broker.topic_changes import (
     TopicLimits,
     altered,
     created,
+    created_bundle_topic,
     created_internal_topic,
     created_offsets_topic,
-    created_shares_topic,
     created_timer_topic,
     created_transaction_topic,
     deleted,
+    moved,
     with_more_bundles,
 )
 
@@ -75,6 +79,88 @@ def test_partitions_go_where_fewest_are_and_never_to_bundle_0(catalog: Catalog) 
     assert load == {1: 4, 2: 4, 3: 4, 4: 4}
 
 
+@pytest.fixture
+def moves() -> Catalog:
+    """A catalog of a process that follows moves; topic `t` has its partitions in the bundles 1, 2 and 3."""
+    catalog = Catalog(moves=True)
+    catalog.apply(0, b"founding", b"")
+    create(catalog, "t", 3)
+    return catalog
+
+
+def move(catalog: Catalog, partition: int, bundle: int) -> Topic:
+    return put(catalog, moved(catalog, "t", partition, bundle, BUNDLES, now_ms=9))
+
+
+def end_move(catalog: Catalog, partition: int) -> Topic:
+    topic = catalog.living("t")
+    ended = {**topic.moves, partition: replace(topic.moves[partition], ended=True)}
+    return put(catalog, replace(topic, moves=ended))
+
+
+def test_a_moved_partition_has_its_new_bundle_at_once_and_the_move_has_the_offset_as_id(moves: Catalog) -> None:
+    offset = moves.offset
+    topic = move(moves, 1, 4)
+    assert topic.bundles == (1, 4, 3)
+    assert topic.moves == {1: PartitionMove(offset, source=2)}
+    assert (topic.id, topic.altered_ms, topic.settings.partitions_moved) == (1, 9, True)
+    assert move(moves, 0, 4).moves[1] == PartitionMove(offset, source=2), "the move of another partition stays"
+
+
+def test_a_repeated_move_changes_nothing_and_another_one_waits_for_the_end(moves: Catalog) -> None:
+    topic = move(moves, 1, 4)
+    assert moved(moves, "t", 1, 4, BUNDLES, now_ms=10) is topic
+    assert moved(moves, "t", 0, 1, BUNDLES, now_ms=10) is topic, "it is there"
+    with pytest.raises(Unavailable, match="t/1 still moves from bundle 2 to bundle 4"):
+        moved(moves, "t", 1, 2, BUNDLES, now_ms=10)
+    first = end_move(moves, 1).moves[1]
+    offset = moves.offset
+    assert move(moves, 1, 2).moves == {1: PartitionMove(offset, source=4, before=first.id)}
+
+
+def test_a_topic_is_not_deleted_while_a_partition_is_between_two_bundles(moves: Catalog) -> None:
+    move(moves, 2, 1)
+    with pytest.raises(Unavailable, match="t/2 still moves"):
+        deleted(moves, "t")
+    end_move(moves, 2)
+    assert deleted(moves, "t").removed
+
+
+@pytest.mark.parametrize(
+    ("name", "partition", "bundle", "error"),
+    [
+        ("unknown", 0, 1, UnknownTopic),
+        ("__metadata", 0, 1, InvalidTopicName),
+        ("t", 3, 1, UnknownPartition),
+        ("t", -1, 1, UnknownPartition),
+        ("t", 0, 0, InvalidRequest),
+        ("t", 0, BUNDLES, InvalidRequest),
+        ("t", 0, -1, InvalidRequest),
+    ],
+)
+def test_moves_that_are_refused(
+    moves: Catalog, name: str, partition: int, bundle: int, error: type[LedgerMQError]
+) -> None:
+    with pytest.raises(error):
+        moved(moves, name, partition, bundle, BUNDLES, now_ms=9)
+
+
+def test_no_move_gets_an_id_that_an_opened_slot_has_no_room_for(moves: Catalog) -> None:
+    moves.offset = MOVES_END - 1
+    moved(moves, "t", 0, 4, BUNDLES, now_ms=9)
+    moves.offset = MOVES_END
+    with pytest.raises(InvalidRequest, match="only within the first 8388608 records"):
+        moved(moves, "t", 0, 4, BUNDLES, now_ms=9)
+
+
+def test_an_altered_topic_keeps_its_moves(moves: Catalog) -> None:
+    before = move(moves, 1, 4)
+    topic = put(moves, altered(moves, "t", 5, {"retention.ms": "9"}, [], BUNDLES, LIMITS, now_ms=11))
+    assert (topic.moves, topic.bundles[:3]) == (before.moves, before.bundles)
+    with pytest.raises(InvalidConfig, match="set by the system only"):
+        altered(moves, "t", 0, {}, ["partitions.moved"], BUNDLES, LIMITS, now_ms=12)
+
+
 def test_topics_of_transactions_have_a_partition_in_each_user_bundle_and_unbalance_nothing(catalog: Catalog) -> None:
     users = [create(catalog, "a", 3)]
     staged = put(catalog, created_transaction_topic(catalog, "__staged", BUNDLES, 7))
@@ -102,7 +188,7 @@ def test_topics_of_timed_messages_have_the_same_partitions_in_each_user_bundle(c
     )
     assert timers.bundles == (1, 2, 3, 4)
     for bundle in range(1, BUNDLES):
-        assert timers.bundles[keys.timers_partition(bundle)] == bundle
+        assert timers.bundles[keys.bundle_partition(bundle)] == bundle
         assert list(near.partitions_in(bundle)) == [keys.near_partition(bundle, j) for j in range(keys.NEAR_PARTITIONS)]
         assert list(far.partitions_in(bundle)) == [keys.far_partition(bundle, j) for j in range(keys.FAR_PARTITIONS)]
     assert (near.partitions, far.partitions) == (4 * 17, 4 * 128)
@@ -234,12 +320,12 @@ def test_added_bundles_come_with_their_internal_partitions(catalog: Catalog) -> 
         for name, place in (
             (keys.STAGED_TOPIC, bundle - 1),
             (keys.TRANSACTIONS_TOPIC, bundle - 1),
-            (keys.TIMERS_TOPIC, keys.timers_partition(bundle)),
+            (keys.TIMERS_TOPIC, keys.bundle_partition(bundle)),
             (keys.DELAYED_TOPIC, keys.near_partition(bundle, keys.NEAR_PARTITIONS - 1)),
             (keys.DELAYED_FAR_TOPIC, keys.far_partition(bundle, 0)),
         ):
             assert catalog.topics_by_name[name].bundles[place] == bundle
-    whole = created_shares_topic(catalog, keys.SHARES_TOPIC, catalog.bundles(CLUSTER), now_ms=2)
+    whole = created_bundle_topic(catalog, keys.SHARES_TOPIC, catalog.bundles(CLUSTER), now_ms=2)
     assert whole.bundles == (1, 2, 3, 4), "a topic that comes later is made for all"
 
 

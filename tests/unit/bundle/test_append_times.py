@@ -6,14 +6,16 @@ from dataclasses import replace
 
 from crc32c import crc32c
 
+from ledger.keys import PartitionId
 from ledger.object_store.memory import MemoryStore
 from ledger.topics.catalog import Topic
 from ledger.topics.settings import parse_settings
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
 from stateless_broker.bundle.append_times import AppendTimes
-from tests.worlds.bundles import TOPIC, bundle_context
-from tests.worlds.ledgers import batch
+from stateless_broker.bundle.context import BundleLimits
+from tests.worlds.bundles import TOPIC, bundle_context, opened, produce
+from tests.worlds.ledgers import batch, session
 
 RAW = {"message.timestamp.type": "LogAppendTime"}
 STAMPED = Topic(TOPIC.id + 1, "stamped", (1,), RAW, parse_settings(RAW))
@@ -59,3 +61,38 @@ def test_this_machine_s_clock_counts_until_the_store_s_is_known() -> None:
     times = times_of([None, 700, 1000], own_us=800)
     stamps = [times.stamped([batch(b"a", topic_id=STAMPED.id)])[0].append_us for _ in range(3)]
     assert stamps == [800, 800, 1000]
+
+
+async def test_a_repeated_batch_that_left_the_memory_is_answered_with_its_time() -> None:
+    sources = Sources(now_us=lambda: clock[0])
+    clock = [1_000_000]
+    limits = BundleLimits(cache_bytes_max=0, index_batches_max=2, background_compaction=False)
+    context = bundle_context(MemoryStore("t", sources), sources, limits)
+    context.catalog().topics_by_id[TOPIC.id] = replace(TOPIC, settings=parse_settings(RAW))
+    async with opened(context) as owner:
+        first = batch(b"a", b"b", producer=session(0))
+        assert await produce(owner, first) == [0]
+        for _ in range(20):
+            clock[0] += 1_000_000
+            await produce(owner, batch(b"x"))
+        clock[0] += 1_000_000
+        assert await produce(owner, first) == [0], "it is known as repeated"
+        found = owner._ledger.view.index.partitions[PartitionId(TOPIC.id, 0)]
+        assert found.at(0) is None, "its place is no longer in memory"
+        assert await owner.append_us(first, 0) == 1_000_000
+        context.catalog().topics_by_id[TOPIC.id] = TOPIC
+        assert await owner.append_us(first, 0) == 0
+
+
+async def test_a_repeated_batch_whose_object_is_damaged_is_answered_without_a_time() -> None:
+    sources = Sources(now_us=lambda: 1_000_000)
+    store = MemoryStore("t", sources)
+    limits = BundleLimits(cache_bytes_max=0, index_batches_max=2, background_compaction=False)
+    context = bundle_context(store, sources, limits)
+    context.catalog().topics_by_id[TOPIC.id] = replace(TOPIC, settings=parse_settings(RAW))
+    async with opened(context) as owner:
+        for _ in range(20):
+            await produce(owner, batch(b"a"))
+        for found in [found async for found in store.list("")]:
+            await store.put(found.key, b"damaged")
+        assert await owner.append_us(batch(b"a"), 0) == 0

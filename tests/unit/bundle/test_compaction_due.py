@@ -83,6 +83,7 @@ def test_segments_of_removed_topics_go_at_once_where_little_has_to_be_written(
         index=index,
         checkpoint=fmt.Checkpoint(bundle=1, trim_slot=1),
         parked=[],
+        counters={},
         is_partial=False,
         parquet_end=lambda key: 0,
     )
@@ -107,6 +108,7 @@ def test_staged_batches_are_never_late_and_their_segments_go_once_the_log_start_
         index=index,
         checkpoint=fmt.Checkpoint(bundle=1, trim_slot=1),
         parked=[],
+        counters={},
         is_partial=False,
         parquet_end=lambda key: 0,
         log_start=lambda key, topic: log_start,

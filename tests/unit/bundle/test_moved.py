@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
 
-from ledger.blocking import run_inline
-from ledger.garbage import retention
-from ledger.garbage.retention import deletion_move
 from ledger.keys import PartitionId
-from ledger.log.checkpoint import newest_checkpoint
 from ledger.log.moves import open_after
 from ledger.log.recovery import advance_checkpoint, recover
 from ledger.object_store.memory import MemoryStore
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.runner import compact_bundle
-from ledger.topics.facts import may_remove
 from ledger.topics.settings import parse_settings
 from ledgermq.errors import NotOwner, Unavailable
 from ledgermq.sources import Sources
@@ -75,15 +66,12 @@ async def arrive(context: BundleContext) -> None:
     await append_and_wait(writer, batch(b"d", producer=session(3)))
 
 
-async def test_what_the_partition_had_is_served_and_what_follows_is_at_the_other_bundle(
-    context: BundleContext,
-) -> None:
+async def test_what_has_left_is_at_the_other_bundle(context: BundleContext) -> None:
     await leave(context)
     async with opened(context) as owner:
-        found = await owner.fetch(TOPIC, 0, 0, EVERYTHING)
-        assert [(each.base_offset, each.record_count) for each in found.batches] == [(0, 2), (2, 1)]
-        with pytest.raises(NotOwner, match="has moved to bundle 2") as refused:
-            await owner.fetch(TOPIC, 0, 3, EVERYTHING)
+        for offset in (0, 3):
+            with pytest.raises(NotOwner, match="has moved to bundle 2") as refused:
+                await owner.fetch(TOPIC, 0, offset, EVERYTHING)
         assert refused.value.retriable
         with pytest.raises(NotOwner, match="has moved to bundle 2"):
             await produce(owner, batch(b"d"))
@@ -123,7 +111,7 @@ async def test_what_is_stamped_after_an_open_is_no_earlier_than_what_came(contex
         await started
         later = batch(b"b")
         [offset] = await produce(owner, later)
-        assert owner.append_us(later, offset) == future_us
+        assert await owner.append_us(later, offset) == future_us
 
 
 async def test_the_reports_of_a_segment_and_a_checkpoint_name_what_moved(context: BundleContext) -> None:
@@ -141,34 +129,21 @@ async def test_the_reports_of_a_segment_and_a_checkpoint_name_what_moved(context
     assert [table.rows for table in report.tables if table.name == "moved"] == [[came]]
 
 
-async def test_what_came_is_served_from_its_start_on(context: BundleContext) -> None:
+async def test_what_came_is_served_with_what_it_had_before(context: BundleContext) -> None:
     await arrive(context)
     async with opened(context) as owner:
+        before = await owner.fetch(TOPIC, 0, 1, EVERYTHING)
+        assert [(each.base_offset, each.record_count) for each in before.batches] == [(0, 3)]
+        assert (before.high_watermark, before.log_start) == (4, 0)
         assert await produce(owner, batch(b"e", producer=session(4)), batch(b"d", producer=session(3))) == [4, 3]
         assert await fetch_values(owner, 0, 3) == [b"d", b"e"]
         assert await owner.list_offset(TOPIC, 0, "durable") == 5
+        assert await fetch_values(owner, 0, 0) == [b"a", b"b", b"c", b"d", b"e"]
         for offset in (0, 2):
-            with pytest.raises(NotOwner, match="its offsets below 3 in bundle 2"):
-                await owner.fetch(TOPIC, 0, offset, EVERYTHING)
-        with pytest.raises(NotOwner, match="in bundle 2"):
-            await owner.list_offset(TOPIC, 0, "earliest")
+            with pytest.raises(Unavailable, match="below offset 3 are in bundle 2 until move 21 has ended"):
+                await owner.backlog(TOPIC, 0, offset)
+        assert (await owner.backlog(TOPIC, 0, 3)).size_bytes > 0
+        assert await owner.list_offset(TOPIC, 0, "earliest") == 0
+        assert await owner.list_offset(TOPIC, 0, "latest") == 5
         assert owner.session_slot(*KEY) >> 40 == MOVE
         assert owner.session_slot(TOPIC.id, 1) == owner.opened_slot()
-
-
-@pytest.mark.parametrize(("move", "first_of_it"), [(leave, 2), (arrive, 4)])
-async def test_a_round_leaves_what_moved_alone_and_nothing_of_its_topic_is_deleted(
-    context: BundleContext, move: Callable[[BundleContext], Awaitable[None]], first_of_it: int
-) -> None:
-    await move(context)
-    engine = LocalEngine(context.sources, run_inline)
-    compaction = Compaction(context.store, context.cluster, context.sources, engine)
-    report = await compact_bundle(compaction, 1, context.catalog(), everything=True)
-    assert report is not None
-    checkpoint = await newest_checkpoint(context.store, 1)
-    assert {part.partition: part.parquet_end for part in checkpoint.partitions} == {1: 1}
-    assert checkpoint.trim_slot == first_of_it, "its records stay in segments"
-    assert not may_remove(checkpoint, TOPIC)
-    with pytest.raises(Unavailable, match="moved to or from bundle 1"):
-        deletion_move(TOPIC, {1: 1})(checkpoint)
-    assert not retention.log_start_move({PartitionId(TOPIC.id, 1): 1}, context.catalog())(checkpoint)

@@ -144,6 +144,9 @@ async def test_connect_refuses_before_it_opens_anything() -> None:
     with pytest.raises(InvalidConfig):
         async with ledgermq.connect("nonsense"):
             pass
+    with pytest.raises(InvalidConfig, match="a target is text: host:port"):
+        async with ledgermq.connect(["a:1", "b:1"]):  # type: ignore[arg-type]
+            pass
     with pytest.raises(InvalidConfig):
         async with ledgermq.connect("host:1", timeouts=1):
             pass

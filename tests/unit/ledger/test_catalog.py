@@ -7,9 +7,9 @@ import pytest
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.checkpoint import genesis
-from ledger.topics.catalog import Catalog, Topic, encode_topic_record, removed, topic_key
+from ledger.topics.catalog import Catalog, PartitionMove, Topic, encode_topic_record, removed, topic_key
 from ledger.topics.removal import confirm_deleted, is_past_barrier, note_barrier, take_in_facts
-from ledger.topics.settings import PARQUET_TARGET_BYTES_MAX, TopicSettings, parse_settings
+from ledger.topics.settings import PARQUET_TARGET_BYTES_MAX, PARTITIONS_MOVED, TopicSettings, parse_settings
 from ledgermq.errors import (
     DataDamaged,
     FormatNotSupported,
@@ -33,6 +33,57 @@ def test_a_topic_id_is_the_offset_of_its_creation_record() -> None:
     catalog = Catalog()
     assert create(catalog, 5, "t").id == 5
     assert catalog.offset == 6
+
+
+def moving(*, move: int = 0, source: int = 2, before: int = 0, partition: int = 0, setting: bool = True) -> bytes:
+    """The record of topic `t`, with one partition in bundle 1, that came there by a move."""
+    record = fmt.TopicRecord(topic_id=5, name="t", bundles=[1])
+    if setting:
+        record.settings[PARTITIONS_MOVED] = "true"
+    if partition >= 0:
+        record.moves.add(partition=partition, move=move, source=source, before=before)
+    return record.SerializeToString()
+
+
+def test_a_move_has_the_offset_of_its_record_as_id_and_keeps_it() -> None:
+    catalog = Catalog(moves=True)
+    create(catalog, 5, "t")
+    catalog.apply(8, topic_key("t"), moving(before=6))
+    topic = catalog.living("t")
+    assert topic.moves == {0: PartitionMove(8, source=2, before=6)}
+    catalog.apply(11, topic_key("t"), encode_topic_record(topic))
+    assert (catalog.living("t").moves, catalog.living("t").version) == (topic.moves, 11)
+    assert catalog.living("t").id == 5
+
+
+def test_a_process_that_cannot_follow_moves_refuses_the_record() -> None:
+    catalog = Catalog()
+    before = create(catalog, 5, "t")
+    with pytest.raises(FormatNotSupported, match="partitions of topic 't' move between bundles"):
+        catalog.apply(8, topic_key("t"), moving())
+    assert (catalog.offset, catalog.living("t")) == (6, before)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        moving(move=9),
+        moving(before=8),
+        moving(move=7, before=7),
+        moving(source=1),
+        moving(source=0),
+        moving(partition=1),
+        moving(partition=-1),
+        moving(setting=False),
+        moving() + fmt.TopicRecord(moves=[fmt.PartitionMove(partition=0, source=2)]).SerializeToString(),
+    ],
+)
+def test_moves_that_contradict_their_topic_are_damage(value: bytes) -> None:
+    catalog = Catalog(moves=True)
+    before = create(catalog, 5, "t")
+    with pytest.raises(DataDamaged, match="record 8 of __metadata: the moves of topic 't' contradict"):
+        catalog.apply(8, topic_key("t"), value)
+    assert (catalog.offset, catalog.living("t")) == (6, before)
 
 
 def test_a_name_that_is_created_again_is_another_topic() -> None:

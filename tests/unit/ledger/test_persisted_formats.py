@@ -20,8 +20,11 @@ from ledger.cluster import CHECKSUM, ClusterSettings, checksum_of, read_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.checkpoint import MOVES_VERSION, decode_checkpoint, encode_checkpoint
 from ledger.log.envelope import FORMAT_VERSION, ObjectKind, seal, unseal
+from ledger.log.plan_chain import encode_plan
 from ledger.log.snapshot import decode_snapshot, encode_snapshot
 from ledger.object_store.memory import MemoryStore
+from ledger.topics.catalog import PartitionMove, decode_topic_record
+from ledger.topics.settings import PARTITIONS_MOVED
 from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError
 from tests.stores.backends import seeded_sources
 
@@ -84,6 +87,26 @@ def checkpoint_with_moves() -> fmt.Checkpoint:
     return whole
 
 
+def checkpoint_with_files_handed_over() -> fmt.Checkpoint:
+    """One partition is forgotten, one is frozen, and one came with its files."""
+    whole = checkpoint_with_moves()
+    whole.partitions[0].taken_over = 20
+    whole.partitions.add(topic_id=8, partition=0, parquet_end=5, newest_page=1, frozen=30)
+    whole.partitions.add(topic_id=8, partition=1, frozen=31, forgotten=True)
+    return whole
+
+
+def plan_that_hands_over() -> fmt.CompactionPlan:
+    whole = plan()
+    whole.freezes.add(topic_id=8, partition=0, move=30)
+    takeover = whole.takeovers.add()
+    takeover.counters.MergeFrom(
+        fmt.PartitionCheckpoint(topic_id=9, partition=1, log_start=2, parquet_end=5, newest_page=7, frozen=32)
+    )
+    takeover.files.add(key="parquet/y", first_offset=0, last_offset=4, size=99, plan=7, committed_ms=3)
+    return whole
+
+
 def plan() -> fmt.CompactionPlan:
     whole = fmt.CompactionPlan(
         bundle=2, number=3, put_id=b"p" * 16, created_ms=5, checkpoint=6, last_slot=40, trim_slot=41
@@ -114,6 +137,8 @@ KINDS: list[tuple[str, ObjectKind, Message]] = [
     ("checkpoint-facts-v1.bin", ObjectKind.CHECKPOINT, checkpoint_with_facts()),
     ("checkpoint-ids-v1.bin", ObjectKind.CHECKPOINT, checkpoint_with_ids()),
     ("checkpoint-v2.bin", ObjectKind.CHECKPOINT, checkpoint_with_moves()),
+    ("checkpoint-files-v2.bin", ObjectKind.CHECKPOINT, checkpoint_with_files_handed_over()),
+    ("compaction-plan-v2.bin", ObjectKind.COMPACTION_PLAN, plan_that_hands_over()),
     ("compaction-plan-v1.bin", ObjectKind.COMPACTION_PLAN, plan()),
     ("file-page-v1.bin", ObjectKind.FILE_PAGE, page()),
     ("snapshot-v1.bin", ObjectKind.SNAPSHOT, snapshot()),
@@ -130,7 +155,6 @@ def version_of(name: str) -> int:
 
 
 def test_a_checkpoint_with_moves_is_refused_by_releases_that_do_not_know_them() -> None:
-    """They read version 1 only, as all kinds but checkpoints do still."""
     data = encode_checkpoint(checkpoint_with_moves())
     assert data == (GOLDEN / "checkpoint-v2.bin").read_bytes()
     assert encode_checkpoint(checkpoint()) == (GOLDEN / "checkpoint-v1.bin").read_bytes()
@@ -138,8 +162,17 @@ def test_a_checkpoint_with_moves_is_refused_by_releases_that_do_not_know_them() 
         unseal(ObjectKind.CHECKPOINT, fmt.Checkpoint(), data, "checkpoint")
 
 
-@pytest.mark.parametrize("kind", [ObjectKind.COMPACTION_PLAN, ObjectKind.FILE_PAGE, ObjectKind.SNAPSHOT])
-def test_only_checkpoints_have_version_2(kind: ObjectKind) -> None:
+def test_a_plan_that_hands_files_over_is_refused_by_releases_that_do_not_know_it() -> None:
+    """They would commit it without the hand-over, and put a page without the files."""
+    data = encode_plan(plan_that_hands_over())
+    assert data == (GOLDEN / "compaction-plan-v2.bin").read_bytes()
+    assert encode_plan(plan()) == (GOLDEN / "compaction-plan-v1.bin").read_bytes()
+    with pytest.raises(FormatNotSupported, match="format version 2, this software reads version 1"):
+        unseal(ObjectKind.COMPACTION_PLAN, fmt.CompactionPlan(), data, "plan")
+
+
+@pytest.mark.parametrize("kind", [ObjectKind.FILE_PAGE, ObjectKind.SNAPSHOT])
+def test_only_checkpoints_and_plans_have_version_2(kind: ObjectKind) -> None:
     with pytest.raises(FormatNotSupported):
         unseal(kind, fmt.Checkpoint(), seal(kind, plan(), MOVES_VERSION), "x")
 
@@ -148,6 +181,30 @@ def test_golden_topic_record() -> None:
     record = fmt.TopicRecord.FromString((GOLDEN / "topic-record-v1.bin").read_bytes())
     assert (record.name, list(record.bundles), dict(record.settings)) == ("t", [1, 2], {"retention.ms": "1000"})
     assert record.altered_ms == 0, "written before there was such a field"
+
+
+def moved_topic() -> fmt.TopicRecord:
+    moves = [
+        fmt.PartitionMove(partition=0, move=7, source=2, before=5, ended=True),
+        fmt.PartitionMove(partition=1, source=1),
+    ]
+    return fmt.TopicRecord(
+        topic_id=4,
+        name="t",
+        bundles=[1, 2],
+        settings={PARTITIONS_MOVED: "true"},
+        created_ms=1,
+        altered_ms=2,
+        moves=moves,
+    )
+
+
+def test_golden_record_of_a_topic_with_moves() -> None:
+    data = (GOLDEN / "topic-record-moves-v1.bin").read_bytes()
+    assert moved_topic().SerializeToString(deterministic=True) == data
+    topic = decode_topic_record(9, data)
+    assert topic.moves == {0: PartitionMove(7, source=2, before=5, ended=True), 1: PartitionMove(9, source=1)}
+    assert topic.bundles == (1, 2)
 
 
 async def test_golden_cluster_file() -> None:
@@ -217,6 +274,7 @@ def write_missing() -> None:
     with_checksum = json.dumps(fields | {CHECKSUM: checksum_of(fields)}).encode() + b"\n"
     files |= {"cluster-checksum-v1.json": with_checksum}
     files |= {"topic-record-v1.bin": record.SerializeToString(deterministic=True), "cluster-v1.json": cluster}
+    files |= {"topic-record-moves-v1.bin": moved_topic().SerializeToString(deterministic=True)}
     for name, data in files.items():
         if not (GOLDEN / name).exists():
             (GOLDEN / name).write_bytes(data)

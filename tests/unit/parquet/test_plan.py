@@ -398,12 +398,24 @@ def test_records_below_the_log_start_are_left_out_only_where_no_parquet_file_is_
     assert _ranges(ledger.plan(catalog, everything=True)) == [(1, 0, 5, 19)], "a gap behind a file would be seen"
 
 
-@pytest.mark.parametrize("has_left", [True, False])
-def test_a_partition_that_has_left_or_came_waits_and_holds_the_trim(has_left: bool) -> None:
+def test_a_partition_that_has_left_joins_at_once_and_is_frozen_then() -> None:
     ledger = Ledger().segment((1, 1, 1)).segment((1, 0, 1)).segment((1, 1, 1))
-    ledger.moves = [
-        fmt.PartitionSeal(topic_id=1, move=21, end=1) if has_left else fmt.PartitionOpen(topic_id=1, move=21)
-    ]
+    ledger.moves = [fmt.PartitionSeal(topic_id=1, move=21, end=1)]
+    plan = ledger.plan(catalog_of(topic(1)))
+    assert _ranges(plan) == [(1, 0, 0, 0)]
+    assert plan is not None
+    assert not plan.freezes
+    ledger.part(1, 0, parquet_end=1, newest_page=1)
+    plan = ledger.plan(catalog_of(topic(1)))
+    assert plan is not None
+    assert list(plan.freezes) == [fmt.PlannedFreeze(topic_id=1, partition=0, move=21)]
+    ledger.checkpoint.partitions[0].frozen = 21
+    assert ledger.plan(catalog_of(topic(1))) is None
+
+
+def test_a_partition_that_came_waits_for_its_files_and_holds_the_trim() -> None:
+    ledger = Ledger().segment((1, 1, 1)).segment((1, 0, 1)).segment((1, 1, 1))
+    ledger.moves = [fmt.PartitionOpen(topic_id=1, move=21)]
     plan = ledger.plan(catalog_of(topic(1)), everything=True)
     assert _ranges(plan) == [(1, 1, 0, 1)]
     assert plan is not None

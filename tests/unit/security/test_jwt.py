@@ -46,6 +46,7 @@ class Provider:
         self.keys = list(keys)
         self.fetched = 0
         self.down = False
+        self.takes_s = 0.0
 
     async def fetch(self, url: str) -> bytes:
         if self.down:
@@ -54,7 +55,9 @@ class Provider:
             return json.dumps({"issuer": ISSUER.url, "jwks_uri": KEYS_URL}).encode()
         assert url == KEYS_URL
         self.fetched += 1
-        return document(*self.keys)
+        answer = document(*self.keys)
+        await asyncio.sleep(self.takes_s)
+        return answer
 
 
 def document(*keys: Any) -> bytes:
@@ -208,6 +211,37 @@ async def test_before_the_first_answer_callers_wait() -> None:
     async with following(provider) as tokens:
         with pytest.raises(Unavailable, match="not known yet"):
             tokens.principal(token())
+
+
+@virtually
+async def test_a_new_key_counts_soon_after_callers_waited_for_the_first_ones() -> None:
+    provider = Provider(OLD)
+    provider.takes_s = 1.0
+    async with following(provider) as tokens:
+        with pytest.raises(Unavailable, match="not known yet"):
+            tokens.principal(token())
+        await asyncio.sleep(3)
+        tokens.principal(token())
+        provider.keys = [NEW]
+        with pytest.raises(Unavailable, match="fetched again"):
+            tokens.principal(token(NEW, "ES256"))
+        await asyncio.sleep(3)
+        tokens.principal(token(NEW, "ES256"))
+
+
+@virtually
+async def test_a_new_key_is_not_refused_for_an_answer_that_is_older_than_the_question() -> None:
+    provider = Provider(OLD)
+    async with following(provider) as tokens:
+        provider.takes_s = 1.0
+        await asyncio.sleep(FETCHED_AGAIN_AFTER_S)  # the next fetch has just begun, and will bring the old key
+        provider.keys = [NEW]
+        for _ in range(15):
+            with pytest.raises(Unavailable, match="fetched again"):
+                tokens.principal(token(NEW, "ES256"))
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(1)
+        tokens.principal(token(NEW, "ES256"))
 
 
 @pytest.mark.parametrize(

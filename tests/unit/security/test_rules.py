@@ -7,7 +7,7 @@ from pathlib import Path
 import hypothesis.strategies as st
 import pytest
 import re2
-from hypothesis import given
+from hypothesis import example, given
 
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol.tokens import bearer, draw_token, hash_of, token_id_of
@@ -143,7 +143,13 @@ def test_everything_with_a_prefix_means_each_name(given: list[Rule], operation: 
             assert found.decide(ALICE, operation, name).allowed
 
 
-@given(st.from_regex(r"\A[ab.\\*?|(){}\[\]+^$-]{0,8}\Z"), st.text("ab.-", max_size=5))
+_SIGNS = [*"ab.\\*?|(){}[]+^$-", "(?i)", "(?U)", "(?-s)", "(?:", "\\Q", "\\E", "\\.", "{0}", "{0,1}"]
+
+
+@example("ab(?i){0}", "a")
+@example("ab(?U)?", "a")
+@example("a\\.(?i)*", "a")
+@given(st.lists(st.sampled_from(_SIGNS), max_size=8).map("".join), st.text("ab.-", max_size=5))
 def test_the_literal_prefix_begins_every_name_that_matches(pattern: str, name: str) -> None:
     options = re2.Options()
     options.log_errors = False

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import pytest
 
+from ledger.log.log_record import Decision
 from ledgermq.errors import (
     InvalidRequest,
     LedgerMQError,
@@ -23,7 +24,7 @@ from transactions.checks import unresolved_topic
 from transactions.coordinator import Coordinator, Identity
 from transactions.limits import EPOCH_MAX, NUMBER_MAX, TransactionLimits
 from transactions.records import encode
-from transactions.types import Decision, Kind, Part, State, Stream, Transaction
+from transactions.types import Kind, Part, State, Stream, Transaction
 
 T = TypeVar("T")
 

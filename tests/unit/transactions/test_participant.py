@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import pytest
 
+from ledger.log.log_record import Decision
 from ledgermq.errors import (
     DataDamaged,
     InvalidRequest,
@@ -19,7 +20,7 @@ from ledgermq.errors import (
 )
 from transactions.limits import TransactionLimits
 from transactions.participant import Chunk, Completion, Participant, Staging, ToStage
-from transactions.types import Decision, Part, State, Stream, Transaction
+from transactions.types import Part, State, Stream, Transaction
 
 T = TypeVar("T")
 

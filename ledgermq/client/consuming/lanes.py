@@ -1,0 +1,96 @@
+"""Batches that were fetched ahead, in a lane for each level of priority (`ledgermq.protocol.levels`).
+
+Each lane has its own streams and its own share of the memory, so that a full lane of low priority keeps no
+other from being fetched. While there is more than one lane, the program gets pieces of at most
+`PIECE_RECORDS` messages, so a message of a high level waits for one piece at most. Consumers of topics without
+levels have one lane, and nothing changes for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pyarrow as pa
+
+from ledgermq.client.consuming.prefetch import DecodeAhead, Prefetch
+from ledgermq.client.consuming.reading import FetchedRun
+from ledgermq.protocol.levels import Turns
+
+PIECE_RECORDS = 64
+
+
+class Lanes:
+    """`bytes_max`: of all lanes together; one batch in each lane may be larger than its share."""
+
+    def __init__(self, bytes_max: int, ahead: DecodeAhead) -> None:
+        self.changed = asyncio.Event()
+        """Set when batches were added, and when waiting calls must check their conditions again."""
+        self._bytes_max = bytes_max
+        self._ahead = ahead
+        self._levels = 1
+        self._lanes: dict[int, Prefetch] = {}
+        self._turns = Turns()
+        self._decoded: dict[FetchedRun, pa.RecordBatch] = {}
+        """Of batches that the program gets in pieces."""
+
+    def lane(self, level: int, levels: int) -> Prefetch:
+        """Return the lane of a level, of a topic with so many levels."""
+        self._levels = max(self._levels, levels)
+        if level not in self._lanes:
+            self._lanes[level] = Prefetch(self._bytes_max, self._ahead, changed=self.changed)
+        for lane in self._lanes.values():
+            lane.bytes_max = max(1, self._bytes_max // self._levels)
+        return self._lanes[level]
+
+    @property
+    def runs(self) -> list[FetchedRun]:
+        return [run for lane in self._lanes.values() for run in lane.runs]
+
+    @property
+    def held_bytes(self) -> int:
+        return sum(lane.held_bytes for lane in self._lanes.values())
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether a lane is full."""
+        return any(lane.is_full for lane in self._lanes.values())
+
+    def head(self) -> FetchedRun | None:
+        """Return the batch whose turn it is: in its lane the oldest one that is wanted, and not held back."""
+        heads = {level: head for level, lane in self._lanes.items() if (head := lane.head()) is not None}
+        if len(heads) <= 1:
+            return next(iter(heads.values()), None)
+        return heads[self._turns.first(heads)]
+
+    def rows(self, run: FetchedRun) -> pa.RecordBatch:
+        """Return the batch's rows. Raises CorruptFrame, MessageTooLarge."""
+        if len(self._lanes) == 1:
+            return self._ahead.rows(run)
+        if run not in self._decoded:
+            self._decoded[run] = self._ahead.rows(run)
+        return self._decoded[run]
+
+    def take(self, run: FetchedRun, left: int) -> int:
+        """Return how many of the `left` messages of a batch the program gets now. With the last ones the batch is
+        taken out.
+        """
+        level, lane = self._lane_of(run)
+        records = left if len(self._lanes) == 1 else min(left, PIECE_RECORDS)
+        self._turns.took(level, records)
+        if records == left:
+            self._decoded.pop(run, None)
+            lane.take(run)
+        return records
+
+    def _lane_of(self, run: FetchedRun) -> tuple[int, Prefetch]:
+        return next((level, lane) for level, lane in self._lanes.items() if run in lane.runs)
+
+    def drop_unwanted(self) -> None:
+        self._decoded = {run: rows for run, rows in self._decoded.items() if run.wanted}
+        for lane in self._lanes.values():
+            lane.drop_unwanted()
+
+    def clear(self) -> None:
+        self._decoded.clear()
+        for lane in self._lanes.values():
+            lane.clear()

@@ -1,0 +1,122 @@
+"""Carry out what moves of partitions ask of one bundle's owner (design, chapter 21).
+
+The owner of the bundle that a partition leaves seals it in its ledger. The owner of the bundle that
+it moves to reads that seal in the other ledger, as any reader would, and opens the partition in its
+own. Each step is one segment and may be repeated, by this owner or a later one: the ledger takes
+the seal or the open of a move once. The catalog only says what to do; what has been done is in the
+ledgers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from ledger.keys import PartitionId
+from ledger.log.moves import open_after
+from ledger.log.recovery import recover
+from ledger.log.writer import LedgerWriter
+from ledger.topics.catalog import PartitionMove, Topic
+from ledgermq.errors import Unavailable
+from ledgermq.runtime.backoff import Backoff
+from ledgermq.runtime.wait import wait_for
+from stateless_broker.bundle.context import BundleContext
+from stateless_broker.logs import get_logger
+
+AGAIN_FIRST_S, AGAIN_S_MAX = 0.1, 5.0
+"""Pause between two looks for a seal, which cost a recovery of the other ledger."""
+RETRY_AFTER_MS = 250
+
+log = get_logger(__name__)
+
+
+class Moving:
+    """What one term of ownership does for moves. `run` until the term ends."""
+
+    def __init__(self, context: BundleContext, writer: LedgerWriter) -> None:
+        self._bundle = writer.bundle
+        self._context = context
+        self._writer = writer
+        self._news = asyncio.Event()
+
+    def catalog_changed(self) -> None:
+        self._news.set()
+
+    def check_arrived(self, topic_id: int, partition: int) -> None:
+        """Raise Unavailable if the catalog has a partition in this bundle that its ledger has not opened yet:
+        nothing about it is known here.
+        """
+        catalog = self._context.catalog()
+        if not catalog.moved:
+            return
+        topic = catalog.topics_by_id.get(topic_id)
+        move = topic.moves.get(partition) if topic is not None else None
+        if topic is None or move is None or topic.bundles[partition] != self._bundle:
+            return
+        if self._known_move(topic, partition) < move.id:
+            raise Unavailable(
+                f"{topic.name}/{partition} moves from bundle {move.source} to bundle {self._bundle} at the moment (move"
+                f" {move.id})",
+                retry_after_ms=RETRY_AFTER_MS,
+            )
+
+    async def run(self) -> None:
+        """Carry out moves when the catalog names some, and again while the other bundle has not done its part."""
+        backoff = Backoff(self._context.sources, AGAIN_FIRST_S, AGAIN_S_MAX)
+        while True:
+            self._news.clear()
+            is_done = await self.carry_out()
+            if is_done or await wait_for(self._news, backoff.next_s()):
+                backoff.reset()
+            if is_done:
+                await self._news.wait()
+
+    async def carry_out(self) -> bool:
+        """Do this bundle's part of what the catalog names. Return False if some of it has to be tried again."""
+        return all([await self._try(*each) for each in self._decided()])
+
+    def _decided(self) -> list[tuple[Topic, int, PartitionMove]]:
+        """Return the moves from and to this bundle that its ledger does not know yet."""
+        return [
+            (topic, partition, move)
+            for topic in self._context.catalog().moved.values()
+            for partition, move in topic.moves.items()
+            if not move.ended
+            and self._bundle in (move.source, topic.bundles[partition])
+            and self._known_move(topic, partition) < move.id
+        ]
+
+    async def _try(self, topic: Topic, partition: int, move: PartitionMove) -> bool:
+        """Do this bundle's part. Return False if it has to be tried again."""
+        key = PartitionId(topic.id, partition)
+        try:
+            if move.source == self._bundle:
+                return await self._seal(key, move, topic.bundles[partition])
+            return await self._open(key, move)
+        except Exception as error:  # any error, bugs included: the term continues without this work for now
+            self._context.metrics.upkeep_failed(self._bundle, "move", error)
+            log.warning("move put off", bundle=self._bundle, move=move.id, topic=topic.name, error=repr(error))
+            return False
+
+    async def _seal(self, key: PartitionId, move: PartitionMove, target: int) -> bool:
+        sealed = self._writer.seal(key, move.id, target, move.before)
+        if sealed is None:
+            return self._writer.durable.moves.move(key) >= move.id
+        end = await sealed
+        log.info("partition sealed", bundle=self._bundle, move=move.id, partition=str(key), end=end, target=target)
+        return True
+
+    async def _open(self, key: PartitionId, move: PartitionMove) -> bool:
+        ledger = replace(self._context.ledger(move.source), known=None)  # it belongs to another broker
+        seal = (await recover(ledger)).state.moves.seal_of(key)
+        if seal is None or seal.move != move.id:
+            return False
+        opened = self._writer.open_partition(open_after(seal, move.source))
+        if opened is None:
+            return self._writer.durable.moves.move(key) >= move.id
+        start = await opened
+        log.info("partition opened", bundle=self._bundle, move=move.id, partition=str(key), start=start)
+        return True
+
+    def _known_move(self, topic: Topic, partition: int) -> int:
+        return self._writer.durable.moves.move(PartitionId(topic.id, partition))

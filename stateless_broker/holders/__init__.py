@@ -1,0 +1,1 @@
+"""Exclusive producers: which producer has a partition for itself, and which may write to it."""

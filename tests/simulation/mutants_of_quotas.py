@@ -1,0 +1,61 @@
+"""Bugs in quotas of principals: in what is counted, for whom, and from when on."""
+
+from __future__ import annotations
+
+import pytest
+
+from security.quotas import Limit
+from security.usage import Account, Usage, Usages
+from tests.simulation.mutants import mutant
+from tests.simulation.throttle_watch import is_limited
+
+LOADED = True
+Patch = pytest.MonkeyPatch
+
+
+@mutant("access", is_limited)
+def quota_forgotten_after_a_refusal(patch: Patch) -> None:
+    """A caller that was told to come back finds its buckets full."""
+    real = Usage.wait_s
+
+    def wait_s(self: Usage, limit: Limit, now_s: float) -> float:
+        wait_s = real(self, limit, now_s)
+        if wait_s:
+            self._buckets[limit]._level = self._buckets[limit].per_s
+        return wait_s
+
+    patch.setattr(Usage, "wait_s", wait_s)
+
+
+@mutant("access", is_limited)
+def answers_do_not_count(patch: Patch) -> None:
+    """What a principal receives is not taken from its quota."""
+    real = Usage.take
+
+    def take(self: Usage, limit: Limit, amount: int, now_s: float) -> None:
+        if limit is not Limit.BYTES_OUT:
+            real(self, limit, amount, now_s)
+
+    patch.setattr(Usage, "take", take)
+
+
+@mutant("access", is_limited)
+def all_principals_use_one_quota(patch: Patch) -> None:
+    """The buckets are those of the broker, for all its callers together."""
+    real = Usages.usage
+
+    def usage(self: Usages, principal: str, client_id: str | None = None) -> Usage:
+        return real(self, "user:all", client_id)
+
+    patch.setattr(Usages, "usage", usage)
+
+
+@mutant("access", is_limited)
+def quotas_count_for_later_callers_only(patch: Patch) -> None:
+    """A caller that was admitted before a change goes on by the quota before."""
+    real = Account._bound
+
+    def bound(self: Account, now_s: float) -> tuple[Usage, ...]:
+        return self._limited if self._generation else real(self, now_s)
+
+    patch.setattr(Account, "_bound", bound)
