@@ -215,6 +215,7 @@ LIST_QUOTAS = _unary("ListQuotas", "list_quotas", pb.ListQuotasRequest, pb.ListQ
 DRAIN_BROKER = _unary("DrainBroker", "drain_broker", pb.DrainBrokerRequest, pb.DrainBrokerResponse)
 SLOWEST_COMMITS = _unary("SlowestCommits", "slowest_commits", pb.SlowestCommitsRequest, pb.SlowestCommitsResponse)
 ADD_BUNDLES = _unary("AddBundles", "add_bundles", pb.AddBundlesRequest, pb.AddBundlesResponse)
+LIST_LOADS = _unary("ListLoads", "list_loads", pb.ListLoadsRequest, pb.ListLoadsResponse)
 
 METHODS: tuple[Method, ...] = (
     PRODUCE,
@@ -272,6 +273,7 @@ METHODS: tuple[Method, ...] = (
     DRAIN_BROKER,
     SLOWEST_COMMITS,
     ADD_BUNDLES,
+    LIST_LOADS,
 )
 
 
@@ -485,4 +487,8 @@ class UnaryCalls(ABC):
 
     async def add_bundles(self, request: pb.AddBundlesRequest) -> pb.AddBundlesResponse:
         answer: pb.AddBundlesResponse = await self.ask(ADD_BUNDLES, request)
+        return answer
+
+    async def list_loads(self, request: pb.ListLoadsRequest) -> pb.ListLoadsResponse:
+        answer: pb.ListLoadsResponse = await self.ask(LIST_LOADS, request)
         return answer

@@ -605,6 +605,7 @@ GUARDS: dict[str, Guard | None] = {
     "list_quotas": _administration,
     "drain_broker": _administration,
     "add_bundles": _cluster_change,
+    "list_loads": _administration,
     "slowest_commits": _for_brokers,
 }
 """By the attribute of the method. None: a stream, which the class itself guards."""

@@ -54,6 +54,7 @@ NEVER_REFUSED = frozenset(
         "list_quotas",
         "drain_broker",
         "add_bundles",
+        "list_loads",
     }
 )
 

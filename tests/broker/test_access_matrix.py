@@ -117,6 +117,7 @@ SAMPLES: dict[str, Sample] = {
     ),
     "list_quotas": Sample(pb.ListQuotasRequest, ("cluster",)),
     "add_bundles": Sample(lambda: pb.AddBundlesRequest(bundles=9, dry_run=True), ("cluster",)),
+    "list_loads": Sample(pb.ListLoadsRequest, ("cluster",)),
     "drain_broker": Sample(lambda: pb.DrainBrokerRequest(address="another:1"), ("cluster",)),
     "slowest_commits": Sample(pb.SlowestCommitsRequest, FROM_A_BROKER),
     "hold_partitions": Sample(
