@@ -9,7 +9,7 @@ nothing of the topic remains.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -68,7 +68,9 @@ log = get_logger(__name__)
 
 
 class Controller:
-    """`lacking(feature)` returns the brokers that are present without it."""
+    """`lacking(feature)` returns the brokers that are present without it. `prepare_move(bundle, partition, dry_run)`
+    asks the owner of a bundle to let a partition go (`BundleOwner.prepare_move`).
+    """
 
     def __init__(
         self,
@@ -77,6 +79,7 @@ class Controller:
         ownership: Ownership,
         limits: TopicLimits,
         lacking: Callable[[str], Sequence[Heartbeat]],
+        prepare_move: Callable[[int, PartitionId, bool], Awaitable[None]],
     ) -> None:
         self._compaction = compaction
         self._cluster = compaction.cluster
@@ -85,6 +88,7 @@ class Controller:
         self._ownership = ownership
         self.limits = limits
         self._lacking = lacking
+        self._prepare_move = prepare_move
         self._lock = asyncio.Lock()
         self._opened: BundleOwner | None = None
         self._changed = asyncio.Event()
@@ -226,19 +230,42 @@ class Controller:
 
         return await self._to_its_end(add())
 
-    async def move_partition(self, name: str, partition: int, bundle: int) -> Topic:
-        """Decide that a partition moves to a bundle; the owners of both carry it out. No call of a client leads
-        here yet.
+    async def move_partition(self, name: str, partition: int, bundle: int, *, dry_run: bool) -> PartitionMove | None:
+        """Decide that a partition moves to a bundle; the owners of both carry it out. Return the move; None if the
+        partition never left that bundle, and with `dry_run`, which changes nothing.
 
-        Raises NotOwner if this broker is not the controller, what `topic_changes.moved` raises, and
-        Unavailable while a broker is present that cannot carry moves through.
+        Before that the owner of the bundle that it leaves says whether something keeps it there, and takes nothing
+        more of that kind for a few seconds (`BundleOwner.prepare_move`). Raises NotOwner if this broker is not the
+        controller, what `topic_changes.moved` raises, PartitionBusy, and Unavailable while a broker is present that
+        cannot carry moves through.
         """
 
-        def decide(catalog: Catalog) -> Topic:
+        def decide(catalog: Catalog) -> tuple[Topic, PartitionMove | None]:
             self._require(MOVES)
-            return moved(catalog, name, partition, bundle, self._bundles(), self._sources.now_ms())
+            wish = moved(catalog, name, partition, bundle, self._bundles(), self._sources.now_ms())
+            return wish, wish.moves.get(partition)
 
-        return await self._change(decide)
+        async def move() -> PartitionMove | None:
+            async with self._lock:
+                owner = await self._ready()
+                wish, first = decide(self._metadata.catalog)
+            if first is None or first.id:
+                await owner.check_fence()  # another controller may have moved it since
+                return None if dry_run else first
+            await self._prepare_move(first.source, PartitionId(wish.id, partition), dry_run)
+            if dry_run:
+                return None
+            async with self._lock:
+                owner = await self._ready()
+                wish, found = decide(self._metadata.catalog)
+                if found is None or found.id == 0:
+                    if found != first:
+                        raise Unavailable(f"{name}/{partition} has moved meanwhile; retry", retry_after_ms=100)
+                    await self._append(owner, topic_key(wish.name), encode_topic_record(wish))
+                    self._changed.set()
+                return self._metadata.catalog.topics_by_name[name].moves.get(partition)
+
+        return await self._to_its_end(move())
 
     async def delete_topic(self, name: str) -> Topic:
         return await self._change(lambda catalog: deleted(catalog, name))

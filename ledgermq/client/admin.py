@@ -135,6 +135,15 @@ class Admin:
         answer = await self._connections.ask(lambda at: at.add_bundles(request), deadline)
         return AddedBundles(now.before, answer.bundles)
 
+    async def move_partition(self, topic: str, partition: int, bundle: int, *, dry_run: bool) -> None:
+        request = pb.MovePartitionRequest(
+            topic=check_topic_text(topic),
+            partition=_whole("partition", partition),
+            bundle=_whole("bundle", bundle),
+            dry_run=dry_run,
+        )
+        await self._connections.ask(lambda at: at.move_partition(request), self._connections.deadline())
+
     async def describe_loads(self) -> list[BundleLoads]:
         deadline = self._connections.deadline()
         backoff = self._connections.backoff()

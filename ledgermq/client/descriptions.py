@@ -38,11 +38,14 @@ class PartitionHolder:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """`owner`: address of the broker that serves it, empty when no broker does at present."""
+    """`owner`: address of the broker that serves it, empty when no broker does at present. `moving_from`: the bundle
+    that it has not quite left; None: it is not moving.
+    """
 
     partition: int
     bundle: int
     owner: str
+    moving_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +151,8 @@ def check_partition(partition: object, partitions: int, topic: str) -> int:
 
 def topic_description(info: pb.TopicInfo) -> TopicDescription:
     partitions = tuple(
-        PartitionDescription(number, part.bundle, part.owner) for number, part in enumerate(info.partitions)
+        PartitionDescription(number, part.bundle, part.owner, part.moving_from or None)
+        for number, part in enumerate(info.partitions)
     )
     return TopicDescription(info.name, info.topic_id, partitions, dict(info.settings), info.created_ms)
 

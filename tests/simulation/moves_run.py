@@ -111,7 +111,7 @@ class MovingBroker(LedgerBroker):
 
     def _moves_of(self, writer: LedgerWriter) -> Moving:
         if self._moving is None or self._moving[0] is not writer:
-            self._moving = writer, Moving(self._context, writer)
+            self._moving = writer, Moving(self._context, writer, lambda key: False)
         return self._moving[1]
 
     async def _upkeep(self, writer: LedgerWriter) -> None:

@@ -136,3 +136,9 @@ def forgotten_before_the_files_are_taken_over(patch: Patch) -> None:
         await advance_checkpoint(ledger, hand_over.forget_move(frozen))
 
     patch.setattr(runner, "forget_handed_over", forget_handed_over)
+
+
+@mutant("transactions")
+def sealed_while_something_keeps_it(patch: Patch) -> None:
+    """A partition is sealed while open transactions have batches for it, or such batches are under way."""
+    patch.setattr(Moving, "_check_free", lambda self, key: None)
