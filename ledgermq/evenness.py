@@ -11,7 +11,8 @@ plan:
   bundle that takes a partition stays below what the other one had.
 * A bundle whose moves are not worth it, because one of its partitions is too busy, is left as it is.
   The others are evened out among themselves.
-* *Idle partitions* move only to even out the number of partitions, by the same rules.
+* *Idle bundles.* Where there is no load, the numbers of partitions are evened out, by the same rules.
+  Where there is one, idle partitions stay.
 
 The loads in descending order become smaller with each step, so a plan ends. A step depends on nothing
 but the state, so the plan for the state that a plan leads to is empty.
@@ -53,8 +54,8 @@ class PlacedPartition:
 class PlannedMove:
     """A partition is to move from bundle `source` to bundle `target`.
 
-    `by`: "load", or "partitions" where it is idle. `source_before`, `target_before`: loads, or numbers of
-    partitions, of the two bundles when the move is planned, after the moves planned before. `mean`: of all bundles.
+    `by`: what is evened out, loads or numbers of partitions. `source_before`, `target_before`: those of the two
+    bundles, after the moves that are planned before. `mean`: of all bundles.
     """
 
     partition: Partition
@@ -78,27 +79,38 @@ def plan(
     """Return the moves that even out the loads of the bundles, in the order in which they help most.
 
     `bundles`: those that partitions may be in. `fixed`: by bundle, the load of what is not in `partitions` and
-    does not move. `quiet`: if the bundles have less load than this, on average, all partitions count as idle.
+    does not move. `quiet`: if the bundles have less load than this, on average, they count as idle.
     `moves_max`: plan no more than these; each beginning of a plan makes things more even.
     """
     partitions = {partition: each for partition, each in partitions.items() if each.bundle in bundles}
-    if sum(loads_of(partitions, bundles, fixed).values()) < quiet * len(bundles):
-        partitions = {partition: PlacedPartition(p.bundle, 0, p.may_move) for partition, p in partitions.items()}
-        fixed = {}
-    steps_max = len(partitions) if moves_max is None else moves_max
-    by_load = _Bundles(loads_of(partitions, bundles, fixed))
+    sizes = loads_of(partitions, bundles, fixed)
+    by: Literal["load", "partitions"] = "load"
+    if sum(sizes.values()) < quiet * len(bundles):
+        by = "partitions"
+        counted = Counter(each.bundle for each in partitions.values())
+        sizes = {bundle: counted[bundle] for bundle in sizes}
+    found = _Bundles(sizes)
     for partition, each in partitions.items():
-        if each.may_move and each.load:
-            by_load.add(each.bundle, each.load, partition)
-    by_load.even_out(steps_max)
-    there = {partition: each.bundle for partition, each in partitions.items()}
-    there |= {step.partition: step.target for step in by_load.steps}
-    by_number = _Bundles(_numbers(there, bundles))
-    for partition, each in partitions.items():
-        if each.may_move and not each.load:
-            by_number.add(each.bundle, 1, partition)
-    by_number.even_out(steps_max - len(by_load.steps))
-    return [*by_load.moves("load"), *by_number.moves("partitions")]
+        if each.may_move and (size := each.load if by == "load" else 1):
+            found.add(each.bundle, size, partition)
+    steps = found.even_out(len(partitions) if moves_max is None else moves_max)
+    first = {step.partition: step for step in reversed(steps)}
+    last = {step.partition: step.target for step in steps}
+    mean = sum(sizes.values()) / max(1, len(sizes))
+    return [
+        PlannedMove(
+            step.partition,
+            step.source,
+            last[step.partition],
+            partitions[step.partition].load,
+            by,
+            step.source_before,
+            step.target_before,
+            mean,
+        )
+        for step in reversed(first.values())
+        if step.source != last[step.partition]
+    ]
 
 
 def loads_of(
@@ -123,11 +135,6 @@ def after(
     return found
 
 
-def _numbers(there: Mapping[Partition, int], bundles: Collection[int]) -> dict[int, int]:
-    counted = Counter(there.values())
-    return {bundle: counted[bundle] for bundle in sorted(bundles)}
-
-
 @dataclass(frozen=True, slots=True)
 class _Step:
     partition: Partition
@@ -142,45 +149,24 @@ class _Bundles:
     """Sizes of bundles (loads, or numbers of partitions), and the partitions that may leave each."""
 
     def __init__(self, sizes: Mapping[int, int]) -> None:
-        self.steps: list[_Step] = []
         self._sizes = dict(sizes)
-        self._mean = sum(sizes.values()) / max(1, len(sizes))
         self._held: dict[int, list[tuple[int, Partition]]] = {bundle: [] for bundle in sizes}
 
     def add(self, bundle: int, size: int, partition: Partition) -> None:
         insort(self._held[bundle], (size, partition))
 
-    def even_out(self, steps_max: int) -> None:
+    def even_out(self, steps_max: int) -> list[_Step]:
+        """Return the steps, which are taken then."""
+        steps: list[_Step] = []
         if self._next(EXCESS_MIN) is None:
-            return
-        while len(self.steps) < steps_max and (step := self._next(EXCESS_MIN / 2)) is not None:
+            return steps
+        while len(steps) < steps_max and (step := self._next(EXCESS_MIN / 2)) is not None:
             self._held[step.source].remove((step.size, step.partition))
             insort(self._held[step.target], (step.size, step.partition))
             self._sizes[step.source] -= step.size
             self._sizes[step.target] += step.size
-            self.steps.append(step)
-
-    def moves(self, by: Literal["load", "partitions"]) -> list[PlannedMove]:
-        """Return one move for each partition that ends in another bundle than it began in."""
-        first: dict[Partition, _Step] = {}
-        last: dict[Partition, _Step] = {}
-        for step in self.steps:
-            first.setdefault(step.partition, step)
-            last[step.partition] = step
-        return [
-            PlannedMove(
-                partition,
-                begun.source,
-                last[partition].target,
-                begun.size if by == "load" else 0,
-                by,
-                begun.source_before,
-                begun.target_before,
-                self._mean,
-            )
-            for partition, begun in first.items()
-            if begun.source != last[partition].target
-        ]
+            steps.append(step)
+        return steps
 
     def _next(self, tolerance: float) -> _Step | None:
         """Return the step that helps most; None if the bundles are even within the tolerance, or no step is worth

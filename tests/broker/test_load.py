@@ -84,7 +84,7 @@ def partitions_in(cluster: Watched, bundles: list[int]) -> list[int]:
 
 
 @asynccontextmanager
-async def busy(cluster: Watched, partitions: list[int]) -> AsyncIterator[dict[int, int]]:
+async def busy(cluster: Cluster, partitions: list[int]) -> AsyncIterator[dict[int, int]]:
     """Produce to each of the partitions, and let a group read them. Yield how many records are acknowledged by
     partition; at the end each has been read once, in its order.
     """
