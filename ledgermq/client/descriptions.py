@@ -26,8 +26,8 @@ class TopicPartition(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class PartitionHolder:
     """The exclusive producer that has a partition for itself. `name`: that it gave itself. `lease_s`: how long it
-    keeps others from the partition unless it renews; 0: another one may take its place. `changes`: how often the
-    partition's holder has changed.
+    keeps others from the partition unless it renews; 0: another one may take its place. `changes`: the number
+    of the holder's last change, which rises with each change, and jumps when the partition moves to another bundle.
     """
 
     partition: int

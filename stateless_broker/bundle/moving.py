@@ -2,11 +2,12 @@
 
 The owner of the bundle that a partition leaves seals it in its ledger, once nothing keeps it there: batches
 of open transactions, timed messages, a queue group, an exclusive producer (Y13). Before a move is decided,
-the controller asks for that, and the owner takes no more of these for a few seconds. The owner of the bundle that
-it moves to reads that seal in the other ledger, as any reader would, and opens the partition in its
-own. Each step is one segment and may be repeated, by this owner or a later one: the ledger takes
-the seal or the open of a move once. The catalog only says what to do; what has been done is in the
-ledgers.
+the controller asks for that, and the owner takes nothing of this kind in for a few seconds.
+
+The owner of the bundle that the partition moves to reads that seal in the other ledger, as any reader would, and
+opens the partition in its own. Each step is one segment and may be repeated, by this owner or a later one:
+the ledger takes the seal or the open of a move once. The catalog only says what to do; what has been done is
+in the ledgers.
 """
 
 from __future__ import annotations

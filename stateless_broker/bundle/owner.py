@@ -177,6 +177,12 @@ class BundleOwner:
         """Return whether a partition was here, and has moved to another bundle."""
         return self._writer.durable.moves.seal_of(key) is not None
 
+    def count_before(self, key: PartitionId) -> int:
+        """Return where a count of changes of a partition goes on that its former bundles had begun: above each of
+        their numbers.
+        """
+        return self._writer.durable.moves.opened_slot(key, 0)
+
     def prepare_move(self, topic: Topic, partition: int, *, dry_run: bool) -> None:
         """Prepare the move of a partition to another bundle; see `Moving.prepare`. Raises also NotOwner,
         UnknownPartition, and PartitionBusy if the partition is parked.

@@ -80,7 +80,7 @@ class HeldPartitions:
         """
         self._state.check_room()
         self.owner.check_in_charge(key)
-        decision = self._state.ask(lambda: self._holders.hold(key, claim, self._now_s()))
+        decision = self._state.ask(lambda: self._holders.hold(key, claim, self._now_s(), self.owner.count_before(key)))
         await self._stored(key, decision, "fenced" if decision.answer.before else "opened")
         standing = decision.answer
         if claim.producer_id and standing.holder.producer_id == claim.producer_id:

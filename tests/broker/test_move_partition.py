@@ -16,6 +16,8 @@ from ledger import keys
 from ledger.keys import PartitionId
 from ledger.topics.catalog import Topic
 from ledgermq.errors import InvalidRequest, PartitionBusy, Unavailable, UnknownPartition, UnknownTopic
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.exclusive_ids import exclusive_id
 from stateless_broker.bundle.moving import LEAVING_S
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.controller import Controller
@@ -243,3 +245,26 @@ async def decide_unasked(cluster: MovesCluster, client: ledgermq.Client) -> Topi
     controller_of(cluster)._prepare_move = is_free
     await client.move_partition("t", 0, TARGET)
     return controller_of(cluster)._metadata.catalog.living("t")
+
+
+@moving_cluster
+async def test_a_late_claim_of_before_the_move_does_not_fence(cluster: MovesCluster) -> None:
+    """The changes of the holder are counted on in the new bundle (E7)."""
+    async with cluster.client() as client:
+        await client.create_topic("t", 1)
+        for _ in range(3):
+            async with client.producer(access_mode="exclusive") as producer:
+                await producer.send("t", b"a", partition=0)
+                [before] = await client.holders("t")
+        await until(lambda: moves(client))
+        await until(lambda: cluster.has_ended("t", 0), timeout_s=3600)
+        async with client.producer(access_mode="exclusive") as producer:
+            await producer.send("t", b"b", partition=0)
+            [held] = await client.holders("t")
+            assert held.changes > before.changes
+            late = pb.WantedPartition(topic="t", partition=0, number=before.changes)
+            request = pb.HoldPartitionsRequest(producer_id=exclusive_id(b"l" * 16), partitions=[late], fences=True)
+            line = cluster.line(await cluster.owner_of("t", 0))
+            [standing] = (await line.hold_partitions(request)).holders
+            assert (standing.is_held, standing.is_caller) == (True, False)
+            await producer.send("t", b"c", partition=0)
