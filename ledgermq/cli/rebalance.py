@@ -23,8 +23,11 @@ from ledgermq.cli.terminal import notes
 from ledgermq.errors import InvalidRequest, PartitionBusy
 from ledgermq.evenness import QUIET_BYTES, Partition, PlacedPartition, PlannedMove, after, loads_of, plan
 
-LOOK_S = 0.5
+LOOK_S = 1.0
 """Pause between two looks how far moves are."""
+MEASURE_LOOK_S_MAX = 5.0
+SLOW_S = 120.0
+"""A move that has not ended after so long is mentioned, once."""
 BUSY_TRIES = 4
 BUSY_PAUSE_S = 1.0
 """After a refusal the partition takes no new transaction for five seconds, so those that end meanwhile do not keep
@@ -66,33 +69,49 @@ async def rebalance(
     again, it goes on: partitions that are on their way count as arrived.
     """
     async with connected_session(target, timeout_s) as session:
-        answers = 0
-
-        def answered() -> None:
-            nonlocal answers
-            answers += 1
-
-        session.progress = lambda: answers
-        client = session.client
+        answers, client = Answers(), session.client
+        session.progress = answers.progress
 
         def tell(line: str) -> None:
             notes().print(line, markup=False, soft_wrap=True)
 
-        loads = await measured(client, measured_s, tell, answered)
+        loads = await measured(client, measured_s, tell, answers)
         found = placement_of(await client.list_topics(), loads)
-        run = Rebalancing(client, found, at_once, max_moves, tell, answered, dry_run=dry_run)
+        run = Rebalancing(client, found, at_once, max_moves, tell, answers, dry_run=dry_run)
         await run.until_even()
     show(report_of(run), output)
 
 
+class Answers:
+    """Counts answers of brokers, which renew the time limit of the command; a pause does not count."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._pauses = False
+
+    def came(self) -> None:
+        self._count += 1
+
+    def progress(self) -> int | None:
+        return None if self._pauses else self._count
+
+    async def pause(self, seconds: float) -> None:
+        self._pauses = True
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self._pauses = False
+            self._count += 1
+
+
 async def measured(
-    client: ledgermq.Client, least_s: float, tell: Tell, answered: Callable[[], None]
+    client: ledgermq.Client, least_s: float, tell: Tell, answers: Answers
 ) -> Sequence[ledgermq.BundleLoads]:
     """Return the loads of all bundles when each has been measured for so long."""
     told = False
     while True:
         loads = [each for each in await client.describe_loads() if each.bundle]
-        answered()
+        answers.came()
         youngest = min(loads, key=lambda each: each.measured_s)
         if youngest.measured_s >= least_s:
             return loads
@@ -102,7 +121,7 @@ async def measured(
                 f"the load of bundle {youngest.bundle} has been measured for {youngest.measured_s:.0f} s;"
                 f" waiting until it is {least_s:.0f} s"
             )
-        await asyncio.sleep(LOOK_S)
+        await answers.pause(min(MEASURE_LOOK_S_MAX, max(LOOK_S, least_s - youngest.measured_s)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +166,13 @@ def where(topics: Sequence[ledgermq.TopicDescription]) -> tuple[dict[Partition, 
     return there, moving
 
 
+@dataclass(slots=True)
+class _Awaited:
+    move: PlannedMove
+    since: float
+    told: bool = False
+
+
 class Rebalancing:
     """One run: it lets brokers carry out a plan, with at most `at_once` moves out of each bundle.
 
@@ -160,7 +186,7 @@ class Rebalancing:
         at_once: int,
         moves_max: int | None,
         tell: Tell,
-        answered: Callable[[], None],
+        answers: Answers,
         *,
         dry_run: bool = False,
         quiet: int = QUIET_BYTES,
@@ -176,9 +202,9 @@ class Rebalancing:
         self._at_once = at_once
         self._moves_max = moves_max
         self._tell = tell
-        self._answered = answered
+        self._answers = answers
         self._quiet = quiet
-        self._awaited: dict[Partition, int] = {}
+        self._awaited: dict[Partition, _Awaited] = {}
 
     async def until_even(self) -> None:
         """Return when the loads are even, or nothing more can be done, and the moves have ended."""
@@ -189,7 +215,7 @@ class Rebalancing:
                 break
         while self._awaited:
             await self._look()
-            await asyncio.sleep(LOOK_S)
+            await self._answers.pause(LOOK_S)
 
     def left(self, moves_max: int | None = None) -> list[PlannedMove]:
         """Return what is left to do, within `moves_max` moves of this run."""
@@ -206,14 +232,23 @@ class Rebalancing:
                     if await self._decide(move, there):
                         leaving[move.source] += 1
             if waiting:
-                await asyncio.sleep(LOOK_S)
+                await self._answers.pause(LOOK_S)
 
     async def _look(self) -> tuple[dict[Partition, int], Counter[int]]:
         """Tell which moves have ended. Return the bundle of each partition, and how many leave each bundle."""
         there, moving = where(await self._client.list_topics())
-        self._answered()
-        for partition in [each for each in self._awaited if each not in moving]:
-            self._tell(f"{name_of(partition)} has moved to bundle {self._awaited.pop(partition)}")
+        self._answers.came()
+        now = asyncio.get_running_loop().time()
+        for partition, awaited in list(self._awaited.items()):
+            if partition not in moving:
+                del self._awaited[partition]
+                self._tell(f"{name_of(partition)} has moved to bundle {awaited.move.target}")
+            elif not awaited.told and now - awaited.since >= SLOW_S:
+                awaited.told = True
+                self._tell(
+                    f"{name_of(partition)} still moves after {SLOW_S:.0f} s: bundle {awaited.move.source} has to bring"
+                    " its records to Parquet; `ledgermq status` shows whether it is well"
+                )
         return there, Counter(moving.values())
 
     async def _decide(self, move: PlannedMove, there: dict[Partition, int]) -> bool:
@@ -229,7 +264,7 @@ class Rebalancing:
         self.now = after(self.now, [move])
         self.now[move.partition] = replace(self.now[move.partition], may_move=False)
         if not self.dry_run:
-            self._awaited[move.partition] = move.target
+            self._awaited[move.partition] = _Awaited(move, asyncio.get_running_loop().time())
             self._tell(
                 f"{len(self.decided)}. {name_of(move.partition)} moves from bundle {move.source} to bundle"
                 f" {move.target}: {why(move)}"
@@ -246,13 +281,13 @@ class Rebalancing:
             except PartitionBusy as error:
                 if self.dry_run or attempt == BUSY_TRIES:
                     return error.message
-                await asyncio.sleep(BUSY_PAUSE_S)
+                await self._answers.pause(BUSY_PAUSE_S)
             except InvalidRequest as error:
                 return error.message
             else:
                 break
             finally:
-                self._answered()
+                self._answers.came()
         return None
 
 

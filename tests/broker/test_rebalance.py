@@ -11,8 +11,9 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import ledgermq
+from ledger import keys
 from ledgermq.buffers import KIB
-from ledgermq.cli.rebalance import Rebalancing, measured, placement_of, report_of, where
+from ledgermq.cli.rebalance import SLOW_S, Answers, Rebalancing, measured, name_of, placement_of, report_of, where
 from ledgermq.runtime.tasks import end
 from stateless_broker.loads import LoadTimes
 from tests.broker.cluster import in_cluster
@@ -46,9 +47,9 @@ async def run_of(
     client: ledgermq.Client, told: Told, at_once: int = 1, moves_max: int | None = None, *, dry_run: bool = False
 ) -> Rebalancing:
     """A run as the command begins it, for a cluster with smaller loads."""
-    loads = await measured(client, 60, told.tell, lambda: None)
+    loads = await measured(client, 60, told.tell, Answers())
     found = placement_of(await client.list_topics(), loads)
-    return Rebalancing(client, found, at_once, moves_max, told.tell, lambda: None, dry_run=dry_run, quiet=QUIET)
+    return Rebalancing(client, found, at_once, moves_max, told.tell, Answers(), dry_run=dry_run, quiet=QUIET)
 
 
 async def rebalanced(
@@ -226,15 +227,49 @@ async def test_added_bundles_get_idle_partitions_several_at_once(cluster: MovesC
 async def test_loads_are_waited_for(cluster: MovesCluster) -> None:
     async with cluster.client() as client:
         await client.create_topic("t", 3)
-        told, answers = Told(), []
+        told, answers = Told(), Answers()
         begun = asyncio.get_running_loop().time()
-        loads = await measured(client, 60, told.tell, lambda: answers.append(1))
+        asked = asyncio.create_task(measured(client, 60, told.tell, answers))
+        await asyncio.sleep(30)
+        assert answers.progress() is None, "a pause is no silence of brokers"
+        loads = await asked
         assert min(each.measured_s for each in loads) >= 60
         assert 30 < asyncio.get_running_loop().time() - begun < 120
         [line] = told
         assert "waiting until it is 60 s" in line
-        assert len(answers) > 10, "each renews the time limit"
+        assert (answers.progress() or 0) > 10, "each renews the time limit"
         await cluster.stop(cluster.owner_of_bundle(1), graceful=False)
-        loads = await measured(client, 60, told.tell, lambda: None)
+        loads = await measured(client, 60, told.tell, Answers())
         assert len(told) == 2
         assert min(each.measured_s for each in loads) >= 60
+
+
+@moving_cluster
+async def test_a_move_that_does_not_end_is_told_once(cluster: MovesCluster) -> None:
+    """The owner of an old bundle cannot write its checkpoint, so it cannot bring what it has to Parquet."""
+    async with cluster.client() as client:
+        await client.create_topic("t", 12)
+        async with client.producer() as producer:
+            for partition in range(12):
+                await producer.send("t", b"x", partition=partition)
+        await client.add_bundles(1)
+        told = Told()
+        run = await run_of(client, told)
+        view = cluster.held_view(cluster.owner_of_bundle(1))
+        view.held = keys.checkpoints(1)
+        going = asyncio.create_task(run.until_even())
+        await asyncio.sleep(3 * SLOW_S)
+        assert not going.done()
+        [held_up] = [move.partition for move in run.decided if move.source == 1]
+        slow = told.about("still moves")
+        assert [line for line in slow if line.startswith(f"{name_of(held_up)} ")] == [
+            (
+                f"{name_of(held_up)} still moves after 120 s: bundle 1 has to bring its records to Parquet; `ledgermq"
+                " status` shows whether it is well"
+            )
+        ]
+        assert len(slow) == len({*slow}), "others of the same owner may wait, too"
+        view.held = ""
+        view.let_go.set()
+        await going
+        assert f"{name_of(held_up)} has moved to bundle 4" in told[-2:]
