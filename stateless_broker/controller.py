@@ -449,12 +449,7 @@ class Controller:
                 log.info("move ended", topic=wish.name, partition=key.partition, move=move.id)
 
     def _moving(self) -> list[tuple[Topic, int, PartitionMove]]:
-        return [
-            (topic, partition, move)
-            for topic in self._metadata.catalog.moved.values()
-            for partition, move in topic.moves.items()
-            if not move.ended
-        ]
+        return list(self._metadata.catalog.moving())
 
     def _removed(self) -> list[Topic]:
         return list(self._metadata.catalog.removed.values())

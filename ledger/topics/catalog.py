@@ -197,6 +197,13 @@ class Catalog:
             self.topics_by_id[topic.id] = topic
             self._keep_apart(topic)
 
+    def moving(self) -> Iterator[tuple[Topic, int, PartitionMove]]:
+        """Yield the partitions whose moves have not ended."""
+        for topic in self.moved.values():
+            for partition, move in topic.moves.items():
+                if not move.ended:
+                    yield topic, partition, move
+
     def _keep_apart(self, topic: Topic) -> None:
         if topic.moves:
             self.moved[topic.name] = topic

@@ -132,11 +132,8 @@ class Moving:
         """Return the moves from and to this bundle that its ledger does not know yet."""
         return [
             (topic, partition, move)
-            for topic in self._context.catalog().moved.values()
-            for partition, move in topic.moves.items()
-            if not move.ended
-            and self._bundle in (move.source, topic.bundles[partition])
-            and self._known_move(topic, partition) < move.id
+            for topic, partition, move in self._context.catalog().moving()
+            if self._bundle in (move.source, topic.bundles[partition]) and self._known_move(topic, partition) < move.id
         ]
 
     async def _try(self, topic: Topic, partition: int, move: PartitionMove) -> bool:
