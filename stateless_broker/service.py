@@ -85,6 +85,7 @@ class BrokerService:
         self.add_bundles = topics.add_bundles
         self.move_partition = topics.move_partition
         self.prepare_move = topics.prepare_move
+        self.list_loads = cluster.list_loads
         self.slowest_commits = groups.slowest_commits
         self.problems = cluster.problems
         self.group_heartbeat = groups.group_heartbeat
@@ -348,6 +349,23 @@ class ClusterPath:
                 )
         await self._ownership.drain(is_draining=not request.undrain)
         return pb.DrainBrokerResponse(bundles=sorted(self._ownership.opened))
+
+    async def list_loads(self, request: pb.ListLoadsRequest) -> pb.ListLoadsResponse:
+        """Return what the partitions of the bundles that this broker owns cost it."""
+        answer = pb.ListLoadsResponse()
+        for bundle, owner in sorted(self._ownership.opened.items()):
+            if (found := self._ownership.partition_loads.of(bundle)) is not None:
+                loads = sorted(found.by_partition.items())
+                answer.bundles.add(
+                    bundle=bundle,
+                    epoch=owner.epoch,
+                    measured_ms=round(found.measured_s * 1000),
+                    partitions=[
+                        pb.PartitionLoad(topic_id=key.topic_id, partition=key.partition, load=load)
+                        for key, load in loads
+                    ],
+                )
+        return answer
 
     def _others(self) -> set[str]:
         """Return the other brokers that may be given bundles."""

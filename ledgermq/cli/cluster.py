@@ -12,6 +12,7 @@ import typer
 import ledgermq
 from ledgermq.cli.exit_codes import EPILOG
 from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout
+from ledgermq.cli.rebalance import rebalance
 from ledgermq.cli.report import Report, Rows, show
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import Session, connected, connected_session
@@ -33,6 +34,7 @@ def register(app: typer.Typer) -> None:
     command(cluster, "describe")(describe)
     command(cluster, "add-bundles")(add_bundles)
     command(cluster, "move")(move)
+    command(cluster, "rebalance")(rebalance)
 
 
 async def describe(

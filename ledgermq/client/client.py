@@ -32,6 +32,7 @@ from ledgermq.client.delayed import Delayed, DelayedList, RecallOutcome
 from ledgermq.client.deletion import Before, DeletedRecords, Deletion, chosen_befores
 from ledgermq.client.descriptions import (
     AddedBundles,
+    BundleLoads,
     ClusterDescription,
     PartitionHolder,
     TopicDescription,
@@ -246,6 +247,15 @@ class Client:
         bundle, or a broker of an earlier release runs.
         """
         await self._admin.move_partition(topic, partition, bundle, dry_run=dry_run)
+
+    async def describe_loads(self) -> list[BundleLoads]:
+        """Return what each bundle costs its owner now, by partition, in the order of the bundles. Unlike
+        `describe_cluster` it asks each owner.
+
+        Raises Unauthorized (it needs the operation `cluster`), Unavailable while a bundle has no owner, and
+        InvalidRequest if a broker of an earlier release runs, which it names.
+        """
+        return await self._admin.describe_loads()
 
     async def drain_broker(self, broker: str, *, timeout_s: float | None = None) -> None:
         """Let a broker hand over all that it owns and take nothing new, until `undrain_broker` or its next

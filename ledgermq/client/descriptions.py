@@ -88,6 +88,23 @@ class BundleDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class BundleLoads:
+    """What a bundle costs its owner now: bytes produced and fetched in a second, each request counted as 64 KiB,
+    with a half-life of a minute.
+
+    `partitions`: of the topics that `list_topics` returns, without those below 1 KiB/s. `others`: that of all other
+    partitions together; they belong to topics of the system. `measured_s`: for how many seconds the owner has
+    measured; 0: it has just begun, and knows no loads. While a partition moves between bundles, its load is the sum
+    of what both have.
+    """
+
+    bundle: int
+    measured_s: float
+    partitions: Mapping[TopicPartition, int]
+    others: int
+
+
+@dataclass(frozen=True, slots=True)
 class AddedBundles:
     """Numbers of bundles of the cluster, bundle 0 included. `after`: with a dry run, what it would be."""
 

@@ -1915,6 +1915,38 @@ class PrepareMoveResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class ListLoadsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListLoadsResponse(_message.Message):
+    __slots__ = ("bundles",)
+    BUNDLES_FIELD_NUMBER: _ClassVar[int]
+    bundles: _containers.RepeatedCompositeFieldContainer[BundleLoads]
+    def __init__(self, bundles: _Optional[_Iterable[_Union[BundleLoads, _Mapping]]] = ...) -> None: ...
+
+class BundleLoads(_message.Message):
+    __slots__ = ("bundle", "epoch", "measured_ms", "partitions")
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_MS_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    bundle: int
+    epoch: int
+    measured_ms: int
+    partitions: _containers.RepeatedCompositeFieldContainer[PartitionLoad]
+    def __init__(self, bundle: _Optional[int] = ..., epoch: _Optional[int] = ..., measured_ms: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionLoad, _Mapping]]] = ...) -> None: ...
+
+class PartitionLoad(_message.Message):
+    __slots__ = ("topic_id", "partition", "load")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    topic_id: int
+    partition: int
+    load: int
+    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., load: _Optional[int] = ...) -> None: ...
+
 class SlowestCommitsRequest(_message.Message):
     __slots__ = ("topic_ids",)
     TOPIC_IDS_FIELD_NUMBER: _ClassVar[int]

@@ -217,6 +217,7 @@ SLOWEST_COMMITS = _unary("SlowestCommits", "slowest_commits", pb.SlowestCommitsR
 ADD_BUNDLES = _unary("AddBundles", "add_bundles", pb.AddBundlesRequest, pb.AddBundlesResponse)
 MOVE_PARTITION = _unary("MovePartition", "move_partition", pb.MovePartitionRequest, pb.MovePartitionResponse)
 PREPARE_MOVE = _unary("PrepareMove", "prepare_move", pb.PrepareMoveRequest, pb.PrepareMoveResponse)
+LIST_LOADS = _unary("ListLoads", "list_loads", pb.ListLoadsRequest, pb.ListLoadsResponse)
 
 METHODS: tuple[Method, ...] = (
     PRODUCE,
@@ -276,6 +277,7 @@ METHODS: tuple[Method, ...] = (
     ADD_BUNDLES,
     MOVE_PARTITION,
     PREPARE_MOVE,
+    LIST_LOADS,
 )
 
 
@@ -497,4 +499,8 @@ class UnaryCalls(ABC):
 
     async def prepare_move(self, request: pb.PrepareMoveRequest) -> pb.PrepareMoveResponse:
         answer: pb.PrepareMoveResponse = await self.ask(PREPARE_MOVE, request)
+        return answer
+
+    async def list_loads(self, request: pb.ListLoadsRequest) -> pb.ListLoadsResponse:
+        answer: pb.ListLoadsResponse = await self.ask(LIST_LOADS, request)
         return answer

@@ -148,6 +148,10 @@ class Client:
         """See `ledgermq.Client.move_partition`."""
         self._background.run(self._inner.move_partition(topic, partition, bundle, dry_run=dry_run))
 
+    def describe_loads(self) -> list[ledgermq.BundleLoads]:
+        """See `ledgermq.Client.describe_loads`."""
+        return self._background.run(self._inner.describe_loads())
+
     def drain_broker(self, broker: str, *, timeout_s: float | None = None) -> None:
         """See `ledgermq.Client.drain_broker`."""
         self._background.run(self._inner.drain_broker(broker, timeout_s=timeout_s))

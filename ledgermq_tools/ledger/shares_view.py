@@ -52,9 +52,9 @@ async def read_shares(
     id comes back. Damage goes to `collecting`. Raises the store's other errors.
     """
     metadata = LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources)
-    catalog = Catalog()
+    catalog = Catalog(moves=True)
     with collecting(keys.ledger(keys.METADATA_BUNDLE)):
-        catalog = await read_catalog(metadata)
+        catalog = await read_catalog(metadata, moves=True)
     topic = catalog.topics_by_name.get(keys.SHARES_TOPIC)
     if topic is None:
         return [], catalog
@@ -64,7 +64,7 @@ async def read_shares(
             ledger = LedgerRef(store, bundle, cluster, sources)
             found.append(await read_whole(ledger, partial(_fold, store, topic, partition, collecting)))
     with collecting(keys.ledger(keys.METADATA_BUNDLE)):
-        catalog = await read_catalog(metadata)
+        catalog = await read_catalog(metadata, moves=True)
     return found, catalog
 
 

@@ -159,7 +159,7 @@ class BundleOwner:
             for batch in batches:
                 self.exclusive.check(PartitionId(batch.topic_id, batch.partition), b"")
         admitted = self._commit.admit(batches, durable=durable, together=together, sender=sender)
-        self.traffic.add(sum(len(batch.data) for batch in batches))
+        self.traffic.produced(batches)
         return admitted
 
     def check_arrived(self, batch: Batch) -> None:
@@ -236,7 +236,7 @@ class BundleOwner:
         else:
             read = await self._in_term(self._reader.fetch(key, offset, bytes_max, topic, direct=direct, masks=masks))
         if read.batches or read.located:
-            self.traffic.add(sum(len(batch.data) for batch in read.batches))
+            self.traffic.fetched(key, sum(len(batch.data) for batch in read.batches))
         return read
 
     async def _of_former(

@@ -55,6 +55,7 @@ NEVER_REFUSED = frozenset(
         "drain_broker",
         "add_bundles",
         "move_partition",
+        "list_loads",
     }
 )
 

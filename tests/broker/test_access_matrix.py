@@ -121,6 +121,7 @@ SAMPLES: dict[str, Sample] = {
         lambda: pb.MovePartitionRequest(topic=TOPIC, partition=0, bundle=1, dry_run=True), ("cluster",)
     ),
     "prepare_move": Sample(lambda: pb.PrepareMoveRequest(topic_id=1, partition=0, dry_run=True), FROM_A_BROKER),
+    "list_loads": Sample(pb.ListLoadsRequest, ("cluster",)),
     "drain_broker": Sample(lambda: pb.DrainBrokerRequest(address="another:1"), ("cluster",)),
     "slowest_commits": Sample(pb.SlowestCommitsRequest, FROM_A_BROKER),
     "hold_partitions": Sample(

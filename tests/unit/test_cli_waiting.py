@@ -83,6 +83,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "cluster describe": (),
     "cluster add-bundles": ("2",),
     "cluster move": ("t", "0", "2"),
+    "cluster rebalance": (),
     "drain": ("b:1",),
     "undrain": ("b:1",),
     "status": (),
