@@ -13,12 +13,14 @@ in the ledgers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
+from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keys import PartitionId
 from ledger.log.moves import open_after
 from ledger.log.recovery import recover
+from ledger.log.segment_indexes import SegmentIndexes
 from ledger.log.writer import LedgerWriter
 from ledger.topics.catalog import PartitionMove, Topic
 from ledgermq.errors import NotOwner, PartitionBusy, Unavailable
@@ -48,6 +50,8 @@ class Moving:
         self._writer = writer
         self._has_own = has_own
         self._news = asyncio.Event()
+        self._read = SegmentIndexes()
+        """Of the ledgers of other bundles, while their seals are awaited."""
         self._leaving: dict[PartitionId, float] = {}
         """Partitions whose move is being decided, and until when that is waited for."""
 
@@ -122,11 +126,21 @@ class Moving:
             if is_done or await wait_for(self._news, backoff.next_s()):
                 backoff.reset()
             if is_done:
+                self._read = SegmentIndexes()
                 await self._news.wait()
 
     async def carry_out(self) -> bool:
         """Do this bundle's part of what the catalog names. Return False if some of it has to be tried again."""
-        return all([await self._try(*each) for each in self._decided()])
+        is_done, coming = True, dict[int, list[tuple[PartitionId, PartitionMove]]]()
+        for topic, partition, move in self._decided():
+            key = PartitionId(topic.id, partition)
+            if move.source == self._bundle:
+                is_done &= await self._try(move, self._seal(key, move, topic.bundles[partition]))
+            else:
+                coming.setdefault(move.source, []).append((key, move))
+        for source, wanted in coming.items():
+            is_done &= await self._try(wanted[0][1], self._open_from(source, wanted))
+        return is_done
 
     def _decided(self) -> list[tuple[Topic, int, PartitionMove]]:
         """Return the moves from and to this bundle that its ledger does not know yet."""
@@ -136,16 +150,13 @@ class Moving:
             if self._bundle in (move.source, topic.bundles[partition]) and self._known_move(topic, partition) < move.id
         ]
 
-    async def _try(self, topic: Topic, partition: int, move: PartitionMove) -> bool:
+    async def _try(self, move: PartitionMove, step: Awaitable[bool]) -> bool:
         """Do this bundle's part. Return False if it has to be tried again."""
-        key = PartitionId(topic.id, partition)
         try:
-            if move.source == self._bundle:
-                return await self._seal(key, move, topic.bundles[partition])
-            return await self._open(key, move)
+            return await step
         except Exception as error:  # any error, bugs included: the term continues without this work for now
             self._context.metrics.upkeep_failed(self._bundle, "move", error)
-            log.warning("move put off", bundle=self._bundle, move=move.id, topic=topic.name, error=repr(error))
+            log.warning("move put off", bundle=self._bundle, move=move.id, error=repr(error))
             return False
 
     async def _seal(self, key: PartitionId, move: PartitionMove, target: int) -> bool:
@@ -157,9 +168,13 @@ class Moving:
         log.info("partition sealed", bundle=self._bundle, move=move.id, partition=str(key), end=end, target=target)
         return True
 
-    async def _open(self, key: PartitionId, move: PartitionMove) -> bool:
-        ledger = replace(self._context.ledger(move.source), known=None)  # it belongs to another broker
-        seal = (await recover(ledger)).state.moves.seal_of(key)
+    async def _open_from(self, source: int, wanted: Sequence[tuple[PartitionId, PartitionMove]]) -> bool:
+        """Open what another bundle has sealed. Its ledger is read once for all, and only further on by a later try."""
+        ledger = replace(self._context.ledger(source), known=self._read)  # it belongs to another broker
+        sealed = (await recover(ledger)).state.moves
+        return all([await self._try(move, self._open(key, move, sealed.seal_of(key))) for key, move in wanted])
+
+    async def _open(self, key: PartitionId, move: PartitionMove, seal: fmt.PartitionSeal | None) -> bool:
         if seal is None or seal.move != move.id:
             return False
         opened = self._writer.open_partition(open_after(seal, move.source))

@@ -77,7 +77,7 @@ def seal_without_what_is_in_flight(patch: Patch) -> None:
 def opened_without_a_seal(patch: Patch) -> None:
     """A partition is opened by the catalog alone, at the end that the other ledger has at the moment."""
 
-    async def open_(self: Moving, key: PartitionId, move: PartitionMove) -> bool:
+    async def open_(self: Moving, key: PartitionId, move: PartitionMove, _: fmt.PartitionSeal | None) -> bool:
         ledger = replace(self._context.ledger(move.source), known=None)
         state = (await recover(ledger)).state
         seal = state.moves.seal_of(key) or state.seal_now(key, move.id, self._bundle, state.moves.move(key))
