@@ -30,9 +30,7 @@ SLOW_S = 120.0
 """A move that has not ended after so long is mentioned, once."""
 BUSY_TRIES = 4
 BUSY_PAUSE_S = 1.0
-"""After a refusal the partition takes no new transaction for five seconds, so those that end meanwhile do not keep
-it.
-"""
+"""Between two tries of a partition that something keeps: a short transaction has ended then."""
 MEASURED_S = 60.0
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would move, and the loads before and after.")]

@@ -136,6 +136,22 @@ def test_the_partition_that_fits_best_moves() -> None:
     assert move == PlannedMove(("t", 1), 1, 2, 5 * MIB, "load", 17 * MIB, 7 * MIB, 12 * MIB)
 
 
+def test_a_bundle_that_only_lacks_load_gets_some() -> None:
+    """No bundle has a fifth too much, and one has less than half."""
+    moves = plan(placed([1] * 11, [1] * 11, [1] * 11, [1] * 5), range(1, 5))
+    assert moves
+    assert {move.target for move in moves} == {4}
+
+
+def test_no_more_moves_than_the_bundle_has_too_much() -> None:
+    """It has 2 too much, the empty one lacks 8: 2, 3 and 5 would be as good, and 2 is least."""
+    assert plan(placed([10], [10], [10], [2, 3, 5], []), range(1, 6))[0].load == 2 * MIB
+
+
+def test_of_two_that_fit_alike_the_smaller_one_moves() -> None:
+    assert plan(placed([3, 5, 2, 2], [4]), [1, 2])[0].load == 3 * MIB
+
+
 def test_a_partition_that_is_too_busy_stays_and_the_others_leave_it() -> None:
     loads = placed([100, 3, 3], [1], [1], [])
     moves = plan(loads, range(1, 5))
