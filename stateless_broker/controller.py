@@ -60,6 +60,7 @@ TIMER_TOPICS = (keys.DELAYED_TOPIC, keys.DELAYED_FAR_TOPIC, keys.TIMERS_TOPIC)
 """Created in this order: what holds bytes is there before anything can refer to it."""
 REMOVAL_PAUSE_S_MIN = 0.5
 REMOVAL_PAUSE_S_MAX = 60.0
+MOVING_PAUSE_S_MAX = 5.0
 """No jitter: a cluster has one controller, so nothing comes back at the same time."""
 
 T = TypeVar("T")
@@ -295,7 +296,8 @@ class Controller:
                     log.info("controller's work put off", error=str(error))
                 except Exception:  # a bug in background work must not end the bundles of this broker
                     log.exception("controller's work failed")
-            pause_s = REMOVAL_PAUSE_S_MIN if freed else min(REMOVAL_PAUSE_S_MAX, 2 * pause_s)
+            pause_s_max = MOVING_PAUSE_S_MAX if self._moving() else REMOVAL_PAUSE_S_MAX
+            pause_s = REMOVAL_PAUSE_S_MIN if freed else min(pause_s_max, 2 * pause_s)
             if await wait_for(self._changed, pause_s if self._removed() or self._moving() else None):
                 pause_s = REMOVAL_PAUSE_S_MIN
 
@@ -432,21 +434,25 @@ class Controller:
 
     async def _end_moves(self) -> None:
         """Record the moves of which the former bundles have done their part."""
-        for topic, partition, move in self._moving():
+        under_way: dict[int, list[tuple[Topic, int, PartitionMove]]] = {}
+        for each in self._moving():
+            under_way.setdefault(each[2].source, []).append(each)
+        for source, moves in under_way.items():
             try:
-                await self._end_move(PartitionId(topic.id, partition), move)
+                checkpoint = await newest_checkpoint(self._compaction.store, source)
+                for topic, partition, move in moves:
+                    if has_forgotten(checkpoint, PartitionId(topic.id, partition), move.id):
+                        await self._end_move(topic.id, partition, move)
             except LedgerMQError as error:
-                log.warning("move not ended", topic=topic.name, partition=partition, move=move.id, error=str(error))
+                log.warning("moves not ended", source=source, moves=len(moves), error=str(error))
 
-    async def _end_move(self, key: PartitionId, move: PartitionMove) -> None:
-        if not has_forgotten(await newest_checkpoint(self._compaction.store, move.source), key, move.id):
-            return
+    async def _end_move(self, topic_id: int, partition: int, move: PartitionMove) -> None:
         async with self._lock:
             owner = await self._ready()
-            wish = move_ended(self._metadata.catalog, key.topic_id, key.partition, move.id)
+            wish = move_ended(self._metadata.catalog, topic_id, partition, move.id)
             if wish is not None:
                 await self._append(owner, topic_key(wish.name), encode_topic_record(wish))
-                log.info("move ended", topic=wish.name, partition=key.partition, move=move.id)
+                log.info("move ended", topic=wish.name, partition=partition, move=move.id)
 
     def _moving(self) -> list[tuple[Topic, int, PartitionMove]]:
         return list(self._metadata.catalog.moving())
