@@ -121,9 +121,10 @@ class Root:
     async def hand_over(self, name: str, partition: int) -> None:
         """Rounds until the old bundle has forgotten the partition. The catalog does not know yet."""
         topic, key = self.topics[name], PartitionId(self.topics[name].id, partition)
-        move = topic.moves[partition]
+        move, engine = topic.moves[partition], LocalEngine(self.sources, run_inline)
+        bundles = [move.source, topic.bundles[partition]]
         while not has_forgotten(await self.newest(move.source), key, move.id):
-            assert not (await self.compact()).failures
+            assert not (await compact_root(self.store, self.sources, engine, bundles=bundles)).failures
 
     async def end_move(self, name: str, partition: int) -> None:
         topic = self.topics[name]
