@@ -54,7 +54,7 @@ class Metadata:
         connect: Callable[[str], Connection],
         on_change: Callable[[], None],
     ) -> None:
-        self.catalog = Catalog(moves=True)
+        self.catalog = Catalog()
         self._notified_offset = 0
         self._ledger = ledger
         self._sources = ledger.sources
@@ -69,7 +69,7 @@ class Metadata:
 
     async def load(self) -> None:
         """Read the catalog from the store. Raises DataDamaged, Unavailable, the store's errors."""
-        found = await read_catalog(self._ledger, moves=True)
+        found = await read_catalog(self._ledger)
         if found.offset > self.catalog.offset:
             self.catalog = found
         self._notify()

@@ -59,9 +59,9 @@ OnBundle = Callable[[int, int], None]
 async def cluster_report(store: ObjectStore, sources: Sources, *, full: bool, on_bundle: OnBundle) -> Report:
     """Return the report. Raises NoCluster and the store's errors; damage is a finding."""
     cluster = await cluster_of(store)
-    findings, catalog = Findings(), Catalog(moves=True)
+    findings, catalog = Findings(), Catalog()
     with findings.collecting(keys.ledger(keys.METADATA_BUNDLE)):
-        catalog = await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources), moves=True)
+        catalog = await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources))
     cluster = grown(cluster, catalog)
     views = []
     for bundle in range(cluster.bundles):

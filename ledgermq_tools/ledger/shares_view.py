@@ -72,9 +72,9 @@ async def read_shares(
     id comes back. Damage goes to `collecting`. Raises the store's other errors.
     """
     metadata = LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources)
-    catalog = Catalog(moves=True)
+    catalog = Catalog()
     with collecting(keys.ledger(keys.METADATA_BUNDLE)):
-        catalog = await read_catalog(metadata, moves=True)
+        catalog = await read_catalog(metadata)
     topic = catalog.topics_by_name.get(keys.SHARES_TOPIC)
     if topic is None:
         return [], catalog
@@ -84,7 +84,7 @@ async def read_shares(
             ledger = LedgerRef(store, bundle, cluster, sources)
             found.append(await read_whole(ledger, partial(_fold, store, topic, partition, collecting)))
     with collecting(keys.ledger(keys.METADATA_BUNDLE)):
-        catalog = await read_catalog(metadata, moves=True)
+        catalog = await read_catalog(metadata)
     for view in found:
         view.forget_left(catalog)
     return found, catalog

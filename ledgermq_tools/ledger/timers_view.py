@@ -84,9 +84,9 @@ async def read_timers(
     """Return all partitions that can be read, and the topics; damage goes to `collecting`. `blocks`: read
     the blocks that are in segments too. Raises the store's other errors.
     """
-    catalog = Catalog(moves=True)
+    catalog = Catalog()
     with collecting(keys.ledger(keys.METADATA_BUNDLE)):
-        catalog = await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources), moves=True)
+        catalog = await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources))
     topic, *hidden = map(catalog.topics_by_name.get, (keys.TIMERS_TOPIC, keys.DELAYED_TOPIC, keys.DELAYED_FAR_TOPIC))
     found = []
     for partition, bundle in enumerate(topic.bundles if topic is not None and None not in hidden else ()):

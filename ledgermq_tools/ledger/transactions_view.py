@@ -62,9 +62,9 @@ async def read_transactions(
     """Return all partitions that can be read; damage goes to `collecting`. Raises the store's other
     errors.
     """
-    catalog = Catalog(moves=True)
+    catalog = Catalog()
     with collecting(keys.ledger(keys.METADATA_BUNDLE)):
-        catalog = await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources), moves=True)
+        catalog = await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources))
     topic = catalog.topics_by_name.get(keys.TRANSACTIONS_TOPIC)
     found = []
     for partition, bundle in enumerate(topic.bundles if topic is not None else ()):

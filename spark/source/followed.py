@@ -44,7 +44,7 @@ class FollowedTopics:
     """Call `open` first. Use it from one caller at a time."""
 
     def __init__(self, store: ObjectStore, cluster: ClusterSettings, options: SourceOptions) -> None:
-        self.catalog = Catalog(moves=True)
+        self.catalog = Catalog()
         self.topics: dict[str, Topic] = {}
         """Live topics of the query, by name."""
         self._store = store
@@ -123,7 +123,7 @@ class FollowedTopics:
 
     async def _take(self) -> bool:
         """Take in the catalog that is in the store now, unless a partition of the query is on its way."""
-        catalog = await read_catalog(self._ledger(keys.METADATA_BUNDLE), moves=True)
+        catalog = await read_catalog(self._ledger(keys.METADATA_BUNDLE))
         living = {topic.name: topic for topic in catalog.living_topics() if not topic.internal}
         topics = {name: living[name] for name in self._options.chosen(list(living)) if name in living}
         chosen = [(topic, partition) for topic in topics.values() for partition in self.partitions(topic)]

@@ -74,7 +74,7 @@ async def plan_query(store: ObjectStore, options: SourceOptions) -> list[list[To
     sources, wait = Sources(), MoveWait(options.move_timeout_s)
     metadata = LedgerRef(store, keys.METADATA_BUNDLE, await cluster_of(store), sources)
     while True:
-        topics = topics_of(await read_catalog(metadata, moves=True), options)
+        topics = topics_of(await read_catalog(metadata), options)
         chosen = [(topic, partition) for topic in topics for partition in partitions_of(topic, options)]
         if not (reasons := on_their_way(chosen)):
             followed = await _followed(metadata, chosen)

@@ -154,7 +154,7 @@ class Root:
             self.produced.setdefault((name, partition), []).extend(values)
 
     async def catalog(self) -> Catalog:
-        return await read_catalog(ledger_of(self.store, 0, cluster=self.cluster), moves=True)
+        return await read_catalog(ledger_of(self.store, 0, cluster=self.cluster))
 
     async def compact(self, store: ObjectStore | None = None, sources: Sources | None = None) -> CompactionReport:
         """By hand, everything; another `store` may be a wrapper of the same objects."""
