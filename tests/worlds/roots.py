@@ -146,12 +146,21 @@ class Root:
     async def produce(self, name: str, *batches: tuple[int, list[bytes]], timestamp_ms: int = 1000) -> None:
         """One segment with these batches: (partition, values)."""
         topic = self.topics[name]
-        writer = await self.writer(topic.bundles[batches[0][0]])
+        writer = await self._writer_of(topic, batches[0][0])
         await append_and_wait(
             writer, *(batch(*v, topic_id=topic.id, partition=p, timestamp_ms=timestamp_ms) for p, v in batches)
         )
         for partition, values in batches:
             self.produced.setdefault((name, partition), []).extend(values)
+
+    async def _writer_of(self, topic: Topic, partition: int) -> LedgerWriter:
+        """Return the writer of the bundle that takes the partition's records: the old one until it has sealed it."""
+        move = topic.moves.get(partition)
+        if move is not None and not move.ended:
+            old = await self.writer(move.source)
+            if old.durable.moves.move(PartitionId(topic.id, partition)) < move.id:
+                return old
+        return await self.writer(topic.bundles[partition])
 
     async def catalog(self) -> Catalog:
         return await read_catalog(ledger_of(self.store, 0, cluster=self.cluster))
