@@ -1,8 +1,8 @@
 """Wait while partitions of a query are on their way to another bundle (design Y14). No Spark, no broker.
 
-A query is planned only while each of its partitions is whole in one ledger. The catalog says which
-moves have not ended; the ledgers say what has left since the catalog was read, and what a plan met
-while it was made.
+A partition is planned only while it is whole in one ledger. The catalog says which moves have not
+ended; the ledgers say what has left since the catalog was read, and what a plan met while it was
+made.
 """
 
 from __future__ import annotations
@@ -65,31 +65,36 @@ async def planned_whole(plan: Callable[[], Awaitable[T]], left: Callable[[], Ite
 
 
 class MoveWait:
-    """Bounds the time that a query waits, and says what for. `seconds_max`: at most so long."""
+    """Bounds the time that a query waits for any one move, and says what for. `seconds_max`: at most so long."""
 
     def __init__(self, seconds_max: float) -> None:
         self._seconds_max = seconds_max
-        self._since_s: float | None = None
-        self._said = ""
+        self._since_s: dict[str, float] = {}
 
     def go_on(self) -> None:
-        """Note that nothing is waited for: the next `put_off` begins to count."""
-        self._since_s, self._said = None, ""
+        """Note that nothing is waited for any longer."""
+        self._since_s = {}
 
     def put_off(self, reasons: Sequence[str]) -> None:
-        """Note that nothing can be planned now. `reasons`: at least one.
+        """Note what is waited for now.
 
-        Raises DeadlineExceeded when that has lasted too long.
+        Raises DeadlineExceeded when some of it has lasted too long.
         """
         now_s = asyncio.get_running_loop().time()
-        since_s = self._since_s = now_s if self._since_s is None else self._since_s
-        what = ", ".join(reasons[:NAMED_MAX]) + (f" and {len(reasons) - NAMED_MAX} more" * (len(reasons) > NAMED_MAX))
-        if now_s - since_s >= self._seconds_max:
+        new = [reason for reason in reasons if reason not in self._since_s]
+        self._since_s = {reason: self._since_s.get(reason, now_s) for reason in reasons}
+        if late := [reason for reason, since_s in self._since_s.items() if now_s - since_s >= self._seconds_max]:
             raise DeadlineExceeded(
-                f"waited {self._seconds_max:g} s for the end of a move: {what}. Moves go on while brokers run;"
+                f"waited {self._seconds_max:g} s for the end of a move: {_some(late)}. Moves go on while brokers run;"
                 " `ledgermq fsck` names damage that holds them up. Run the query again when the move has ended, or let"
                 " it wait longer with moveTimeoutS"
             )
-        if what != self._said:
-            log.warning("the query waits for the end of a move, at most %g s: %s", self._seconds_max, what)
-            self._said = what
+        if new:
+            log.warning(
+                "the query waits for the end of a move, at most %g s for each: %s", self._seconds_max, _some(new)
+            )
+
+
+def _some(reasons: Sequence[str]) -> str:
+    more = len(reasons) - NAMED_MAX
+    return ", ".join(reasons[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

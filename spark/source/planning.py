@@ -73,16 +73,22 @@ async def plan_query(store: ObjectStore, options: SourceOptions) -> list[list[To
     """
     sources, wait = Sources(), MoveWait(options.move_timeout_s)
     metadata = LedgerRef(store, keys.METADATA_BUNDLE, await cluster_of(store), sources)
+    planned: dict[PartitionId, list[TopicRange]] = {}
     while True:
         topics = topics_of(await read_catalog(metadata), options)
-        chosen = [(topic, partition) for topic in topics for partition in partitions_of(topic, options)]
-        if not (reasons := on_their_way(chosen)):
-            followed = await _followed(metadata, chosen)
-            plan, left = partial(_plan, store, sources, chosen, followed, options), partial(gone, chosen, followed)
-            if (planned := await planned_whole(plan, left)) is not None:
-                return deal(planned, options.min_partitions)
-            reasons = left()
-        wait.put_off(reasons)
+        chosen = {PartitionId(topic.id, p): (topic, p) for topic in topics for p in partitions_of(topic, options)}
+        left = [part for key, part in chosen.items() if key not in planned]
+        due = [part for part in left if not on_their_way([part])]  # so partitions that move in turns end the wait
+        followed = await _followed(metadata, due)
+        reasons = partial(gone, due, followed)
+        found = await planned_whole(partial(_plan, store, sources, due, followed, options), reasons)
+        if found is not None:
+            planned |= {PartitionId(topic.id, partition): [] for topic, partition in due}
+            for each in found:
+                planned[each.range.key].append(each)
+        if planned.keys() >= chosen.keys():
+            return deal([each for key in chosen for each in planned[key]], options.min_partitions)
+        wait.put_off([*on_their_way(left), *reasons()])
         await asyncio.sleep(PAUSE_S)
 
 

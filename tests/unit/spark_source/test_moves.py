@@ -27,6 +27,7 @@ from ledgermq.errors import DeadlineExceeded
 from ledgermq.sources import Sources
 from spark.source import planning
 from spark.source.followed import FollowedTopics
+from spark.source.move_wait import MoveWait
 from spark.source.options import parse_options
 from spark.source.planning import TopicRange, plan_query
 from tests.virtual_time import virtual
@@ -119,7 +120,7 @@ async def test_the_end_of_a_move_is_waited_for(
     assert not query.done()
     move_id = root.topics["t"].moves[0].id
     assert [record.message for record in caplog.records if record.name == "ledgermq.spark"] == [
-        f"the query waits for the end of a move, at most 300 s: t/0 moves from bundle 1 to 2 (move {move_id})"
+        f"the query waits for the end of a move, at most 300 s for each: t/0 moves from bundle 1 to 2 (move {move_id})"
     ]
     for step in steps[steps_done - 1 : -1]:
         await step("t", 0)
@@ -150,6 +151,37 @@ async def test_other_partitions_are_read_while_one_moves(sources: Sources) -> No
     began_s = asyncio.get_running_loop().time()
     assert await read(root, await plan(root, partitions="1")) == [b"beside"]
     assert asyncio.get_running_loop().time() - began_s < 1
+
+
+@virtual
+async def test_partitions_that_move_in_turns_are_each_waited_for_once(sources: Sources) -> None:
+    """There is no moment at which none of them is on its way."""
+    root = await opened_root(sources)
+    await seal(root)
+    query = asyncio.create_task(plan_query(root.store, parse_options({"root": "memory://moves", "topic": "t"})))
+    await asyncio.sleep(5)
+    await root.decide_move("t", 1, NEW)
+    await root.seal("t", 1)
+    for step in (root.open_moved, root.hand_over, root.end_move):
+        await step("t", 0)
+    ranges = [each for task in await query for each in task]
+    for step in (root.open_moved, root.hand_over, root.end_move):
+        await step("t", 1)
+    for partition in (0, 1):
+        own = [each for each in ranges if each.range.key.partition == partition]
+        assert await read(root, own) == root.produced["t", partition]
+
+
+@virtual
+async def test_each_move_may_last_as_long_as_a_query_waits() -> None:
+    wait = MoveWait(10)
+    for second in range(40):
+        wait.put_off([f"t/{second // 8} moves"])
+        await asyncio.sleep(1)
+    wait.put_off(["a", "b", "c", "d"])
+    await asyncio.sleep(10)
+    with pytest.raises(DeadlineExceeded, match=r"waited 10 s .*: a, b, c and 1 more\. "):
+        wait.put_off(["a", "b", "c", "d", "e"])
 
 
 class Meanwhile(StoreWrapper):
