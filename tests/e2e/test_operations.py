@@ -19,6 +19,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import ledgermq
 from infra.minio import Minio
+from infra.ports import free_port
 from ledgermq.cli.exit_codes import ExitCode
 from stateless_broker.process import END_ANYWAY_CODE
 from tests.e2e.admin_port import ADMIN, AdminPort
@@ -155,8 +156,7 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_broker_that_waits_for_its_store_obeys_signals(tmp_path: Path, credentials: None) -> None:
     file = tmp_path / "broker.toml"
     file.write_text("")
-    with socket.create_server(("127.0.0.1", 0)) as store, socket.create_server(("127.0.0.1", 0)) as mine:
-        store_port, port = store.getsockname()[1], mine.getsockname()[1]
+    store_port, port = free_port(), free_port()
     with BrokerProcesses(tmp_path, f"{NOBODY}:{store_port}") as brokers:
         broker = brokers.spawn(*ADMIN, "--config", str(file), port=port)
         wait_until(lambda: bool(lines(broker, "waiting for the object store")))
