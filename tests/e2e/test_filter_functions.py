@@ -206,7 +206,8 @@ async def test_a_message_has_the_time_that_is_set(tmp_path: Path) -> None:
             async with client.consumer("t", until_end=True, filter="FUNCTION('hanging')") as consumer:
                 assert [message.value async for message in consumer] == [b"%d" % n for n in range(10) if n != 7]
                 assert consumer.filter_counts.failed == 1
-            assert asyncio.get_running_loop().time() - begin_s < 30
+            took_s = asyncio.get_running_loop().time() - begin_s
+            assert 2 * MESSAGE_S <= took_s < 60, "twice the time that is set"
         for outcome, records in (("kept", 9), ("overtime", 1)):
             labels = {"function": "hanging", "outcome": outcome}
             assert registry.get_sample_value("ledgermq_filter_function_records_total", labels) == records
