@@ -130,7 +130,11 @@ def run_counter(address: str, dies_in: int, where: str) -> int:
 
 
 async def check(address: str) -> None:
-    async with ledgermq.connect(address) as client, client.table("counts") as table:
+    async with (
+        ledgermq.connect(address) as client,
+        client.transactions("word-count"),  # waits until the last commit of the former process shows everywhere
+        client.table("counts") as table,
+    ):
         found = {word.decode(): int(number) for word, number in table.items()}
     expected = Counter(word for line in lines() for word in line.split())
     if found != expected:

@@ -134,11 +134,13 @@ class Connections:
         """Return the answer of any broker, or of the one that it redirects to; `avoid` is tried
         last.
 
-        Errors that a retry may cure are retried until the deadline; then raises Unavailable. Raises
-        TlsFailed at once if TLS fails with every broker and no broker has ever answered: a setting is
-        wrong. Later it may be a certificate that is renewed soon.
+        Errors that a retry may cure are retried until the deadline; then raises Unavailable, or
+        ResourceExhausted if that was the last answer. Raises TlsFailed at once if TLS fails with every
+        broker and no broker has ever answered: a setting is wrong. Later it may be a certificate that
+        is renewed soon.
         """
         backoff = self.backoff()
+        refusal: ResourceExhausted | None = None
         while True:
             wait_ms: int | None = None
             last: RetriableError | None = None
@@ -151,9 +153,12 @@ class Connections:
                     failed_by_tls += isinstance(error, TlsFailed)
                 except (NotOwner, ResourceExhausted) as error:
                     last, wait_ms = error, error.retry_after_ms
+                    refusal = error if isinstance(error, ResourceExhausted) else None
                     break
                 if asyncio.get_running_loop().time() >= deadline:
+                    last = refusal or last  # the deadline cut this attempt off, which proves nothing
                     break
+                refusal = None
             if last is not None and self._last_good is None and failed_by_tls == len(candidates):
                 raise last
             if not await backoff.pause(wait_ms, deadline):

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 
 import pytest
@@ -13,16 +12,20 @@ import pytest
 import ledgermq
 from ledger import keys
 from ledger.rounds.engines import find_engine
+from ledgermq.client.settings import ClientSettings
 from ledgermq.errors import InvalidRequest, LedgerMQError, ResourceExhausted, Unavailable, UnknownGroup
 from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker import logs
 from stateless_broker.health import Health
+from stateless_broker.in_process import InProcessConnector, Network
 from stateless_broker.metrics.process_metrics import ProcessMetrics
 from stateless_broker.process import admin_port
 from stateless_broker.settings import BrokerSettings
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.groups import Member, Outsider, ask, committed_offset, settled
 from tests.e2e.processes import BrokerProcesses
+from tests.virtual_time import virtual, virtual_sources
+from tests.waiting import wait_until
 from tests.worlds.keyed_root import Keyed
 
 
@@ -117,9 +120,7 @@ def test_the_reserve_has_the_size_that_was_set(tmp_path: Path) -> None:
         with BrokerProcesses(tmp_path, root.as_uri()) as brokers:
             brokers.start("--reserve-bytes", str(reserve_bytes))
             # The file exists before it has its size.
-            deadline = time.monotonic() + 20
-            while time.monotonic() < deadline and (reserve.stat().st_size if reserve.exists() else 0) < reserve_bytes:
-                time.sleep(0.05)
+            wait_until(lambda: (reserve.stat().st_size if reserve.exists() else 0) >= reserve_bytes)  # noqa: B023
         sizes[reserve_bytes] = reserve.stat().st_size if reserve.exists() else 0
     assert sizes == {0: 0, 2 * 1024 * 1024: 2 * 1024 * 1024}
 
@@ -181,14 +182,16 @@ async def test_records_younger_than_the_lag_are_not_cleaned() -> None:
 
 
 async def _attempts(**settings: int) -> int:
-    """At a port where no broker listens, in a second."""
+    """At an address where no broker listens, in a second."""
     errors: list[LedgerMQError | None] = []
-    async with ledgermq.connect("127.0.0.1:1", timeout_s=1.0, on_trouble=errors.append, **settings) as client:
+    chosen = ClientSettings(timeout_s=1.0, on_trouble=errors.append, **settings)
+    async with ledgermq.Client(InProcessConnector(Network()), ["a:1"], chosen, virtual_sources()) as client:
         with pytest.raises(Unavailable):
             await client.list_topics()
     return len(errors)
 
 
+@virtual
 async def test_waits_between_attempts_are_as_set() -> None:
     """`backoff_ms_first` and `backoff_ms_max`."""
     assert await _attempts(backoff_ms_first=400, backoff_ms_max=800) <= 4
@@ -196,16 +199,16 @@ async def test_waits_between_attempts_are_as_set() -> None:
     assert await _attempts(backoff_ms_first=1, backoff_ms_max=2) > 20
 
 
-async def test_a_failed_message_is_handled_again_within_retry_ms_max() -> None:
+@in_cluster("a:1")
+async def test_a_failed_message_is_handled_again_within_retry_ms_max(cluster: Cluster) -> None:
+    await cluster.create("t", 1)
+    await cluster.produce("t", 0, b"v")
     attempts: dict[int, int] = {}
     for retry_ms_max in (5, 10_000):
-        async with ledgermq.connect(f"memory://retry-{retry_ms_max}") as client:
-            await client.create_topic("t", 1)
-            async with client.producer() as producer:
-                await producer.send("t", b"v")
+        async with cluster.client() as client:
             count = 0
 
-            @client.handler("t", group="g", retry_ms_first=5, retry_ms_max=retry_ms_max)
+            @client.handler("t", group=f"g-{retry_ms_max}", retry_ms_first=5, retry_ms_max=retry_ms_max)
             async def handle(message: ledgermq.GroupMessage) -> None:
                 nonlocal count
                 count += 1

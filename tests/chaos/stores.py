@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Protocol
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 from pyarrow import fs
 
 from infra.minio import START_SECONDS_MAX, Minio
+from infra.ports import free_port
 from tests.chaos.children import Child, Children
 from tests.chaos.schedule import ALL_KINDS, OF_A_REMOTE_STORE, Kind
 from tests.servers.cutting_proxy import NEVER, CuttingProxy, cutting_proxy
@@ -71,9 +71,7 @@ class MinioStore:
 
     def __init__(self, folder: Path, children: Children, stack: AsyncExitStack, seed: int) -> None:
         """`stack` closes the lines."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._minio = Minio(f"http://127.0.0.1:{free.getsockname()[1]}")
+        self._minio = Minio(f"http://127.0.0.1:{free_port()}")
         self._folder, self._children, self._stack, self._seed = folder, children, stack, seed
         self.server: Child | None = None
         self.lines: dict[str, CuttingProxy] = {}

@@ -96,7 +96,7 @@ async def test_rival_brokers_lose_and_double_nothing(open_one: Open) -> None:
     last = await own(store, sources, "last")
     acknowledged[await append(last, batch(b"last"))[0]] = b"last"
     stored = await read_values(store)
-    await asyncio.wait_for(reading, 30)
+    await asyncio.wait_for(reading, 120)
     assert seen == stored, "a reader without a broker, beside them all along"
     assert sorted(stored) == list(range(len(stored)))
     assert len(set(stored.values())) == len(stored)

@@ -28,7 +28,7 @@ class AdminPort:
 
     def get(self, path: str) -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(f"http://{self.address}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://{self.address}{path}", timeout=60) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:

@@ -22,6 +22,7 @@ import ledgermq.sync
 from ledgermq.client.grpc_connection import GrpcConnector
 from ledgermq.protocol import ledgermq_pb2 as pb
 from tests.e2e.warm_cli import WarmCommands
+from tests.waiting import wait_until
 
 LEDGERMQ = Path(sys.executable).parent / "ledgermq"
 
@@ -53,7 +54,7 @@ class Shell:
             input=data,
             env=environment,
             capture_output=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
         return Done(done.returncode, done.stdout.decode(errors="backslashreplace"), done.stderr.decode())
@@ -76,7 +77,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
         assert line.startswith("broker listens on "), line
         yield Shell(line.split()[3].rstrip(","), root, warm)
         broker.terminate()
-        assert broker.wait(30) == 0
+        assert broker.wait(120) == 0
 
 
 def test_records_are_deleted_on_demand_and_held(shell: Shell) -> None:
@@ -307,7 +308,7 @@ def test_a_reader_that_goes_away_is_no_error(shell: Shell) -> None:
         f"'{LEDGERMQ}' consume pipe --from earliest --until-end --target {shell.address} | head -1; exit"
         " ${PIPESTATUS[0]}"
     )
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "x\n", "")
 
 
@@ -319,7 +320,7 @@ def test_tables_and_help_may_be_cut_off_too(shell: Shell, words: list[str]) -> N
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
-        [LEDGERMQ, *words], stdout=write, stderr=subprocess.PIPE, env=environment, timeout=60, check=False
+        [LEDGERMQ, *words], stdout=write, stderr=subprocess.PIPE, env=environment, timeout=120, check=False
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -360,7 +361,7 @@ def test_the_shell_completes_commands_and_topic_names(shell: Shell) -> None:
         words = {"_LEDGERMQ_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
         environment = {**os.environ, "LEDGERMQ_TARGET": shell.address, **words}
         return subprocess.run(
-            [LEDGERMQ], env=environment, capture_output=True, text=True, timeout=60, check=False
+            [LEDGERMQ], env=environment, capture_output=True, text=True, timeout=120, check=False
         ).stdout.split()
 
     assert complete("ledgermq prod") == ["produce"]
@@ -493,14 +494,16 @@ def test_unresolved_messages_are_listed_shown_published_and_dropped(shell: Shell
     done = shell("transaction", "unresolved", "commit", "shops", "order-1", "order-2", "--yes")
     assert (done.code, "2 unresolved messages of shops are published." in done.err) == (0, True)
     assert shell("transaction", "unresolved", "rollback", "shops", "--all", stdin="y\n").code == 0
-    assert shell.json("transaction", "unresolved", "list", "shops")["messages"] == []
+    # a commit shows a moment after its command
+    wait_until(lambda: shell.json("transaction", "unresolved", "list", "shops")["messages"] == [])
     decided = shell.json("transaction", "unresolved", "list", "--all")["messages"]
     assert [row["decision"] for row in decided] == ["rollback", "commit", "commit", "rollback"]
     for wrong in (["commit", "shops", "order-0"], ["commit", "shops", "order-9"], ["rollback", "shops"]):
         refused = shell("transaction", "unresolved", *wrong, "--yes")
         assert (refused.code, "INVALID_REQUEST" in refused.err) == (2, True)
-    published = shell("consume", "orders", "--until-end", "--format", "jsonl").out.splitlines()
-    rows = [json.loads(line) for line in published]
+    read = ("consume", "orders", "--until-end", "--format", "jsonl")
+    wait_until(lambda: len(shell(*read).out.splitlines()) >= 2)
+    rows = [json.loads(line) for line in shell(*read).out.splitlines()]
     assert [(row["partition"], row["key"], row["value"]) for row in rows] == [
         (1, f"k{number}", f"coffee {number}") for number in (1, 2)
     ]
@@ -547,6 +550,7 @@ def test_bundles_are_shown_and_added(shell: Shell) -> None:
     assert "a cluster has 2 to 1000 bundles" in refused.err
 
 
+@pytest.mark.timeout(600)
 def test_partitions_move_until_bundles_are_even(shell: Shell) -> None:
     shell("topic", "create", "wide", "--partitions", 100)
     shell("cluster", "add-bundles", 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import time
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from ledgermq.cli.report import at_time
 from ledgermq.client.groups.retry_topics import DUE_MS, Failures, Origin, headers_of
 from ledgermq.errors import TransactionError
 from tests.e2e.test_cli import Shell, shell
+from tests.waiting import until, wait_until
 
 FIRST_MS = 1_760_000_000_000
 
@@ -33,6 +35,19 @@ def bury(shell: Shell, group: str, count: int, errors: tuple[str, ...] = ("Value
 
 def places(shell: Shell, *arguments: str) -> list[tuple[str, str]]:
     return [(row["place"], row["state"]) for row in shell.json("dlq", "list", *arguments)["letters"]]
+
+
+def read(shell: Shell, topic: str, count: int) -> list[dict[str, Any]]:
+    """All messages of a topic, once there are so many: a commit shows a moment after its command."""
+    rows: list[dict[str, Any]] = []
+
+    def are_there() -> bool:
+        out = shell("consume", topic, "--until-end", "--format", "jsonl").out
+        rows[:] = [json.loads(line) for line in out.splitlines()]
+        return len(rows) >= count
+
+    wait_until(are_there)
+    return rows
 
 
 def test_dead_letters_are_listed_shown_redriven_and_dropped(shell: Shell) -> None:
@@ -54,14 +69,14 @@ def test_dead_letters_are_listed_shown_redriven_and_dropped(shell: Shell) -> Non
     for _ in range(2):  # once, however often it is repeated
         assert shell("dlq", "redrive", "g", "--all", "--error", "poison", "--yes").code == 0
     assert shell("dlq", "drop", "g", "0:1", stdin="y\n").code == 0
-    assert places(shell, "g") == [("0:3", "waits")]
+    wait_until(lambda: places(shell, "g") == [("0:3", "waits")])  # a commit shows a moment after its command
     assert places(shell, "g", "--all") == [
         ("0:0", "redriven"),
         ("0:1", "dropped"),
         ("0:2", "redriven"),
         ("0:3", "waits"),
     ]
-    redriven = [json.loads(line) for line in shell("consume", "g.retry", "-e", "--format", "jsonl").out.splitlines()]
+    redriven = read(shell, "g.retry", 2)
     assert sorted(row["value"] for row in redriven) == ["coffee 0", "coffee 2"]
     headers = {header["key"]: header["value"] for header in redriven[0]["headers"]}
     assert (headers["mine"], headers["ledgermq.retry.attempt"], headers["ledgermq.retry.topic"]) == (
@@ -77,7 +92,7 @@ def test_dead_letters_are_listed_shown_redriven_and_dropped(shell: Shell) -> Non
     assert facts["by_attempts"] == [{"attempts": 0, "messages": 2}], "redriven letters begin anew"
     moved = shell("dlq", "redrive", "g", "--all", "--to", "g.source", "--yes")
     assert "1 dead letter of g is redriven" in moved.err
-    [row] = [json.loads(line) for line in shell("consume", "g.source", "-e", "--format", "jsonl").out.splitlines()]
+    [row] = read(shell, "g.source", 1)
     assert [header["key"] for header in row["headers"]] == ["mine"]
 
 
@@ -134,7 +149,12 @@ async def test_a_second_command_stops_the_first(shell: Shell) -> None:
             with pytest.raises(TransactionError):
                 async with late.begin() as transaction:
                     transaction.send("s.retry", "again")
+
+        async def all_are_settled() -> bool:
+            return (await dead_letters.survey(client, "s")).waiting == 0
+
+        await until(all_are_settled, every_s=0.05)
         found = await dead_letters.survey(client, "s")
         assert (settled, found.waiting, found.total) == (600, 0, 1200)
         assert found.settled[Place(0, 0)] == "redriven"
-    assert len(shell("consume", "s.retry", "--until-end").out.splitlines()) == 1200
+    assert len(read(shell, "s.retry", 1200)) == 1200

@@ -17,6 +17,7 @@ from tests.waiting import wait_until
 
 LEDGERMQ = Path(sys.executable).parent / "ledgermq"
 ENDS_S_MAX = 60.0
+TIMEOUT_S = 12
 
 
 def producing(address: str, *options: str) -> subprocess.Popen[bytes]:
@@ -72,7 +73,7 @@ def test_a_broker_that_stops_is_told_at_once_and_the_lines_that_are_stored_are_n
         broker = brokers.start()
         with ledgermq.sync.connect(broker.address) as client:
             client.create_topic("t", partitions=1)
-        process = producing(broker.address, "--timeout", "5")
+        process = producing(broker.address, "--timeout", str(TIMEOUT_S))
         write(process, 0, 100)
         wait_until_stored(broker.address, 100)
         brokers.pause(broker)
@@ -88,10 +89,10 @@ def test_a_broker_that_stops_is_told_at_once_and_the_lines_that_are_stored_are_n
             process.kill()
             process.communicate()
             brokers.resume(broker)
-        assert re.match(rf"waiting for a broker at {broker.address}: no answer so far; timeout in \d s", told)
-        assert told_s < 5
+        assert re.match(rf"waiting for a broker at {broker.address}: no answer so far; timeout in \d+ s", told)
+        assert told_s < TIMEOUT_S
         assert code == 8, rest
-        assert ended_s < 15, "four times the time limit and more, before"
+        assert ended_s < 3 * TIMEOUT_S, "four times the time limit and more, before"
         assert (
             "100 records were stored before the error: lines 1 to 100 of stdin. --skip 100 resumes after them." in rest
         )

@@ -9,6 +9,7 @@ import ledgermq
 from ledgermq.client.groups.retry_topics import Failures, Origin, headers_of
 from ledgermq.client.partitioner import partition_of_key
 from tests.e2e.test_cli import Shell, shell
+from tests.waiting import wait_until
 
 
 def test_messages_are_found_by_key_and_the_search_goes_on(shell: Shell) -> None:
@@ -106,7 +107,10 @@ def test_a_message_is_traced_to_groups_queues_and_copies(shell: Shell) -> None:
     keyless = shell.json("message", "trace", "traced:1:3")["copies"]
     assert len(keyless) == 2
     assert shell("dlq", "drop", "mailer", dead["id"].removeprefix("mailer.dlq:"), "--yes").code == 0
-    again = shell.json("message", "trace", "traced:1:1")["copies"]
-    assert [row["settled"] for row in again] == ["dropped", None]
+
+    def settled() -> list[str | None]:
+        return [row["settled"] for row in shell.json("message", "trace", "traced:1:1")["copies"]]
+
+    wait_until(lambda: settled() == ["dropped", None])  # a commit shows a moment after its command
     assert shell.json("message", "trace", dead["id"])["copy_of"] == "traced:1:1"
     assert "mailer.dlq:0" in shell("message", "trace", "traced:1:1").out

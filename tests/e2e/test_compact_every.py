@@ -49,7 +49,7 @@ async def test_two_services_compact_what_is_due_and_end_when_they_are_asked_to(t
             wait_until(lambda: rows(tmp_path) == 5 and all(STARTED in log.read_text() for log in logs))
             one.send_signal(signal.SIGTERM)
             other.send_signal(signal.SIGINT)
-            outputs = [process.communicate(timeout=30) for process in (one, other)]
+            outputs = [process.communicate(timeout=120) for process in (one, other)]
             assert [process.returncode for process in (one, other)] == [0, 0], outputs
     told = [json.loads(line) for output, _ in outputs for line in output.splitlines()]
     finished = [each for each in told if each["event"] == "round"]
@@ -71,6 +71,6 @@ def rows(folder: Path) -> int:
 
 def test_an_interval_that_is_none_is_told_in_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ledgermq.cli.main", "compact", str(tmp_path), "--every", "often"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     assert "give a number and its unit" in done.stderr

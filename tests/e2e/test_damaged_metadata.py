@@ -44,7 +44,7 @@ async def everything_is_served_by(target: str) -> None:
         async with client.producer() as producer:
             await producer.send("late", b"new", partition=0)
         values: list[bytes | None] = []
-        async with asyncio.timeout(30), client.consumer("early", start="earliest") as consumer:
+        async with asyncio.timeout(60), client.consumer("early", start="earliest") as consumer:
             while not values:
                 values += [message.value for message in await consumer.fetch(10, 1.0)]
         assert values == [b"kept"]

@@ -211,7 +211,7 @@ def test_the_synchronous_client_drains_too(tmp_path: Path) -> None:
         producer.send("t", b"0", on_delivery=on_delivery)
         producer.send_many("t", [b"%d" % number for number in range(1, 100)])
         assert producer.drain() == []
-        assert called.wait(20)
+        assert called.wait(60)
         assert [result.offset for result in results] == [0]
         with pytest.raises(Unavailable, match="is drained"):
             producer.send("t", b"v")

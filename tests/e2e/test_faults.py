@@ -123,7 +123,7 @@ async def test_a_full_disk_is_told_to_producers_and_needs_no_restart(tmp_path: P
                     await producer.send("t", stored[-1])
             filler = disk / "filler"
             fill(filler)
-            async with client.producer(delivery_timeout_s=3) as producer:
+            async with client.producer(delivery_timeout_s=10) as producer:
                 with pytest.raises(StoreFull, match="no space is left"):
                     await producer.send("t", b"x" * 20_000)
             assert broker.process.poll() is None
@@ -151,7 +151,7 @@ async def test_a_full_disk_is_taken_over_and_emptied_from_its_reserve(tmp_path: 
                 for _ in range(10):
                     await producer.send("big", random.Random(1).randbytes(150_000), partition=0)
             fill(disk / "filler")
-            async with client.producer(delivery_timeout_s=1) as producer:
+            async with client.producer(delivery_timeout_s=10) as producer:
                 with pytest.raises(StoreFull):
                     await producer.send("small", b"x" * 20_000)
         brokers.kill(broker)

@@ -28,6 +28,9 @@ from stateless_broker.node import Hooks, Node
 from stateless_broker.settings import load_settings
 from tests.e2e.filter_functions import NAMES, install
 
+MESSAGE_S = 2.0
+"""For functions that hang: a busy machine holds up another message, or the start of its process, for less."""
+
 
 class Counted(FilterFunctionCounts):
     def __init__(self) -> None:
@@ -46,13 +49,24 @@ class Functions:
 
     def __init__(self, message_s: float) -> None:
         self.counted = Counted()
+        self.pauses = 0
+        """How often a batch was not finished within a call."""
         self.inner = ProcessFunctions(installed(), lambda: message_s, self.counted)
 
     async def kept(self, function: str, count: int = 20, at: int = 0) -> list[int]:
-        """Judge a batch of the numbers below `count`, and return those that are kept."""
+        """Judge a batch of the numbers below `count`, and return those that are kept. As readers do, ask again for
+        what is not finished within a call.
+        """
         data = encode_batch(rows_to_arrow([(None, b"%d" % number, None, 5, None) for number in range(count)]))
         batch = StoredBatch(at, count, crc32c(data), data)
-        judgement = await self.inner.judge(function, BatchPlace(1, 0, at, batch.crc), batch)
+        while True:
+            try:
+                judgement = await self.inner.judge(function, BatchPlace(1, 0, at, batch.crc), batch)
+                break
+            except errors.Unavailable as error:
+                if "goes on" not in error.message:
+                    raise
+                self.pauses += 1
         bits = pa.Array.from_buffers(pa.bool_(), count, [None, pa.py_buffer(judgement.passes)]).to_pylist()
         found = [number for number in range(count) if bits[number]]
         assert len(found) == judgement.kept
@@ -60,7 +74,7 @@ class Functions:
 
 
 @asynccontextmanager
-async def functions_of(message_s: float = 5.0) -> AsyncIterator[Functions]:
+async def functions_of(message_s: float = 30.0) -> AsyncIterator[Functions]:
     found = Functions(message_s)
     try:
         yield found
@@ -102,37 +116,23 @@ async def test_where_it_raises_a_message_is_left_out_and_counted() -> None:
 
 @pytest.mark.parametrize("name", ["hanging", "exiting"])
 async def test_a_message_without_a_verdict_is_tried_twice_then_left_out_and_counted(name: str) -> None:
-    async with functions_of(0.3) as functions:
-        kept: list[int] | None = None
-        while kept is None:
-            try:
-                kept = await functions.kept(name)
-            except errors.Unavailable:
-                continue
-        assert kept == [number for number in range(20) if number != 7]
+    async with functions_of(MESSAGE_S) as functions:
+        assert await functions.kept(name) == [number for number in range(20) if number != 7]
         assert functions.counted.outcomes == {"kept": 19, "overtime": 1}
         assert functions.counted.stops == 2
 
 
 async def test_a_stall_that_passes_loses_nothing() -> None:
-    async with functions_of(0.3) as functions:
+    async with functions_of(MESSAGE_S) as functions:
         assert await functions.kept("hanging_once") == list(range(20))
         assert (functions.counted.outcomes, functions.counted.stops) == ({"kept": 20}, 1)
 
 
 async def test_a_slow_function_goes_on_where_it_has_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "BATCH_S", 0.4)
-    times = 0
     async with functions_of() as functions:
-        while True:
-            times += 1
-            try:
-                kept = await functions.kept("slow", 60)
-                break
-            except errors.Unavailable:
-                continue
-        assert kept == list(range(0, 60, 2))
-        assert times > 1, "no single call is as long as the batch"
+        assert await functions.kept("slow", 60) == list(range(0, 60, 2))
+        assert functions.pauses > 0, "no single call is as long as the batch"
         assert functions.counted.outcomes == {"kept": 30, "left_out": 30}, "no message is judged twice, or left out"
 
 
@@ -193,7 +193,7 @@ def test_the_names_are_those_of_the_entry_points() -> None:
 
 
 async def test_a_message_has_the_time_that_is_set(tmp_path: Path) -> None:
-    settings = load_settings(None, filter_message_ms_max=100, port=0)
+    settings = load_settings(None, filter_message_ms_max=round(MESSAGE_S * 1000), port=0)
     registry = CollectorRegistry()
     counted = FunctionMetrics(registry)
     async with await Node.start(f"file://{tmp_path}/root", settings, Sources(), hooks=Hooks(functions=counted)) as node:
@@ -206,7 +206,8 @@ async def test_a_message_has_the_time_that_is_set(tmp_path: Path) -> None:
             async with client.consumer("t", until_end=True, filter="FUNCTION('hanging')") as consumer:
                 assert [message.value async for message in consumer] == [b"%d" % n for n in range(10) if n != 7]
                 assert consumer.filter_counts.failed == 1
-            assert asyncio.get_running_loop().time() - begin_s < 30
+            took_s = asyncio.get_running_loop().time() - begin_s
+            assert 2 * MESSAGE_S <= took_s < 60, "twice the time that is set"
         for outcome, records in (("kept", 9), ("overtime", 1)):
             labels = {"function": "hanging", "outcome": outcome}
             assert registry.get_sample_value("ledgermq_filter_function_records_total", labels) == records

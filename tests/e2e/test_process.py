@@ -42,10 +42,10 @@ def test_health_and_reflection_by_the_stock_tools(brokers: BrokerProcesses) -> N
     with brokers, grpc.insecure_channel(brokers.start().address) as channel:
         health = health_pb2_grpc.HealthStub(channel)
         for service in ("", SERVICE):
-            answer = health.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
+            answer = health.Check(health_pb2.HealthCheckRequest(service=service), timeout=60)
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
         with pytest.raises(grpc.RpcError) as unknown:
-            health.Check(health_pb2.HealthCheckRequest(service="nobody"), timeout=10)
+            health.Check(health_pb2.HealthCheckRequest(service="nobody"), timeout=60)
         assert unknown.value.code() == grpc.StatusCode.NOT_FOUND
         database = ProtoReflectionDescriptorDatabase(channel)
         assert SERVICE in database.get_services()
@@ -59,7 +59,7 @@ def test_the_published_proto_is_enough_to_talk_to_a_broker(brokers: BrokerProces
 
         def call(name: str, request: object, answer: type[object]) -> object:
             return channel.unary_unary(f"/{SERVICE}/{name}", request.SerializeToString, answer.FromString)(
-                request, timeout=20
+                request, timeout=60
             )  # type: ignore[attr-defined]
 
         from tests.broker.cluster import batch_header, encoded
@@ -88,13 +88,13 @@ def test_garbage_on_the_wire_is_refused_and_the_broker_stays_healthy(brokers: Br
             if call is None:
                 continue
             with pytest.raises(grpc.RpcError) as error:
-                call(b"\xff" * 100, timeout=10)
+                call(b"\xff" * 100, timeout=60)
             assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT, method.name
-        stream = channel.stream_stream(f"/{SERVICE}/Produce", bytes, bytes)(iter([b"\xff" * 100]), timeout=10)
+        stream = channel.stream_stream(f"/{SERVICE}/Produce", bytes, bytes)(iter([b"\xff" * 100]), timeout=60)
         with pytest.raises(grpc.RpcError) as error:
             list(stream)
         assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-        health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
+        health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=60)
 
 
 @pytest.mark.parametrize(
@@ -230,9 +230,9 @@ def test_a_request_above_the_bound_is_refused_before_it_is_read(brokers: BrokerP
         with grpc.insecure_channel(brokers.start().address, options=options) as channel:
             call = channel.unary_unary(f"/{SERVICE}/ProduceOnce", bytes, bytes)
             with pytest.raises(grpc.RpcError) as refused:
-                call(bytes(MESSAGE_BYTES_MAX + 1), timeout=30)
+                call(bytes(MESSAGE_BYTES_MAX + 1), timeout=60)
             assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-            health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
+            health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=60)
 
 
 def test_a_leaving_broker_tells_load_balancers_at_once(brokers: BrokerProcesses) -> None:
@@ -240,7 +240,7 @@ def test_a_leaving_broker_tells_load_balancers_at_once(brokers: BrokerProcesses)
         broker = brokers.start()
         with grpc.insecure_channel(broker.address) as channel:
             watch = health_pb2_grpc.HealthStub(channel).Watch(
-                health_pb2.HealthCheckRequest(service=SERVICE), timeout=30
+                health_pb2.HealthCheckRequest(service=SERVICE), timeout=60
             )
             assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
             brokers.terminate(broker)

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import ledgermq.sync
+from infra.ports import free_port
 from ledgermq.cli.exit_codes import ExitCode
 from tests.e2e.processes import QUICK, BrokerProcess, BrokerProcesses
 from tests.waiting import wait_until
@@ -110,16 +111,13 @@ def alive(pid: int) -> bool:
 
 
 def taken_after_a_free_one() -> socket.socket:
-    """A port that is listened on, and the one before it can be taken."""
+    """A port that is listened on, and the one before it is free."""
     while True:
-        taken = socket.create_server(("127.0.0.1", 0))
+        before = free_port()
         try:
-            with socket.socket() as before:
-                before.bind(("127.0.0.1", taken.getsockname()[1] - 1))
+            return socket.create_server(("127.0.0.1", before + 1))
         except OSError:
-            taken.close()
-        else:
-            return taken
+            continue
 
 
 def test_what_holds_for_all_ends_the_command(brokers: BrokerProcesses) -> None:

@@ -75,7 +75,7 @@ FORKED = """
         try:
             call()
         except errors.UsedElsewhere as error:
-            assert time.monotonic() - begun < 5, name
+            assert time.monotonic() - begun < 30, name
             assert "fork" in error.message, (name, error.message)
         else:
             raise AssertionError(f"{name} was not refused")

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import urllib.error
 import urllib.parse
@@ -20,6 +19,7 @@ import pytest
 import yaml
 
 from infra.grafana.dashboard import queries
+from infra.ports import free_port
 from tests.e2e.admin_port import ADMIN, AdminPort
 from tests.e2e.processes import BrokerProcesses
 from tests.waiting import wait_until
@@ -55,8 +55,7 @@ def prometheus(folder: Path, target: str) -> Iterator[Prometheus]:
     binary = shutil.which("prometheus")
     if binary is None:
         pytest.skip("prometheus is not installed")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     config = folder / "prometheus.yml"
     scrape = {"job_name": "ledgermq", "static_configs": [{"targets": [target]}]}
     times = {"scrape_interval": "1s", "evaluation_interval": "1s"}

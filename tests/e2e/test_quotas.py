@@ -73,7 +73,7 @@ async def test_connections_are_counted_while_they_have_calls(tmp_path: Path) -> 
             async with first.producer() as producer:
                 await producer.send("t", b"x")
             await first.quotas.set("anonymous", "many", connections=1)
-            async with ledgermq.connect(target, client_id="many", timeout_s=1) as second:
+            async with ledgermq.connect(target, client_id="many", timeout_s=10) as second:
                 async with first.consumer("t", start="earliest") as consumer:
                     assert (await anext(consumer)).value == b"x"  # its stream stays open
                     assert await first.list_topics(), "the same connection"

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -17,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import ledgermq
+from infra.ports import free_port
 from ledgermq import Spill, Spilled
 from ledgermq.errors import StoreFull
 from ledgermq.sources import Sources
@@ -29,12 +29,6 @@ from tests.waiting import until
 from tests.worlds.consumed import read_values
 
 PROGRAM_S_MAX = 100.0
-
-
-def free_port() -> int:
-    with socket.socket() as line:
-        line.bind(("127.0.0.1", 0))
-        return int(line.getsockname()[1])
 
 
 @asynccontextmanager

@@ -67,8 +67,8 @@ def test_a_broker_that_does_not_end_is_killed_at_the_deadline(tmp_path: Path) ->
 
 def test_a_broker_that_ends_again_and_again_begins_later_each_time(tmp_path: Path) -> None:
     parent = Parent(tmp_path, STAYS, "echo ready; exit 4")
-    wait_until(lambda: len(parent.events("a broker process ended")) == 3)
-    ended = parent.events("a broker process ended")
+    wait_until(lambda: len(parent.events("a broker process ended")) >= 3)
+    ended = parent.events("a broker process ended")[:3]
     assert [(line["process_number"], line["code"], line["restart_in_s"]) for line in ended] == [
         (1, 4, 0.5),
         (1, 4, 1.0),
@@ -108,6 +108,6 @@ def test_a_reload_waits_until_a_process_is_ready(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [70_000, 3_000_000])
 def test_lines_of_any_length_come_through(tmp_path: Path, size: int) -> None:
     parent = Parent(tmp_path, f"head -c {size} /dev/zero | tr '\\0' x >&2; echo >&2; {STAYS}")
-    wait_until(lambda: "[0] ready" in parent.text())
+    wait_until(lambda: "[0] ready" in parent.text() and parent.text().count("x") >= size)  # of two streams
     assert parent.text().count("x") == size
     assert parent.stop() == 0

@@ -24,7 +24,7 @@ def test_prepare_recover_commit_and_roll_back() -> None:
                 delivery = branch.send("t", name.encode())
                 branch.send_many("t", [b"more"])
                 branch.tpc_prepare()
-                assert delivery.result(5).offset is None
+                assert delivery.result(60).offset is None
                 with pytest.raises(errors.TransactionError):
                     branch.send("t", b"late")
                 if name == "two":
@@ -41,7 +41,7 @@ def test_prepare_recover_commit_and_roll_back() -> None:
             lost = branch.send("t", b"four")
         assert branch.closed
         with pytest.raises(errors.LedgerMQError):
-            lost.result(5)
+            lost.result(60)
         states = [client.transactions.outcome(name).state for name in (found, "xid.1.two.", "three", "four")]
         assert states == ["committed", "aborted", "committed", "aborted"]
         wait_until(lambda: values(client) == [b"more", b"one", b"three"])

@@ -376,7 +376,7 @@ async def test_over_grpc_and_for_the_synchronous_client(tmp_path: Path) -> None:
                 listener.close()
 
         await asyncio.to_thread(program)
-        await until(lambda: _all_there(client, 100), 10, every_s=0.05)
+        await until(lambda: _all_there(client, 100), every_s=0.05)
         assert Counter(await read(client, "out")) == dict.fromkeys(given, 1)
 
 

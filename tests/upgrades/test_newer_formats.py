@@ -123,7 +123,7 @@ async def troubled(client: ledgermq.Client) -> list[int]:
     """Bundles that a broker refuses for their version; while it tries again it has nothing to say
     of them.
     """
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             described = await client.describe_cluster()
             if found := [info.bundle for info in described.bundles if "version" in info.trouble]:
@@ -363,6 +363,6 @@ async def test_a_heartbeat_of_a_later_version_is_read_as_far_as_it_is_known(root
                 body | {"version": NEWER, "broker": "z", "address": "127.0.0.1:1", "later": {"x": 1}, "bundles": {}}
             )
         )
-        async with ledgermq.connect(first.address) as client, asyncio.timeout(20):
+        async with ledgermq.connect(first.address) as client, asyncio.timeout(60):
             while "z" not in {broker.id for broker in (await client.describe_cluster()).brokers}:
                 await asyncio.sleep(0.1)

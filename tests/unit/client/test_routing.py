@@ -156,6 +156,37 @@ async def test_overload_is_waited_for_as_long_as_it_says(
 
 
 @with_brokers
+async def test_overload_is_told_although_the_time_ends_in_the_middle_of_an_attempt(
+    brokers: Brokers, connections: Connections, routing: Routing
+) -> None:
+    """A broker with a quota refuses each attempt; the answer to the last one comes too late."""
+
+    async def refuse() -> None:
+        if now_s() > 8:
+            await asyncio.sleep(1.5)
+        raise ResourceExhausted("full", retry_after_ms=3000)
+
+    brokers.behaviour = {"a:1": refuse}
+    with pytest.raises(ResourceExhausted, match="full"):
+        await routing.route("t", connections.deadline())
+    assert now_s() == 10
+
+
+@with_brokers
+async def test_a_broker_that_has_gone_since_it_refused_is_unavailable(
+    brokers: Brokers, connections: Connections, routing: Routing
+) -> None:
+    async def refuse_then_go() -> None:
+        if now_s() > 2:
+            raise Unavailable("gone")
+        raise ResourceExhausted("full", retry_after_ms=3000)
+
+    brokers.behaviour = {"a:1": refuse_then_go}
+    with pytest.raises(Unavailable, match="answered in time"):
+        await routing.route("t", connections.deadline())
+
+
+@with_brokers
 async def test_an_error_that_no_retry_cures_is_raised_at_once(
     brokers: Brokers, connections: Connections, routing: Routing
 ) -> None:

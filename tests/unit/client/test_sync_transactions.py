@@ -44,7 +44,7 @@ def test_what_is_sent_is_visible_after_the_commit(cluster: TransactionCluster, c
         with transactions.begin() as transaction:
             first = transaction.send("t", b"a", partition=0)
             transaction.send_many("t", [ledgermq.Record(b"b", partition=1), ledgermq.Record(b"c", partition=1)])
-            assert first.result(5).offset is None
+            assert first.result(60).offset is None
             transaction.flush()
             assert cluster.visible == {}
         assert cluster.visible == {0: [b"a"], 1: [b"b", b"c"]}
@@ -74,7 +74,7 @@ def test_an_exception_aborts(cluster: TransactionCluster, client: Client) -> Non
         with pytest.raises(ZeroDivisionError):
             fail(transactions.begin())
         with pytest.raises(errors.LedgerMQError):
-            deliveries[0].result(5)
+            deliveries[0].result(60)
         with transactions.begin() as transaction:
             transaction.send("t", b"b", partition=0)
     assert cluster.visible == {0: [b"b"]}

@@ -41,7 +41,7 @@ def test_close_cancels_what_runs_and_waits_for_its_end() -> None:
             ended.set()
 
     running = thread.start(work())
-    assert begun.wait(10)
+    assert begun.wait(60)
     thread.close()
     assert ended.is_set()
     assert thread.loop.is_closed()
@@ -54,7 +54,7 @@ def test_a_call_is_made_in_the_loop() -> None:
     called: concurrent.futures.Future[tuple[int, bool]] = concurrent.futures.Future()
     try:
         thread.call(lambda value: called.set_result((value, thread.is_current)), 7)
-        assert called.result(10) == (7, True)
+        assert called.result(60) == (7, True)
     finally:
         thread.close()
 
